@@ -23,15 +23,15 @@ from typing import Any, Final, TypeAlias
 import lakehouses
 from lakehouses import MILLION, TEN_THOUSAND, Layout, Question
 
-from pdp.engines.engine import Group
+from pdp.engines.engine import EngineQuestion
 from pdp.engines.grants.engine import GrantsEngine
 from pdp.facts.objects import SERVER, Change, Grant, GrantAdded, Object, ObjectPut, key_from_text
 from pdp.facts.snapshot import Facts
-from pdp.model.question import Env, Resource
+from pdp.model.question import RequestContext, Resource
 from pdp.model.references import parse_principal, parse_resource
 from pdp.store.sql import open_store
 
-EngineCheck: TypeAlias = tuple[Group, tuple[Resource, ...]]
+EngineCheck: TypeAlias = tuple[EngineQuestion, tuple[Resource, ...]]
 """Arguments of one call of the engine."""
 
 
@@ -63,7 +63,9 @@ def engine_check(question: Question) -> EngineCheck:
     """Return a question as the group and resource for the engine."""
     principal, action, text = question
     resource = parse_resource(text)
-    return Group(parse_principal(principal), action, resource.type, resource.warehouse, None, False, Env()), (resource,)
+    return EngineQuestion(
+        parse_principal(principal), action, resource.type, resource.warehouse, None, False, RequestContext()
+    ), (resource,)
 
 
 def per_check(engine: GrantsEngine, facts: Facts, checks: Sequence[EngineCheck]) -> float:

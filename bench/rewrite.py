@@ -17,7 +17,7 @@ import sqlglot
 from pdp.engines.row_access.policies import parse_document
 from pdp.rewrite.catalog import catalog_of
 from pdp.rewrite.policies import policy_set_of
-from pdp.rewrite.process.local import RewriteRequest, RewriteService
+from pdp.rewrite.process.local import LocalRewriter, RewriteRequest
 from pdp.rewrite.rewriter import Rewriter
 
 ROUNDS: Final = 60
@@ -41,7 +41,7 @@ UNPROTECTED: Final = (
 )
 
 
-def service_of(policies: int) -> RewriteService:
+def service_of(policies: int) -> LocalRewriter:
     """Return a service with two protected tables, and with policies on that many further tables."""
     own = [
         {"id": "eu", "table": "orders", "grantees": ["user:a@x.example"], "filter": "region = 'EU'"},
@@ -57,7 +57,7 @@ def service_of(policies: int) -> RewriteService:
     body: dict[str, Any] = {"default": ["lake", "sales"], "tables": tables, "policies": [*own, *others]}
     document = parse_document(body).document
     catalog = catalog_of([document])
-    return RewriteService(catalog, policy_set_of([document]), Rewriter(catalog))
+    return LocalRewriter(catalog, policy_set_of([document]), Rewriter(catalog))
 
 
 def texts(templates: Sequence[str]) -> Iterator[str]:

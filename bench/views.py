@@ -20,7 +20,7 @@ from pdp.app.facts import build_pdp
 from pdp.audit.records.record import DecisionRecord
 from pdp.decision.codec import decode_batch, encode_answer
 from pdp.decision.service import Pdp
-from pdp.engines.engine import Group, Verdicts
+from pdp.engines.engine import EngineQuestion, Verdicts
 from pdp.identity.callers import EMBEDDED_CALLER
 from pdp.identity.evidence import admit
 from pdp.offline.cases.cases import Case
@@ -55,7 +55,7 @@ class CountingEngine:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._engine, name)
 
-    def decide(self, group: Group, resources: Sequence[Any], facts: Any) -> Verdicts:
+    def decide(self, group: EngineQuestion, resources: Sequence[Any], facts: Any) -> Verdicts:
         self.calls += 1
         verdicts: Verdicts = self._engine.decide(group, resources, facts)
         return verdicts

@@ -12,7 +12,7 @@ from pdp.app.process import quick_imports
 from pdp.cli.ending import end_on_interrupt
 
 
-class LateFunction:
+class LazyFunction:
     """Function that is imported when it is called: no command needs all of them. Executors of Spark get it by name."""
 
     def __init__(self, module: str, name: str) -> None:
@@ -30,19 +30,19 @@ def main() -> None:
     end_on_interrupt()
     with quick_imports():
         from pdp.cli.main import run  # noqa: PLC0415
-        from pdp.cli.wiring import Composition  # noqa: PLC0415  a worker process does without the command line
+        from pdp.cli.wiring import Wiring  # noqa: PLC0415  a worker process does without the command line
 
     run(
-        Composition(
-            LateFunction("pdp.app.run", "embedded_settings"),
-            LateFunction("pdp.app.assembly", "read_rules"),
-            LateFunction("pdp.app.facts", "read_facts"),
-            LateFunction("pdp.app.facts", "build_pdp"),
-            LateFunction("pdp.app.run", "serve"),
-            LateFunction("pdp.app.facts", "writing"),
-            LateFunction("pdp.app.facts", "build_catalogs"),
-            LateFunction("pdp.app.facts", "inspect_facts"),
-            LateFunction("pdp.app.archived_bundle", "rebuild_pdp"),
-            LateFunction("pdp.app.assembly", "read_row_access"),
+        Wiring(
+            LazyFunction("pdp.app.run", "embedded_settings"),
+            LazyFunction("pdp.app.assembly", "read_rules"),
+            LazyFunction("pdp.app.facts", "read_facts"),
+            LazyFunction("pdp.app.facts", "build_pdp"),
+            LazyFunction("pdp.app.run", "serve"),
+            LazyFunction("pdp.app.facts", "writing"),
+            LazyFunction("pdp.app.facts", "build_catalogs"),
+            LazyFunction("pdp.app.facts", "inspect_facts"),
+            LazyFunction("pdp.app.archived_bundle", "rebuild_pdp"),
+            LazyFunction("pdp.app.assembly", "read_row_access"),
         )
     )

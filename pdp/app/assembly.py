@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from pdp.config.policy_files import FileKey, policy_files
 from pdp.config.references import known_warehouses, unknown_warehouse
 from pdp.config.settings import Settings
-from pdp.decision.active_policies import Authority, Bundle, ReportingAuthority, RowSources, source_text
+from pdp.decision.active_policies import ActivePolicies, Authority, RowSources, ShadowAuthority, source_text
 from pdp.decision.plan import Planners
 from pdp.decision.scopes import plan_scope
 from pdp.dialects.trino.known_objects import restriction_of
@@ -24,25 +24,25 @@ from pdp.engines.cel.engine import CelEngine, CelForbid
 from pdp.engines.cel.rules import RuleSet, load_rules
 from pdp.engines.custom import installed_kind
 from pdp.engines.engine import Engine
-from pdp.engines.engine_types import EngineKind, PolicySources
+from pdp.engines.engine_types import EngineType, PolicySources
 from pdp.engines.grants.engine import GrantsEngine
-from pdp.engines.row_access.engine import RowAccess, RowPolicies
+from pdp.engines.row_access.engine import RowAccessEngine, RowPolicies
 from pdp.engines.row_access.members import Members
 from pdp.engines.row_access.policies import NamedDocument, read_documents
 from pdp.engines.scopes.kind import build_scopes, describe_scopes, read_permissions
 from pdp.errors import ConfigError, InvalidReference
 from pdp.facts.row_policies import fold_name
-from pdp.model.redaction import Masker
+from pdp.model.redaction import Redactor
 from pdp.model.references import parse_resource
 from pdp.views.plans import plan_views
 
 PLANNERS: Final = Planners((plan_views, plan_operation, plan_scope), restriction_of, has_plain_names)
 """Planners of view chains, of Trino's operations and of LakeQL's scopes, which the plain plan does not know."""
-ENGINES: Final[Mapping[str, EngineKind]] = {
-    "grants": EngineKind(lambda settings, _: GrantsEngine(frozenset(settings.store.bootstrap_admins))),
-    "scopes": EngineKind(build_scopes, read_permissions, describe_scopes),
-    "cedar": EngineKind(build_cedar, read_cedar),
-    "allow_all": EngineKind(build_allow_all, permit_development),
+ENGINES: Final[Mapping[str, EngineType]] = {
+    "grants": EngineType(lambda settings, _: GrantsEngine(frozenset(settings.store.bootstrap_admins))),
+    "scopes": EngineType(build_scopes, read_permissions, describe_scopes),
+    "cedar": EngineType(build_cedar, read_cedar),
+    "allow_all": EngineType(build_allow_all, permit_development),
 }
 """Engines that authorities may name, beside `cel`, whose rules are read with those of `policies.forbid`."""
 
@@ -69,14 +69,14 @@ def build_bundle(
     forbid: RuleSet,
     documents: Iterable[NamedDocument] = (),
     sources: Mapping[str, PolicySources] | None = None,
-) -> Bundle:
+) -> ActivePolicies:
     """Return the bundle of settings and rules, with the row policies of `documents` and of the configured files.
 
     `sources` has the policies of some engines by name, in place of the configured files. Raise ConfigError for an
     unknown engine or warehouse conflict, PolicyError for invalid policies.
     """
-    provider, masker = settings.identity.cel_provider, Masker(settings.audit.mask)
-    kinds = {"cel": EngineKind(lambda *_: CelEngine(rules, provider, masker)), **ENGINES}
+    provider, masker = settings.identity.cel_provider, Redactor(settings.audit.mask)
+    kinds = {"cel": EngineType(lambda *_: CelEngine(rules, provider, masker)), **ENGINES}
     chosen = _chosen_kinds(settings, kinds)
     read = {name: (sources or {}).get(name) or kind.read(settings) for name, kind in chosen.items()}
     engines = {name: kind.build(settings, read[name]) for name, kind in chosen.items()}
@@ -87,7 +87,7 @@ def build_bundle(
     text, digest = source_text(
         _sources(settings, rules, forbid) | _row_sources(settings, policies) | _engine_sources(described)
     )
-    bundle = Bundle(
+    bundle = ActivePolicies(
         _by_warehouse(settings, authorities),
         _default(settings, authorities),
         forbids,
@@ -108,9 +108,9 @@ def build_bundle(
     return _with_reports(settings, bundle, authorities)
 
 
-def _chosen_kinds(settings: Settings, kinds: Mapping[str, EngineKind]) -> dict[str, EngineKind]:
+def _chosen_kinds(settings: Settings, kinds: Mapping[str, EngineType]) -> dict[str, EngineType]:
     """Return the kinds of the engines that authorities name; raise ConfigError for an unknown name."""
-    chosen: dict[str, EngineKind] = {}
+    chosen: dict[str, EngineType] = {}
     for name, authority in settings.authorities.items():
         for engine in authority.engines:
             kind = chosen.get(engine) or kinds.get(engine) or installed_kind(engine)
@@ -133,7 +133,7 @@ def _engine_sources(sources: Mapping[str, PolicySources]) -> dict[str, object]:
     return {"engines": found} if found else {}
 
 
-def read_row_access(settings: Settings) -> RowAccess:
+def read_row_access(settings: Settings) -> RowAccessEngine:
     """Return the row policies and masks of the configured files; raise ConfigError or PolicyError."""
     return _row_access(settings, _read_row_policies(settings, ()))
 
@@ -171,7 +171,7 @@ def _rewriting_sources(settings: Settings, policies: RowPolicies) -> RowSources:
     )
 
 
-def _row_access(settings: Settings, policies: RowPolicies) -> RowAccess:
+def _row_access(settings: Settings, policies: RowPolicies) -> RowAccessEngine:
     rules = settings.row_access
     try:
         for place, text in enumerate(rules.protected):
@@ -191,10 +191,10 @@ def _row_sources(settings: Settings, policies: RowPolicies) -> dict[str, object]
     return {"rowAccess": policies.texts, "rowAccessRules": settings.row_access.model_dump()}
 
 
-def _with_reports(settings: Settings, bundle: Bundle, authorities: Mapping[str, Authority]) -> Bundle:
+def _with_reports(settings: Settings, bundle: ActivePolicies, authorities: Mapping[str, Authority]) -> ActivePolicies:
     """Return the bundle with the authorities in report mode, each with a bundle that decides as it would."""
     reports = tuple(
-        ReportingAuthority(replace(bundle, authorities={}, default=authorities[name]), frozenset(authority.warehouses))
+        ShadowAuthority(replace(bundle, authorities={}, default=authorities[name]), frozenset(authority.warehouses))
         for name, authority in settings.authorities.items()
         if authority.mode == "report"
     )

@@ -11,13 +11,13 @@ from pdp.audit.files.chain import ChainHash
 from pdp.audit.files.folder import AuditFolder, SegmentForm
 from pdp.audit.queue.file_sink import LineWriter
 from pdp.audit.queue.intake import IntakeOptions, LineIntake
-from pdp.audit.queue.queue import AuditTrail, TrailOptions
+from pdp.audit.queue.queue import RecordQueue, TrailOptions
 from pdp.audit.queue.sampling import AllowSampler, make_rule
 from pdp.audit.queue.sinks import AuditSink, SinkMetrics, StdoutOutput
 from pdp.config.audit import AuditSettings, SinkSettings
 from pdp.config.settings import Settings
 from pdp.decision.turns import run_aside
-from pdp.model.redaction import Masker
+from pdp.model.redaction import Redactor
 from pdp.telemetry import Telemetry
 
 
@@ -70,7 +70,7 @@ def _open_intake(settings: Settings, sink: SinkSettings, instance: str, metrics:
 log = structlog.get_logger()
 
 
-def open_audit(settings: Settings, telemetry: Telemetry) -> AuditTrail | None:
+def open_audit(settings: Settings, telemetry: Telemetry) -> RecordQueue | None:
     """Return the trail of a new instance; None without a sink. Raise ConfigError if a sink cannot be opened."""
     audit = settings.audit
     segment_form(settings)
@@ -81,9 +81,9 @@ def open_audit(settings: Settings, telemetry: Telemetry) -> AuditTrail | None:
     instance = uuid7().hex
     sampler = allow_sampler(audit, telemetry)
     options = TrailOptions(
-        audit.max_waiting_bytes, Masker(audit.mask), run_aside, audit.durability, audit.on_full, sampler
+        audit.max_waiting_bytes, Redactor(audit.mask), run_aside, audit.durability, audit.on_full, sampler
     )
-    return AuditTrail(instance, open_sinks(settings, instance, telemetry), telemetry, options)
+    return RecordQueue(instance, open_sinks(settings, instance, telemetry), telemetry, options)
 
 
 def allow_sampler(audit: AuditSettings, telemetry: Telemetry) -> AllowSampler | None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from pdp.config.settings import Settings
-from pdp.decision.active_policies import Bundle
+from pdp.decision.active_policies import ActivePolicies
 from pdp.decision.cache.cache import Cache, read_authorities
 from pdp.decision.cache.local import InProcessCache, TieredCache
 from pdp.decision.cache.mac_keys import MacKeys, machine_keys, random_keys
@@ -23,7 +23,7 @@ _PATIENT_SHARE: Final = 0.5
 log = structlog.get_logger()
 
 
-def build_cache(settings: Settings, telemetry: Telemetry, bundle: Bundle) -> VerdictCache | None:
+def build_cache(settings: Settings, telemetry: Telemetry, bundle: ActivePolicies) -> VerdictCache | None:
     """Return the cache of settings; None if no verdict of the bundle's engines is to be kept. Nothing is connected yet.
 
     Raise ConfigError if `cache.tls_ca` cannot be used.

@@ -27,18 +27,18 @@ from pdp.audit.files.locks import KnownInstance, known_instances
 from pdp.audit.queue.queue import NoAudit
 from pdp.config.section import is_loopback, split_address
 from pdp.config.settings import Settings
-from pdp.decision.active_policies import Bundle
+from pdp.decision.active_policies import ActivePolicies
 from pdp.decision.scopes import ScopeService
 from pdp.decision.service import Pdp
 from pdp.dialects.trino.endpoints import TrinoSurface
 from pdp.identity.callers import Callers
 from pdp.identity.tls import LiveCertificates, checked_certificates
 from pdp.identity.tokens import Tokens
-from pdp.management.row_policies import RuleService
+from pdp.management.row_policies import RowPolicyService
 from pdp.management.service import Management
 from pdp.model.events import OPEN_GATE, ServiceEvent
 from pdp.rewrite.process.pool import WorkerPool
-from pdp.row_access.service import SqlRewriting
+from pdp.row_access.service import StatementService
 from pdp.row_access.statements import StatementExecutor
 from pdp.store.replica import FixedFacts, Replica
 from pdp.surfaces.admission import BODIES_IN_FLIGHT, Admission, BodyLimits
@@ -118,7 +118,7 @@ class Service:
         handlers = HttpHandlers(*shared, refusals=self._refusals)
         management, self._catalogs = _manage(self.pdp, self.source, settings), build_catalogs(settings)
         trino, views = self._trino(), ViewSecurity(self.pdp, settings, self._catalogs)
-        rules = RuleService(self.pdp, management)
+        rules = RowPolicyService(self.pdp, management)
         rewriting = self._rewriting(rules)
         managing = (GrantsService(management), PolicyService(rules))
         routes = (
@@ -152,11 +152,11 @@ class Service:
     def _scopes(self) -> ScopeService:
         return ScopeService(self.pdp, self.settings.identity.cel_provider, self.settings.limits.max_checks)
 
-    def _rewriting(self, rules: RuleService) -> SqlRewriting:
+    def _rewriting(self, rules: RowPolicyService) -> StatementService:
         limits = self.settings.limits
         self._rewriters = WorkerPool(limits.rewrite_processes, limits.rewrite_seconds)
         self._relations = build_relations(self.settings, self._telemetry)
-        return SqlRewriting(self.pdp, self._rewriters, StatementExecutor(rules), self._relations)
+        return StatementService(self.pdp, self._rewriters, StatementExecutor(rules), self._relations)
 
     def _grpc_server(
         self,
@@ -171,7 +171,7 @@ class Service:
         methods = {each.name: each.handler(grpc) for each in services}
         return GrpcServer(methods, limits, certificates, most=most, shared=bool(self._inherited))
 
-    def _make_pdp(self, bundle: Bundle) -> Pdp:
+    def _make_pdp(self, bundle: ActivePolicies) -> Pdp:
         cache = build_cache(self.settings, self._telemetry, bundle)
         return Pdp(bundle, self.source, self.audit or NoAudit(), self._telemetry, PLANNERS, cache)
 

@@ -21,7 +21,7 @@ import zstandard
 
 from pdp.audit.files.chain import CONTROL_STARTS
 from pdp.audit.files.segments import SUFFIXES, SegmentFile, complete_name, segment_files
-from pdp.audit.records.recorded import ReadReport, RecordedCheck, RecordFilter, RecordReader
+from pdp.audit.records.recorded import ReadReport, RecordFilter, RecordReader, ReplayCheck
 from pdp.audit.records.schema import (
     BUNDLE,
     FILTER_EVENT,
@@ -34,7 +34,7 @@ from pdp.audit.records.schema import (
     ArchivedBundle,
     Header,
     Record,
-    RecordPlace,
+    RecordHeader,
 )
 from pdp.errors import InvalidArgument
 
@@ -129,12 +129,12 @@ class AuditLine(NamedTuple):
     """
 
     place: str
-    head: RecordPlace
+    head: RecordHeader
     data: bytes
     record: Record | None = None
 
 
-def read_audit(folder: Path, report: ReadReport, filter: RecordFilter = _ALL) -> Iterator[RecordedCheck]:
+def read_audit(folder: Path, report: ReadReport, filter: RecordFilter = _ALL) -> Iterator[ReplayCheck]:
     """Yield the checks of all records in a folder, file by file; count in `report`.
 
     Raise InvalidArgument if the folder has no audit file or a file is unreadable.
@@ -227,12 +227,12 @@ def _is_record(header: Header, place: str, report: ReadReport) -> bool:
     return False
 
 
-def _place(line: bytes) -> RecordPlace:
+def _place(line: bytes) -> RecordHeader:
     """Return the name and place of an event, empty if their types are wrong."""
     try:
         return PLACE.decode(line)
     except msgspec.ValidationError:
-        return RecordPlace()
+        return RecordHeader()
 
 
 def _header(line: bytes) -> Header | None:

@@ -8,16 +8,16 @@ from fnmatch import fnmatchcase
 import msgspec
 
 from pdp.audit.reader import AuditLine
-from pdp.audit.records.rows import EntryError, EntryRow, WrittenResource, entry_rows
-from pdp.audit.records.schema import FullResource, Inputs, Record, RecordEntry
+from pdp.audit.records.rows import DecisionRow, EntryError, WrittenResource, entry_rows
+from pdp.audit.records.schema import CheckEntry, FullResource, Inputs, Record
 from pdp.model.references import format_resource
 
 
 class RecordItem(msgspec.Struct, frozen=True, gc=False):
     """One resource of an entry. `asked`: the caller asked this; otherwise it is a check that the plan made of it."""
 
-    entry: RecordEntry
-    row: EntryRow
+    entry: CheckEntry
+    row: DecisionRow
     asked: bool
 
     @property
@@ -44,7 +44,7 @@ def record_items(record: Record) -> list[RecordItem]:
     return sorted(items, key=lambda item: (item.row.at, not item.asked))
 
 
-def _items(entry: RecordEntry, requested: set[int] | tuple[()]) -> Iterator[RecordItem]:
+def _items(entry: CheckEntry, requested: set[int] | tuple[()]) -> Iterator[RecordItem]:
     try:
         for row in entry_rows(entry):
             yield RecordItem(entry, row, row.at not in requested)
@@ -52,7 +52,7 @@ def _items(entry: RecordEntry, requested: set[int] | tuple[()]) -> Iterator[Reco
         return
 
 
-def inputs_of(record: Record, entry: RecordEntry) -> Inputs | None:
+def inputs_of(record: Record, entry: CheckEntry) -> Inputs | None:
     """Return the inputs of an entry; None for a position without a check."""
     if record.inputs is None or entry.error is not None:
         return None

@@ -13,7 +13,7 @@ import msgspec
 
 from pdp.cli.options import chosen_settings, policy_options, say_configuration
 from pdp.cli.terminal import one_line_errors
-from pdp.cli.wiring import Composition
+from pdp.cli.wiring import Wiring
 from pdp.decision.codec import decision_body, decode_checks
 from pdp.identity.callers import EMBEDDED_CALLER
 from pdp.identity.evidence import admit
@@ -28,7 +28,7 @@ LINES_PER_BATCH: Final = 1000
 @click.pass_obj
 @one_line_errors
 def check(
-    composition: Composition, config: Path | None, overrides: tuple[str, ...], rules: tuple[str, ...],
+    composition: Wiring, config: Path | None, overrides: tuple[str, ...], rules: tuple[str, ...],
     world: str | None, explain: bool,
 ) -> None:  # fmt: skip
     """Decide checks from stdin.

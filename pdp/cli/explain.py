@@ -16,7 +16,7 @@ from pdp.cli.explain_load import explain_load, trace_tree
 from pdp.cli.options import chosen_settings, format_option, policy_options, say_configuration
 from pdp.cli.rewrite import print_rows
 from pdp.cli.terminal import fail, one_line_errors, visible
-from pdp.cli.wiring import Composition
+from pdp.cli.wiring import Wiring
 from pdp.decision.codec import decision_body, decode_checks
 from pdp.engines.cel.rules import RuleSet
 from pdp.identity.callers import EMBEDDED_CALLER
@@ -46,7 +46,7 @@ from pdp.model.vocabulary import CATALOG_ACTIONS, CEL_CHECKS
 @click.pass_obj
 @one_line_errors
 def explain(
-    composition: Composition, config: Path | None, overrides: tuple[str, ...], rules: tuple[str, ...],
+    composition: Wiring, config: Path | None, overrides: tuple[str, ...], rules: tuple[str, ...],
     world: str | None, principal: str | None, roles: tuple[str, ...], acting_role: str | None, action: str | None,
     resource: str | None, load: str | None, rows: bool, groups: tuple[str, ...], form: str, code: str | None,
     vocabulary: bool,

@@ -15,7 +15,7 @@ from rich.text import Text
 from rich.tree import Tree
 
 from pdp.cli.terminal import fail, visible
-from pdp.cli.wiring import Composition
+from pdp.cli.wiring import Wiring
 from pdp.config.settings import Settings
 from pdp.identity.callers import EMBEDDED_CALLER
 from pdp.model.question import DEFAULT_DENY, Trace
@@ -26,7 +26,7 @@ from pdp.views.loads import ViewSecurity
 _STYLES = {"permit": "green", "true": "green", "forbid": "red", "failed": "red", "error": "red"}
 
 
-def explain_load(composition: Composition, settings: Settings, file: str, form: str) -> None:
+def explain_load(composition: Wiring, settings: Settings, file: str, form: str) -> None:
     """Decide the load in a file and print the explanation; raise InvalidArgument for an invalid body.
 
     `file` is a path, or `-` for stdin. `form` is `text` or `json`.
@@ -39,7 +39,7 @@ def explain_load(composition: Composition, settings: Settings, file: str, form: 
         _print_text(loaded)
 
 
-async def _decide(body: LoadBody, composition: Composition, settings: Settings) -> LoadResult:
+async def _decide(body: LoadBody, composition: Wiring, settings: Settings) -> LoadResult:
     catalogs = composition.build_catalogs(settings)
     try:
         views = ViewSecurity(composition.pdp(settings), settings, catalogs)

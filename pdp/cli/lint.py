@@ -28,7 +28,7 @@ from pdp.cli.dry_run.sides import is_row_file
 from pdp.cli.grants.store import inspect_store
 from pdp.cli.options import format_option, say_configuration
 from pdp.cli.terminal import fail, one_line_errors
-from pdp.cli.wiring import Composition, chosen_file
+from pdp.cli.wiring import Wiring, chosen_file
 from pdp.config.load import load_settings
 from pdp.config.policy_files import policy_files
 from pdp.config.settings import Settings
@@ -36,7 +36,7 @@ from pdp.engines.cedar.lint import is_cedar_file, lint_cedar, sources_of_files
 from pdp.engines.cel.lint.linter import Finding, LintOptions, lint_files
 from pdp.engines.scopes.explain import is_permission_file
 from pdp.errors import InvalidArgument, PolicyError
-from pdp.facts.row_policies import RowRule
+from pdp.facts.row_policies import RowPolicy
 
 _RULES_KEY: Final = re.compile(
     r"^(?:\{\s*)?[\"']?rules[\"']?\s*:|\bauthorization[\"']?\s*:|nessie\.server\.authori", re.MULTILINE
@@ -66,7 +66,7 @@ _RULES_KEY: Final = re.compile(
 @click.pass_obj
 @one_line_errors
 def lint(
-    composition: Composition,
+    composition: Wiring,
     paths: tuple[Path, ...],
     config: Path | None,
     form: str,
@@ -117,7 +117,7 @@ def _settings(config: Path | None, paths: Sequence[Path], *, stored: bool) -> Se
     return settings
 
 
-def _lint_paths(paths: Sequence[Path], options: LintOptions, stored: Sequence[RowRule]) -> list[Finding]:
+def _lint_paths(paths: Sequence[Path], options: LintOptions, stored: Sequence[RowPolicy]) -> list[Finding]:
     """Return the findings of files and folders: rules first, then row policies, permissions of scopes, and Cedar."""
     files = list(_files(paths))
     cedar = [file for file in files if is_cedar_file(file)]
@@ -137,7 +137,7 @@ def _cedar_findings(files: Sequence[Path]) -> list[Finding]:
         return list(map(finding_of, problems_of(error)))
 
 
-def _row_findings(files: Sequence[Path], stored: Sequence[RowRule]) -> list[Finding]:
+def _row_findings(files: Sequence[Path], stored: Sequence[RowPolicy]) -> list[Finding]:
     if not files and not stored:
         return []
     from pdp.offline.row_policies.lint import lint_row_files  # noqa: PLC0415  needs the parser of SQL
@@ -145,7 +145,7 @@ def _row_findings(files: Sequence[Path], stored: Sequence[RowRule]) -> list[Find
     return lint_row_files(files, stored)
 
 
-def _lint_configured(settings: Settings, options: LintOptions, stored: Sequence[RowRule]) -> list[Finding]:
+def _lint_configured(settings: Settings, options: LintOptions, stored: Sequence[RowPolicy]) -> list[Finding]:
     """Return the findings of all policies and of the world file. Permitting and forbidding rules are two rule sets."""
     findings: list[Finding] = []
     for key in RULE_KEYS:

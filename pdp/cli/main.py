@@ -13,7 +13,7 @@ from pdp import __version__
 from pdp.cli.ending import abandon_output
 from pdp.cli.logs import configure_logging
 from pdp.cli.terminal import BAD_INPUT, fail
-from pdp.cli.wiring import Composition
+from pdp.cli.wiring import Wiring
 from pdp.errors import ConfigError
 
 _COMMANDS: Final[Mapping[str, str]] = {
@@ -97,7 +97,7 @@ def cli() -> None:
         fail(str(error))
 
 
-def run(composition: Composition) -> NoReturn:
+def run(composition: Wiring) -> NoReturn:
     """Run the command line and exit with the exit code. Usage errors are printed on one line, like all errors."""
     try:
         code = cli.main(obj=composition, standalone_mode=False)

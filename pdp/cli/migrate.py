@@ -14,7 +14,7 @@ import click
 import msgspec
 
 from pdp.cli.terminal import one_line_errors, plural, print_lines, visible
-from pdp.cli.wiring import Composition
+from pdp.cli.wiring import Wiring
 from pdp.config.files import open_private_file
 from pdp.errors import InvalidArgument
 from pdp.offline.cases.cases import find_cases
@@ -37,7 +37,7 @@ def output_options(command: F) -> F:
     return out(force(form(command)))
 
 
-def finish(composition: Composition, migration: Migration, out: Path | None, form: str, *, force: bool) -> None:
+def finish(composition: Wiring, migration: Migration, out: Path | None, form: str, *, force: bool) -> None:
     """Run the new policy tests, write the files, print the report, and exit with 1 if a part is left."""
     passed = _run_tests(composition, migration)
     if out is not None:
@@ -49,7 +49,7 @@ def finish(composition: Composition, migration: Migration, out: Path | None, for
     raise SystemExit(1 if migration.left else 0)
 
 
-def _run_tests(composition: Composition, migration: Migration) -> int:
+def _run_tests(composition: Wiring, migration: Migration) -> int:
     """Run the policy tests of the new files, and report the failed ones as left; return the number of passed tests."""
     tests = [name for name in migration.files if name.startswith(TESTS)]
     passed = 0
@@ -126,7 +126,7 @@ def migrate() -> None:
 @click.pass_obj
 @one_line_errors
 def nessie(
-    composition: Composition, files: tuple[Path, ...], env_files: tuple[Path, ...], profile: str | None, warehouse: str,
+    composition: Wiring, files: tuple[Path, ...], env_files: tuple[Path, ...], profile: str | None, warehouse: str,
     out: Path | None, force: bool, form: str,
 ) -> None:  # fmt: skip
     """Translate the rules of Nessie's authorization.
@@ -147,7 +147,7 @@ def nessie(
 @output_options
 @click.pass_obj
 @one_line_errors
-def lakekeeper(composition: Composition, files: tuple[Path, ...], out: Path | None, force: bool, form: str) -> None:
+def lakekeeper(composition: Wiring, files: tuple[Path, ...], out: Path | None, force: bool, form: str) -> None:
     """Translate Lakekeeper's variables for trusted engines, identity providers and admins, and those of its OPA bridge.
 
     FILES have NAME=value lines, or are manifests in YAML: docker compose, Kubernetes, Helm values.
@@ -169,7 +169,7 @@ def lakekeeper(composition: Composition, files: tuple[Path, ...], out: Path | No
 @click.pass_obj
 @one_line_errors
 def openfga(
-    composition: Composition, files: tuple[Path, ...], names: Path | None, idp: str, most: int, out: Path | None,
+    composition: Wiring, files: tuple[Path, ...], names: Path | None, idp: str, most: int, out: Path | None,
     force: bool, form: str,
 ) -> None:  # fmt: skip
     """Translate Lakekeeper's grants from OpenFGA.

@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 import click
 
 from pdp.cli.terminal import note_at_end
-from pdp.cli.wiring import EXAMPLE, Composition, chosen_file
+from pdp.cli.wiring import EXAMPLE, Wiring, chosen_file
 from pdp.config.load import load_settings
 from pdp.config.settings import Settings
 
@@ -74,7 +74,7 @@ def format_option(*formats: str) -> Callable[[F], F]:
 
 
 def chosen_settings(
-    composition: Composition, config: Path | None, overrides: Sequence[str], rules: Sequence[str], world: str | None
+    composition: Wiring, config: Path | None, overrides: Sequence[str], rules: Sequence[str], world: str | None
 ) -> Settings:
     """Return the settings that the policy options choose.
 

@@ -16,7 +16,7 @@ from pdp.cli.config.foreign_variables import check_foreign_variables
 from pdp.cli.options import config_options
 from pdp.cli.terminal import one_line_errors
 from pdp.cli.trino_config import properties, url_of
-from pdp.cli.wiring import EXAMPLE, Composition, chosen_file
+from pdp.cli.wiring import EXAMPLE, Wiring, chosen_file
 from pdp.config.load import load_settings
 from pdp.config.section import split_address
 from pdp.config.settings import Settings
@@ -30,7 +30,7 @@ log = structlog.get_logger()
 @click.option("--workers", metavar="N|auto", help="Number of processes, the same as --set server.workers=N.")
 @click.pass_obj
 @one_line_errors
-def serve(composition: Composition, config: Path | None, overrides: tuple[str, ...], workers: str | None) -> None:
+def serve(composition: Wiring, config: Path | None, overrides: tuple[str, ...], workers: str | None) -> None:
     """Serve decisions over HTTP and gRPC until SIGTERM.
 
     Without a configuration file the command stops, unless --example asks for the example policies. With several

@@ -15,7 +15,7 @@ import click
 from pdp.cli.options import format_option
 from pdp.cli.terminal import one_line_errors, watch
 from pdp.cli.test_report import FORMATS, ReportedTest, print_coverage, print_report, report_case, report_coverage
-from pdp.cli.wiring import Composition
+from pdp.cli.wiring import Wiring
 from pdp.config.load import load_settings, make_settings
 from pdp.config.settings import Settings
 from pdp.errors import PdpError
@@ -30,7 +30,7 @@ from pdp.offline.coverage.cases import CaseCoverage
 class PolicyTestRun:
     """Options of a run. `config` None means that each test has its own configuration."""
 
-    composition: Composition
+    composition: Wiring
     paths: tuple[Path, ...]
     config: Path | None
     overrides: tuple[str, ...]
@@ -149,7 +149,7 @@ def _configured(settings: Settings) -> Iterator[Path]:
 @click.pass_obj
 @one_line_errors
 def test(
-    composition: Composition, paths: tuple[Path, ...], config: Path | None, overrides: tuple[str, ...], form: str,
+    composition: Wiring, paths: tuple[Path, ...], config: Path | None, overrides: tuple[str, ...], form: str,
     pattern: str | None, strict: bool, coverage: bool, threshold: float | None, watches: bool,
 ) -> None:  # fmt: skip
     """Run policy tests.

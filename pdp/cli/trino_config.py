@@ -16,7 +16,7 @@ import msgspec
 
 from pdp.cli.options import config_options, say_configuration
 from pdp.cli.terminal import one_line_errors, visible
-from pdp.cli.wiring import Composition
+from pdp.cli.wiring import Wiring
 from pdp.config.section import split_address
 from pdp.config.settings import Settings
 from pdp.identity.tls import client_context
@@ -112,7 +112,7 @@ _QUEUED: Final = 100_000
 @click.pass_obj
 @one_line_errors
 def trino_config(
-    composition: Composition, config: Path | None, overrides: tuple[str, ...], url: str | None, check: bool
+    composition: Wiring, config: Path | None, overrides: tuple[str, ...], url: str | None, check: bool
 ) -> None:
     """Print Trino's etc/access-control.properties.
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:  # the help of the commands needs none of these
     from pdp.config.settings import Settings
     from pdp.decision.service import Pdp
     from pdp.engines.cel.rules import RuleSet
-    from pdp.engines.row_access.engine import RowAccess
+    from pdp.engines.row_access.engine import RowAccessEngine
     from pdp.facts.snapshot import Facts
     from pdp.store.writer import Writer
     from pdp.views.catalog import IcebergCatalog
@@ -34,12 +34,12 @@ def _no_catalogs(_: Settings) -> Mapping[str, IcebergCatalog]:
     return {}
 
 
-def _no_row_access(_: Settings) -> RowAccess:
+def _no_row_access(_: Settings) -> RowAccessEngine:
     raise ConfigError("row policies cannot be written here")
 
 
 @dataclass(frozen=True)
-class Composition:
+class Wiring:
     """Constructors of the product's parts, injected so that no command names a concrete class."""
 
     embedded_settings: Callable[..., Settings]
@@ -54,7 +54,7 @@ class Composition:
     rebuild_pdp: Callable[[bytes], Pdp] = _no_archives
     """Makes a service without facts from the text of an archived bundle."""
 
-    row_access: Callable[[Settings], RowAccess] = _no_row_access
+    row_access: Callable[[Settings], RowAccessEngine] = _no_row_access
     """Row policies and masks of the configured files."""
 
     def settings(self, config: Path | None, overrides: Sequence[str] = ()) -> Settings:

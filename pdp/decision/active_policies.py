@@ -15,11 +15,11 @@ import msgspec
 from pdp.config.policies import ThroughViews
 from pdp.config.trino import TrinoSettings
 from pdp.config.warehouses import WarehouseSettings
-from pdp.engines.engine import Engine, ForbiddenPath, Source
+from pdp.engines.engine import Dependency, Engine, ForbiddenPath
 from pdp.engines.guarded import AwaitedEngine, FailedEngine, applying
-from pdp.engines.row_access.engine import RowAccess
+from pdp.engines.row_access.engine import RowAccessEngine
 from pdp.facts.row_policies import FoldedName
-from pdp.model.bounded_cache import Memo
+from pdp.model.bounded_cache import BoundedCache
 from pdp.model.question import Principal, Reason
 
 _STACKS: Final = 1024
@@ -35,13 +35,13 @@ class Authority(msgspec.Struct, frozen=True):
     combine: Literal["any", "all"]
 
 
-class ReportingAuthority(msgspec.Struct, frozen=True):
+class ShadowAuthority(msgspec.Struct, frozen=True):
     """Authority in report mode: decides beside the others, and changes no answer.
 
     `bundle` decides as the authority would. No `warehouses` means all.
     """
 
-    bundle: Bundle
+    bundle: ActivePolicies
     warehouses: frozenset[str]
 
     def covers(self, warehouse: str) -> bool:
@@ -81,7 +81,7 @@ class RowSources(msgspec.Struct, frozen=True):
     service_accounts: tuple[str, ...] = ()
 
 
-class Bundle(msgspec.Struct, frozen=True, dict=True):
+class ActivePolicies(msgspec.Struct, frozen=True, dict=True):
     """One set of policies. `forbids` run in every authority. `text` has all sources of the bundle as canonical JSON."""
 
     authorities: Mapping[str, Authority]
@@ -89,7 +89,7 @@ class Bundle(msgspec.Struct, frozen=True, dict=True):
     forbids: tuple[Engine, ...]
     warehouses: Mapping[str, WarehouseSettings]
     trino: TrinoSettings
-    row_access: RowAccess
+    row_access: RowAccessEngine
     text: bytes
     digest: str
     warnings: tuple[str, ...] = ()
@@ -99,19 +99,19 @@ class Bundle(msgspec.Struct, frozen=True, dict=True):
     """Ids of users with a permit for every control-plane action."""
     undroppable: tuple[ForbiddenPath, ...] = ()
     """Paths that forbids of drops name. Facts need not know these objects."""
-    reports: tuple[ReportingAuthority, ...] = ()
+    reports: tuple[ShadowAuthority, ...] = ()
     """Authorities in report mode."""
     row_sources: RowSources = RowSources()
 
     @cached_property
-    def _stacks(self) -> Memo[tuple[str, str, str], EngineStack]:
-        return Memo(_STACKS, _LONGEST_ACTION)
+    def _stacks(self) -> BoundedCache[tuple[str, str, str], EngineStack]:
+        return BoundedCache(_STACKS, _LONGEST_ACTION)
 
     @cached_property
     def reads_time(self) -> bool:
         """Tell whether an engine's verdicts rest on the time of the decision."""
         stacks = (authority.engines for authority in (self.default, *self.authorities.values()))
-        return any(Source.TIME in engine.reads for engines in (self.forbids, *stacks) for engine in engines) or any(
+        return any(Dependency.TIME in engine.reads for engines in (self.forbids, *stacks) for engine in engines) or any(
             reporting.bundle.reads_time for reporting in self.reports
         )
 

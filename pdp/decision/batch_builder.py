@@ -20,9 +20,9 @@ from pdp.decision.bodies import (
     make_principal,
     make_resource,
 )
-from pdp.decision.path_arrays import ColumnParser, SharedText
+from pdp.decision.path_arrays import PathArrayParser, RepeatedText
 from pdp.errors import InvalidArgument
-from pdp.model.arrays import PathColumn, positions_by
+from pdp.model.arrays import PathArray, positions_by
 from pdp.model.question import (
     NO_ARGUMENTS,
     UNNAMED,
@@ -30,9 +30,9 @@ from pdp.model.question import (
     BatchRequest,
     Check,
     CheckGrouper,
-    Env,
     Principal,
     Rejection,
+    RequestContext,
     Resource,
 )
 from pdp.model.references import MAX_NAME, bound_name, check_part, is_id, parse_resource
@@ -42,7 +42,7 @@ Named: TypeAlias = str | ResourceBody | UnsetType
 """Resource as a check names it. UNSET where the check names none."""
 _question_of: Final = attrgetter("principal", "action", "delegated", "acting_role", "context")
 _FIRST: Final = range(1)
-_NO_ENV: Final = Env()
+_NO_ENV: Final = RequestContext()
 _BOTH: Final = Rejection("invalid_argument", "a check has `resource` or `resources`, not both")
 
 
@@ -55,7 +55,7 @@ class BatchBuilder:
         self._rejected: dict[int, Rejection] = {}
         self._unresolved: list[Check] = []
         self._size = 0
-        self._shared = SharedText()
+        self._shared = RepeatedText()
 
     @property
     def size(self) -> int:
@@ -135,7 +135,7 @@ class BatchBuilder:
         if unresolved:
             self._unresolved.append(msgspec.structs.replace(check, at=unresolved))
 
-    def add_column(self, check: Check, resources: PathColumn, at: Sequence[int]) -> None:
+    def add_column(self, check: Check, resources: PathArray, at: Sequence[int]) -> None:
         """Add one question about a column of paths at the positions `at`.
 
         The calls for one request must together cover all positions.
@@ -202,7 +202,7 @@ class BatchBuilder:
 
     def _put_column(self, question: Check, named: Sequence[Named], at: Sequence[int]) -> None:
         """Put a question about each of some resources at the positions `at`. Bad resources reject their positions."""
-        parser = ColumnParser()
+        parser = PathArrayParser()
         left = at
         # Trino's plans take no name in a column for a metadata table's, such as `t$files`. Only Trino's own decoder
         # makes columns for them, because it has told such names apart.
@@ -292,7 +292,7 @@ def _make_question(body: CheckBody) -> Check | None:
     return Check(principal, body.action, (), (), body.delegated, role, env, query_id)
 
 
-def _subject(body: CheckBody) -> tuple[Resource, Env, str]:
+def _subject(body: CheckBody) -> tuple[Resource, RequestContext, str]:
     """Return the resource with its arguments, the environment and the query id of a check; raise InvalidArgument."""
     resource = _make_named(body.resource)
     if body.context is not UNSET:
@@ -302,7 +302,7 @@ def _subject(body: CheckBody) -> tuple[Resource, Env, str]:
     return resource, *_circumstances(body)
 
 
-def _circumstances(body: CheckBody) -> tuple[Env, str]:
+def _circumstances(body: CheckBody) -> tuple[RequestContext, str]:
     """Return the environment and the query id of a check; raise InvalidArgument."""
     context = body.context
     if context is UNSET:
@@ -313,9 +313,9 @@ def _circumstances(body: CheckBody) -> tuple[Env, str]:
         bound_values({"actions": list(context.actions)}, "context.actions")
     api = context.api
     if api is UNSET:
-        return Env(actions=context.actions), context.query_id
+        return RequestContext(actions=context.actions), context.query_id
     bound_name(api.name)
-    return Env(api.name, api.version, context.actions), context.query_id
+    return RequestContext(api.name, api.version, context.actions), context.query_id
 
 
 def _principal(body: CheckBody) -> Principal:

@@ -26,22 +26,24 @@ from pdp.decision.cache.local import Flight, await_landings
 from pdp.decision.combine import ChunkSize, concatenate, decide_group, slice_by_leaf
 from pdp.decision.evaluation import LeafVerdicts, leaves_by_group, lookup_of
 from pdp.decision.plan import FixedDecision, Leaf
-from pdp.decision.ports import Basis
-from pdp.decision.turns import Pace
+from pdp.decision.ports import DecisionSnapshot
+from pdp.decision.turns import TurnClock
 from pdp.decision.verdict_cache import VerdictCache
-from pdp.engines.engine import Engine, Group, Verdicts
+from pdp.engines.engine import Engine, EngineQuestion, Verdicts
 from pdp.engines.guarded import AwaitedEngine
 from pdp.model.question import Reason, Resource
 
 
-class EngineQuestion:
+class PendingVerdicts:
     """Question to one engine about the resources of a group, and the verdicts as they come in."""
 
     __slots__ = (
         "engine", "fields", "flight", "followed", "group", "is_cached", "key", "known", "raised", "resources", "shared",
     )  # fmt: skip
 
-    def __init__(self, engine: Engine, group: Group, resources: Sequence[Resource], lookup: Lookup | None) -> None:
+    def __init__(
+        self, engine: Engine, group: EngineQuestion, resources: Sequence[Resource], lookup: Lookup | None
+    ) -> None:
         """Make a question without verdicts. `lookup` is None for a question that is not cached."""
         self.engine = engine
         self.group = group
@@ -99,10 +101,10 @@ class _Members(msgspec.Struct, frozen=True):
 
     leaves: list[Leaf]
     resources: list[Resource]
-    questions: dict[int, EngineQuestion]
+    questions: dict[int, PendingVerdicts]
 
 
-def may_cache(leaves: Iterable[Leaf | FixedDecision], basis: Basis, cache: VerdictCache) -> bool:
+def may_cache(leaves: Iterable[Leaf | FixedDecision], basis: DecisionSnapshot, cache: VerdictCache) -> bool:
     """Tell whether some verdicts on leaves, and not too many, are cached. Each row and each cached engine is one."""
     makers = cache.makers(basis.bundle, basis.facts)
     served: dict[tuple[str, str, str], int] = {}
@@ -125,13 +127,15 @@ class CachedEvaluation:
     `cache` is None without a cache; leaves with one must be such that `may_cache` permits.
     """
 
-    def __init__(self, leaves: Sequence[Leaf | FixedDecision], basis: Basis, cache: VerdictCache | None) -> None:
+    def __init__(
+        self, leaves: Sequence[Leaf | FixedDecision], basis: DecisionSnapshot, cache: VerdictCache | None
+    ) -> None:
         self._leaves = leaves
         self._places: dict[int, tuple[_Members, int]] = {}
         """For leaves by `id(leaf)`: their group, and the row of their first resource in it."""
         self._basis = basis
         self._cache = cache
-        self._pace = Pace()
+        self._pace = TurnClock()
         self.shared: dict[int, bytes] = {}
         """For leaves by `id(leaf)`: 1 for each resource with a verdict of the cache. Other leaves have none."""
         self._new: list[NewVerdicts] = []
@@ -187,12 +191,12 @@ class CachedEvaluation:
             engines = bundle.engines_for(group.warehouse, group.action, group.type).engines
             keys = {id(engine): makers[id(engine)].key(group) for engine in engines if id(engine) in makers}
             fields = await self._fields(resources) if any(key is not None for key in keys.values()) else None
-            questions: dict[int, EngineQuestion] = {}
+            questions: dict[int, PendingVerdicts] = {}
             for engine in engines:
                 key = keys.get(id(engine))
                 lookup = Lookup(key, fields) if fields and key is not None else None
                 if lookup or isinstance(engine, AwaitedEngine):
-                    questions[id(engine)] = EngineQuestion(engine, group, resources, lookup)
+                    questions[id(engine)] = PendingVerdicts(engine, group, resources, lookup)
             found.append(_Members(leaves, resources, questions))
             self._place(found[-1])
         return found
@@ -214,7 +218,7 @@ class CachedEvaluation:
             await self._turn()
         return fields
 
-    async def _find(self, cache: VerdictCache, questions: Sequence[EngineQuestion]) -> None:
+    async def _find(self, cache: VerdictCache, questions: Sequence[PendingVerdicts]) -> None:
         """Join the flights of others, and look the rest up: all questions in one round trip."""
         rows_of: list[list[int]] = []
         for question in questions:
@@ -232,7 +236,7 @@ class CachedEvaluation:
             cache.metrics.misses.inc(len(found) - hits)
             await self._turn()
 
-    def _land(self, cache: VerdictCache, question: EngineQuestion, flight: Flight) -> None:
+    def _land(self, cache: VerdictCache, question: PendingVerdicts, flight: Flight) -> None:
         """Give the verdicts of a question to all that wait for it, and keep the engine's own."""
         own = question.own_verdicts()
         if own:
@@ -243,7 +247,7 @@ class CachedEvaluation:
                 found[question.fields[row]] = CachedVerdict(*verdict)
         cache.flights.land(flight, found)
 
-    async def _follow(self, cache: VerdictCache, questions: Sequence[EngineQuestion]) -> None:
+    async def _follow(self, cache: VerdictCache, questions: Sequence[PendingVerdicts]) -> None:
         """Take the verdicts of others' flights, and decide what they do not bring in time."""
         own = {id(question.flight) for question in questions}
         others: dict[float, dict[int, Flight]] = {}
@@ -262,7 +266,7 @@ class CachedEvaluation:
                     cache.metrics.joined.inc()
             await self._decide(question, [row for row in question.followed if question.known[row] is None])
 
-    async def _decide(self, question: EngineQuestion, rows: Sequence[int]) -> None:
+    async def _decide(self, question: PendingVerdicts, rows: Sequence[int]) -> None:
         """Let the engine decide some rows: in chunks, or all at once if the engine must be awaited."""
         if rows and isinstance(question.engine, AwaitedEngine):
             resources = [question.resources[row] for row in rows]
@@ -295,10 +299,10 @@ class CachedEvaluation:
 
     def _by_engine(
         self,
-        questions: Mapping[int, EngineQuestion],
+        questions: Mapping[int, PendingVerdicts],
         start: int,
         engine: Engine,
-        group: Group,
+        group: EngineQuestion,
         resources: Sequence[Resource],
     ) -> Verdicts:
         question = questions.get(id(engine))
@@ -324,6 +328,6 @@ class CachedEvaluation:
             self._pace.begin()
 
 
-def _unknown(question: EngineQuestion) -> list[int]:
+def _unknown(question: PendingVerdicts) -> list[int]:
     """Return the rows that neither the cache nor another request answers."""
     return [row for row, verdict in enumerate(question.known) if verdict is None and row not in question.followed]

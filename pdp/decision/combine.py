@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterator, Sequence
 from operator import or_
 from typing import Final, Literal, TypeAlias
 
-from pdp.decision.active_policies import Bundle, EngineStack
-from pdp.decision.plan import AllOf, AnyOf, EachOf, FixedDecision, Leaf, Node, Split, first_leaf
+from pdp.decision.active_policies import ActivePolicies, EngineStack
+from pdp.decision.plan import AllOf, AnyAlone, AnyOf, FixedDecision, Leaf, Node, Split, first_leaf
 from pdp.decision.turns import TURN_SECONDS
-from pdp.engines.engine import ABSTAIN, FAILED, FORBID, PERMIT, SILENT, Engine, Group, Verdicts
-from pdp.model.arrays import PathColumn
+from pdp.engines.engine import ABSTAIN, FAILED, FORBID, PERMIT, SILENT, Engine, EngineQuestion, Verdicts
+from pdp.model.arrays import PathArray
 from pdp.model.question import DEFAULT_DENY, STORE_STALE, Reason, Resource
 from pdp.model.references import format_resource
 
@@ -25,11 +25,13 @@ CHUNK: Final = 2000
 _FIRST_CHUNK: Final = 250
 _FIRST_SLOW_CHUNK: Final = 16
 _LEAST_CHUNK: Final = 8
-EngineCall: TypeAlias = Callable[[Engine, Group, Sequence[Resource]], Verdicts]
+EngineCall: TypeAlias = Callable[[Engine, EngineQuestion, Sequence[Resource]], Verdicts]
 """Call of an engine that returns verdicts even if the engine raises."""
 
 
-def decide_group(leaf: Leaf, resources: Sequence[Resource], bundle: Bundle, decide_by_engine: EngineCall) -> Verdicts:
+def decide_group(
+    leaf: Leaf, resources: Sequence[Resource], bundle: ActivePolicies, decide_by_engine: EngineCall
+) -> Verdicts:
     """Return the combined verdicts of all engines of the leaf's group on `resources`, which are of the same group."""
     group = leaf.group
     stack = bundle.engines_for(group.warehouse, group.action, group.type)
@@ -158,7 +160,7 @@ def chunks(leaves: Sequence[Leaf], size: ChunkSize) -> Iterator[Sequence[Resourc
 
     A column of paths stays as it is, so that an engine can decide by container.
     """
-    if len(leaves) > 1 and not all(type(leaf.resources) is PathColumn for leaf in leaves):
+    if len(leaves) > 1 and not all(type(leaf.resources) is PathArray for leaf in leaves):
         columns: Sequence[Sequence[Resource]] = [[resource for leaf in leaves for resource in leaf.resources]]
     else:
         columns = [leaf.resources for leaf in leaves]
@@ -224,13 +226,13 @@ def fold(node: Node, verdicts_of: Callable[[Leaf], Verdicts]) -> Verdicts:
     return fold_parts(node, [fold(part, verdicts_of) for part in node.parts])
 
 
-def fold_parts(node: AllOf | AnyOf | EachOf | Split, columns: Sequence[Verdicts]) -> Verdicts:
+def fold_parts(node: AllOf | AnyOf | AnyAlone | Split, columns: Sequence[Verdicts]) -> Verdicts:
     """Return the outcome of a tree, given the outcomes of its parts."""
     if isinstance(node, AnyOf):
         return _any_column(columns) or _fold_rows(columns, _any_row)
     if isinstance(node, Split):
         return _rearrange(node.at, columns)
-    if isinstance(node, EachOf):
+    if isinstance(node, AnyAlone):
         return _fold_rows(columns, _optional_row if node.optional else _each_row)
     # AllOf. If every part permits every resource, all columns are equal but for reasons; the first part's count.
     if all(column.effects.count(PERMIT) == len(column.effects) for column in columns):

@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 import structlog
 
-from pdp.decision.active_policies import Bundle
+from pdp.decision.active_policies import ActivePolicies
 from pdp.decision.combine import (
     ChunkSize,
     chunks,
@@ -24,8 +24,8 @@ from pdp.decision.combine import (
     without_permits,
 )
 from pdp.decision.plan import FixedDecision, Leaf
-from pdp.decision.turns import Pace, Steps
-from pdp.engines.engine import FAILED, Cost, Engine, Group, Source, Verdicts
+from pdp.decision.turns import Resumable, TurnClock
+from pdp.engines.engine import FAILED, Cost, Dependency, Engine, EngineQuestion, Verdicts
 from pdp.engines.guarded import AwaitedEngine
 from pdp.facts.snapshot import Facts
 from pdp.model.question import Reason, Resource
@@ -40,23 +40,23 @@ LeafVerdicts: TypeAlias = Callable[[Leaf | FixedDecision], Verdicts]
 class Evaluator:
     """Evaluator of leaves under one bundle and one snapshot of the facts."""
 
-    def __init__(self, bundle: Bundle, facts: Facts, telemetry: Telemetry, *, stale: bool) -> None:
+    def __init__(self, bundle: ActivePolicies, facts: Facts, telemetry: Telemetry, *, stale: bool) -> None:
         self._bundle = bundle
         self._facts = facts
         self._telemetry = telemetry
         self._stale = stale
 
-    def under(self, bundle: Bundle) -> Evaluator:
+    def under(self, bundle: ActivePolicies) -> Evaluator:
         """Return an evaluator under another bundle and the same facts."""
         return Evaluator(bundle, self._facts, self._telemetry, stale=self._stale)
 
-    def evaluate(self, leaves: Iterable[Leaf | FixedDecision]) -> Steps[LeafVerdicts]:
+    def evaluate(self, leaves: Iterable[Leaf | FixedDecision]) -> Resumable[LeafVerdicts]:
         """Return the verdicts on leaves. A step ends after the time of a turn, however few resources that takes.
 
         Leaves of one group are decided together, whatever trees they belong to.
         """
         verdicts: dict[int, Verdicts] = {}
-        pace, size = Pace(), ChunkSize()
+        pace, size = TurnClock(), ChunkSize()
         for members in leaves_by_group(leaves):
             columns = []
             if self._is_slow(members[0].group):
@@ -71,7 +71,7 @@ class Evaluator:
             verdicts.update(slice_by_leaf(concatenate(columns), members))
         return lookup_of(verdicts)
 
-    def _is_slow(self, group: Group) -> bool:
+    def _is_slow(self, group: EngineQuestion) -> bool:
         """Tell whether an engine of a group takes milliseconds for a resource."""
         engines = self._bundle.engines_for(group.warehouse, group.action, group.type).engines
         return any(engine.cost is Cost.MILLISECONDS for engine in engines)
@@ -103,7 +103,7 @@ class Evaluator:
                 verdicts.update(slice_by_leaf(found, members))
         return lookup_of(verdicts)
 
-    def decide_by_engine(self, engine: Engine, group: Group, resources: Sequence[Resource]) -> Verdicts:
+    def decide_by_engine(self, engine: Engine, group: EngineQuestion, resources: Sequence[Resource]) -> Verdicts:
         """Return an engine's verdicts: all failed if the engine raises, no permits from stale facts."""
         try:
             verdicts = engine.decide(group, resources, self._facts)
@@ -116,7 +116,7 @@ class Evaluator:
             return Verdicts(bytes([FAILED]) * count, [f"{engine.name}:failed"] * count)
         return self._permitted(engine, verdicts)
 
-    async def ask(self, engine: AwaitedEngine, group: Group, resources: Sequence[Resource]) -> Verdicts:
+    async def ask(self, engine: AwaitedEngine, group: EngineQuestion, resources: Sequence[Resource]) -> Verdicts:
         """Return the verdicts of an engine that must be awaited, as `decide_by_engine` does."""
         verdicts = await engine.ask(group, resources, self._facts)
         if FAILED in verdicts.effects:
@@ -124,7 +124,9 @@ class Evaluator:
         return self._permitted(engine, verdicts)
 
     def _permitted(self, engine: Engine, verdicts: Verdicts) -> Verdicts:
-        rests_on_facts = not engine.reads or Source.FACTS in engine.reads  # nobody knows what an engine without reads
+        rests_on_facts = (
+            not engine.reads or Dependency.FACTS in engine.reads
+        )  # nobody knows what an engine without reads
         return without_permits(verdicts) if self._stale and rests_on_facts else verdicts
 
 
@@ -135,7 +137,7 @@ def leaves_by_group(leaves: Iterable[Leaf | FixedDecision]) -> Iterable[list[Lea
         return (asked,)
     if len(asked) == 2 and asked[0].group.type != asked[1].group.type:
         return [[leaf] for leaf in asked]
-    groups: dict[tuple[Group, Reason | None], list[Leaf]] = {}
+    groups: dict[tuple[EngineQuestion, Reason | None], list[Leaf]] = {}
     for leaf in asked:
         groups.setdefault((leaf.group, leaf.override), []).append(leaf)
     return groups.values()

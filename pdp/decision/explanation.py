@@ -12,11 +12,11 @@ from typing import Final, TypeAlias
 
 from msgspec.structs import replace
 
-from pdp.decision.active_policies import Bundle
+from pdp.decision.active_policies import ActivePolicies
 from pdp.decision.combine import fold
 from pdp.decision.evaluation import LeafVerdicts
-from pdp.decision.plan import AllOf, AnyOf, EachOf, FixedDecision, Leaf, Node, Split, branch, leaves
-from pdp.decision.turns import Pace, Steps
+from pdp.decision.plan import AllOf, AnyAlone, AnyOf, FixedDecision, Leaf, Node, Split, branch, leaves
+from pdp.decision.turns import Resumable, TurnClock
 from pdp.engines.engine import ABSTAIN, ALLOWED_BY_EFFECT, EFFECT_NAMES, NO_ERRORS, PERMIT, Engine, Verdicts
 from pdp.engines.guarded import AwaitedEngine, applying
 from pdp.facts.snapshot import Facts
@@ -26,7 +26,7 @@ from pdp.model.revision import Revision, new_id
 
 AskedVerdict: TypeAlias = Callable[[Engine, Leaf, int], tuple[int, Reason | None] | None]
 """Lookup of the effect and reason of an engine on a row of a leaf."""
-_LABELS: Final = {AllOf: "all of", AnyOf: "any of", EachOf: "each of"}
+_LABELS: Final = {AllOf: "all of", AnyOf: "any of", AnyAlone: "each of"}
 
 
 def no_verdict(engine: Engine, leaf: Leaf, row: int) -> None:
@@ -36,15 +36,15 @@ def no_verdict(engine: Engine, leaf: Leaf, row: int) -> None:
 class Explainer:
     """Explainer of evaluated trees, under the bundle and facts that decided."""
 
-    def __init__(self, bundle: Bundle, facts: Facts, verdicts_of: LeafVerdicts, asked: AskedVerdict) -> None:
+    def __init__(self, bundle: ActivePolicies, facts: Facts, verdicts_of: LeafVerdicts, asked: AskedVerdict) -> None:
         """Prepare. `asked` returns verdicts of engines that cannot be asked again here."""
         self._bundle = bundle
         self._facts = facts
         self._verdicts_of = verdicts_of
         self._asked = asked
-        self._pace = Pace()
+        self._pace = TurnClock()
 
-    def trace(self, node: Node, row: int) -> Steps[Trace]:
+    def trace(self, node: Node, row: int) -> Resumable[Trace]:
         """Return the trace of one row of a tree."""
         if self._pace.is_over():
             yield
@@ -53,7 +53,7 @@ class Explainer:
             return (yield from self.trace(*branch(node, row)))
         verdicts = fold(node, self._verdicts_of)
         outcome, why = EFFECT_NAMES[verdicts.effects[row]], verdicts.by[row] or DEFAULT_DENY
-        if isinstance(node, AllOf | AnyOf | EachOf):
+        if isinstance(node, AllOf | AnyOf | AnyAlone):
             parts = []
             for part in node.parts:
                 parts.append((yield from self.trace(part, row)))  # noqa: PERF401  a comprehension cannot yield
@@ -94,7 +94,7 @@ NO_TRACES: Final[Mapping[int, Trace]] = MappingProxyType({})
 _PERMIT_OR_SILENT: Final = bytes((PERMIT, ABSTAIN))
 
 
-def revision_of(bundle: Bundle, facts: Facts) -> str:
+def revision_of(bundle: ActivePolicies, facts: Facts) -> str:
     """Return the revision of decisions under a bundle and facts, as text."""
     return str(Revision(facts.epoch, facts.sequence, bundle.digest))
 
@@ -125,7 +125,9 @@ def fold_answer(
     return make_answer(batch, revision, bytes(columns.allowed), columns.by, columns.errors, traces)
 
 
-def trace_checks(checks: Sequence[Check], trees: Sequence[Node], explainer: Explainer) -> Steps[Mapping[int, Trace]]:
+def trace_checks(
+    checks: Sequence[Check], trees: Sequence[Node], explainer: Explainer
+) -> Resumable[Mapping[int, Trace]]:
     """Return the traces of all positions."""
     traces: dict[int, Trace] = {}
     for check, tree in zip(checks, trees, strict=True):

@@ -18,7 +18,7 @@ from msgspec import UNSET
 
 from pdp.decision.bodies import CheckBody
 from pdp.errors import InvalidReference, TooMuchRepeated
-from pdp.model.arrays import Path, PathColumn
+from pdp.model.arrays import Path, PathArray
 from pdp.model.question import Resource
 from pdp.model.references import MAX_NAME, has_long, parse_resource
 from pdp.model.vocabulary import TABULAR_TYPES
@@ -37,7 +37,7 @@ _Place: TypeAlias = tuple[str, str, Path]
 """Type of resources, their warehouse, and the path of their container."""
 
 
-class ParsedColumn:
+class ParsedPathArray:
     """Column under construction, with the position of each row in the answer."""
 
     __slots__ = ("_like", "at", "names", "numbers", "parent_at")
@@ -51,16 +51,16 @@ class ParsedColumn:
         self.names: list[str] = []
         self.at: list[int] = []
 
-    def resources(self) -> PathColumn:
+    def resources(self) -> PathArray:
         """Return the finished column."""
-        return PathColumn(self._like, tuple(self.numbers), self.parent_at, self.names)
+        return PathArray(self._like, tuple(self.numbers), self.parent_at, self.names)
 
 
-class ColumnParser:
+class PathArrayParser:
     """Parser of many references. `columns` has the columns by type, warehouse and ref."""
 
     def __init__(self) -> None:
-        self.columns: dict[tuple[str, str, str | None], ParsedColumn] = {}
+        self.columns: dict[tuple[str, str, str | None], ParsedPathArray] = {}
         self._left: list[int] = []
 
     def add(self, named: Sequence[object], at: Sequence[int]) -> list[int]:
@@ -134,7 +134,7 @@ class ColumnParser:
         key = type, warehouse, ref
         column = self.columns.get(key)
         if column is None:
-            column = self.columns[key] = ParsedColumn(Resource(type, warehouse, ref=ref))
+            column = self.columns[key] = ParsedPathArray(Resource(type, warehouse, ref=ref))
         numbers = column.numbers
         return column.parent_at, numbers.setdefault(path, len(numbers)), column.names, column.at
 
@@ -181,7 +181,7 @@ _LONGEST_MESSAGE: Final = 500
 """Most characters of an error that many positions share."""
 
 
-class SharedText:
+class RepeatedText:
     """Count of the shared text of one request."""
 
     __slots__ = ("_size",)

@@ -13,8 +13,8 @@ from typing import Final, TypeAlias, TypeVar
 
 import msgspec
 
-from pdp.decision.active_policies import Bundle
-from pdp.engines.engine import Group
+from pdp.decision.active_policies import ActivePolicies
+from pdp.engines.engine import EngineQuestion
 from pdp.engines.row_access.engine import Restriction
 from pdp.engines.row_access.through_views import through
 from pdp.facts.snapshot import Facts
@@ -24,10 +24,10 @@ from pdp.model.question import (
     VERSIONED_TYPES,
     Arguments,
     Check,
-    Env,
     Principal,
     QuerySession,
     Reason,
+    RequestContext,
     Resource,
 )
 from pdp.model.vocabulary import (
@@ -51,7 +51,7 @@ class Leaf(msgspec.Struct, frozen=True, gc=False):
     `override` is a reason to permit where the engines neither forbid nor fail. None without an override.
     """
 
-    group: Group
+    group: EngineQuestion
     resources: Sequence[Resource]
     override: Reason | None = None
 
@@ -61,7 +61,7 @@ class FixedDecision(msgspec.Struct, frozen=True, gc=False):
 
     allowed: bool
     by: Reason
-    group: Group
+    group: EngineQuestion
     resources: Sequence[Resource]
     errors: tuple[str, ...] = ()
 
@@ -78,7 +78,7 @@ class AnyOf(msgspec.Struct, frozen=True, gc=False):
     parts: tuple[Node, ...]
 
 
-class EachOf(msgspec.Struct, frozen=True, gc=False):
+class AnyAlone(msgspec.Struct, frozen=True, gc=False):
     """Disjunction of independent parts: one permit suffices even if another part forbids or fails.
 
     With `optional`, no permit is needed: the parts are only reported.
@@ -95,7 +95,7 @@ class Split(msgspec.Struct, frozen=True, gc=False):
     parts: tuple[Node, ...]
 
 
-Node: TypeAlias = Leaf | FixedDecision | AllOf | AnyOf | EachOf | Split
+Node: TypeAlias = Leaf | FixedDecision | AllOf | AnyOf | AnyAlone | Split
 
 
 def split(
@@ -174,20 +174,20 @@ class PlanContext(msgspec.Struct, frozen=True, gc=False):
 
     principal: Principal
     delegated: bool
-    env: Env
-    bundle: Bundle
+    env: RequestContext
+    bundle: ActivePolicies
     facts: Facts
     stale: bool = False
     admin: bool = False
     rules_follow: bool = False
     session: QuerySession | None = None
 
-    def group(self, type: str, action: str, resource: Resource) -> Group:
+    def group(self, type: str, action: str, resource: Resource) -> EngineQuestion:
         """Return the group of a concrete check. The ref is resolved here, before any engine."""
         ref = resource.ref
         if ref is None and (type in VERSIONED_TYPES or type == "warehouse"):
             ref = self.bundle.default_ref(resource.warehouse)
-        return Group(self.principal, action, type, resource.warehouse, ref, self.delegated, self.env)
+        return EngineQuestion(self.principal, action, type, resource.warehouse, ref, self.delegated, self.env)
 
     def leaf(self, type: str, action: str, resources: Sequence[Resource]) -> Node:
         """Plan one concrete check; deny a raw Nessie check that lacks its ref."""
@@ -328,7 +328,7 @@ def plan(check: Check, context: PlanContext, planners: Sequence[Planner]) -> Nod
     return context.concrete(check.action, check.resources)
 
 
-def context_of(check: Check, bundle: Bundle, facts: Facts, *, stale: bool) -> PlanContext:
+def context_of(check: Check, bundle: ActivePolicies, facts: Facts, *, stale: bool) -> PlanContext:
     """Return the context in which the planning of a check begins."""
     principal = bundle.with_mapped_roles(check.principal)
     admin = principal.id in bundle.instance_admins and not check.inspected
@@ -344,7 +344,7 @@ def parent_of(resource: Resource) -> Resource:
     return Resource(type, resource.warehouse, tuple(path), resource.ref, arguments=arguments)
 
 
-def _is_control(group: Group) -> bool:
+def _is_control(group: EngineQuestion) -> bool:
     """Tell whether a concrete check is about the control plane of a catalog and does not read or write data."""
     return group.action in CATALOG_ACTIONS.get(group.type, ()) and group.action not in DATA_ACTIONS
 

@@ -14,14 +14,14 @@ from typing import Any, Final, TypeAlias
 
 from msgspec.structs import replace
 
-from pdp.decision.active_policies import Bundle
+from pdp.decision.active_policies import ActivePolicies
 from pdp.decision.plan import AllOf, AnyOf, FixedDecision, Leaf, Node, Planners, context_of, leaves_of, plan
 from pdp.decision.prepared_plan import PreparedPlan, prepare_plan
-from pdp.decision.turns import Pace, Steps
+from pdp.decision.turns import Resumable, TurnClock
 from pdp.errors import TooManyChecks
 from pdp.facts.snapshot import Facts
-from pdp.model.arrays import PathColumn
-from pdp.model.bounded_cache import Memo
+from pdp.model.arrays import PathArray
+from pdp.model.bounded_cache import BoundedCache
 from pdp.model.question import Batch, Check, Resource
 
 _MAX_PLANS: Final = 4096
@@ -42,7 +42,7 @@ class PlanTemplate:
         self.prepared: PreparedPlan | None = None
 
 
-class PlanMemo:
+class PlanCache:
     """Plans under one bundle and one snapshot of the facts.
 
     A plan is remembered if all its leaves ask about the very resources of the check. A plan that looks at names, such
@@ -50,12 +50,12 @@ class PlanMemo:
     special meaning to a planner: `Planners.has_plain_names` finds these before the memory is asked.
     """
 
-    def __init__(self, planners: Planners, bundle: Bundle, facts: Facts, *, stale: bool) -> None:
+    def __init__(self, planners: Planners, bundle: ActivePolicies, facts: Facts, *, stale: bool) -> None:
         self._planners = planners
         self._bundle = bundle
         self._facts = facts
         self._stale = stale
-        self._plans: Memo[_Key, PlanTemplate] = Memo(_MAX_PLANS, _LONGEST_KEY)
+        self._plans: BoundedCache[_Key, PlanTemplate] = BoundedCache(_MAX_PLANS, _LONGEST_KEY)
 
     def plan(self, check: Check) -> Node:
         """Return the plan of a check."""
@@ -81,8 +81,8 @@ class PlanMemo:
     def _key(self, check: Check) -> _Key | None:
         """Return the key of a remembered plan; None if the plan may depend on names."""
         resources = check.resources
-        if type(resources) is PathColumn:
-            some: PathColumn | Resource = resources
+        if type(resources) is PathArray:
+            some: PathArray | Resource = resources
         else:
             if len(resources) != 1:
                 return None
@@ -146,7 +146,7 @@ Plans: TypeAlias = tuple[list[Node], list[Leaf | FixedDecision]]
 """Trees of checks, and all leaves of them."""
 
 
-def in_parts(batch: Batch) -> Steps[Batch]:
+def in_parts(batch: Batch) -> Resumable[Batch]:
     """Return the batch with each long check as several checks, so that no plan and no fold takes long.
 
     Parts are of equal size: no rule takes a short rest for a short question.
@@ -154,7 +154,7 @@ def in_parts(batch: Batch) -> Steps[Batch]:
     if all(len(check.resources) <= _PART for check in batch.checks):
         return batch
     parts: list[Check] = []
-    pace = Pace()
+    pace = TurnClock()
     for check in batch.checks:
         for part in _parts(check):
             parts.append(part)
@@ -164,11 +164,11 @@ def in_parts(batch: Batch) -> Steps[Batch]:
     return replace(batch, checks=tuple(parts))
 
 
-def plan_checks(checks: Sequence[Check], plans: PlanMemo) -> Steps[Plans]:
+def plan_checks(checks: Sequence[Check], plans: PlanCache) -> Resumable[Plans]:
     """Return the plans of checks; raise TooManyChecks for plans with too many leaves."""
     trees: list[Node] = []
     found: list[Leaf | FixedDecision] = []
-    pace = Pace()
+    pace = TurnClock()
     for check in checks:
         tree = plans.plan(check)
         trees.append(tree)
@@ -207,7 +207,7 @@ def _parts(check: Check) -> Iterator[Check]:
 
 def _most(resources: Sequence[Resource]) -> int:
     """Return how many resources are planned at once. Plans look at each container, and at each namespace."""
-    if type(resources) is not PathColumn or resources.type == "namespace" or len(resources.parents) > _PART:
+    if type(resources) is not PathArray or resources.type == "namespace" or len(resources.parents) > _PART:
         return _PART
     return _COLUMN_PART
 

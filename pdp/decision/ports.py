@@ -6,11 +6,11 @@ import time
 from typing import NamedTuple, Protocol
 
 from pdp.audit.records.record import DecisionRecord
-from pdp.decision.active_policies import Bundle
+from pdp.decision.active_policies import ActivePolicies
 from pdp.decision.evaluation import Evaluator
 from pdp.decision.explanation import revision_of
 from pdp.decision.plan import Planners
-from pdp.decision.plan_cache import PlanMemo
+from pdp.decision.plan_cache import PlanCache
 from pdp.facts.snapshot import Facts
 from pdp.model.events import EventLog
 from pdp.telemetry import Telemetry
@@ -49,24 +49,26 @@ class FactsSource(Protocol):
         ...
 
 
-class Basis(NamedTuple):
+class DecisionSnapshot(NamedTuple):
     """Everything that a batch is decided from. `stale`: the facts are too old to permit anything."""
 
-    bundle: Bundle
+    bundle: ActivePolicies
     facts: Facts
     stale: bool
     revision: str
-    plans: PlanMemo
+    plans: PlanCache
     evaluator: Evaluator
 
     @classmethod
-    def make(cls, planners: Planners, bundle: Bundle, facts: Facts, telemetry: Telemetry, *, stale: bool) -> Basis:
+    def make(
+        cls, planners: Planners, bundle: ActivePolicies, facts: Facts, telemetry: Telemetry, *, stale: bool
+    ) -> DecisionSnapshot:
         """Return the basis of decisions by a bundle and a snapshot of the facts."""
-        plans = PlanMemo(planners, bundle, facts, stale=stale)
+        plans = PlanCache(planners, bundle, facts, stale=stale)
         evaluator = Evaluator(bundle, facts, telemetry, stale=stale)
         return cls(bundle, facts, stale, revision_of(bundle, facts), plans, evaluator)
 
-    def under(self, bundle: Bundle) -> Basis:
+    def under(self, bundle: ActivePolicies) -> DecisionSnapshot:
         """Return a basis for evaluations under another bundle and the same facts. Plans stay those of this basis."""
         return self._replace(bundle=bundle, evaluator=self.evaluator.under(bundle))
 

@@ -15,10 +15,10 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol, TypeAlias
 
 from pdp.audit.records.record import DecidedCheck, LeafDecision
-from pdp.decision.active_policies import Bundle, EngineStack
+from pdp.decision.active_policies import ActivePolicies, EngineStack
 from pdp.decision.combine import combine_one, fixed_verdicts, fold_parts
 from pdp.decision.plan import AnyOf, FixedDecision, Leaf, Node
-from pdp.engines.engine import SILENT, FixedAnswer, Group, PreparingEngine, ResourceCall, Verdicts
+from pdp.engines.engine import SILENT, EngineQuestion, FixedAnswer, PreparingEngine, ResourceCall, Verdicts
 from pdp.facts.snapshot import Facts
 from pdp.model.question import Check, Resource
 
@@ -47,7 +47,7 @@ class PreparedLeaf:
 
     __slots__ = ("_call", "_group", "_is_plain")
 
-    def __init__(self, group: Group, call: ResourceCall, action: str) -> None:
+    def __init__(self, group: EngineQuestion, call: ResourceCall, action: str) -> None:
         """Keep the call. `action` is the action of the check."""
         self._group = group
         self._call = call
@@ -81,10 +81,10 @@ class PreparedTree:
         self._open: list[tuple[int, ResourceCall]] = []
         self._has_fixed = False
         self._stacks: list[_StackQuestion] = []
-        self._leaves: list[tuple[Group, int]] = []
+        self._leaves: list[tuple[EngineQuestion, int]] = []
         """The groups of leaves, each with the number of its stack."""
 
-    def add(self, group: Group, stack: EngineStack, calls: Sequence[ResourceCall]) -> None:
+    def add(self, group: EngineQuestion, stack: EngineStack, calls: Sequence[ResourceCall]) -> None:
         """Add a leaf with its engines, and their calls in the same order. Equal calls are kept once."""
         for call in calls:
             if call not in self._calls:
@@ -158,7 +158,7 @@ def _is_silent(call: ResourceCall) -> bool:
     )
 
 
-def prepare_plan(node: Node, action: str, bundle: Bundle, facts: Facts) -> PreparedPlan | None:
+def prepare_plan(node: Node, action: str, bundle: ActivePolicies, facts: Facts) -> PreparedPlan | None:
     """Return the prepared plan of a check of an action; None for a plan that only the plain way can decide."""
     if not isinstance(node, Leaf | AnyOf):
         return None
@@ -177,7 +177,7 @@ def prepare_plan(node: Node, action: str, bundle: Bundle, facts: Facts) -> Prepa
     return tree
 
 
-def _calls(stack: EngineStack, group: Group, facts: Facts) -> Sequence[ResourceCall]:
+def _calls(stack: EngineStack, group: EngineQuestion, facts: Facts) -> Sequence[ResourceCall]:
     """Return the calls of the engines of a stack; none if an engine has no call."""
     calls = []
     for engine in stack.engines:

@@ -7,27 +7,27 @@ from typing import Final, NamedTuple
 
 from pdp.audit.records.record import DecidedCheck, LeafDecision
 from pdp.decision.plan import Planners, context_of
-from pdp.decision.ports import Basis
-from pdp.decision.turns import Pace, Steps
+from pdp.decision.ports import DecisionSnapshot
+from pdp.decision.turns import Resumable, TurnClock
 from pdp.engines.engine import ABSTAIN, PERMIT, Verdicts
 from pdp.engines.row_access.engine import KnownMasks, Restriction, hide_everything
 from pdp.engines.row_access.explain import RowExplanation, explain_restriction
 from pdp.errors import InvalidArgument
-from pdp.model.question import DEFAULT_DENY, Batch, Predicate, Reason, RowView, TypedColumn
+from pdp.model.question import DEFAULT_DENY, Batch, Predicate, Reason, TableAccess, TypedColumn
 
 FEW_COLUMNS: Final = 256
 _COLUMN_PART: Final = 16
 """Columns whose masks may be made in one go, and those between two looks at the clock."""
 
 
-class DecidedView(NamedTuple):
+class DecidedAccess(NamedTuple):
     """Visible part of a table, and the id of the decision."""
 
-    view: RowView
+    view: TableAccess
     id: str
 
 
-def restrict(planners: Planners, batch: Batch, basis: Basis) -> tuple[Restriction, tuple[DecidedCheck, ...]]:
+def restrict(planners: Planners, batch: Batch, basis: DecisionSnapshot) -> tuple[Restriction, tuple[DecidedCheck, ...]]:
     """Return the restriction of the table of a batch of one check, with the check for the record."""
     if batch.rejected:
         return hide_everything(batch.rejected[0].by), ()
@@ -43,7 +43,7 @@ def restrict(planners: Planners, batch: Batch, basis: Basis) -> tuple[Restrictio
     return restriction, (DecidedCheck(check, True, (leaf,), verdicts),)
 
 
-def explain_rows(batch: Batch, basis: Basis) -> RowExplanation:
+def explain_rows(batch: Batch, basis: DecisionSnapshot) -> RowExplanation:
     """Return the explained restriction of the table of a batch of one check; raise InvalidArgument if rejected."""
     if batch.rejected:
         raise InvalidArgument(batch.rejected[0].message)
@@ -54,20 +54,20 @@ def explain_rows(batch: Batch, basis: Basis) -> RowExplanation:
 
 def row_view(
     restriction: Restriction, columns: Sequence[TypedColumn]
-) -> Steps[tuple[RowView, dict[str, Reason | None]]]:
+) -> Resumable[tuple[TableAccess, dict[str, Reason | None]]]:
     """Return the view of a table and the reasons of its masks, as `Restriction.row_view` does."""
     known: KnownMasks = {}
     reasons: dict[str, Reason | None] = {}
     masks: list[Predicate | None] = []
-    pace = Pace()
+    pace = TurnClock()
     for start in range(0, len(columns), _COLUMN_PART):
         masks += restriction.mask_columns(columns[start : start + _COLUMN_PART], known, reasons)
         if pace.is_over():
             yield
             pace.begin()
-    return RowView(restriction.rows, tuple(masks), restriction.more_rows), reasons
+    return TableAccess(restriction.rows, tuple(masks), restriction.more_rows), reasons
 
 
-def hidden_view(columns: Sequence[TypedColumn]) -> RowView:
+def hidden_view(columns: Sequence[TypedColumn]) -> TableAccess:
     """Return the view of a table without rows and values, for requests that fail."""
     return hide_everything(DEFAULT_DENY).row_view(columns)[0]

@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 import msgspec
 
 from pdp.audit.records.record import DecidedCheck, DecisionRecord, LeafDecision, Listing
-from pdp.decision.active_policies import Bundle
+from pdp.decision.active_policies import ActivePolicies
 from pdp.decision.cached_evaluation import CachedEvaluation, may_cache
 from pdp.decision.combine import CHUNK, fold
 from pdp.decision.evaluation import LeafVerdicts
@@ -31,11 +31,11 @@ from pdp.decision.explanation import (
 from pdp.decision.inspection import GrantVisibility, guards, reduce_answer, reject_invisible, sees_all
 from pdp.decision.plan import FixedDecision, Leaf, Node, Planners, leaves
 from pdp.decision.plan_cache import bound_traces, in_parts, plan_checks
-from pdp.decision.ports import AuditLog, Basis, FactsSource
+from pdp.decision.ports import AuditLog, DecisionSnapshot, FactsSource
 from pdp.decision.prepared_plan import decide_check
-from pdp.decision.row_filter import DecidedView, explain_rows, restrict, row_view
-from pdp.decision.shadow import ReportedDecision, Reporter
-from pdp.decision.turns import Pace, Steps, WaitingSteps, finish, finish_in_turns
+from pdp.decision.row_filter import DecidedAccess, explain_rows, restrict, row_view
+from pdp.decision.shadow import ShadowDecision, ShadowReporter
+from pdp.decision.turns import AwaitingResumable, Resumable, TurnClock, finish, finish_in_turns
 from pdp.decision.verdict_cache import VerdictCache
 from pdp.engines.engine import ALLOWED_BY_EFFECT, PERMIT, Verdicts
 from pdp.engines.grants.engine import GrantsEngine
@@ -63,7 +63,7 @@ class BatchResult(msgspec.Struct, frozen=True, gc=False):
     record: DecisionRecord
     visible: bytes | None = None
     grants: GrantVisibility | None = None
-    reported: ReportedDecision | None = None
+    reported: ShadowDecision | None = None
 
     @property
     def answer(self) -> Answer:
@@ -96,7 +96,7 @@ class Pdp:
 
     def __init__(
         self,
-        bundle: Bundle,
+        bundle: ActivePolicies,
         source: FactsSource,
         audit: AuditLog,
         telemetry: Telemetry,
@@ -111,8 +111,8 @@ class Pdp:
         self.cache = cache
         self.clock: Callable[[], float] = time.time
         """Clock of decisions, in seconds since 1970. Policy tests set another."""
-        self.reporter = Reporter(telemetry)
-        self._last_basis: Basis | None = None
+        self.reporter = ShadowReporter(telemetry)
+        self._last_basis: DecisionSnapshot | None = None
 
     def revision(self) -> str:
         """Return the revision of the current bundle and facts, as text."""
@@ -197,7 +197,9 @@ class Pdp:
             batch = at_time(batch, int(self.clock()))
         return await finish_in_turns(self._decide(batch, started, self.cache))
 
-    def _decide(self, batch: Batch, started: float, cache: VerdictCache | None = None) -> WaitingSteps[BatchResult]:
+    def _decide(
+        self, batch: Batch, started: float, cache: VerdictCache | None = None
+    ) -> AwaitingResumable[BatchResult]:
         basis = self._basis()
         if basis.stale or (cache is not None and not cache.may_answer(batch, basis.bundle)):
             cache = None
@@ -225,7 +227,7 @@ class Pdp:
         grants = None if visible is None else self.grant_visibility(batch.caller, basis.facts, basis.bundle)
         if cached is not None:
             cached.keep()
-        reported = ReportedDecision(batch, answer.id, found, basis, verdicts_of) if basis.bundle.reports else None
+        reported = ShadowDecision(batch, answer.id, found, basis, verdicts_of) if basis.bundle.reports else None
         return BatchResult(record, visible, grants, reported)
 
     def _keep(self, result: BatchResult) -> BatchResult:
@@ -257,7 +259,7 @@ class Pdp:
             return answer.id
         return ""
 
-    def filter(self, batch: Batch, columns: Sequence[TypedColumn]) -> DecidedView:
+    def filter(self, batch: Batch, columns: Sequence[TypedColumn]) -> DecidedAccess:
         """Return the visible rows, and values of `columns`, of the table of a batch of one check.
 
         A rejected check sees nothing. Raise Unavailable if the audit cannot be served. The event loop gets no turn:
@@ -265,11 +267,11 @@ class Pdp:
         """
         return finish(self._filter(batch, columns))
 
-    async def filter_many(self, batch: Batch, columns: Sequence[TypedColumn]) -> DecidedView:
+    async def filter_many(self, batch: Batch, columns: Sequence[TypedColumn]) -> DecidedAccess:
         """Return the same as `filter` for any number of columns. Give the event loop turns."""
         return await finish_in_turns(self._filter(batch, columns))
 
-    def _filter(self, batch: Batch, columns: Sequence[TypedColumn]) -> Steps[DecidedView]:
+    def _filter(self, batch: Batch, columns: Sequence[TypedColumn]) -> Resumable[DecidedAccess]:
         started = time.perf_counter()
         self.audit.admit()
         basis = self._basis()
@@ -279,7 +281,7 @@ class Pdp:
         elapsed = time.perf_counter() - started
         origin = basis.origin(elapsed)
         self._record(DecisionRecord(batch, answer, checks, *origin, masks=masks, stale=basis.stale), elapsed)
-        return DecidedView(view, answer.id)
+        return DecidedAccess(view, answer.id)
 
     def explain_rows(self, batch: Batch) -> RowExplanation:
         """Return the restriction of the table of a batch of one check, with every policy and mask. Record nothing.
@@ -298,18 +300,18 @@ class Pdp:
         elif consistency != "minimize_latency":
             raise InvalidArgument(f"consistency `{consistency}` is none of `minimize_latency`, `full`, `atLeast`")
 
-    def _basis(self) -> Basis:
+    def _basis(self) -> DecisionSnapshot:
         """Return the current basis. The same basis serves, with its plans, until the bundle or the facts change."""
         bundle, facts, last = self.bundle, self.source.facts, self._last_basis
         if last is None or last.bundle is not bundle or last.facts is not facts:
-            last = self._last_basis = Basis.make(self.planners, bundle, facts, self.telemetry, stale=False)
+            last = self._last_basis = DecisionSnapshot.make(self.planners, bundle, facts, self.telemetry, stale=False)
         if self.source.is_stale():
-            return Basis.make(self.planners, bundle, facts, self.telemetry, stale=True)
+            return DecisionSnapshot.make(self.planners, bundle, facts, self.telemetry, stale=True)
         return last
 
     def _verdicts(
-        self, found: Sequence[Leaf | FixedDecision], basis: Basis, cache: VerdictCache | None
-    ) -> WaitingSteps[tuple[CachedEvaluation | None, LeafVerdicts]]:
+        self, found: Sequence[Leaf | FixedDecision], basis: DecisionSnapshot, cache: VerdictCache | None
+    ) -> AwaitingResumable[tuple[CachedEvaluation | None, LeafVerdicts]]:
         """Return the verdicts on all leaves, and the evaluation if verdicts had to be waited for."""
         if cache is not None and not may_cache(found, basis, cache):
             cache = None
@@ -319,14 +321,16 @@ class Pdp:
         yield evaluation.run()
         return evaluation, evaluation.verdicts_of
 
-    def _evaluate(self, found: Sequence[Leaf | FixedDecision], basis: Basis) -> Steps[LeafVerdicts]:
+    def _evaluate(self, found: Sequence[Leaf | FixedDecision], basis: DecisionSnapshot) -> Resumable[LeafVerdicts]:
         """Return the verdicts on all leaves."""
         evaluator = basis.evaluator
         if len(found) <= _FEW_LEAVES and sum([len(leaf.resources) for leaf in found]) <= CHUNK:
             return evaluator.evaluate_at_once(found)
         return (yield from evaluator.evaluate(found))
 
-    def grant_visibility(self, caller: Caller, facts: Facts, bundle: Bundle | None = None) -> GrantVisibility | None:
+    def grant_visibility(
+        self, caller: Caller, facts: Facts, bundle: ActivePolicies | None = None
+    ) -> GrantVisibility | None:
         """Return which grants a caller may see in reasons; None for a caller that may see all."""
         bundle = bundle or self.bundle
         if sees_all(caller) or caller.own is None:
@@ -340,7 +344,7 @@ class Pdp:
             actor.id, lambda key: engine is not None and engine.may(actor, "read_assignments", key, facts)
         )
 
-    def _visible(self, batch: Batch, basis: Basis) -> WaitingSteps[bytes]:
+    def _visible(self, batch: Batch, basis: DecisionSnapshot) -> AwaitingResumable[bytes]:
         """Return 1 for each position that has guards, all of them permitted."""
         checks = guards(batch)
         trees, found = yield from plan_checks(checks, basis.plans)
@@ -361,9 +365,9 @@ class Pdp:
         return record
 
 
-def _each(function: Callable[..., T], *columns: Iterable[Any]) -> Steps[list[T]]:
+def _each(function: Callable[..., T], *columns: Iterable[Any]) -> Resumable[list[T]]:
     """Return the results of a function on each row of columns."""
-    results, pace = [], Pace()
+    results, pace = [], TurnClock()
     for result in map(function, *columns):
         results.append(result)
         if pace.is_over():

@@ -11,14 +11,14 @@ from typing import Final, NamedTuple
 
 import structlog
 
-from pdp.decision.active_policies import ReportingAuthority
+from pdp.decision.active_policies import ShadowAuthority
 from pdp.decision.cached_evaluation import CachedEvaluation
 from pdp.decision.evaluation import LeafVerdicts
 from pdp.decision.plan import FixedDecision, Leaf
-from pdp.decision.ports import Basis
-from pdp.decision.turns import WaitingSteps, finish_in_turns
+from pdp.decision.ports import DecisionSnapshot
+from pdp.decision.turns import AwaitingResumable, finish_in_turns
 from pdp.engines.engine import PERMIT
-from pdp.model.events import EventLog, ReportedDifference, ReportEvent
+from pdp.model.events import EventLog, ShadowDifference, ShadowEvent
 from pdp.model.question import DEFAULT_DENY, Batch
 from pdp.model.references import format_resource
 from pdp.telemetry import Telemetry
@@ -30,30 +30,30 @@ _MOST_LATER: Final = 256
 log = structlog.get_logger()
 
 
-class ReportedDecision(NamedTuple):
+class ShadowDecision(NamedTuple):
     """Decision to compare: a batch, the id of the answer, and the concrete checks with their verdicts."""
 
     batch: Batch
     decision: str
     found: Sequence[Leaf | FixedDecision]
-    basis: Basis
+    basis: DecisionSnapshot
     verdicts_of: LeafVerdicts
 
 
-class Reporter:
+class ShadowReporter:
     """Comparison of decisions with authorities in report mode. A failure changes no answer, and is counted."""
 
     def __init__(self, telemetry: Telemetry) -> None:
         self._telemetry = telemetry
         self._later: set[asyncio.Task[None]] = set()
 
-    async def compare(self, decided: ReportedDecision) -> list[ReportEvent]:
+    async def compare(self, decided: ShadowDecision) -> list[ShadowEvent]:
         """Return the differences from the authorities that decide without waiting."""
         reports = [report for report in decided.basis.bundle.reports if not report.bundle.has_awaited]
         events = [await self._compare(report, decided) for report in reports]
         return [event for event in events if event]
 
-    def compare_later(self, decided: ReportedDecision, audit: EventLog) -> None:
+    def compare_later(self, decided: ShadowDecision, audit: EventLog) -> None:
         """Begin the comparisons with the other authorities, and let the audit have the differences."""
         for report in decided.basis.bundle.reports:
             if not report.bundle.has_awaited:
@@ -72,7 +72,7 @@ class Reporter:
             for task in left:
                 task.cancel()
 
-    async def _note(self, report: ReportingAuthority, decided: ReportedDecision, audit: EventLog) -> None:
+    async def _note(self, report: ShadowAuthority, decided: ShadowDecision, audit: EventLog) -> None:
         try:
             event = await self._compare(report, decided)
         except asyncio.CancelledError:
@@ -81,7 +81,7 @@ class Reporter:
         if event:
             audit.note(event)
 
-    async def _compare(self, report: ReportingAuthority, decided: ReportedDecision) -> ReportEvent | None:
+    async def _compare(self, report: ShadowAuthority, decided: ShadowDecision) -> ShadowEvent | None:
         """Return the differences from one authority; None without any, or after a failure."""
         try:
             checks = await finish_in_turns(compare(report, decided.found, decided.basis, decided.verdicts_of))
@@ -93,40 +93,40 @@ class Reporter:
             self._telemetry.count_reported(report.bundle.default.name, checks.compared, len(checks.differences))
         return report_event(report, decided.batch, decided.decision, checks) if checks.differences else None
 
-    def _count(self, outcome: str, report: ReportingAuthority, decided: ReportedDecision) -> None:
+    def _count(self, outcome: str, report: ShadowAuthority, decided: ShadowDecision) -> None:
         checks = sum([len(leaf.resources) for leaf in covered_leaves(report, decided.found)])
         self._telemetry.count_unreported(report.bundle.default.name, outcome, checks)
 
 
-class ReportedChecks(NamedTuple):
+class ShadowChecks(NamedTuple):
     """Number of compared concrete checks, and the differences among them."""
 
     compared: int
-    differences: Sequence[ReportedDifference]
+    differences: Sequence[ShadowDifference]
 
 
 def compare(
-    report: ReportingAuthority, found: Sequence[Leaf | FixedDecision], basis: Basis, verdicts_of: LeafVerdicts
-) -> WaitingSteps[ReportedChecks]:
+    report: ShadowAuthority, found: Sequence[Leaf | FixedDecision], basis: DecisionSnapshot, verdicts_of: LeafVerdicts
+) -> AwaitingResumable[ShadowChecks]:
     """Return the differences of the concrete checks that the authority covers."""
     leaves = covered_leaves(report, found)
     if not leaves:
-        return ReportedChecks(0, ())
+        return ShadowChecks(0, ())
     evaluation = CachedEvaluation(leaves, basis.under(report.bundle), None)
     yield evaluation.run()
     differences = [each for leaf in leaves for each in _differences(leaf, verdicts_of, evaluation.verdicts_of)]
-    return ReportedChecks(sum([len(leaf.resources) for leaf in leaves]), differences)
+    return ShadowChecks(sum([len(leaf.resources) for leaf in leaves]), differences)
 
 
-def covered_leaves(report: ReportingAuthority, found: Sequence[Leaf | FixedDecision]) -> list[Leaf]:
+def covered_leaves(report: ShadowAuthority, found: Sequence[Leaf | FixedDecision]) -> list[Leaf]:
     """Return the concrete checks that an authority in report mode compares."""
     return [leaf for leaf in found if isinstance(leaf, Leaf) and report.covers(leaf.group.warehouse)]
 
 
-def report_event(report: ReportingAuthority, batch: Batch, decision: str, comparison: ReportedChecks) -> ReportEvent:
+def report_event(report: ShadowAuthority, batch: Batch, decision: str, comparison: ShadowChecks) -> ShadowEvent:
     """Return the event of the differences of one decision."""
     differences = comparison.differences
-    return ReportEvent(
+    return ShadowEvent(
         authority=report.bundle.default.name,
         decision=decision,
         surface=batch.surface,
@@ -137,12 +137,12 @@ def report_event(report: ReportingAuthority, batch: Batch, decision: str, compar
     )
 
 
-def _differences(leaf: Leaf, answered: LeafVerdicts, reported: LeafVerdicts) -> Iterator[ReportedDifference]:
+def _differences(leaf: Leaf, answered: LeafVerdicts, reported: LeafVerdicts) -> Iterator[ShadowDifference]:
     ours, theirs, group = answered(leaf), reported(leaf), leaf.group
     for row, (effect, other) in enumerate(zip(ours.effects, theirs.effects, strict=True)):
         if (effect == PERMIT) == (other == PERMIT):
             continue
-        yield ReportedDifference(
+        yield ShadowDifference(
             action=group.action,
             resource=format_resource(leaf.resources[row], group.ref, group.type),
             principal=group.principal.id,

@@ -16,9 +16,9 @@ from typing import Final, TypeAlias, TypeVar
 
 T = TypeVar("T")
 
-Steps: TypeAlias = Generator[None, None, T]
+Resumable: TypeAlias = Generator[None, None, T]
 """Work that gives up control after each step, and returns a T at the end."""
-WaitingSteps: TypeAlias = Generator[Awaitable[None] | None, None, T]
+AwaitingResumable: TypeAlias = Generator[Awaitable[None] | None, None, T]
 """Such work that may wait for something: a step then yields it."""
 TURN_SECONDS: Final = 0.004
 """Time of work after which other requests get a turn."""
@@ -30,7 +30,7 @@ _SWITCH_SECONDS: Final = 0.0005
 """Time after which a working thread gives the interpreter to the event loop."""
 
 
-class Pace:
+class TurnClock:
     """Clock of the turns of one long work. `is_over` costs less than a tenth of a microsecond."""
 
     __slots__ = ("_end",)
@@ -47,7 +47,7 @@ class Pace:
         return time.perf_counter() > self._end
 
 
-def finish(steps: Steps[T]) -> T:
+def finish(steps: Resumable[T]) -> T:
     """Return the result of work without a turn for others."""
     while True:
         try:
@@ -56,7 +56,7 @@ def finish(steps: Steps[T]) -> T:
             return end.value  # type: ignore[no-any-return]
 
 
-async def finish_in_turns(steps: WaitingSteps[T]) -> T:
+async def finish_in_turns(steps: AwaitingResumable[T]) -> T:
     """Return the result of work, with a turn for others after each step."""
     while True:
         try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from pdp.decision.active_policies import Bundle
+from pdp.decision.active_policies import ActivePolicies
 from pdp.decision.cache.cache import MOST_FIELDS, Cache, NewVerdicts
 from pdp.decision.cache.keys import KeyMaker, is_cacheable, policies_digest
 from pdp.decision.cache.local import Flights
@@ -18,7 +18,7 @@ from pdp.model.question import Batch
 class ServedEngines(NamedTuple):
     """Engines of a bundle whose verdicts are cached, by identity, each with its maker of keys."""
 
-    bundle: Bundle
+    bundle: ActivePolicies
     facts: Facts
     makers: dict[int, KeyMaker]
 
@@ -48,20 +48,20 @@ class VerdictCache:
         far = cache.far_part()
         self._writer = CacheWriter(far, metrics) if far is not None else None
         self._served: ServedEngines | None = None
-        self._policies: tuple[Bundle | None, bytes] = (None, b"")
-        self.newest: Bundle | None = None
+        self._policies: tuple[ActivePolicies | None, bytes] = (None, b"")
+        self.newest: ActivePolicies | None = None
         """Bundle that was asked about last."""
         self.has_engines = False
         """The cache keeps verdicts of an engine of this bundle."""
 
-    def serves(self, bundle: Bundle) -> bool:
+    def serves(self, bundle: ActivePolicies) -> bool:
         """Tell whether the cache keeps verdicts of any engine of a bundle."""
         if self.newest is not bundle:
             self.newest = bundle
             self.has_engines = bool(served_engines(bundle, every_engine=self._every_engine))
         return self.has_engines
 
-    def may_answer(self, batch: Batch, bundle: Bundle) -> bool:
+    def may_answer(self, batch: Batch, bundle: ActivePolicies) -> bool:
         """Tell whether cached verdicts may answer a batch. Explanations and demands for a revision need fresh ones."""
         if batch.explain or batch.consistency != "minimize_latency" or batch.size > MOST_FIELDS:
             return False
@@ -73,7 +73,7 @@ class VerdictCache:
             return self.timeout
         return self.patience
 
-    def makers(self, bundle: Bundle, facts: Facts) -> dict[int, KeyMaker]:
+    def makers(self, bundle: ActivePolicies, facts: Facts) -> dict[int, KeyMaker]:
         """Return the makers of keys of the cached engines, by `id(engine)`."""
         served = self._served
         if served is None or served.bundle is not bundle or served.facts is not facts:
@@ -106,7 +106,7 @@ class VerdictCache:
             await self._writer.close()
         await self.cache.close()
 
-    def _policies_of(self, bundle: Bundle) -> bytes:
+    def _policies_of(self, bundle: ActivePolicies) -> bytes:
         """Return the digest of the policies of a bundle. A text can have megabytes, and each write needs new keys."""
         last, digest = self._policies
         if last is not bundle:
@@ -115,7 +115,7 @@ class VerdictCache:
         return digest
 
 
-def served_engines(bundle: Bundle, *, every_engine: bool) -> list[Engine]:
+def served_engines(bundle: ActivePolicies, *, every_engine: bool) -> list[Engine]:
     """Return the engines of a bundle whose verdicts are cached. `every_engine`: also those that take microseconds."""
     stacks = [authority.engines for authority in (bundle.default, *bundle.authorities.values())]
     engines = [engine for engines in (bundle.forbids, *stacks) for engine in engines]

@@ -8,7 +8,16 @@ from typing import Final
 
 from pdp.config.section import is_loopback, split_address
 from pdp.config.settings import Settings
-from pdp.engines.engine import PERMIT, READS_POLICIES, Cost, FixedAnswer, Group, ResourceCall, Source, Verdicts
+from pdp.engines.engine import (
+    PERMIT,
+    READS_POLICIES,
+    Cost,
+    Dependency,
+    EngineQuestion,
+    FixedAnswer,
+    ResourceCall,
+    Verdicts,
+)
 from pdp.engines.engine_types import PolicySources
 from pdp.errors import ConfigError
 from pdp.facts.snapshot import Facts
@@ -36,7 +45,7 @@ class AllowAllEngine:
         return NAME
 
     @property
-    def reads(self) -> frozenset[Source]:
+    def reads(self) -> frozenset[Dependency]:
         """Return the sources of verdicts."""
         return READS_POLICIES
 
@@ -49,16 +58,16 @@ class AllowAllEngine:
         """Return true: the engine decides everything."""
         return True
 
-    def decide(self, group: Group, resources: Sequence[Resource], facts: Facts) -> Verdicts:
+    def decide(self, group: EngineQuestion, resources: Sequence[Resource], facts: Facts) -> Verdicts:
         """Permit every resource."""
         count = len(resources)
         return _PERMIT if count == 1 else Verdicts(_PERMIT.effects * count, [_STAMP] * count)
 
-    def prepare(self, group: Group, facts: Facts) -> ResourceCall | None:
+    def prepare(self, group: EngineQuestion, facts: Facts) -> ResourceCall | None:
         """Return the permit of all resources; None for a group whose resources may have properties."""
         return FixedAnswer(_PERMIT)
 
-    def explain(self, group: Group, resource: Resource, facts: Facts) -> Trace:
+    def explain(self, group: EngineQuestion, resource: Resource, facts: Facts) -> Trace:
         """Return the permit."""
         return Trace(NAME, "permit", _STAMP)
 

@@ -15,10 +15,10 @@ import inspect
 import time
 from collections.abc import Sequence
 
-from pdp.engines.engine import PERMIT, AsyncEngine, Cost, Engine, Group, Source, Verdicts
+from pdp.engines.engine import PERMIT, AsyncEngine, Cost, Dependency, Engine, EngineQuestion, Verdicts
 from pdp.engines.guarded import checked
 from pdp.facts.snapshot import Facts
-from pdp.model.question import Env, Principal, Resource, Trace
+from pdp.model.question import Principal, RequestContext, Resource, Trace
 from pdp.model.vocabulary import CATALOG_ACTIONS
 
 
@@ -33,11 +33,15 @@ class EngineContract:
         """Return the facts of the questions."""
         return Facts.empty()
 
-    def groups(self) -> Sequence[Group]:
+    def groups(self) -> Sequence[EngineQuestion]:
         """Return the groups of the questions: all actions on tables, for a user, a role and nobody."""
         principals = (Principal("user", "oidc~alice"), Principal("role", "etl"), Principal("anonymous", ""))
         actions = sorted(CATALOG_ACTIONS["table"])
-        return [Group(who, action, "table", "lake", "main", False, Env()) for who in principals for action in actions]
+        return [
+            EngineQuestion(who, action, "table", "lake", "main", False, RequestContext())
+            for who in principals
+            for action in actions
+        ]
 
     def resources(self) -> Sequence[Resource]:
         """Return the resources of the questions."""
@@ -49,7 +53,7 @@ class EngineContract:
         assert engine.name.replace("_", "").isalnum(), "`name` has letters, digits and underscores"
         assert engine.digest, "`digest` is a text that changes with the policies"
         assert engine.digest == other.digest, "two engines with the same policies have the same digest"
-        assert all(isinstance(source, Source) for source in engine.reads), "`reads` is a set of Source"
+        assert all(isinstance(source, Dependency) for source in engine.reads), "`reads` is a set of Source"
         assert isinstance(engine.cost, Cost), "`cost` is a Cost"
 
     def test_applies_is_constant(self) -> None:
@@ -109,13 +113,13 @@ class EngineContract:
             self._ask(self.make_engine(), group, resources)
         assert time.monotonic() - started < 10, "a group of 1,000 resources takes too long"
 
-    def _asked(self) -> Sequence[Group]:
+    def _asked(self) -> Sequence[EngineQuestion]:
         engine = self.make_engine()
         asked = [group for group in self.groups() if engine.applies(group.action, group.type)]
         assert asked, "the engine applies to none of `groups`: return other groups"
         return asked
 
-    def _ask(self, engine: Engine | AsyncEngine, group: Group, resources: Sequence[Resource]) -> Verdicts:
+    def _ask(self, engine: Engine | AsyncEngine, group: EngineQuestion, resources: Sequence[Resource]) -> Verdicts:
         """Return the verdicts; fail if the service would deny them as invalid."""
         found: object
         if inspect.iscoroutinefunction(engine.decide):
@@ -125,5 +129,5 @@ class EngineContract:
         return checked(engine.name, found, len(resources))
 
 
-async def _decide(engine: AsyncEngine, group: Group, resources: Sequence[Resource], facts: Facts) -> object:
+async def _decide(engine: AsyncEngine, group: EngineQuestion, resources: Sequence[Resource], facts: Facts) -> object:
     return await engine.decide(group, resources, facts, asyncio.get_running_loop().time() + 10)

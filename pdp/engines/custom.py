@@ -11,8 +11,8 @@ from typing import Any, Final
 import msgspec
 
 from pdp.config.settings import Settings
-from pdp.engines.engine import AsyncEngine, Cost, Engine, Source
-from pdp.engines.engine_types import EngineKind, PolicySources
+from pdp.engines.engine import AsyncEngine, Cost, Dependency, Engine
+from pdp.engines.engine_types import EngineType, PolicySources
 from pdp.engines.guarded import AwaitedEngine, GuardedEngine
 from pdp.errors import ConfigError
 
@@ -23,12 +23,12 @@ _LOADED: Final[dict[str, str]] = {}
 _ATTRIBUTES: Final = ("name", "digest", "reads", "cost", "applies", "decide")
 
 
-def installed_kind(name: str) -> EngineKind | None:
+def installed_kind(name: str) -> EngineType | None:
     """Return the kind of an installed engine; None if no package has one of this name."""
     entry = find_entry(ENGINES, name, f"authorities: engine `{name}`")
     if entry is None:
         return None
-    return EngineKind(partial(_build, name, entry), partial(_read, name, entry), _describe)
+    return EngineType(partial(_build, name, entry), partial(_read, name, entry), _describe)
 
 
 def find_entry(group: str, name: str, key: str) -> EntryPoint | None:
@@ -84,8 +84,8 @@ def _build(name: str, entry: EntryPoint, settings: Settings, sources: PolicySour
         if missing or engine.name != name:
             fault = f"lacks {', '.join(missing)}" if missing else f"has the name `{engine.name}`"
             raise TypeError(f"the engine {fault}")
-        if type(engine.reads) is not frozenset or not all(type(source) is Source for source in engine.reads):
-            raise TypeError("`reads` is a frozenset of `Source`")
+        if type(engine.reads) is not frozenset or not all(type(source) is Dependency for source in engine.reads):
+            raise TypeError("`reads` is a frozenset of `Dependency`")
         if type(engine.cost) is not Cost:
             raise TypeError("`cost` is a `Cost`")
         if type(engine.digest) is not str or not engine.digest:

@@ -14,7 +14,7 @@ from typing import Final, Protocol, TypeAlias, runtime_checkable
 import msgspec
 
 from pdp.facts.snapshot import Facts
-from pdp.model.question import Env, Principal, Reason, Resource, Trace
+from pdp.model.question import Principal, Reason, RequestContext, Resource, Trace
 
 ABSTAIN: Final = 0
 PERMIT: Final = 1
@@ -28,7 +28,7 @@ ALLOWED_BY_EFFECT: Final = bytes(effect == PERMIT for effect in range(256))
 EFFECT_NAMES: Final = ("silent", "permit", "forbid", "failed")
 
 
-class Group(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
+class EngineQuestion(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
     """Common part of a set of concrete checks, without a query or trace id.
 
     `principal` is the subject of the decision: an acting role is already the principal. `type` is concrete. `ref` is
@@ -41,7 +41,7 @@ class Group(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
     warehouse: str
     ref: str | None
     delegated: bool
-    env: Env
+    env: RequestContext
 
 
 NO_ERRORS: Final[Mapping[int, tuple[str, ...]]] = MappingProxyType({})
@@ -68,7 +68,7 @@ Equal calls have the same answer for every resource, whatever groups they were p
 """
 
 
-class Source(Enum):
+class Dependency(Enum):
     """Source of an engine's verdicts, besides the question. A cached verdict is valid while they are the same."""
 
     POLICIES = "policies"
@@ -76,7 +76,7 @@ class Source(Enum):
     FACTS = "facts"
     """Objects, grants and memberships of one revision. Stale facts make such verdicts void."""
     TIME = "time"
-    """Time of the decision: `Env.now` is then set."""
+    """Time of the decision: `RequestContext.now` is then set."""
 
 
 class Cost(Enum):
@@ -88,7 +88,7 @@ class Cost(Enum):
     """More than such a round trip."""
 
 
-READS_POLICIES: Final = frozenset({Source.POLICIES})
+READS_POLICIES: Final = frozenset({Dependency.POLICIES})
 """Sources of an engine whose verdicts follow from its policies and the question alone."""
 
 
@@ -123,7 +123,7 @@ class EngineTraits(Protocol):
         ...
 
     @property
-    def reads(self) -> frozenset[Source]:
+    def reads(self) -> frozenset[Dependency]:
         """Return all that the verdicts rest on besides the question; empty if unknown, then nothing is cached."""
         ...
 
@@ -140,11 +140,11 @@ class EngineTraits(Protocol):
 class Engine(EngineTraits, Protocol):
     """Policy model."""
 
-    def decide(self, group: Group, resources: Sequence[Resource], facts: Facts) -> Verdicts:
+    def decide(self, group: EngineQuestion, resources: Sequence[Resource], facts: Facts) -> Verdicts:
         """Return the verdicts on the resources of the group, in order."""
         ...
 
-    def explain(self, group: Group, resource: Resource, facts: Facts) -> Trace:
+    def explain(self, group: EngineQuestion, resource: Resource, facts: Facts) -> Trace:
         """Return the verdict on one resource with its derivation."""
         ...
 
@@ -153,7 +153,7 @@ class Engine(EngineTraits, Protocol):
 class PreparingEngine(Protocol):
     """Engine that does the work for a group before it knows the resource."""
 
-    def prepare(self, group: Group, facts: Facts) -> ResourceCall | None:
+    def prepare(self, group: EngineQuestion, facts: Facts) -> ResourceCall | None:
         """Return the call that decides one resource of the group as `decide` does; None for a group without one."""
         ...
 
@@ -165,7 +165,9 @@ class AsyncEngine(EngineTraits, Protocol):
     The service asks before verdicts are combined. Other requests have their turns meanwhile.
     """
 
-    async def decide(self, group: Group, resources: Sequence[Resource], facts: Facts, deadline: float) -> Verdicts:
+    async def decide(
+        self, group: EngineQuestion, resources: Sequence[Resource], facts: Facts, deadline: float
+    ) -> Verdicts:
         """Return the verdicts on the resources of the group, in order.
 
         `deadline` is on the clock of the running event loop, in seconds. The service gives the call up then.

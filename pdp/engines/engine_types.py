@@ -25,7 +25,7 @@ def only_policies(policies: PolicySources, engine: Engine) -> PolicySources:
     return policies
 
 
-class EngineKind(NamedTuple):
+class EngineType(NamedTuple):
     """Kind of engine: policies of the configured files, and the engine that the policies make.
 
     `build` makes an engine from settings and policies, and reads no file. `read` returns the policies of the configured

@@ -16,9 +16,9 @@ from pdp.engines.engine import (
     PERMIT,
     AsyncEngine,
     Cost,
+    Dependency,
     Engine,
-    Group,
-    Source,
+    EngineQuestion,
     Verdicts,
 )
 from pdp.facts.snapshot import Facts
@@ -105,7 +105,7 @@ class FailedEngine:
 
     cost: Final = Cost.MICROSECONDS
 
-    def __init__(self, name: str, digest: str, reads: frozenset[Source]) -> None:
+    def __init__(self, name: str, digest: str, reads: frozenset[Dependency]) -> None:
         self.name = name
         self.digest = digest
         self.reads = reads
@@ -114,11 +114,11 @@ class FailedEngine:
         """Return True: silence could open what the engine forbids."""
         return True
 
-    def decide(self, group: Group, resources: Sequence[Resource], facts: Facts) -> Verdicts:
+    def decide(self, group: EngineQuestion, resources: Sequence[Resource], facts: Facts) -> Verdicts:
         """Raise InvalidVerdicts."""
         raise InvalidVerdicts(f"engine `{self.name}`: `applies` raised")
 
-    def explain(self, group: Group, resource: Resource, facts: Facts) -> Trace:
+    def explain(self, group: EngineQuestion, resource: Resource, facts: Facts) -> Trace:
         """Return a trace that names the failure."""
         return Trace(self.name, EFFECT_NAMES[FAILED], "`applies` raised")
 
@@ -152,7 +152,7 @@ class _Guard:
         return self._digest
 
     @property
-    def reads(self) -> frozenset[Source]:
+    def reads(self) -> frozenset[Dependency]:
         """Return the sources of the engine's verdicts."""
         return self._reads
 
@@ -173,7 +173,7 @@ class GuardedEngine(_Guard):
         """Tell whether the engine can decide the action on the type."""
         return bool(self._engine.applies(action, type))
 
-    def decide(self, group: Group, resources: Sequence[Resource], facts: Facts) -> Verdicts:
+    def decide(self, group: EngineQuestion, resources: Sequence[Resource], facts: Facts) -> Verdicts:
         """Return the engine's verdicts."""
         count = len(resources)
         try:
@@ -181,7 +181,7 @@ class GuardedEngine(_Guard):
         except _ENDS as error:
             raise InvalidVerdicts(f"engine `{self._name}`: `decide` raised {type(error).__name__}") from error
 
-    def explain(self, group: Group, resource: Resource, facts: Facts) -> Trace:
+    def explain(self, group: EngineQuestion, resource: Resource, facts: Facts) -> Trace:
         """Return the engine's explanation; the bare verdict in place of an invalid explanation."""
         try:
             trace = self._engine.explain(group, resource, facts)
@@ -205,7 +205,7 @@ class AwaitedEngine(_Guard):
         """Tell whether the engine can decide the action on the type."""
         return bool(self._engine.applies(action, type))
 
-    async def ask(self, group: Group, resources: Sequence[Resource], facts: Facts) -> Verdicts:
+    async def ask(self, group: EngineQuestion, resources: Sequence[Resource], facts: Facts) -> Verdicts:
         """Return the engine's verdicts; all failed if the engine raises, is late, or answers with anything else."""
         deadline = asyncio.get_running_loop().time() + self._timeout
         count, task = len(resources), asyncio.current_task()
@@ -225,15 +225,15 @@ class AwaitedEngine(_Guard):
             why = "failed"
         return Verdicts(bytes([FAILED]) * count, [f"{self._name}:{why}"] * count)
 
-    def decide(self, group: Group, resources: Sequence[Resource], facts: Facts) -> Verdicts:
+    def decide(self, group: EngineQuestion, resources: Sequence[Resource], facts: Facts) -> Verdicts:
         """Raise RuntimeError: the verdicts need a wait, and the caller cannot wait."""
         raise RuntimeError(f"engine `{self._name}` must be awaited")
 
-    def explain(self, group: Group, resource: Resource, facts: Facts) -> Trace:
+    def explain(self, group: EngineQuestion, resource: Resource, facts: Facts) -> Trace:
         """Return a trace without a verdict. `explain_verdict` has one."""
         return Trace(self._name, "not asked", "the engine must be awaited")
 
-    def explain_verdict(self, group: Group, resource: Resource, verdict: tuple[int, str | None]) -> Trace:
+    def explain_verdict(self, group: EngineQuestion, resource: Resource, verdict: tuple[int, str | None]) -> Trace:
         """Return the trace of a verdict that `ask` returned."""
         effect, reason = verdict
         what = f"{self._name}: {group.action} on {format_resource(resource, group.ref, group.type)}"

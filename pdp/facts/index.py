@@ -41,11 +41,11 @@ from pdp.facts.objects import (
     ObjectKey,
     ObjectName,
     ObjectPut,
-    RulePut,
+    RowPolicyPut,
     container_key,
     split_key,
 )
-from pdp.facts.row_policies import FoldedName, RowRule, RuleKey, fold_name
+from pdp.facts.row_policies import FoldedName, RowPolicy, RuleKey, fold_name
 from pdp.model.question import CONTENT_TYPES
 
 _WITHOUT_CONTENT: Final = frozenset({"role", "tag"})
@@ -66,7 +66,7 @@ class Index(msgspec.Struct, frozen=True):
     memberships: Map[str, frozenset[str]] = Map()
     managed: Map[ObjectKey, bool] = Map()
     layout: object = None
-    rules: Map[FoldedName, Map[RuleKey, RowRule]] = Map()
+    rules: Map[FoldedName, Map[RuleKey, RowPolicy]] = Map()
 
     def node(self, key: ObjectKey) -> ObjectNode:
         """Return the node of an object; `UNKNOWN` for an unknown object."""
@@ -92,7 +92,7 @@ class _IndexBuilder:
         self._memberships: dict[str, frozenset[str]] = {}
         self._managed: dict[ObjectKey, bool | None] = {}
         self._layout = index.layout
-        self._rules: dict[FoldedName, dict[RuleKey, RowRule | None]] = {}
+        self._rules: dict[FoldedName, dict[RuleKey, RowPolicy | None]] = {}
         # Stores list grants by object, so the split key of the last grant mostly serves the next grant as well.
         # Sharing the split tuples also saves memory: the trees hold them as keys.
         self._last_split: tuple[ObjectKey, tuple[ContainerPath, ObjectName]] = (SERVER, split_key(SERVER))
@@ -107,7 +107,7 @@ class _IndexBuilder:
             self._register(change.object.key, change.object)
         elif isinstance(change, ObjectDeleted):
             self._register(change.key, None)
-        elif isinstance(change, RulePut):
+        elif isinstance(change, RowPolicyPut):
             self._rules.setdefault(change.rule.covers, {})[change.rule.key] = change.rule
         else:
             table = change.key[0]

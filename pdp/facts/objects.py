@@ -12,7 +12,7 @@ from urllib.parse import unquote
 
 import msgspec
 
-from pdp.facts.row_policies import RowRule, RuleKey
+from pdp.facts.row_policies import RowPolicy, RuleKey
 from pdp.model.question import NAMED_TYPES, Resource
 from pdp.model.references import VERBATIM_TYPES, encode_part
 from pdp.model.vocabulary import PRIVILEGES
@@ -82,19 +82,19 @@ class GrantRemoved(msgspec.Struct, frozen=True, tag="remove"):
     grant: Grant
 
 
-class RulePut(msgspec.Struct, frozen=True, tag="put_rule"):
+class RowPolicyPut(msgspec.Struct, frozen=True, tag="put_rule"):
     """New row rule, or new content of a known row rule."""
 
-    rule: RowRule
+    rule: RowPolicy
 
 
-class RuleRemoved(msgspec.Struct, frozen=True, tag="remove_rule"):
+class RowPolicyRemoved(msgspec.Struct, frozen=True, tag="remove_rule"):
     """End of a row rule."""
 
     key: RuleKey
 
 
-Change: TypeAlias = ObjectPut | ObjectDeleted | GrantAdded | GrantRemoved | RulePut | RuleRemoved
+Change: TypeAlias = ObjectPut | ObjectDeleted | GrantAdded | GrantRemoved | RowPolicyPut | RowPolicyRemoved
 """Change of one row. A revision is a sequence of changes."""
 
 

@@ -47,7 +47,7 @@ class NearNames:
         return wide in self._wide or (wide != name and wide in others)
 
 
-class RowRule(msgspec.Struct, frozen=True):
+class RowPolicy(msgspec.Struct, frozen=True):
     """Stored row policy, or the mask of `column` if there is one. Times are seconds since 1970.
 
     `text` is the filter of a policy, or the expression of a mask. A `tombstone` is the rule of a dropped table:

@@ -30,11 +30,11 @@ from pdp.facts.objects import (
     Object,
     ObjectKey,
     ObjectPut,
-    RulePut,
+    RowPolicyPut,
     join_key,
 )
-from pdp.facts.row_policies import FoldedName, RowRule
-from pdp.model.bounded_cache import Memo
+from pdp.facts.row_policies import FoldedName, RowPolicy
+from pdp.model.bounded_cache import BoundedCache
 from pdp.model.question import CONTENT_TYPES, Principal
 
 _PARENT_IS_PROJECT: Final = frozenset({"warehouse", "role", "tag"})
@@ -68,9 +68,11 @@ class Facts:
     sequence: int
     index: Index = Index()  # noqa: RUF009  immutable
     projects: Mapping[str, str] = field(default_factory=dict)
-    role_memo: Memo[frozenset[str], RoleClosure] = field(default_factory=partial(Memo, _MEMO_ENTRIES), repr=False)
-    warehouse_memo: Memo[str, tuple[str, ...]] = field(
-        default_factory=partial(Memo, _MEMO_ENTRIES, _LONGEST_PROJECT), init=False, repr=False
+    role_memo: BoundedCache[frozenset[str], RoleClosure] = field(
+        default_factory=partial(BoundedCache, _MEMO_ENTRIES), repr=False
+    )
+    warehouse_memo: BoundedCache[str, tuple[str, ...]] = field(
+        default_factory=partial(BoundedCache, _MEMO_ENTRIES, _LONGEST_PROJECT), init=False, repr=False
     )
 
     @classmethod
@@ -92,7 +94,7 @@ class Facts:
     def as_changes(self) -> Iterator[Change]:
         """Yield the changes that make the facts from nothing: all objects, all row rules, then all grants."""
         yield from map(ObjectPut, self.objects())
-        yield from map(RulePut, self.row_rules())
+        yield from map(RowPolicyPut, self.row_rules())
         yield from map(GrantAdded, self.grants())
 
     def apply(self, sequence: int, changes: Iterable[Change]) -> Facts:
@@ -100,7 +102,7 @@ class Facts:
         index = self.index.after(changes)
         is_same = index.memberships is self.index.memberships
         return replace(
-            self, sequence=sequence, index=index, role_memo=self.role_memo if is_same else Memo(_MEMO_ENTRIES)
+            self, sequence=sequence, index=index, role_memo=self.role_memo if is_same else BoundedCache(_MEMO_ENTRIES)
         )
 
     def with_projects(self, projects: Mapping[str, str]) -> Facts:
@@ -153,12 +155,12 @@ class Facts:
             for name, node in names.items():
                 yield from _grants(join_key(path, name), node)
 
-    def row_rules(self) -> Iterator[RowRule]:
+    def row_rules(self) -> Iterator[RowPolicy]:
         """Yield every row rule, in no order."""
         for rules in self.index.rules.values():
             yield from rules.values()
 
-    def rules_of(self, table: FoldedName) -> tuple[RowRule, ...]:
+    def rules_of(self, table: FoldedName) -> tuple[RowPolicy, ...]:
         """Return the row rules of a table, tombstones included, in the order of column and id."""
         rules = self.index.rules.get(table)
         return tuple(sorted(rules.values(), key=lambda rule: (rule.key[1:], rule.table))) if rules else ()

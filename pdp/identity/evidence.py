@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from pdp.errors import AssertionNotAllowed, InvalidArgument
-from pdp.model.arrays import PathColumn, positions_by
+from pdp.model.arrays import PathArray, positions_by
 from pdp.model.question import UNNAMED, Batch, BatchRequest, Caller, Check, Principal, Rejection, grouping_key
 from pdp.model.trino_operations import TRINO_OPERATIONS, TRINO_PREFIX
 
@@ -162,7 +162,7 @@ def _divide_by_properties(check: Check, caller: Caller) -> Sequence[tuple[Check,
     Resources without properties must not be rejected because of their neighbours.
     """
     resources = check.resources
-    if "properties" in caller.may_assert or type(resources) is PathColumn:  # a column of paths has no properties
+    if "properties" in caller.may_assert or type(resources) is PathArray:  # a column of paths has no properties
         return ((check, _NONE),)
     if not any(map(_properties_of, resources)):
         return ((check, _NONE),)
@@ -186,7 +186,7 @@ def _join_equal(checks: Sequence[Check]) -> list[Check]:
     """
     groups: dict[Hashable, list[Check]] = {}
     for number, check in enumerate(checks):
-        alone = type(check.resources) is PathColumn
+        alone = type(check.resources) is PathArray
         groups.setdefault(number if alone else grouping_key(check, check.resources[0]), []).append(check)
     return [_union(group) for group in groups.values()]
 

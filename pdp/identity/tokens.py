@@ -20,7 +20,7 @@ import msgspec
 from pdp.config.identity import ProviderSettings
 from pdp.config.settings import Settings
 from pdp.errors import InvalidArgument, InvalidReference, Unauthenticated
-from pdp.model.bounded_cache import Memo
+from pdp.model.bounded_cache import BoundedCache
 from pdp.model.question import Principal, TokenIdentity
 from pdp.model.references import parse_principal
 from pdp.model.strict import decode
@@ -63,7 +63,7 @@ class Tokens:
         self._providers = settings.identity.providers
         self._idp_of = {provider.issuer: idp for idp, provider in self._providers.items()}
         self._keys = _provider_keys(settings, telemetry) if self._providers else {}
-        self._verified: Memo[bytes, VerifiedToken] = Memo(MAX_CACHED)
+        self._verified: BoundedCache[bytes, VerifiedToken] = BoundedCache(MAX_CACHED)
 
     async def start(self) -> None:
         """Fetch the keys of all providers, and refresh them from then on."""

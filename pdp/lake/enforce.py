@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from pdp.errors import ConfigError, InvalidArgument
 from pdp.rewrite.errors import UNSUPPORTED_STATEMENT, RewriteRefused
-from pdp.rewrite.process.local import RewriteRequest, RewriteService, service_of_files
+from pdp.rewrite.process.local import LocalRewriter, RewriteRequest, service_of_files
 from pdp.rewrite.sql import LexicalText
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ _WANTED: Final = {
 }
 """Properties that change how Spark reads a text, with the values under which the rewriter reads the same."""
 _CATALOG: Final = "spark.sql.catalog."
-_services: list[RewriteService] = []
+_services: list[LocalRewriter] = []
 """Policies of this process: none or one."""
 
 
@@ -65,7 +65,7 @@ def sql(spark: SparkSession, text: str, principal: str, groups: Iterable[str] = 
     return spark.sql(rewritten)
 
 
-def _check_properties(spark: SparkSession, service: RewriteService) -> None:
+def _check_properties(spark: SparkSession, service: LocalRewriter) -> None:
     """Raise ConfigError for properties under which Spark and the rewriter read a text differently."""
     for name, wanted in _WANTED.items():
         found = str(spark.conf.get(name, wanted))
@@ -77,7 +77,7 @@ def _check_properties(spark: SparkSession, service: RewriteService) -> None:
         raise ConfigError(f"the session is in `{'.'.join(current)}`, the policies in `{wanted}`: run `USE {wanted}`")
 
 
-def _check_names(spark: SparkSession, service: RewriteService) -> None:
+def _check_names(spark: SparkSession, service: LocalRewriter) -> None:
     """Raise ConfigError for a temporary view or a catalog that takes the name of a known table or schema."""
     rows = spark.sql("SHOW VIEWS IN global_temp").collect()
     views = {row.viewName.lower() for row in rows if row.isTemporary and not row.namespace}

@@ -26,11 +26,11 @@ MOST_QUESTIONS: Final = 20_000
 _SILENT: Final = frozenset({DEFAULT_DENY, "unknown_action"})
 """Reasons of a denial because nothing permits: the grants alone judge then."""
 
-Question: TypeAlias = tuple[str, Resource]
+EditQuestion: TypeAlias = tuple[str, Resource]
 """An action, and the resource with the arguments of the edit."""
 
 
-def edit_questions(facts: Facts, edits: ObjectEdits) -> Sequence[Question]:
+def edit_questions(facts: Facts, edits: ObjectEdits) -> Sequence[EditQuestion]:
     """Return the questions that policies answer about edits: one for each object, and for each known object below.
 
     Raise InvalidArgument for more than MOST_QUESTIONS.
@@ -44,7 +44,7 @@ def edit_questions(facts: Facts, edits: ObjectEdits) -> Sequence[Question]:
     return questions
 
 
-async def refuse_forbidden(pdp: Pdp, requester: Requester, questions: Sequence[Question]) -> None:
+async def refuse_forbidden(pdp: Pdp, requester: Requester, questions: Sequence[EditQuestion]) -> None:
     """Raise Forbidden for the first question that a policy, or the failure of an engine, denies to the actor."""
     if requester.principal is None or not questions:
         return
@@ -63,7 +63,7 @@ async def refuse_forbidden(pdp: Pdp, requester: Requester, questions: Sequence[Q
             raise Forbidden(f"`{principal.id}` may not {check.action} {target}: {result.answer.by[at]}")
 
 
-def _questions(facts: Facts, edits: ObjectEdits) -> Iterator[Question]:
+def _questions(facts: Facts, edits: ObjectEdits) -> Iterator[EditQuestion]:
     for key in edits.delete:
         if key[0] not in NAMED_TYPES and key[1]:
             for one in _with_objects_below(facts, key):

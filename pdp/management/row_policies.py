@@ -16,17 +16,17 @@ from pdp.decision.turns import run_aside
 from pdp.engines.grants.edits import Actor
 from pdp.errors import InvalidArgument, NotFound
 from pdp.facts.objects import Change, key_text
-from pdp.facts.row_policies import FoldedName, RowRule, TablePath, fold_column, fold_name
+from pdp.facts.row_policies import FoldedName, RowPolicy, TablePath, fold_column, fold_name
 from pdp.facts.snapshot import Facts
 from pdp.management.requests import ManagementRequest, PageRequest, Requester, recorded
 from pdp.management.row_policy_edits import (
     MANAGE,
     READ,
-    RuleAdministration,
-    RuleDrop,
+    RowPoliciesClear,
+    RowPolicyAdministration,
+    RowPolicyDrop,
+    RowPolicyWrite,
     RuleEdit,
-    RulesClear,
-    RuleWrite,
     find_rule,
 )
 from pdp.management.service import Management
@@ -49,10 +49,10 @@ MOST_PERMISSIONS: Final = 100
 """Permissions in one request."""
 
 
-class RulePage(msgspec.Struct, frozen=True):
+class RowPolicyPage(msgspec.Struct, frozen=True):
     """A page of rules, in order. `next` names the last entry of the page, "" on the last page."""
 
-    rules: Sequence[RowRule]
+    rules: Sequence[RowPolicy]
     next: str
     revision: str
 
@@ -64,11 +64,11 @@ class HeldPermissions(msgspec.Struct, frozen=True):
     revision: str
 
 
-class RuleResult(msgspec.Struct, frozen=True):
+class RowPolicyResult(msgspec.Struct, frozen=True):
     """Result of a write of rules: the revision, and the named rules after the write, None for a rule that is gone."""
 
     revision: str
-    rules: Sequence[RowRule | None]
+    rules: Sequence[RowPolicy | None]
 
 
 class StatementResult(msgspec.Struct, frozen=True):
@@ -79,23 +79,23 @@ class StatementResult(msgspec.Struct, frozen=True):
     changed: bool
 
 
-class RuleService:
+class RowPolicyService:
     """Operations on row rules. Every one raises Forbidden, NotFound, InvalidArgument or Unavailable."""
 
     def __init__(self, pdp: Pdp, management: Management) -> None:
         self._pdp = pdp
         self._management = management
 
-    async def write(self, requester: Requester, edits: Sequence[RuleEdit]) -> RuleResult:
+    async def write(self, requester: Requester, edits: Sequence[RuleEdit]) -> RowPolicyResult:
         """Write and drop rules, all or nothing."""
         if len(edits) > MOST_RULES:
             raise InvalidArgument(f"{len(edits)} rules in one request, the limit is {MOST_RULES}")
         work = self._write(requester, edits)
         facts = await recorded(self._pdp.audit, write_request(requester, edits), work, self._management.revision)
-        found = [_written(facts, edit) for edit in edits if not isinstance(edit, RulesClear)]
-        return RuleResult(self._management.revision(facts), found)
+        found = [_written(facts, edit) for edit in edits if not isinstance(edit, RowPoliciesClear)]
+        return RowPolicyResult(self._management.revision(facts), found)
 
-    async def get_rule(self, requester: Requester, table: TablePath, id: str, column: str = "") -> RulePage:
+    async def get_rule(self, requester: Requester, table: TablePath, id: str, column: str = "") -> RowPolicyPage:
         """Return a page with one rule. Raise NotFound for a missing rule."""
         asked: dict[str, Any] = {"table": _table_text(table), "id": id} | ({"column": column} if column else {})
         work = self._get(requester, table, id, column)
@@ -105,7 +105,7 @@ class RuleService:
 
     async def list_rules(
         self, requester: Requester, table: TablePath | None, page: PageRequest, *, masks: bool
-    ) -> RulePage:
+    ) -> RowPolicyPage:
         """Return a page of the row policies, or of the masks, of a table; without a table, of all readable tables."""
         asked: dict[str, Any] = {"table": _table_text(table)} if table else {}
         work = self._list(requester, table, page, masks=masks)
@@ -153,13 +153,13 @@ class RuleService:
 
         return await self._management.write(requester, decide)
 
-    async def _get(self, requester: Requester, table: TablePath, id: str, column: str) -> RulePage:
+    async def _get(self, requester: Requester, table: TablePath, id: str, column: str) -> RowPolicyPage:
         facts = await self._management.facts(requester)
         self._administration().require(facts, self._management.actor(facts, requester), READ, table)
         found = find_rule(facts, table, id, column)
         if found is None:
             raise NotFound(f"there is no `{id}` for `{_table_text(table)}`")
-        return RulePage((found,), "", self._management.revision(facts))
+        return RowPolicyPage((found,), "", self._management.revision(facts))
 
     async def _permissions(self, requester: Requester, table: TablePath, asked: Sequence[str]) -> HeldPermissions:
         if len(asked) > MOST_PERMISSIONS:
@@ -172,7 +172,9 @@ class RuleService:
         names = (name for name in asked if rules.may(facts, actor, PERMISSIONS[name.removeprefix(_VENDOR)], table))
         return HeldPermissions(tuple(names), self._management.revision(facts))
 
-    async def _list(self, requester: Requester, table: TablePath | None, page: PageRequest, *, masks: bool) -> RulePage:
+    async def _list(
+        self, requester: Requester, table: TablePath | None, page: PageRequest, *, masks: bool
+    ) -> RowPolicyPage:
         facts = await self._management.facts(requester)
         actor = self._management.actor(facts, requester)
         if table is not None:
@@ -181,9 +183,11 @@ class RuleService:
         rest = [(name, rule) for name, rule in named if name > page.after]
         entries = rest[: page.size]
         more = entries[-1][0] if len(rest) > page.size else ""
-        return RulePage([rule for _, rule in entries], more, self._management.revision(facts))
+        return RowPolicyPage([rule for _, rule in entries], more, self._management.revision(facts))
 
-    def _readable(self, facts: Facts, actor: Actor, table: TablePath | None, masks: bool) -> list[tuple[str, RowRule]]:
+    def _readable(
+        self, facts: Facts, actor: Actor, table: TablePath | None, masks: bool
+    ) -> list[tuple[str, RowPolicy]]:
         """Return the rules readable to an actor, by name."""
         rules, readable = self._administration(), dict[FoldedName, bool]()
         found = []
@@ -195,11 +199,11 @@ class RuleService:
                 found.append((rule_name(rule), rule))
         return sorted(found, key=lambda each: each[0])
 
-    def _administration(self) -> RuleAdministration:
-        return RuleAdministration(self._management.rights, self._pdp.bundle.row_access)
+    def _administration(self) -> RowPolicyAdministration:
+        return RowPolicyAdministration(self._management.rights, self._pdp.bundle.row_access)
 
 
-def rule_name(rule: RowRule) -> str:
+def rule_name(rule: RowPolicy) -> str:
     """Return the name of a rule, which sorts rules by table, column and id."""
     return "\0".join((_table_text(rule.table), fold_column(rule.column), rule.id))
 
@@ -208,9 +212,9 @@ def write_request(requester: Requester, edits: Sequence[RuleEdit]) -> Management
     """Return the request to write rules, for its record."""
     asked: dict[str, Any] = {}
     for edit in edits:
-        if isinstance(edit, RuleWrite):
+        if isinstance(edit, RowPolicyWrite):
             asked.setdefault("put", []).append(_rule_entry(edit.rule) | {"mode": edit.mode})
-        elif isinstance(edit, RuleDrop):
+        elif isinstance(edit, RowPolicyDrop):
             column = {"column": edit.column} if edit.column else {}
             asked.setdefault("drop", []).append({"table": _table_text(edit.table), "id": edit.id} | column)
         else:
@@ -218,14 +222,14 @@ def write_request(requester: Requester, edits: Sequence[RuleEdit]) -> Management
     return ManagementRequest("write_row_rules", requester, asked)
 
 
-def _rule_entry(rule: RowRule) -> dict[str, Any]:
+def _rule_entry(rule: RowPolicy) -> dict[str, Any]:
     fields = msgspec.to_builtins(rule)
     shown = ("id", "grantees", "text", "dialect", "column", "kind", "exempt")
     return {"table": _table_text(rule.table)} | {name: fields[name] for name in shown if fields[name]}
 
 
-def _written(facts: Facts, edit: RuleWrite | RuleDrop) -> RowRule | None:
-    if isinstance(edit, RuleWrite):
+def _written(facts: Facts, edit: RowPolicyWrite | RowPolicyDrop) -> RowPolicy | None:
+    if isinstance(edit, RowPolicyWrite):
         return find_rule(facts, edit.rule.table, edit.rule.id, edit.rule.column)
     return find_rule(facts, edit.table, edit.id, edit.column)
 

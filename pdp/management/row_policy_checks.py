@@ -9,11 +9,11 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from pdp.engines.row_access.engine import RowAccess
+from pdp.engines.row_access.engine import RowAccessEngine
 from pdp.engines.row_access.members import parse_grantee
 from pdp.engines.row_access.policies import KINDS, check_constant, check_sql_size
 from pdp.errors import InvalidArgument, InvalidFilter, InvalidReference
-from pdp.facts.row_policies import RowRule, fold_column
+from pdp.facts.row_policies import RowPolicy, fold_column
 from pdp.model.references import is_id
 from pdp.model.trino_operations import METADATA_TABLES, SYSTEM_TABLES
 
@@ -23,7 +23,7 @@ _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _NEEDS_TEXT: Final = frozenset({"constant", "expression"})
 
 
-def check_rule(rule: RowRule, access: RowAccess) -> None:
+def check_rule(rule: RowPolicy, access: RowAccessEngine) -> None:
     """Raise InvalidArgument for an unsound rule, InvalidFilter for an unsound filter.
 
     `access` knows the columns of tables that files describe.
@@ -44,7 +44,7 @@ def check_rule(rule: RowRule, access: RowAccess) -> None:
         _check_filter(rule, columns)
 
 
-def _check_table(rule: RowRule) -> None:
+def _check_table(rule: RowPolicy) -> None:
     warehouse, *path = rule.table
     if not warehouse or len(path) < 2 or not all(path):
         raise InvalidArgument(f"`{'.'.join(rule.table)}` is no `<warehouse>.<namespace>.<table>`")
@@ -63,7 +63,7 @@ def _check_grantee(text: str) -> None:
         raise InvalidArgument("a grantee has up to 512 characters, without control characters")
 
 
-def _check_mask(rule: RowRule, columns: Mapping[str, str] | None) -> None:
+def _check_mask(rule: RowPolicy, columns: Mapping[str, str] | None) -> None:
     if rule.kind not in KINDS:
         raise InvalidArgument(f"`kind` is one of {', '.join(KINDS)}, not `{rule.kind}`")
     if len(rule.column) > _LONGEST_NAME or _CONTROL.search(rule.column):
@@ -88,7 +88,7 @@ def _check_mask(rule: RowRule, columns: Mapping[str, str] | None) -> None:
             raise InvalidFilter(f"the expression of `{rule.id}` cannot be used: {error}") from None
 
 
-def _check_filter(rule: RowRule, columns: Mapping[str, str] | None) -> None:
+def _check_filter(rule: RowPolicy, columns: Mapping[str, str] | None) -> None:
     from pdp.engines.row_access.conditions import check_condition  # noqa: PLC0415  its parser of SQL takes 30 MB
 
     if rule.kind or rule.exempt:

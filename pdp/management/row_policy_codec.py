@@ -13,12 +13,12 @@ from pdp.decision.bodies import PrincipalBody
 from pdp.engines.row_access.policies import EVERYONE
 from pdp.errors import InvalidArgument
 from pdp.facts.objects import key_text
-from pdp.facts.row_policies import RowRule, TablePath
+from pdp.facts.row_policies import RowPolicy, TablePath
 from pdp.management.codec import PAGE_SIZE, make_page_request, make_requester, page_token
 from pdp.management.requests import PageRequest, Requester
-from pdp.management.row_policies import RulePage, StatementResult
+from pdp.management.row_policies import RowPolicyPage, StatementResult
 from pdp.management.row_policy_checks import table_of
-from pdp.management.row_policy_edits import Mode, RuleDrop, RuleWrite, etag_of
+from pdp.management.row_policy_edits import Mode, RowPolicyDrop, RowPolicyWrite, etag_of
 from pdp.model.question import Caller
 from pdp.model.strict import decode, sentence
 
@@ -45,10 +45,10 @@ class RowPolicyBody(_RequesterBody, kw_only=True):
     dialect: str = "trino"
     etag: str = ""
 
-    def rule(self, id: str) -> RowRule:
+    def rule(self, id: str) -> RowPolicy:
         """Return the rule with the id of the path, or of the body without such."""
         text = self.filter if isinstance(self.filter, str) else str(self.filter).upper()
-        return RowRule(table_of(self.table), _same_id(self.id, id), self.grantees, text, self.dialect)
+        return RowPolicy(table_of(self.table), _same_id(self.id, id), self.grantees, text, self.dialect)
 
 
 class ColumnMaskBody(
@@ -66,13 +66,13 @@ class ColumnMaskBody(
     exempt: tuple[str, ...] = ()
     etag: str = ""
 
-    def rule(self, id: str) -> RowRule:
+    def rule(self, id: str) -> RowPolicy:
         """Return the rule with the id of the path, or of the body without such."""
         value = self.expression
         text = "" if value is None else value if isinstance(value, str) else str(value).lower()
         if not self.column:
             raise InvalidArgument("`column` is empty")
-        return RowRule(
+        return RowPolicy(
             table_of(self.table), _same_id(self.id, id), self.grantees, text, self.dialect,
             column=self.column, kind=self.kind or "null", exempt=self.exempt,
         )  # fmt: skip
@@ -99,14 +99,14 @@ _BATCH: Final = msgspec.json.Decoder(BatchDeleteBody)
 _PERMISSIONS: Final = msgspec.json.Decoder(PermissionsBody)
 
 
-def decode_rule(body: bytes, caller: Caller, id: str, mode: Mode, *, masks: bool) -> tuple[Requester, RuleWrite]:
+def decode_rule(body: bytes, caller: Caller, id: str, mode: Mode, *, masks: bool) -> tuple[Requester, RowPolicyWrite]:
     """Return the requester and the rule to write. `id` is that of the path, if the path has one."""
     decoder: msgspec.json.Decoder[Any] = _MASK if masks else _POLICY
     request: RowPolicyBody | ColumnMaskBody = decode(body, decoder)
-    return request.requester(caller), RuleWrite(request.rule(id), mode, request.etag)
+    return request.requester(caller), RowPolicyWrite(request.rule(id), mode, request.etag)
 
 
-def make_rule(fields: dict[str, Any]) -> RowRule:
+def make_rule(fields: dict[str, Any]) -> RowPolicy:
     """Return the rule of the fields of a body; raise InvalidArgument for unknown and missing fields."""
     kind: type[RowPolicyBody | ColumnMaskBody] = ColumnMaskBody if "column" in fields else RowPolicyBody
     try:
@@ -115,7 +115,7 @@ def make_rule(fields: dict[str, Any]) -> RowRule:
         raise InvalidArgument(sentence(str(error))) from None
 
 
-def decode_batch_delete(body: bytes, caller: Caller, *, masks: bool) -> tuple[Requester, list[RuleDrop]]:
+def decode_batch_delete(body: bytes, caller: Caller, *, masks: bool) -> tuple[Requester, list[RowPolicyDrop]]:
     """Return the requester and the rules to drop; raise InvalidArgument for an id that stands twice."""
     request = decode(body, _BATCH)
     if bool(request.column) != masks:
@@ -123,7 +123,7 @@ def decode_batch_delete(body: bytes, caller: Caller, *, masks: bool) -> tuple[Re
     if not request.ids or len(set(request.ids)) < len(request.ids):
         raise InvalidArgument("`ids` is a list of different ids")
     table = table_of(request.table)
-    return request.requester(caller), [RuleDrop(table, id, request.column) for id in request.ids]
+    return request.requester(caller), [RowPolicyDrop(table, id, request.column) for id in request.ids]
 
 
 def decode_permissions(body: bytes, caller: Caller) -> tuple[Requester, TablePath, tuple[str, ...]]:
@@ -146,18 +146,18 @@ def decode_rule_list(
 
 def decode_entry(
     query: Iterable[tuple[str, str]], caller: Caller, id: str, *, masks: bool
-) -> tuple[Requester, RuleDrop]:
+) -> tuple[Requester, RowPolicyDrop]:
     """Return the requester, and the rule that a path and its query parameters name."""
     given = _parameters(query, ENTRY_KEYS)
     if not given.get("table"):
         raise InvalidArgument("`table` is missing: an id names a policy of one table")
     if bool(given.get("column")) != masks:
         raise InvalidArgument("a mask has a `column`, a row policy has none")
-    drop = RuleDrop(table_of(given["table"]), id, given.get("column", ""), etag=given.get("etag", ""))
+    drop = RowPolicyDrop(table_of(given["table"]), id, given.get("column", ""), etag=given.get("etag", ""))
     return _requester(given, caller), drop
 
 
-def rule_body(rule: RowRule) -> dict[str, Any]:
+def rule_body(rule: RowPolicy) -> dict[str, Any]:
     """Return a rule as JSON: the keys of a file, with author, times and etag."""
     body: dict[str, Any] = {"id": rule.id, "table": key_text(("table", rule.table)), "grantees": list(rule.grantees)}
     if rule.column:
@@ -171,12 +171,12 @@ def rule_body(rule: RowRule) -> dict[str, Any]:
     return body | ({"tombstone": True} if rule.tombstone else {})
 
 
-def encode_rule(rule: RowRule, revision: str) -> bytes:
+def encode_rule(rule: RowPolicy, revision: str) -> bytes:
     """Return one rule with the revision."""
     return msgspec.json.encode(rule_body(rule) | {"revision": revision})
 
 
-def encode_rules(page: RulePage, *, masks: bool) -> bytes:
+def encode_rules(page: RowPolicyPage, *, masks: bool) -> bytes:
     """Return a page of rules."""
     name = "columnMasks" if masks else "rowAccessPolicies"
     return msgspec.json.encode(

@@ -14,10 +14,10 @@ import msgspec
 
 from pdp.engines.grants.administration import Administration
 from pdp.engines.grants.edits import Actor
-from pdp.engines.row_access.engine import RowAccess
+from pdp.engines.row_access.engine import RowAccessEngine
 from pdp.errors import AlreadyExists, Conflict, InvalidArgument, NotFound
-from pdp.facts.objects import Change, ObjectKey, RulePut, RuleRemoved, join_key, key_text
-from pdp.facts.row_policies import FoldedName, RowRule, TablePath, fold_column, fold_name, widen_name
+from pdp.facts.objects import Change, ObjectKey, RowPolicyPut, RowPolicyRemoved, join_key, key_text
+from pdp.facts.row_policies import FoldedName, RowPolicy, TablePath, fold_column, fold_name, widen_name
 from pdp.facts.snapshot import Facts
 from pdp.management.row_policy_checks import check_rule
 from pdp.model.vocabulary import TABULAR_TYPES
@@ -29,19 +29,19 @@ READ: Final = "read_assignments"
 Mode: TypeAlias = Literal["insert", "update", "replace", "unless_exists"]
 
 
-class RuleWrite(msgspec.Struct, frozen=True):
+class RowPolicyWrite(msgspec.Struct, frozen=True):
     """Rule to write.
 
     `insert` demands a new id, `update` a known one, `replace` takes both, `unless_exists` leaves a known rule alone.
     With an `etag`, the known rule must still have this tag.
     """
 
-    rule: RowRule
+    rule: RowPolicy
     mode: Mode = "insert"
     etag: str = ""
 
 
-class RuleDrop(msgspec.Struct, frozen=True):
+class RowPolicyDrop(msgspec.Struct, frozen=True):
     """Rule to drop. `column` names the column of a mask. `if_exists`: a missing rule is no error."""
 
     table: TablePath
@@ -51,24 +51,24 @@ class RuleDrop(msgspec.Struct, frozen=True):
     etag: str = ""
 
 
-class RulesClear(msgspec.Struct, frozen=True):
+class RowPoliciesClear(msgspec.Struct, frozen=True):
     """All row policies of a table to drop, tombstones included. Masks stay, tombstones of masks end."""
 
     table: TablePath
 
 
-RuleEdit: TypeAlias = RuleWrite | RuleDrop | RulesClear
+RuleEdit: TypeAlias = RowPolicyWrite | RowPolicyDrop | RowPoliciesClear
 
 
-def etag_of(rule: RowRule) -> str:
+def etag_of(rule: RowPolicy) -> str:
     """Return the tag of a version of a rule: any change gives another one."""
     return sha256(msgspec.json.encode(rule)).hexdigest()[:16]
 
 
-class RuleAdministration:
+class RowPolicyAdministration:
     """Judgement of edits of rules. `access` has the policies of files, with ids in use and known columns."""
 
-    def __init__(self, rules: Administration, access: RowAccess) -> None:
+    def __init__(self, rules: Administration, access: RowAccessEngine) -> None:
         self._rules = rules
         self._access = access
 
@@ -89,14 +89,14 @@ class RuleAdministration:
     def check(self, edits: Sequence[RuleEdit]) -> None:
         """Raise InvalidArgument for the first unsound rule of some edits. Parses SQL, and so needs no lock."""
         for edit in edits:
-            if isinstance(edit, RuleWrite):
+            if isinstance(edit, RowPolicyWrite):
                 check_rule(edit.rule, self._access)
 
     def require_rights(self, facts: Facts, actor: Actor, edits: Sequence[RuleEdit]) -> None:
         """Raise Forbidden for the first table whose rules the actor may not write."""
         for table in dict.fromkeys(_table_of(edit) for edit in edits):
             self.require(facts, actor, MANAGE, table)
-        opened = (edit.rule.table for edit in edits if isinstance(edit, RuleWrite) and not edit.rule.column)
+        opened = (edit.rule.table for edit in edits if isinstance(edit, RowPolicyWrite) and not edit.rule.column)
         for table in dict.fromkeys(opened):
             for container in self._spelled_otherwise(table):
                 self._rules.require(facts, actor, MANAGE, container)
@@ -126,18 +126,18 @@ class RuleAdministration:
                 yield "namespace" if len(above) > 1 else "warehouse", above
 
     def _changes(self, facts: Facts, actor: Actor, edit: RuleEdit, now: float) -> Iterator[Change]:
-        if isinstance(edit, RulesClear):
+        if isinstance(edit, RowPoliciesClear):
             self._refuse_filed(edit.table)
             for rule in _rules_of(facts, edit.table):
                 if not rule.column or rule.tombstone:
                     self._require_container(facts, actor, rule)
-                    yield RuleRemoved(rule.key)
-        elif isinstance(edit, RuleDrop):
+                    yield RowPolicyRemoved(rule.key)
+        elif isinstance(edit, RowPolicyDrop):
             yield from self._drop(facts, actor, edit)
         else:
             yield from self._write(facts, actor, edit, now)
 
-    def _drop(self, facts: Facts, actor: Actor, edit: RuleDrop) -> Iterator[Change]:
+    def _drop(self, facts: Facts, actor: Actor, edit: RowPolicyDrop) -> Iterator[Change]:
         found = find_rule(facts, edit.table, edit.id, edit.column)
         if found is None:
             if self._is_filed(edit.table, edit.id, edit.column):
@@ -147,9 +147,9 @@ class RuleAdministration:
             raise _missing(edit.table, edit.id)
         _check_etag(found, edit.etag)
         self._require_container(facts, actor, found)
-        yield RuleRemoved(found.key)
+        yield RowPolicyRemoved(found.key)
 
-    def _write(self, facts: Facts, actor: Actor, edit: RuleWrite, now: float) -> Iterator[Change]:
+    def _write(self, facts: Facts, actor: Actor, edit: RowPolicyWrite, now: float) -> Iterator[Change]:
         rule = edit.rule
         self._rules.require_known_warehouse(facts, ("table", rule.table))
         found = find_rule(facts, rule.table, rule.id, rule.column)
@@ -168,11 +168,11 @@ class RuleAdministration:
             _check_etag(found, edit.etag)
             self._require_container(facts, actor, found)
             if found.key != rule.key:
-                yield RuleRemoved(found.key)
+                yield RowPolicyRemoved(found.key)
         created = found.created if found is not None and not found.tombstone else now
-        yield RulePut(msgspec.structs.replace(rule, author=actor.name, created=created, updated=now))
+        yield RowPolicyPut(msgspec.structs.replace(rule, author=actor.name, created=created, updated=now))
 
-    def _require_container(self, facts: Facts, actor: Actor, found: RowRule) -> None:
+    def _require_container(self, facts: Facts, actor: Actor, found: RowPolicy) -> None:
         """Raise Forbidden for the tombstone of a table, unless the actor may manage the container of the table.
 
         The owner of a new table of the name could otherwise end the rules of the dropped one, and return that.
@@ -195,7 +195,7 @@ class RuleAdministration:
             raise InvalidArgument(f"`{filed.policies[0].id}` of {_name(table)} stands in a file: edit the file")
 
 
-def find_rule(facts: Facts, table: TablePath, id: str, column: str = "") -> RowRule | None:
+def find_rule(facts: Facts, table: TablePath, id: str, column: str = "") -> RowPolicy | None:
     """Return the rule of an id, tombstones included, in any spelling of the table's name."""
     folded = fold_column(column)
     same = [rule for rule in _rules_of(facts, table) if rule.id == id and rule.key[1] == folded]
@@ -226,15 +226,15 @@ def _spelled(facts: Facts, name: FoldedName, container: TablePath) -> Iterator[O
             yield join_key(container, other)
 
 
-def _rules_of(facts: Facts, table: TablePath) -> tuple[RowRule, ...]:
+def _rules_of(facts: Facts, table: TablePath) -> tuple[RowPolicy, ...]:
     return facts.rules_of(fold_name(table[0], table[1:]))
 
 
 def _table_of(edit: RuleEdit) -> TablePath:
-    return edit.rule.table if isinstance(edit, RuleWrite) else edit.table
+    return edit.rule.table if isinstance(edit, RowPolicyWrite) else edit.table
 
 
-def _check_etag(found: RowRule, etag: str) -> None:
+def _check_etag(found: RowPolicy, etag: str) -> None:
     if etag and etag != etag_of(found):
         raise Conflict(f"`{found.id}` of {_name(found.table)} has changed: read it again")
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from pdp.errors import InvalidArgument
-from pdp.facts.row_policies import RowRule, TablePath
-from pdp.management.row_policy_edits import Mode, RuleDrop, RuleEdit, RulesClear, RuleWrite
+from pdp.facts.row_policies import RowPolicy, TablePath
+from pdp.management.row_policy_edits import Mode, RowPoliciesClear, RowPolicyDrop, RowPolicyWrite, RuleEdit
 from pdp.model.references import check_part
 from pdp.rewrite.policy_statements import CreatePolicy, DropAllPolicies, DropPolicy, PolicyStatement
 
@@ -23,11 +23,11 @@ def edit_of(statement: PolicyStatement, default: Sequence[str]) -> RuleEdit:
     """
     table = _table(statement.table, default)
     if isinstance(statement, DropAllPolicies):
-        return RulesClear(table)
+        return RowPoliciesClear(table)
     if isinstance(statement, DropPolicy):
-        return RuleDrop(table, statement.name, if_exists=statement.if_exists)
+        return RowPolicyDrop(table, statement.name, if_exists=statement.if_exists)
     mode: Mode = "replace" if statement.replace else "unless_exists" if statement.unless_exists else "insert"
-    return RuleWrite(RowRule(table, statement.name, statement.grantees, statement.filter, DIALECT), mode)
+    return RowPolicyWrite(RowPolicy(table, statement.name, statement.grantees, statement.filter, DIALECT), mode)
 
 
 def operation_of(statement: PolicyStatement) -> str:

@@ -16,10 +16,10 @@ Path: TypeAlias = tuple[str, ...]
 
 
 @final
-class PathColumn(Sequence[Resource]):
+class PathArray(Sequence[Resource]):
     """Resources of one type, warehouse and ref, with nothing but a path. Each access to an item makes the resource.
 
-    Test with `type(x) is PathColumn`: `isinstance` takes long for the classes of `collections.abc`.
+    Test with `type(x) is PathArray`: `isinstance` takes long for the classes of `collections.abc`.
 
     Row i is `names[i]` in the container `parents[parent_at[i]]`. The containers are distinct, and each has a row.
     """
@@ -36,7 +36,7 @@ class PathColumn(Sequence[Resource]):
         self.names = names
 
     @classmethod
-    def in_one(cls, like: Resource, parent: Path, names: Sequence[str]) -> PathColumn:
+    def in_one(cls, like: Resource, parent: Path, names: Sequence[str]) -> PathArray:
         """Return a column of resources in one container."""
         return cls(like, (parent,), bytes(len(names)), names)
 
@@ -46,19 +46,19 @@ class PathColumn(Sequence[Resource]):
     @overload
     def __getitem__(self, at: int) -> Resource: ...
     @overload
-    def __getitem__(self, at: slice) -> PathColumn: ...
-    def __getitem__(self, at: int | slice) -> Resource | PathColumn:
+    def __getitem__(self, at: slice) -> PathArray: ...
+    def __getitem__(self, at: int | slice) -> Resource | PathArray:
         if isinstance(at, slice):
             return self._part(at)
         return Resource(self.type, self.warehouse, (*self.parents[self.parent_at[at]], self.names[at]), self.ref)
 
-    def _part(self, rows: slice) -> PathColumn:
+    def _part(self, rows: slice) -> PathArray:
         """Return some rows, with their containers only."""
         parent_at = self.parent_at[rows]
         places = {place: number for number, place in enumerate(dict.fromkeys(parent_at))}
         parents = [self.parents[place] for place in places]
         like = Resource(self.type, self.warehouse, ref=self.ref)
-        return PathColumn(like, parents, list(map(places.__getitem__, parent_at)), self.names[rows])
+        return PathArray(like, parents, list(map(places.__getitem__, parent_at)), self.names[rows])
 
 
 def pick(column: Sequence[T], rows: Sequence[int]) -> Sequence[T]:

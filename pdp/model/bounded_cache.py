@@ -10,7 +10,7 @@ K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
 
-class Memo(OrderedDict[K, V]):
+class BoundedCache(OrderedDict[K, V]):
     """Derived values by key, at most `entries` of them. The oldest value goes first.
 
     Values of keys above `longest` characters are not kept, so that few entries cannot hold much memory. Read with

@@ -98,9 +98,7 @@ class ServiceEvent(_Event, frozen=True, kw_only=True, tag_field="event", tag="se
     details: dict[str, Any] = {}
 
 
-class ReportedDifference(
-    msgspec.Struct, frozen=True, kw_only=True, rename={"principal": "as", "report_by": "reportBy"}
-):
+class ShadowDifference(msgspec.Struct, frozen=True, kw_only=True, rename={"principal": "as", "report_by": "reportBy"}):
     """A concrete check that an authority in report mode decides in another way. `by` is the reason of the answer."""
 
     action: str
@@ -113,7 +111,7 @@ class ReportedDifference(
     errors: tuple[str, ...] = ()
 
 
-class ReportEvent(_Event, frozen=True, kw_only=True, tag_field="event", tag="report"):
+class ShadowEvent(_Event, frozen=True, kw_only=True, tag_field="event", tag="report"):
     """Differences between one decision and an authority in report mode, with at most `left_out` missing.
 
     `decision` is the id of the decision's record, `compared` the number of concrete checks.
@@ -124,14 +122,14 @@ class ReportEvent(_Event, frozen=True, kw_only=True, tag_field="event", tag="rep
     surface: str
     caller: str
     compared: int
-    differences: tuple[ReportedDifference, ...]
+    differences: tuple[ShadowDifference, ...]
     left_out: int = 0
 
 
-Event: TypeAlias = RefusalEvent | ManagementEvent | RewriteEvent | ServiceEvent | ReportEvent
+Event: TypeAlias = RefusalEvent | ManagementEvent | RewriteEvent | ServiceEvent | ShadowEvent
 
 
-class AnswerGate(Protocol):
+class AnswerHold(Protocol):
     """Gate between requests and their records: requests wait for room, and answers until their records are safe."""
 
     holds: bool

@@ -101,7 +101,7 @@ UNNAMED = Principal("", "")
 """Placeholder of a decoded check that names no principal. Admission replaces this object with the caller's own."""
 
 
-class Env(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
+class RequestContext(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
     """Environment of a check. `actions` are named as in Nessie's ApiContext.
 
     `now` is the time of the decision, in whole seconds since 1970. It is 0 unless policies read the time.
@@ -178,7 +178,7 @@ class Check(msgspec.Struct, frozen=True, gc=False):
     at: Sequence[int]
     delegated: bool = False
     acting_role: str | None = None
-    env: Env = Env()
+    env: RequestContext = RequestContext()
     query_id: str = ""
     query_user: str = ""
     view_security: Load | ViewCommit | None = None
@@ -292,7 +292,7 @@ class TypedColumn(msgspec.Struct, frozen=True):
     type: str
 
 
-class RowView(msgspec.Struct, frozen=True):
+class TableAccess(msgspec.Struct, frozen=True):
     """Visible part of a table. `rows` None means all rows; `masks[i]` None means that column i has no mask.
 
     `more_rows` is a second filter, which another user evaluates: visible rows pass both.

@@ -19,8 +19,8 @@ _LONGEST_KEY: Final = 64
 """Keys that a masker remembers, and characters of a remembered key."""
 
 
-class Masker:
-    """Masker of values by key. `words` are added to `SECRET_WORDS`."""
+class Redactor:
+    """Redactor of values by key. `words` are added to `SECRET_WORDS`."""
 
     def __init__(self, words: Iterable[str] = ()) -> None:
         self._words = (*SECRET_WORDS, *(word.lower() for word in words))
@@ -92,4 +92,4 @@ def _is_same(one: object, other: object) -> bool:
     return one is other
 
 
-DEFAULT_MASKER: Final = Masker()
+DEFAULT_MASKER: Final = Redactor()

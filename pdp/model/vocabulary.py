@@ -111,7 +111,7 @@ TABLE_OR_VIEW: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
 # --- catalog action -> what a CEL rule set is asked ---------------------------------------------------------------
 
 
-class CelCheck(NamedTuple):
+class NessieCheck(NamedTuple):
     """Question to a rule set. `path` names the path that rules see: none, self, new (argument name) or destination."""
 
     op: str
@@ -127,11 +127,11 @@ CONTENT_TYPE: Final[Mapping[str, str]] = {
 }
 """Concrete type -> Nessie's contentType if the caller gives none. Other types have an empty contentType."""
 
-_VIEW = CelCheck("VIEW_REFERENCE")
-_COMMIT = CelCheck("COMMIT_CHANGE_AGAINST_REFERENCE")
-_KEY = CelCheck("READ_CONTENT_KEY", "self")
-_READ = CelCheck("READ_ENTITY_VALUE", "self")
-_UPDATE = CelCheck("UPDATE_ENTITY", "self")
+_VIEW = NessieCheck("VIEW_REFERENCE")
+_COMMIT = NessieCheck("COMMIT_CHANGE_AGAINST_REFERENCE")
+_KEY = NessieCheck("READ_CONTENT_KEY", "self")
+_READ = NessieCheck("READ_ENTITY_VALUE", "self")
+_UPDATE = NessieCheck("UPDATE_ENTITY", "self")
 _CREATES: Final[Mapping[str, str]] = {
     "create_table": "table",
     "create_view": "view",
@@ -145,15 +145,15 @@ RENAMES: Final = frozenset({"rename", "move"})
 """Actions that need a right at both ends if the destination is known."""
 
 
-def _cel_table() -> dict[tuple[str, str], tuple[CelCheck, ...]]:
-    table: dict[tuple[str, str], tuple[CelCheck, ...]] = {}
+def _cel_table() -> dict[tuple[str, str], tuple[NessieCheck, ...]]:
+    table: dict[tuple[str, str], tuple[NessieCheck, ...]] = {}
 
-    def put(types: tuple[str, ...], actions: str, *checks: CelCheck) -> None:
+    def put(types: tuple[str, ...], actions: str, *checks: NessieCheck) -> None:
         table.update({(type, action): checks for type in types for action in actions.split()})
 
     content = ("namespace", *TABULAR_TYPES)
     put(("warehouse",), "use get_config get_metadata include_in_list", _VIEW)
-    put(("warehouse", "namespace"), _LISTS, _VIEW, CelCheck("READ_ENTRIES"))
+    put(("warehouse", "namespace"), _LISTS, _VIEW, NessieCheck("READ_ENTRIES"))
     put(content, "include_in_list", _VIEW, _KEY)
     put(content, "get_metadata", _VIEW, _READ)
     put(("table", "generic_table", "dataset"), "read_data", _VIEW, _READ)
@@ -163,22 +163,22 @@ def _cel_table() -> dict[tuple[str, str], tuple[CelCheck, ...]]:
     put(("namespace",), "update_properties", _VIEW, _COMMIT, _UPDATE)
     put(content, "set_protection", _VIEW, _COMMIT, _UPDATE)
     for action, created in _CREATES.items():
-        create = CelCheck("CREATE_ENTITY", "new", CONTENT_TYPE.get(created, ""))
+        create = NessieCheck("CREATE_ENTITY", "new", CONTENT_TYPE.get(created, ""))
         put(("warehouse", "namespace"), action, _VIEW, _COMMIT, create)
-    put(TABULAR_TYPES, "drop", _VIEW, _COMMIT, CelCheck("DELETE_ENTITY", "self"))
-    put(("namespace",), "delete", _VIEW, _COMMIT, CelCheck("DELETE_ENTITY", "self"))
-    put(TABULAR_TYPES, "undrop", _VIEW, _COMMIT, CelCheck("CREATE_ENTITY", "self"))
-    source = CelCheck("DELETE_ENTITY", "self", actions=("CATALOG_RENAME_ENTITY_FROM",))
-    target = CelCheck("CREATE_ENTITY", "destination", actions=("CATALOG_RENAME_ENTITY_TO",))
+    put(TABULAR_TYPES, "drop", _VIEW, _COMMIT, NessieCheck("DELETE_ENTITY", "self"))
+    put(("namespace",), "delete", _VIEW, _COMMIT, NessieCheck("DELETE_ENTITY", "self"))
+    put(TABULAR_TYPES, "undrop", _VIEW, _COMMIT, NessieCheck("CREATE_ENTITY", "self"))
+    source = NessieCheck("DELETE_ENTITY", "self", actions=("CATALOG_RENAME_ENTITY_FROM",))
+    target = NessieCheck("CREATE_ENTITY", "destination", actions=("CATALOG_RENAME_ENTITY_TO",))
     put(TABULAR_TYPES, "rename move", _VIEW, _COMMIT, source, target)
     put(("namespace",), "move", _VIEW, _COMMIT, source, target)
     for check, types in NESSIE_TARGETS.items():
         path = "self" if check in CONTENT_CHECKS else "none"
-        put(tuple(sorted(types)), check, CelCheck(check, path))
+        put(tuple(sorted(types)), check, NessieCheck(check, path))
     return table
 
 
-CEL_CHECKS: Final[Mapping[tuple[str, str], tuple[CelCheck, ...]]] = _cel_table()
+CEL_CHECKS: Final[Mapping[tuple[str, str], tuple[NessieCheck, ...]]] = _cel_table()
 """(concrete type, action) -> the checks that a rule set must all permit. A raw Nessie check type is its own check."""
 
 VIEW_ONLY: Final = frozenset(key for key, checks in CEL_CHECKS.items() if key[0] == "warehouse" and checks == (_VIEW,))

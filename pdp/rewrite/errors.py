@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from pdp.errors import InvalidArgument
-from pdp.rewrite.process.messages import Use
+from pdp.rewrite.process.messages import RelationUse
 
 PARSE_ERROR: Final = "RAP_PARSE_ERROR"
 MULTI_STATEMENT: Final = "RAP_MULTI_STATEMENT"
@@ -34,7 +34,7 @@ class RewriteRefused(InvalidArgument):
     tells nothing.
     """
 
-    def __init__(self, rap: str, message: str, uses: tuple[Use, ...] = ()) -> None:
+    def __init__(self, rap: str, message: str, uses: tuple[RelationUse, ...] = ()) -> None:
         super().__init__(message)
         self.rap = self.code = rap
         self.uses = uses

@@ -43,7 +43,7 @@ _END_OF_SOURCES: Final = frozenset("where group order limit having union except 
 _NO_ALIAS: Final = _AFTER_SOURCE | {"select", "from", "and", "or", "case", "in", ","}
 
 
-class ShortWay:
+class FastPass:
     """Names for the short way in one dialect, for one set of policies."""
 
     def __init__(self, catalog: Catalog, closed: Iterable[Relation], dialect: str) -> None:
@@ -168,7 +168,7 @@ _LATERAL_JOINS: Final = frozenset({"duckdb"})
 """Dialects in which a joined subquery sees the sources to its left."""
 
 
-class WordReading:
+class FastVerification:
     """Reading of texts of one dialect for one set of policies and one catalog."""
 
     def __init__(self, closed: Iterable[str], dialect: str) -> None:

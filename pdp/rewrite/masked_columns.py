@@ -21,7 +21,7 @@ from pdp.rewrite.catalog import Catalog, Relation
 from pdp.rewrite.errors import FILTER_INVALID, UNSUPPORTED_SOURCE, RewriteRefused
 from pdp.rewrite.filters import FilterText, mask_expression
 from pdp.rewrite.identity import CallerIdentity
-from pdp.rewrite.mentions import Reference, References, scope_of
+from pdp.rewrite.mentions import TableMention, TableMentions, scope_of
 from pdp.rewrite.policies import MaskPolicy
 from pdp.rewrite.sql import DIALECTS, Edit, place_of, quote_name, quote_text
 
@@ -181,9 +181,9 @@ _SHORTEST: Final = 2
 """Parts of the shortest full name: a schema and a table."""
 
 
-def qualifier_edits(references: References, wrapped: Mapping[int, str]) -> list[Edit]:
+def qualifier_edits(references: TableMentions, wrapped: Mapping[int, str]) -> list[Edit]:
     """Return the edits of columns such as `sales.orders.id`. `wrapped`: id of a reference -> name without an alias."""
-    by_scope: dict[int, list[Reference]] = {}
+    by_scope: dict[int, list[TableMention]] = {}
     for reference in references.found:
         by_scope.setdefault(id(scope_of(reference.node)), []).append(reference)
     edits = []
@@ -196,14 +196,14 @@ def qualifier_edits(references: References, wrapped: Mapping[int, str]) -> list[
     return edits
 
 
-def _names_of(references: References, wrapped: Mapping[int, str]) -> Iterator[tuple[str, ...]]:
+def _names_of(references: TableMentions, wrapped: Mapping[int, str]) -> Iterator[tuple[str, ...]]:
     """Yield the names of the wrapped relations without an alias."""
     for reference in references.found:
         if wrapped.get(id(reference)) and reference.relations:
             yield reference.relations[0].name
 
 
-def _edit(column: exp.Column, by_scope: Mapping[int, list[Reference]], wrapped: Mapping[int, str]) -> Edit | None:
+def _edit(column: exp.Column, by_scope: Mapping[int, list[TableMention]], wrapped: Mapping[int, str]) -> Edit | None:
     """Return the edit of a column in the nearest query with the table; None if the column stays."""
     parts = column.parts
     names = [part.name.lower() for part in parts]
@@ -223,7 +223,7 @@ def _edit(column: exp.Column, by_scope: Mapping[int, list[Reference]], wrapped: 
     return None
 
 
-def _length(reference: Reference, names: list[str]) -> int:
+def _length(reference: TableMention, names: list[str]) -> int:
     """Count the parts of the full name of a relation without an alias; 0 for another name."""
     if reference.alias or len(reference.relations) != 1:
         return 0
@@ -234,7 +234,7 @@ def _length(reference: Reference, names: list[str]) -> int:
     return 0
 
 
-def _check_whole_row(names: list[str], sources: Iterable[Reference]) -> None:
+def _check_whole_row(names: list[str], sources: Iterable[TableMention]) -> None:
     """Raise RewriteRefused for the full name of a table in place of its row, if the name could be a column as well."""
     for source in sources:
         for relation in source.relations:

@@ -81,7 +81,7 @@ _REFUSED: Final = (
 
 
 @dataclass(slots=True, eq=False)
-class Reference:
+class TableMention:
     """Place of a relation in a text. `node` is the table in the tree, `relations` more than one for a wildcard.
 
     `is_policies`: the view of row access policies in INFORMATION_SCHEMA, which has no relation.
@@ -114,10 +114,10 @@ class Reference:
 
 
 @dataclass(slots=True)
-class References:
+class TableMentions:
     """All references of a statement, and names of hidden columns."""
 
-    found: list[Reference] = field(default_factory=list)
+    found: list[TableMention] = field(default_factory=list)
     hidden: list[str] = field(default_factory=list)
     columns: list[exp.Column] = field(default_factory=list)
     """Columns with a name of at least three parts."""
@@ -126,7 +126,7 @@ class References:
     exposed: list[tuple[exp.Table, str]] = field(default_factory=list)
     """Sources of all queries, common table expressions as well, with the last part of the name."""
 
-    def namesakes(self, reference: Reference) -> list[exp.Table]:
+    def namesakes(self, reference: TableMention) -> list[exp.Table]:
         """Return the other sources of the same query with the name of a reference."""
         if len(self.exposed) == 1:
             return []
@@ -138,14 +138,14 @@ class References:
         ]
 
 
-class ReferenceWalk:
+class MentionWalk:
     """Walk of one statement. `default` is the catalog and schema of short names."""
 
     def __init__(self, catalog: Catalog, dialect: str, default: Sequence[str]) -> None:
         self._catalog, self._dialect, self._default = catalog, dialect, default
-        self._references = References()
+        self._references = TableMentions()
 
-    def walk(self, tree: exp.Expr) -> References:
+    def walk(self, tree: exp.Expr) -> TableMentions:
         """Return the references of a statement; raise RewriteRefused for a refused statement or source."""
         _check_statement(tree)
         steps: list[_Step] = [(tree, {})]
@@ -234,13 +234,13 @@ class ReferenceWalk:
     def _reference(self, node: exp.Table, role: str, parts: tuple[str, ...]) -> None:
         if role == READ and is_information(parts) and self._catalog.get(parts, self._dialect, self._default) is None:
             if is_policy_view(parts):
-                self._references.found.append(Reference(node, role, parts, (), *_span(node), is_policies=True))
+                self._references.found.append(TableMention(node, role, parts, (), *_span(node), is_policies=True))
                 return
             check_information(parts, self._dialect, self._catalog)
             return
         start, end = _span(node)
         relations, is_metadata = self._resolve(parts, role)
-        self._references.found.append(Reference(node, role, parts, relations, start, end, is_metadata))
+        self._references.found.append(TableMention(node, role, parts, relations, start, end, is_metadata))
 
     def _resolve(self, parts: tuple[str, ...], role: str) -> tuple[tuple[Relation, ...], bool]:
         """Return the relations of a name, and whether the name is a table of metadata beside the relation."""

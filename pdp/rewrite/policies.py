@@ -25,9 +25,9 @@ from pdp.engines.row_access.policies import (
     stored_masks,
     stored_policies,
 )
-from pdp.facts.row_policies import FoldedName, NearNames, RowRule, RuleKey, fold_column, widen_name
+from pdp.facts.row_policies import FoldedName, NearNames, RowPolicy, RuleKey, fold_column, widen_name
 from pdp.facts.snapshot import Facts
-from pdp.model.bounded_cache import Memo
+from pdp.model.bounded_cache import BoundedCache
 from pdp.rewrite.catalog import (
     NO_CONTAINERS,
     Catalog,
@@ -39,7 +39,7 @@ from pdp.rewrite.catalog import (
     table_parts,
 )
 from pdp.rewrite.errors import FILTER_INVALID, RewriteRefused
-from pdp.rewrite.fast_ways import ShortWay, WordReading
+from pdp.rewrite.fast_ways import FastPass, FastVerification
 from pdp.rewrite.identity import CallerIdentity
 
 _LITERALS: Final = 1_024
@@ -139,11 +139,11 @@ class CatalogMemory:
     """Values derived from a set of policies and one catalog: names and columns of another catalog give other values."""
 
     def __init__(self) -> None:
-        self.filters: Memo[tuple[Any, ...], str | None] = Memo(_MEMO_ENTRIES)
+        self.filters: BoundedCache[tuple[Any, ...], str | None] = BoundedCache(_MEMO_ENTRIES)
         """Filters by relation, dialect and caller."""
-        self.short_ways: dict[str, ShortWay] = {}
+        self.short_ways: dict[str, FastPass] = {}
         """Short ways by dialect, once a text was rewritten."""
-        self.word_readings: dict[str, WordReading] = {}
+        self.word_readings: dict[str, FastVerification] = {}
         """Readings of rewritten texts by dialect, once a text was rewritten."""
 
 
@@ -287,7 +287,7 @@ class StoredPolicySets:
 
     def __init__(self, filed: PolicySet) -> None:
         self._filed = filed
-        self._rules: Map[FoldedName, Map[RuleKey, RowRule]] = Map()
+        self._rules: Map[FoldedName, Map[RuleKey, RowPolicy]] = Map()
         self._tables: dict[FoldedName, StoredTable] = {}
         self._set = filed
 
@@ -304,7 +304,7 @@ class StoredPolicySets:
         return self._set
 
 
-def _stored(key: RelationKey, rules: Map[RuleKey, RowRule]) -> StoredTable:
+def _stored(key: RelationKey, rules: Map[RuleKey, RowPolicy]) -> StoredTable:
     """Return the policies and masks of one table."""
     some = [rules[rule] for rule in sorted(rules)]
     policies = (FilterPolicy(one.id, key, *one[1:]) for one in stored_policies(some))

@@ -29,11 +29,11 @@ from pdp.rewrite.errors import (
     RewriteRefused,
 )
 from pdp.rewrite.masked_columns import qualifier_edits
-from pdp.rewrite.mentions import COPY, READ, Reference
+from pdp.rewrite.mentions import COPY, READ, TableMention
 from pdp.rewrite.policy_statements import policy_source
 from pdp.rewrite.projections import NAMED_BY_TEXT, alias_edits
 from pdp.rewrite.sql import Edit, apply_edits, place_of, quote_name, quote_names, without_spans
-from pdp.rewrite.visible_relations import AnalyzedText, Identities, Restrictions, VisiblePart
+from pdp.rewrite.visible_relations import AnalyzedText, Identities, VisiblePart, VisibleRelations
 
 _CALL: Final = r"\w+\s*\((?:[^()']|'[^']*'|\((?:[^()']|'[^']*'|\([^()']*\))*\))*\)"
 _VALUE: Final = rf"(?:{_CALL}|(?:\w+\s*)?'[^'\\]*'|\d+)"
@@ -134,7 +134,7 @@ class TextLevel:
 class Rendering:
     """Texts of one rewriting. The number of replacements and the size of the result are bounded."""
 
-    def __init__(self, restrictions: Restrictions, dialect: str, *, qualifies: bool = False) -> None:
+    def __init__(self, restrictions: VisibleRelations, dialect: str, *, qualifies: bool = False) -> None:
         self._restrictions, self._dialect, self._qualifies = restrictions, dialect, qualifies
         self._replacements, self._unforeseen = 0, ""
         self.sources: list[tuple[str, str]] = []
@@ -167,7 +167,7 @@ class Rendering:
             edits += without_spans(text, analyzed.parsed.lexical.comments)
         return apply_edits(text, edits) if edits else text
 
-    def _check_use(self, reference: Reference, identities: Identities) -> None:
+    def _check_use(self, reference: TableMention, identities: Identities) -> None:
         """Raise RewriteRefused for a use of a relation with hidden rows that no filter can cover."""
         if reference.role == READ and not reference.is_metadata and len(reference.relations) == 1:
             return
@@ -182,7 +182,7 @@ class Rendering:
             raise RewriteRefused(COPY_NEEDS_FULL_ACCESS, f"a copy of `{name}` needs a policy with TRUE")
         raise RewriteRefused(WRITE_NEEDS_FULL_ACCESS, f"a change of `{name}` needs a policy with TRUE")
 
-    def _source(self, reference: Reference, text: str, level: TextLevel) -> str | None:
+    def _source(self, reference: TableMention, text: str, level: TextLevel) -> str | None:
         """Return the text in place of a reference; None if the reference stays."""
         relation, *others = reference.relations
         if others:
@@ -219,7 +219,7 @@ class Rendering:
         self._unforeseen = self._unforeseen or unforeseen_name()
         return part.named(self._unforeseen)
 
-    def _filtered(self, reference: Reference, text: str, part: VisiblePart, level: TextLevel) -> str:
+    def _filtered(self, reference: TableMention, text: str, part: VisiblePart, level: TextLevel) -> str:
         """Return the text in place of a relation with hidden rows of its own."""
         name = text[reference.start : reference.end]
         if level.above or self._qualifies:
@@ -230,7 +230,7 @@ class Rendering:
         sample, clauses.sample = clauses.sample, ""
         return f"(SELECT * FROM ({part.query(clauses.source(name, part.row, self._dialect))}){sample})"  # noqa: S608
 
-    def _expand(self, reference: Reference, relation: Relation, view: View, level: TextLevel) -> str:
+    def _expand(self, reference: TableMention, relation: Relation, view: View, level: TextLevel) -> str:
         """Return the text of a view as a subquery, with the filters of whom the view runs for."""
         name = ".".join(relation.name)
         if reference.node.args.get("version") or reference.node.args.get("when"):
@@ -255,7 +255,9 @@ class Rendering:
         pairs = (f"{quote_name(old, self._dialect)} AS {new}" for old, new in zip(names, quoted, strict=True))
         return f"(SELECT {', '.join(pairs)} FROM ({text}))"  # noqa: S608
 
-    def _wrap(self, reference: Reference, source: str, analyzed: AnalyzedText, wrapped: dict[int, str]) -> list[Edit]:
+    def _wrap(
+        self, reference: TableMention, source: str, analyzed: AnalyzedText, wrapped: dict[int, str]
+    ) -> list[Edit]:
         """Return the edits that put a source in place of a reference. `wrapped` notes the new name of the source."""
         node, parsed = reference.node, analyzed.parsed
         edits: list[Edit] = []
@@ -282,7 +284,7 @@ class Rendering:
             edits += alias_edits(node, reference.start, parsed.lexical.bare, _fresh(parsed.text, "column_"))
         return edits
 
-    def _alias(self, reference: Reference, analyzed: AnalyzedText) -> str:
+    def _alias(self, reference: TableMention, analyzed: AnalyzedText) -> str:
         """Return the name of a wrapped source: its own, or a new one where another source has the same."""
         namesakes = analyzed.references.namesakes(reference)
         if namesakes:

@@ -26,18 +26,26 @@ from pdp.rewrite.errors import (
     UNSUPPORTED_STATEMENT,
     RewriteRefused,
 )
-from pdp.rewrite.fast_ways import ShortWay, WordReading
+from pdp.rewrite.fast_ways import FastPass, FastVerification
 from pdp.rewrite.filters import FilterCompiler
 from pdp.rewrite.identity import CallerIdentity
 from pdp.rewrite.mentions import CREATE, READ
 from pdp.rewrite.policies import PolicySet
 from pdp.rewrite.policy_statements import is_policy_statement, policy_source, read_policy_statement
-from pdp.rewrite.process.messages import PolicyRow, Use
+from pdp.rewrite.process.messages import PolicyRow, RelationUse
 from pdp.rewrite.rendering import Rendering, TextLevel
 from pdp.rewrite.sql import DIALECTS
 from pdp.rewrite.uses import UseFinder
-from pdp.rewrite.verification import SecondReading
-from pdp.rewrite.visible_relations import OWNER, AnalyzedText, Analyzer, Identities, LookupGuard, Restrictions, Through
+from pdp.rewrite.verification import Verification
+from pdp.rewrite.visible_relations import (
+    OWNER,
+    AnalyzedText,
+    Analyzer,
+    Identities,
+    LookupTables,
+    Through,
+    VisibleRelations,
+)
 
 _LOG: Final = logging.getLogger(__name__)
 _Answer = TypeVar("_Answer")
@@ -46,12 +54,12 @@ _FULL: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Rewritten:
+class RewrittenStatement:
     """Statement to execute. `changed` is False if the text is the text of the caller. `uses` are found on demand."""
 
     sql: str
     changed: bool
-    uses: tuple[Use, ...] = ()
+    uses: tuple[RelationUse, ...] = ()
 
 
 class Rewriter:
@@ -65,14 +73,14 @@ class Rewriter:
         self._analyzer = Analyzer(catalog)
         self._compiler = FilterCompiler(catalog)
 
-    def rewrite(self, text: str, dialect: str, caller: CallerIdentity, policies: PolicySet) -> Rewritten:
+    def rewrite(self, text: str, dialect: str, caller: CallerIdentity, policies: PolicySet) -> RewrittenStatement:
         """Return the statement that shows the caller's rows alone; raise RewriteRefused."""
         return self._guarded(self._answer, text, dialect, caller, policies)
 
     def examine(
         self, text: str, dialect: str, caller: CallerIdentity, policies: PolicySet,
         listed: Sequence[PolicyRow] | None = None,
-    ) -> Rewritten:  # fmt: skip
+    ) -> RewrittenStatement:  # fmt: skip
         """Return the same with the uses of relations, which takes the parser for every text; raise RewriteRefused.
 
         `listed` are the policies that the caller may see in INFORMATION_SCHEMA; None if nobody knows them.
@@ -109,7 +117,7 @@ class Rewriter:
 
     def uses_behind(
         self, parts: Sequence[str], dialect: str, caller: CallerIdentity, policies: PolicySet
-    ) -> tuple[Use, ...]:
+    ) -> tuple[RelationUse, ...]:
         """Return the uses of relations by stored filters and by the text of a view; raise RewriteRefused."""
         relation = self._catalog.named(parts, dialect)
         if relation is None:
@@ -122,41 +130,46 @@ class Rewriter:
         body = restrictions.body(relation, relation.view, ())
         return filtering + finder.uses(body, (caller,), relation.text_schema)
 
-    def _restrictions(self, dialect: str, policies: PolicySet) -> Restrictions:
+    def _restrictions(self, dialect: str, policies: PolicySet) -> VisibleRelations:
         if dialect not in DIALECTS:
             raise RewriteRefused(UNSUPPORTED_STATEMENT, f"the dialect `{dialect}` is not supported")
-        return Restrictions(self._analyzer, policies, self._compiler, dialect, self._through)
+        return VisibleRelations(self._analyzer, policies, self._compiler, dialect, self._through)
 
     def _guarded(
-        self, work: Callable[..., Rewritten], text: str, dialect: str, caller: CallerIdentity, policies: PolicySet
-    ) -> Rewritten:
+        self,
+        work: Callable[..., RewrittenStatement],
+        text: str,
+        dialect: str,
+        caller: CallerIdentity,
+        policies: PolicySet,
+    ) -> RewrittenStatement:
         if dialect not in DIALECTS:
             raise RewriteRefused(UNSUPPORTED_STATEMENT, f"the dialect `{dialect}` is not supported")
         return _foreseen(partial(work, text, dialect, caller, policies))
 
-    def _answer(self, text: str, dialect: str, caller: CallerIdentity, policies: PolicySet) -> Rewritten:
+    def _answer(self, text: str, dialect: str, caller: CallerIdentity, policies: PolicySet) -> RewrittenStatement:
         short = policies.memory(self._catalog).short_ways.get(dialect) or self._short_way(dialect, policies)
         if short is not None and short.passes(text):
-            return Rewritten(text, changed=False)
+            return RewrittenStatement(text, changed=False)
         _refuse_policy_statement(text, dialect)
         return self._rewrite(text, dialect, caller, policies)
 
     def _examine(
         self, listed: Sequence[PolicyRow] | None, text: str, dialect: str, caller: CallerIdentity, policies: PolicySet
-    ) -> Rewritten:
+    ) -> RewrittenStatement:
         _refuse_policy_statement(text, dialect)
         return self._rewrite(text, dialect, caller, policies, examined=True, listed=listed)
 
-    def _short_way(self, dialect: str, policies: PolicySet) -> ShortWay | None:
+    def _short_way(self, dialect: str, policies: PolicySet) -> FastPass | None:
         """Return the short way for policies that stay; None for policies of one request."""
         if policies.is_passing:
             return None
         restrictions = self._restrictions(dialect, policies)
         closed = [relation for relation in self._catalog if _is_closed(relation, restrictions)]
-        policies.memory(self._catalog).short_ways[dialect] = found = ShortWay(self._catalog, closed, dialect)
+        policies.memory(self._catalog).short_ways[dialect] = found = FastPass(self._catalog, closed, dialect)
         return found
 
-    def _word_reading(self, policies: PolicySet, dialect: str) -> WordReading | None:
+    def _word_reading(self, policies: PolicySet, dialect: str) -> FastVerification | None:
         """Return the reading of words, as the policies remember it; None if a relation without a name can be hidden."""
         if policies.is_passing or policies.has_containers:
             return None
@@ -165,35 +178,35 @@ class Rewriter:
             tables = (path for _, path in policies.restricted())
             views = (relation.name[-1] for relation in self._catalog if relation.view is not None)
             closed = (name.casefold().rpartition(".")[2] for names in (tables, views) for name in names)
-            known[dialect] = WordReading(closed, dialect)
+            known[dialect] = FastVerification(closed, dialect)
         return known[dialect]
 
     def _rewrite(
         self, text: str, dialect: str, caller: CallerIdentity, policies: PolicySet, *, examined: bool = False,
         listed: Sequence[PolicyRow] | None = None,
-    ) -> Rewritten:  # fmt: skip
+    ) -> RewrittenStatement:  # fmt: skip
         restrictions = self._restrictions(dialect, policies)
         analyzed = self._analyzer.analyze(text, dialect, self._catalog.default)
         identities = (caller,)
-        uses: tuple[Use, ...] = ()
+        uses: tuple[RelationUse, ...] = ()
         if examined:
             finder = UseFinder(restrictions, policies, self._compiler)
             uses = finder.uses(analyzed, identities, self._catalog.default)
         finish = partial(self._finish, analyzed, restrictions, caller, policies, listed)
         found = _foreseen(finish, uses)
-        return Rewritten(found, found is not text, uses)
+        return RewrittenStatement(found, found is not text, uses)
 
     def _finish(
-        self, analyzed: AnalyzedText, restrictions: Restrictions, caller: CallerIdentity, policies: PolicySet,
+        self, analyzed: AnalyzedText, restrictions: VisibleRelations, caller: CallerIdentity, policies: PolicySet,
         listed: Sequence[PolicyRow] | None,
     ) -> str:  # fmt: skip
         """Return the text with the visible rows alone, the same text if nothing is hidden; raise RewriteRefused."""
         text, dialect, identities = analyzed.parsed.text, restrictions.dialect, (caller,)
         if self._qualifies:
             check_full_names(analyzed)
-        reading = SecondReading(self._catalog, dialect, restrictions, identities)
+        reading = Verification(self._catalog, dialect, restrictions, identities)
         reading.words = self._word_reading(policies, dialect)
-        LookupGuard(self._compiler, self._catalog, policies).check(analyzed.references, restrictions, identities)
+        LookupTables(self._compiler, self._catalog, policies).check(analyzed.references, restrictions, identities)
         if isinstance(analyzed.parsed.tree, exp.Create):
             _refuse_listing(analyzed)
             if _check_definition(analyzed, restrictions, identities):
@@ -206,7 +219,7 @@ class Rewriter:
         return sql
 
 
-def _foreseen(work: Callable[[], _Answer], uses: tuple[Use, ...] = ()) -> _Answer:
+def _foreseen(work: Callable[[], _Answer], uses: tuple[RelationUse, ...] = ()) -> _Answer:
     """Return the answer of some work; raise RewriteRefused for each error, with the uses that were found before."""
     try:
         return work()
@@ -245,7 +258,7 @@ def check_full_names(analyzed: AnalyzedText) -> None:
             raise RewriteRefused(UNSUPPORTED_SOURCE, message)
 
 
-def _is_closed(relation: Relation, restrictions: Restrictions) -> bool:
+def _is_closed(relation: Relation, restrictions: VisibleRelations) -> bool:
     """Tell whether a relation has policies or reads a relation with policies. A view in doubt is closed."""
     try:
         return restrictions.touches_policies(relation)
@@ -253,7 +266,7 @@ def _is_closed(relation: Relation, restrictions: Restrictions) -> bool:
         return True
 
 
-def _check_definition(analyzed: AnalyzedText, restrictions: Restrictions, identities: Identities) -> bool:
+def _check_definition(analyzed: AnalyzedText, restrictions: VisibleRelations, identities: Identities) -> bool:
     """Tell whether a CREATE defines a view, with a text to keep; raise RewriteRefused for other definitions.
 
     A stored text must not hold the caller's filter. The new view is unknown until the catalog has its text.

@@ -16,8 +16,8 @@ from pdp.rewrite.errors import RewriteRefused
 from pdp.rewrite.filters import FilterCompiler
 from pdp.rewrite.mentions import CREATE, READ
 from pdp.rewrite.policies import PolicySet
-from pdp.rewrite.process.messages import Use
-from pdp.rewrite.visible_relations import AnalyzedText, Identities, Restrictions
+from pdp.rewrite.process.messages import RelationUse
+from pdp.rewrite.visible_relations import AnalyzedText, Identities, VisibleRelations
 
 REPLACE: Final = "replace"
 """Role of a known relation that the statement creates anew."""
@@ -28,15 +28,15 @@ Spellings: TypeAlias = tuple[tuple[str, ...], ...]
 class UseFinder:
     """Search for the uses of one statement."""
 
-    def __init__(self, restrictions: Restrictions, policies: PolicySet, compiler: FilterCompiler) -> None:
+    def __init__(self, restrictions: VisibleRelations, policies: PolicySet, compiler: FilterCompiler) -> None:
         self._restrictions, self._policies, self._compiler = restrictions, policies, compiler
 
-    def uses(self, analyzed: AnalyzedText, identities: Identities, default: tuple[str, ...]) -> tuple[Use, ...]:
+    def uses(self, analyzed: AnalyzedText, identities: Identities, default: tuple[str, ...]) -> tuple[RelationUse, ...]:
         """Return the uses of a statement, each once; raise RewriteRefused for an unusable text of a view.
 
         The refusal has the uses up to that view.
         """
-        found: dict[Use, dict[tuple[str, ...], None]] = {}
+        found: dict[RelationUse, dict[tuple[str, ...], None]] = {}
         try:
             for use, spellings in self._uses(analyzed, identities, "", ()):
                 found.setdefault(use, {}).update(dict.fromkeys(spellings))
@@ -46,13 +46,13 @@ class UseFinder:
         return self._listed(found, analyzed, default)
 
     def _listed(
-        self, found: dict[Use, dict[tuple[str, ...], None]], analyzed: AnalyzedText, default: tuple[str, ...]
-    ) -> tuple[Use, ...]:
+        self, found: dict[RelationUse, dict[tuple[str, ...], None]], analyzed: AnalyzedText, default: tuple[str, ...]
+    ) -> tuple[RelationUse, ...]:
         """Return the uses of known relations with their spellings, and those of new relations."""
         known = [replace(use, spellings=tuple(some)) if some else use for use, some in found.items()]
         is_view = analyzed.parsed.tree.args.get("kind") == "VIEW"
         new = [
-            Use(full_name(reference.parts, default), reference.role, is_view)
+            RelationUse(full_name(reference.parts, default), reference.role, is_view)
             for reference in analyzed.references.found
             if not reference.relations and not reference.is_policies
         ]
@@ -60,7 +60,7 @@ class UseFinder:
 
     def _uses(
         self, analyzed: AnalyzedText, identities: Identities, owner: str, above: tuple[RelationKey, ...]
-    ) -> Iterator[tuple[Use, Spellings]]:
+    ) -> Iterator[tuple[RelationUse, Spellings]]:
         """Yield each use with other spellings of the name."""
         for reference in analyzed.references.found:
             for relation in reference.relations:
@@ -76,20 +76,20 @@ class UseFinder:
                     inside = self._restrictions.inside(relation, view, identities)
                     yield from self._uses(body, inside, view.owner or owner, (*above, relation.key))
 
-    def of_filters(self, relation: Relation, identities: Identities) -> Iterator[Use]:
+    def of_filters(self, relation: Relation, identities: Identities) -> Iterator[RelationUse]:
         """Yield the uses by stored filters of a relation: authors need the right to what their filters read."""
         for reader in identities:
             for policy in self._policies.matching(relation.key, reader):
                 if policy.author:
                     for read in self._compiler.relations_read(policy, relation):
-                        yield Use(read.name, READ, read.view is not None, author=policy.author)
+                        yield RelationUse(read.name, READ, read.view is not None, author=policy.author)
 
-    def _use(self, relation: Relation, role: str, identities: Identities, owner: str) -> Use:
+    def _use(self, relation: Relation, role: str, identities: Identities, owner: str) -> RelationUse:
         key = relation.key
         matching = [policy.id for reader in identities for policy in self._policies.matching(key, reader)]
         every = [mask for masks in self._policies.masks(key).values() for mask in masks]
         held = [mask.id for reader in identities for mask in every if mask.holds(reader)]
-        return Use(
+        return RelationUse(
             relation.name, REPLACE if role == CREATE else role, relation.view is not None, owner,
             tuple(dict.fromkeys(matching)), tuple(dict.fromkeys(held)),
         )  # fmt: skip

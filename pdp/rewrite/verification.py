@@ -18,10 +18,10 @@ from sqlglot.optimizer.scope import traverse_scope
 from pdp.rewrite.binding import HIDDEN, check_qualified, looks_around
 from pdp.rewrite.catalog import Catalog, Relation
 from pdp.rewrite.errors import NOT_COVERED, RewriteRefused
-from pdp.rewrite.fast_ways import WordReading
+from pdp.rewrite.fast_ways import FastVerification
 from pdp.rewrite.names import INFORMATION_SCHEMA, is_table_function, name_parts
 from pdp.rewrite.sql import parse_part
-from pdp.rewrite.visible_relations import MAX_VIEW_DEPTH, Identities, Restrictions, VisiblePart
+from pdp.rewrite.visible_relations import MAX_VIEW_DEPTH, Identities, VisiblePart, VisibleRelations
 
 _WRAP_ARGS: Final = frozenset({"kind", "expressions", "from_", "where"})
 """Parts of the query that shows the visible rows of one table."""
@@ -80,13 +80,13 @@ def _part_tree(part: VisiblePart, dialect: str) -> exp.Expr:
     return tree
 
 
-class SecondReading:
+class Verification:
     """Reading of one result, for one caller."""
 
-    def __init__(self, catalog: Catalog, dialect: str, restrictions: Restrictions, identities: Identities) -> None:
+    def __init__(self, catalog: Catalog, dialect: str, restrictions: VisibleRelations, identities: Identities) -> None:
         self._catalog, self._dialect = catalog, dialect
         self._restrictions, self._identities = restrictions, identities
-        self.words: WordReading | None = None
+        self.words: FastVerification | None = None
         """Quick reading, if the policies allow one. What that reading does not know is parsed."""
 
     def verify(self, result: str | exp.Expr, sources: Iterable[tuple[str, str]], kind: type[exp.Expr]) -> None:

@@ -28,7 +28,7 @@ from pdp.rewrite.errors import (
 from pdp.rewrite.filters import NO_ROWS, FilterCompiler, known_columns
 from pdp.rewrite.identity import CallerIdentity, owner_identity
 from pdp.rewrite.masked_columns import MaskCompiler
-from pdp.rewrite.mentions import CREATE, WRITE, Reference, References, ReferenceWalk
+from pdp.rewrite.mentions import CREATE, WRITE, MentionWalk, TableMention, TableMentions
 from pdp.rewrite.policies import FilterPolicy, MaskPolicy, PolicySet
 from pdp.rewrite.projections import check_array_paths
 from pdp.rewrite.sql import ParsedText
@@ -90,7 +90,7 @@ class AnalyzedText:
     """Text with tree and references: the same for every caller."""
 
     parsed: ParsedText
-    references: References
+    references: TableMentions
 
 
 class Analyzer:
@@ -106,7 +106,7 @@ class Analyzer:
         parsed = ParsedText(text, dialect, statement=True)
         if dialect == "bigquery":
             check_array_paths(parsed)
-        return AnalyzedText(parsed, ReferenceWalk(self.catalog, dialect, default).walk(parsed.tree))
+        return AnalyzedText(parsed, MentionWalk(self.catalog, dialect, default).walk(parsed.tree))
 
     def view(self, relation: Relation, view: View, dialect: str) -> AnalyzedText:
         """Return the analysis of the text of a view; raise RewriteRefused for a text that is no query."""
@@ -127,7 +127,7 @@ class Analyzer:
         return found
 
 
-class Restrictions:
+class VisibleRelations:
     """Restrictions within one rewriting. The groups of an owner of a view are unknown."""
 
     def __init__(
@@ -216,7 +216,7 @@ class Restrictions:
             return NO_ROWS
         return filters[0] if len(filters) == 1 else " OR ".join(f"({text})" for text in filters)
 
-    def is_protected(self, reference: Reference) -> bool:
+    def is_protected(self, reference: TableMention) -> bool:
         """Tell whether a relation, or a relation behind a view, has policies or masks at all."""
         return any(self.touches_policies(relation) for relation in reference.relations)
 
@@ -236,7 +236,7 @@ class Restrictions:
             return True
         return relation.view is not None and self.is_expanded(relation, relation.view, identities, above)
 
-    def is_restricted_reference(self, reference: Reference, identities: Identities) -> bool:
+    def is_restricted_reference(self, reference: TableMention, identities: Identities) -> bool:
         """Tell whether any relation of a reference is restricted."""
         return any(self.is_restricted(relation, identities) for relation in reference.relations)
 
@@ -290,19 +290,19 @@ _WORDS_OF_QUERIES: Final = ("from", "table")
 """A subquery needs one of these words."""
 
 
-class LookupGuard:
+class LookupTables:
     """Guard of the tables that filters read, for one catalog and one set of policies."""
 
     def __init__(self, compiler: FilterCompiler, catalog: Catalog, policies: PolicySet) -> None:
         self._compiler, self._catalog, self._policies = compiler, catalog, policies
 
-    def check(self, references: References, visible: Restrictions, identities: Identities) -> None:
+    def check(self, references: TableMentions, visible: VisibleRelations, identities: Identities) -> None:
         """Raise RewriteRefused for a change of a table that filters read, without all rows of the filtered tables."""
         for reference in references.found:
             if reference.role in (WRITE, CREATE):
                 self._check(reference, visible, identities)
 
-    def _check(self, reference: Reference, visible: Restrictions, identities: Identities) -> None:
+    def _check(self, reference: TableMention, visible: VisibleRelations, identities: Identities) -> None:
         written = {relation.key for relation in reference.relations}
         for policy in self._mentioning(reference.parts[-1]):
             relations = self._catalog.of_key(policy.table)

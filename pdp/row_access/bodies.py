@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from pdp.decision.active_policies import Bundle
+from pdp.decision.active_policies import ActivePolicies
 from pdp.decision.bodies import JsonBody, PrincipalBody, ResourceBody
 from pdp.engines.row_access.policies import EVERYONE, table_path
 from pdp.errors import InvalidArgument
@@ -21,7 +21,7 @@ from pdp.facts.snapshot import Facts
 from pdp.model.question import AtLeast
 from pdp.model.strict import decode
 from pdp.rewrite.errors import COPY_NEEDS_FULL_ACCESS, FILTER_INVALID, MATERIALIZE, NOT_COVERED, WRITE_NEEDS_FULL_ACCESS
-from pdp.rewrite.process.messages import PolicyRow, Reply, SuppliedCatalog
+from pdp.rewrite.process.messages import PolicyRow, RewriteReply, SuppliedCatalog
 
 DIALECTS: Final = ("bigquery", "trino", "spark", "duckdb")
 LONGEST_SQL: Final = 100_000
@@ -135,27 +135,27 @@ _RECORDED: Final = frozenset({*_GENERAL, COPY_NEEDS_FULL_ACCESS, MATERIALIZE})
 """Codes whose messages hold names of relations and parts of policies, and nothing else of a statement."""
 
 
-def tells_policies(reply: Reply) -> bool:
+def tells_policies(reply: RewriteReply) -> bool:
     """Tell whether the message of a refusal can hold parts of policies."""
     return reply.error in _GENERAL
 
 
-def shows_own_policies(reply: Reply) -> bool:
+def shows_own_policies(reply: RewriteReply) -> bool:
     """Tell whether the policies in a message are those of the used relations: a change can meet filters of others."""
     return reply.error != WRITE_NEEDS_FULL_ACCESS
 
 
-def general_message(reply: Reply, dialect: str) -> str:
+def general_message(reply: RewriteReply, dialect: str) -> str:
     """Return the message of a refusal without policies."""
     return _GENERAL[reply.error].format(dialect=dialect)
 
 
-def recorded_cause(reply: Reply) -> str:
+def recorded_cause(reply: RewriteReply) -> str:
     """Return the cause of a refusal for a record; empty for a message that can quote the statement."""
     return reply.message if reply.uses and reply.error in _RECORDED else ""
 
 
-def policy_rows(bundle: Bundle, facts: Facts) -> Iterator[tuple[TablePath, PolicyRow]]:
+def policy_rows(bundle: ActivePolicies, facts: Facts) -> Iterator[tuple[TablePath, PolicyRow]]:
     """Yield all policies, each with the path of its table. Policies of files have no times."""
     for document in bundle.row_sources.documents:
         for policy in document.get("policies", ()):

@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol
 import msgspec
 from msgspec import UNSET
 
-from pdp.decision.active_policies import Bundle
+from pdp.decision.active_policies import ActivePolicies
 from pdp.decision.bodies import make_acting_role, make_principal, make_resource
 from pdp.decision.plan import parent_of
 from pdp.decision.service import BatchResult, Pdp
@@ -37,7 +37,16 @@ from pdp.rewrite.errors import (
     RewriteRefused,
 )
 from pdp.rewrite.iceberg.relations import KnownRelations, RelationSources
-from pdp.rewrite.process.messages import FilterCall, PolicyRow, Reader, Reply, RewriteCall, Setup, SuppliedCatalog, Use
+from pdp.rewrite.process.messages import (
+    FilterCall,
+    PolicyRow,
+    PolicyState,
+    RelationUse,
+    RewriteCall,
+    RewriteReply,
+    StatementUser,
+    SuppliedCatalog,
+)
 from pdp.rewrite.process.pool import WorkerPool
 from pdp.row_access.bodies import (
     DIALECTS,
@@ -85,7 +94,7 @@ class PolicyStatements(Protocol):
         ...
 
 
-class SqlRewriting:
+class StatementService:
     """Rewriting and filters for principals, by the policies of the service."""
 
     def __init__(
@@ -97,7 +106,7 @@ class SqlRewriting:
         `relations` are those of catalogs, beside those of policy files and requests.
         """
         self._pdp, self._pool, self._statements, self._relations = pdp, pool, statements, relations
-        self._known: tuple[tuple[object, ...], Setup] | None = None
+        self._known: tuple[tuple[object, ...], PolicyState] | None = None
 
     async def rewrite(self, body: RewriteBody, caller: Caller, surface: str) -> RewriteResult:
         """Return the statement that shows the visible rows alone, and record the rewriting.
@@ -107,7 +116,7 @@ class SqlRewriting:
         """
         asking = self._admit(body, caller, surface)
         self._pdp.audit.admit()
-        uses: tuple[Use, ...] = ()
+        uses: tuple[RelationUse, ...] = ()
         decision = cause = ""
         try:
             _bound(body)
@@ -179,7 +188,7 @@ class SqlRewriting:
         role = make_acting_role(body.acting_role)
         return _Asking(caller, surface, principal, role, new_id(), time.perf_counter())
 
-    def _reader(self, asking: _Asking) -> Reader:
+    def _reader(self, asking: _Asking) -> StatementUser:
         """Return the principal as the processes know it, with all roles; raise Unavailable if these are too old."""
         if self._pdp.source.is_stale():
             raise Unavailable("the store has not answered for too long: who may see which rows is not known")
@@ -191,9 +200,9 @@ class SqlRewriting:
             principal = Principal("role", asking.acting_role)
         roles = tuple(sorted(facts.roles_of(principal)))
         attributes = principal.attributes if self._pdp.bundle.row_sources.claim else "{}"
-        return Reader(principal.type, principal.name, principal.groups, roles, attributes)
+        return StatementUser(principal.type, principal.name, principal.groups, roles, attributes)
 
-    async def _confirmed(self, asking: _Asking, call: RewriteCall | FilterCall) -> Reply:
+    async def _confirmed(self, asking: _Asking, call: RewriteCall | FilterCall) -> RewriteReply:
         """Return the answer of a process by relations that are still those of their catalogs, or a refusal.
 
         Raise RewriteRefused for a text that ends a process, and Unavailable if a catalog gives no answer for too long.
@@ -209,7 +218,7 @@ class SqlRewriting:
                 return reply
         raise Unavailable("the tables and views of the statement change again and again")
 
-    async def _ask(self, asking: _Asking, call: RewriteCall | FilterCall) -> Reply:
+    async def _ask(self, asking: _Asking, call: RewriteCall | FilterCall) -> RewriteReply:
         """Return the answer of a process; raise RewriteRefused for a text that ends a process."""
         key = f"{asking.caller.name}\n{asking.principal.id}"
 
@@ -218,14 +227,14 @@ class SqlRewriting:
 
         return await self._pool.ask(key, self._setup(), call, completed if isinstance(call, RewriteCall) else None)
 
-    async def _accepted(self, asking: _Asking, call: FilterCall) -> Reply:
+    async def _accepted(self, asking: _Asking, call: FilterCall) -> RewriteReply:
         """Return the visible part of a relation; raise RewriteRefused and Unavailable."""
         reply = await self._confirmed(asking, call)
         if reply.error:
             raise await self._refusal(asking, call, reply)
         return reply
 
-    async def _refusal(self, asking: _Asking, call: RewriteCall | FilterCall, reply: Reply) -> PdpError:
+    async def _refusal(self, asking: _Asking, call: RewriteCall | FilterCall, reply: RewriteReply) -> PdpError:
         """Return the error for a refusal to a principal with every right that the statement needs.
 
         Policies behind the refusal are for those who may read the grants of all relations. A refusal without relations
@@ -262,7 +271,7 @@ class SqlRewriting:
         ]
         return (await self._pdp.decide(Batch(asking.surface, asking.caller, len(checks), checks))).answer.allowed
 
-    def _setup(self) -> Setup:
+    def _setup(self) -> PolicyState:
         """Return the policies of the current bundle and facts as the processes get them."""
         bundle, facts = self._pdp.bundle, self._pdp.source.facts
         basis = (bundle, facts.index.rules, *(known.digest for known in self._relations.known()))
@@ -286,7 +295,7 @@ class SqlRewriting:
             raise error
         return result
 
-    def _checks(self, asking: _Asking, uses: Sequence[Use]) -> Iterator[Check]:
+    def _checks(self, asking: _Asking, uses: Sequence[RelationUse]) -> Iterator[Check]:
         """Yield the checks of the uses of a statement, for the principal or for the owner of a view."""
         for use in uses:
             kind = "view" if use.is_view else "table"
@@ -324,7 +333,7 @@ class SqlRewriting:
         else:
             await self._decide_authors(asking, reply.uses)
 
-    async def _decide_authors(self, asking: _Asking, uses: Sequence[Use]) -> None:
+    async def _decide_authors(self, asking: _Asking, uses: Sequence[RelationUse]) -> None:
         """Raise TableDenied for a table that the author of a stored filter may not read."""
         try:
             await self._decide(asking, list(self._checks(asking, [use for use in uses if use.author])))
@@ -334,7 +343,7 @@ class SqlRewriting:
             raise denied from None
 
     async def _trino_filter(
-        self, asking: _Asking, reader: Reader, check: Check, columns: Sequence[TypedColumn]
+        self, asking: _Asking, reader: StatementUser, check: Check, columns: Sequence[TypedColumn]
     ) -> FilterResult:
         """Return the visible part of a table as Trino's plugin gets it."""
         principal = Principal(
@@ -359,7 +368,7 @@ class SqlRewriting:
         batch = Batch(asking.surface, asking.caller, 1, (check,))
         return (await self._pdp.filter_many(batch, columns)).id
 
-    def _record(self, asking: _Asking, body: RewriteBody, uses: Sequence[Use], **outcome: Any) -> None:
+    def _record(self, asking: _Asking, body: RewriteBody, uses: Sequence[RelationUse], **outcome: Any) -> None:
         """Record a rewriting. A refusal has a code."""
         caller = asking.caller
         event = RewriteEvent(
@@ -373,13 +382,13 @@ class SqlRewriting:
         self._pdp.audit.note(event)
 
 
-def _setup(bundle: Bundle, facts: Facts, known: Sequence[KnownRelations]) -> Setup:
+def _setup(bundle: ActivePolicies, facts: Facts, known: Sequence[KnownRelations]) -> PolicyState:
     sources = bundle.row_sources
     catalogs = {
         name: known.warehouse if known.ref in (None, bundle.default_ref(known.warehouse)) else ""
         for name, known in bundle.trino.catalogs.items()
     }
-    setup = Setup(
+    setup = PolicyState(
         "", list(sources.documents), sources.protected, sources.template, sources.provider, sources.through, catalogs,
         tuple(facts.row_rules()), sources.claim, sources.service_accounts, tuple(bundle.warehouses),
     )  # fmt: skip
@@ -423,7 +432,7 @@ def _message(error: PdpError) -> str:
     return "" if isinstance(error, RewriteRefused) else str(error)
 
 
-def _used(use: Use) -> dict[str, Any]:
+def _used(use: RelationUse) -> dict[str, Any]:
     given = {"as": use.author or use.owner, "policies": use.policies, "masks": use.masks}
     kept = {key: value for key, value in given.items() if value}
     kind = "view" if use.is_view else "table"

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pdp.decision.turns import run_aside
 from pdp.errors import InvalidArgument
 from pdp.management.codec import make_requester
-from pdp.management.row_policies import RuleService
+from pdp.management.row_policies import RowPolicyService
 from pdp.model.question import Caller
 from pdp.row_access.bodies import RewriteBody, RewriteResult
 
@@ -15,7 +15,7 @@ from pdp.row_access.bodies import RewriteBody, RewriteResult
 class StatementExecutor:
     """Executor of statements for the principal of a request."""
 
-    def __init__(self, rules: RuleService) -> None:
+    def __init__(self, rules: RowPolicyService) -> None:
         self._rules = rules
 
     async def execute(self, body: RewriteBody, caller: Caller, default: Sequence[str]) -> RewriteResult:

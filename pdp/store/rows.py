@@ -21,12 +21,12 @@ from pdp.facts.objects import (
     Object,
     ObjectKey,
     ObjectPut,
-    RulePut,
-    RuleRemoved,
+    RowPolicyPut,
+    RowPolicyRemoved,
     key_from_text,
     key_text,
 )
-from pdp.facts.row_policies import RowRule, RuleKey
+from pdp.facts.row_policies import RowPolicy, RuleKey
 from pdp.store.database import Connection, Database
 
 Values: TypeAlias = dict[str, Any]
@@ -37,7 +37,7 @@ _BATCH: Final = 5_000
 _PRIVILEGE: Final = {privilege: privilege for privilege in BIT}
 _ENCODER: Final = msgspec.json.Encoder()
 _DECODER: Final = msgspec.json.Decoder(tuple[Change, ...])
-_RULE_DECODER: Final = msgspec.json.Decoder(RowRule)
+_RULE_DECODER: Final = msgspec.json.Decoder(RowPolicy)
 _DELETE_RULE: Final = "DELETE FROM row_rules WHERE object = :object AND masked_column = :masked_column AND id = :id"
 _INSERT_RULE: Final = (
     "INSERT INTO row_rules (object, masked_column, id, body) VALUES (:object, :masked_column, :id, :body)"
@@ -78,7 +78,7 @@ def read_grants(rows: Iterable[Sequence[Any]]) -> Iterator[Grant]:
         yield Grant(key, known, principals.setdefault(principal, principal), id)
 
 
-def read_rules(rows: Iterable[Sequence[Any]]) -> Iterator[RowRule]:
+def read_rules(rows: Iterable[Sequence[Any]]) -> Iterator[RowPolicy]:
     """Yield row rules from rows of `body`; raise UnreadableRow for any other text."""
     for (body,) in rows:
         try:
@@ -107,15 +107,15 @@ def write_changes(database: Database, connection: Connection, sequence: int, cha
     """
     grants: dict[Grant, list[bool]] = {}
     objects: dict[ObjectKey, Object | None] = {}
-    rules: dict[RuleKey, RowRule | None] = {}
+    rules: dict[RuleKey, RowPolicy | None] = {}
     for change in changes:
         if isinstance(change, GrantAdded | GrantRemoved):
             grants.setdefault(change.grant, []).append(isinstance(change, GrantAdded))
         elif isinstance(change, ObjectPut):
             objects[change.object.key] = change.object
-        elif isinstance(change, RulePut):
+        elif isinstance(change, RowPolicyPut):
             rules[change.rule.key] = change.rule
-        elif isinstance(change, RuleRemoved):
+        elif isinstance(change, RowPolicyRemoved):
             rules[change.key] = None
         else:
             objects[change.key] = None
@@ -156,7 +156,7 @@ def _rule_key_row(key: RuleKey) -> Values:
     return {"object": key_text(("table", table)), "masked_column": column, "id": id}
 
 
-def _rule_row(rule: RowRule) -> Values:
+def _rule_row(rule: RowPolicy) -> Values:
     return _rule_key_row(rule.key) | {"body": _ENCODER.encode(rule).decode()}
 
 

@@ -17,7 +17,7 @@ from itertools import chain
 from typing import Final
 
 from pdp.errors import ConfigError, Unavailable
-from pdp.facts.objects import Change, GrantAdded, ObjectPut, RulePut
+from pdp.facts.objects import Change, GrantAdded, ObjectPut, RowPolicyPut
 from pdp.facts.snapshot import Facts
 from pdp.store import rows, schema
 from pdp.store.database import Connection, Database, Signal
@@ -122,7 +122,7 @@ class SqlStore:
             with self._database.stream(connection, _SELECT_OBJECTS) as registered:
                 objects = list(rows.read_objects(registered))  # the rows must be read before the next statement
             with self._database.stream(connection, _SELECT_RULES) as stored:
-                first: list[Change] = [*map(ObjectPut, objects), *map(RulePut, rows.read_rules(stored))]
+                first: list[Change] = [*map(ObjectPut, objects), *map(RowPolicyPut, rows.read_rules(stored))]
             with self._database.stream(connection, _SELECT_GRANTS) as grants:
                 changes = chain(first, map(GrantAdded, rows.read_grants(grants)))
                 facts = Facts.from_changes(head.epoch, head.sequence, changes)

@@ -14,7 +14,7 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from pdp.model.events import OPEN_GATE, AnswerGate, EventLog, RefusalEvent
+from pdp.model.events import OPEN_GATE, AnswerHold, EventLog, RefusalEvent
 from pdp.model.question import Caller
 from pdp.model.revision import new_id
 
@@ -110,7 +110,7 @@ class _Tally:
 class RefusalRecorder:
     """Recorder of the refusals of all surfaces. Call from the event loop only."""
 
-    def __init__(self, log: EventLog, gate: AnswerGate = OPEN_GATE) -> None:
+    def __init__(self, log: EventLog, gate: AnswerHold = OPEN_GATE) -> None:
         """Record in a log. `gate` is that of the same audit: refusals wait at it, too."""
         self._log = log
         self.gate = gate

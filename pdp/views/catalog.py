@@ -14,7 +14,7 @@ import msgspec
 
 from pdp.config.warehouses import CatalogSettings
 from pdp.errors import Unavailable
-from pdp.model.bounded_cache import Memo
+from pdp.model.bounded_cache import BoundedCache
 from pdp.model.question import Resource
 from pdp.rewrite.iceberg.client import NAMESPACE_SEPARATOR, RestCatalogClient
 
@@ -44,7 +44,7 @@ class IcebergCatalog:
     def __init__(self, warehouse: str, rule: CatalogSettings, token_file: Path | None) -> None:
         self._client = RestCatalogClient(warehouse, rule, token_file)
         self._rule = rule
-        self._views: Memo[tuple[str, ...], _CachedView] = Memo(_CACHED_VIEWS)
+        self._views: BoundedCache[tuple[str, ...], _CachedView] = BoundedCache(_CACHED_VIEWS)
 
     async def properties(self, view: Resource) -> Mapping[str, Any] | None:
         """Return a view's properties; None for a missing view. Raise Unavailable if the catalog gives no answer."""

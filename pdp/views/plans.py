@@ -10,7 +10,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from pdp.decision.plan import AllOf, EachOf, Node, PlanContext
+from pdp.decision.plan import AllOf, AnyAlone, Node, PlanContext
 from pdp.model.question import Check, Load, Principal, QuerySession, Reason, Resource, ViewCommit
 from pdp.model.vocabulary import VIEW_CHANGES
 
@@ -73,8 +73,8 @@ def _plan_storage(context: PlanContext, check: Check, hidden: Reason | None, loa
     reads, writes = plan_access(READS), plan_access(WRITES)
     optional = check.action == "loadTable"
     if context.delegated and not load.owner_writes and not optional:
-        return EachOf((reads,)), EachOf((writes,), optional=True)
-    return (EachOf((reads, writes), optional=optional),)
+        return AnyAlone((reads,)), AnyAlone((writes,), optional=True)
+    return (AnyAlone((reads, writes), optional=optional),)
 
 
 def _as_owner(context: PlanContext, owner: str) -> PlanContext:

@@ -12,7 +12,7 @@ from support.generated_pdps import make_pdp
 from support.serving import settings_of
 
 from pdp.app.caching import build_cache, seal_keys
-from pdp.decision.active_policies import Authority, Bundle
+from pdp.decision.active_policies import ActivePolicies, Authority
 from pdp.decision.cache.local import InProcessCache, TieredCache
 from pdp.decision.cache.mac_keys import MacKeys, machine_keys
 from pdp.decision.cache.redis import RedisCache
@@ -44,7 +44,7 @@ TODAY = make_pdp({}, {"r": "true"}).bundle
 COSTLY = msgspec.structs.replace(TODAY, default=Authority("default", (CostlyEngine(),), "any"))
 
 
-def built(folder: Path, bundle: Bundle = COSTLY, **cache: Any) -> Any:
+def built(folder: Path, bundle: ActivePolicies = COSTLY, **cache: Any) -> Any:
     found = build_cache(settings_of({"cache": cache}, folder), Telemetry(), bundle)
     return found.cache if found else None
 

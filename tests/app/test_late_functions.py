@@ -6,11 +6,11 @@ import pickle
 
 import msgspec
 
-from pdp.app import LateFunction
+from pdp.app import LazyFunction
 from pdp.app.archived_bundle import rebuild_pdp
 
 
 def test_a_late_function_survives_the_way_to_another_process() -> None:
-    late = pickle.loads(pickle.dumps(LateFunction("msgspec.json", "decode")))
+    late = pickle.loads(pickle.dumps(LazyFunction("msgspec.json", "decode")))
     assert late(b'{"a":1}', type=dict[str, int]) == msgspec.json.decode(b'{"a":1}') == {"a": 1}
-    assert pickle.dumps(LateFunction(rebuild_pdp.__module__, rebuild_pdp.__name__))
+    assert pickle.dumps(LazyFunction(rebuild_pdp.__module__, rebuild_pdp.__name__))

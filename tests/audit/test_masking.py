@@ -14,7 +14,7 @@ from support.serving import settings_of
 
 from pdp.audit.reader import read_audit
 from pdp.audit.records.recorded import ReadReport
-from pdp.model.redaction import MASK, Masker
+from pdp.model.redaction import MASK, Redactor
 
 HIDDEN = "hunter2"
 SECRETS = {
@@ -137,12 +137,12 @@ async def test_both_forms_of_a_masked_record_are_skipped(tmp_path: Path, masked:
 
 def test_values_without_a_secret_stay_the_same_object() -> None:
     values = {"a": [1, {"b": "c"}], "d": {"e": (1, 2)}}
-    assert Masker().masked(values) is values
-    assert Masker(["E"]).masked(values) == {"a": [1, {"b": "c"}], "d": {"e": "***"}}
+    assert Redactor().masked(values) is values
+    assert Redactor(["E"]).masked(values) == {"a": [1, {"b": "c"}], "d": {"e": "***"}}
 
 
 def test_a_masker_forgets_keys_and_masks_as_before() -> None:
-    masker = Masker(["pin"])
+    masker = Redactor(["pin"])
     for number in range(3000):
         assert masker.masked({f"Pin{number}": 1, f"other{number}": "a"}) == {
             f"Pin{number}": MASK,

@@ -12,7 +12,7 @@ from support.serving import settings_of
 from pdp.app.assembly import build_bundle, read_rules
 from pdp.app.service import Service
 from pdp.config.load import load_settings
-from pdp.decision.active_policies import Bundle
+from pdp.decision.active_policies import ActivePolicies
 from pdp.engines.cel.rules import RuleSet
 from pdp.errors import ConfigError, PdpError
 
@@ -27,7 +27,7 @@ KEYS = list(RULES)
 NO_RULE_SETS = RuleSet((), {}, ()), RuleSet((), {}, ())
 
 
-def bundle_of(folder: Path, key: str, entry: Any) -> Bundle:
+def bundle_of(folder: Path, key: str, entry: Any) -> ActivePolicies:
     policies: dict[str, Any] = {"rules": []} | {key: [entry]}
     settings = settings_of({"policies": policies}, folder)
     return build_bundle(settings, *read_rules(settings))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 from support.stores import Open, added, content, followed, put, rule, write
 
-from pdp.facts.objects import Change, RuleRemoved
+from pdp.facts.objects import Change, RowPolicyRemoved
 from pdp.facts.snapshot import Facts
 from pdp.store.store import Store
 
@@ -35,7 +35,7 @@ def test_a_put_replaces_and_a_removal_ends(store: Store) -> None:
     newer = msgspec.structs.replace(rule(1), text="TRUE")
     write(store, put(newer))
     assert set(store.load().row_rules()) == {newer, rule(1, column="c")}
-    write(store, [RuleRemoved(newer.key), RuleRemoved(rule(1, column="C").key)])
+    write(store, [RowPolicyRemoved(newer.key), RowPolicyRemoved(rule(1, column="C").key)])
     facts = store.load()
     assert (facts.sequence, list(facts.row_rules()), facts.rules_of(NAME)) == (3, [], ())
     assert len(facts.index.rules) == 0
@@ -45,8 +45,8 @@ def test_one_revision_may_change_a_rule_more_than_once(store: Store) -> None:
     write(store, put(rule(1)))
     before = store.load()
     changes: list[Change] = [
-        *(RuleRemoved(rule(1).key), *put(rule(1, author="b"))),
-        *(*put(rule(2)), RuleRemoved(rule(2).key)),
+        *(RowPolicyRemoved(rule(1).key), *put(rule(1, author="b"))),
+        *(*put(rule(2)), RowPolicyRemoved(rule(2).key)),
         *(*put(rule(3)), *put(rule(3, author="c"))),
     ]
     write(store, changes)
@@ -63,7 +63,7 @@ def test_tables_in_other_spellings_have_rows_of_their_own(store: Store) -> None:
     write(store, put(*spelled))
     facts = store.load()
     assert len(facts.rules_of(NAME)) == len(list(facts.row_rules())) == 3
-    write(store, [RuleRemoved(spelled[1].key)])
+    write(store, [RowPolicyRemoved(spelled[1].key)])
     assert {one.table for one in store.load().rules_of(NAME)} == {spelled[0].table, spelled[2].table}
 
 

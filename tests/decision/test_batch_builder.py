@@ -12,7 +12,7 @@ from support.batch_requests import expand, unresolved
 
 from pdp.decision.codec import decode_batch, decode_call, decode_checks
 from pdp.errors import InvalidArgument, TooManyChecks
-from pdp.model.arrays import PathColumn
+from pdp.model.arrays import PathArray
 from pdp.model.question import BatchRequest
 
 DEEP = "table:w/" + "/".join("p" * 300)
@@ -162,4 +162,4 @@ def test_names_of_an_operation_of_trino_are_never_in_columns(action: str) -> Non
         {"principal": "user:oidc~a", "action": action, "resource": f"table:w/s/{name}"} for name in ("t", "t$files")
     ]
     body = json.dumps({"checks": checks}).encode()
-    assert not any(isinstance(check.resources, PathColumn) for check in decode_batch(body, 10).checks)
+    assert not any(isinstance(check.resources, PathArray) for check in decode_batch(body, 10).checks)

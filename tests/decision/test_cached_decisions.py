@@ -24,14 +24,14 @@ from pdp.decision.cache.local import InProcessCache
 from pdp.decision.cached_evaluation import CachedEvaluation
 from pdp.decision.plan import Leaf
 from pdp.decision.service import Pdp
-from pdp.engines.engine import PERMIT, READS_POLICIES, Cost, Engine, Group, Source, Verdicts
+from pdp.engines.engine import PERMIT, READS_POLICIES, Cost, Dependency, Engine, EngineQuestion, Verdicts
 from pdp.facts.objects import Grant, GrantAdded, GrantRemoved
 from pdp.facts.snapshot import Facts
-from pdp.model.question import Answer, AtLeast, Batch, Env, Principal, Resource
+from pdp.model.question import Answer, AtLeast, Batch, Principal, RequestContext, Resource
 from pdp.store.replica import FixedFacts
 
 CHECK = {"principal": "user:oidc~a", "action": "read_data", "resource": "table:w/n/t@main"}
-GROUP = Group(Principal("user", "oidc~a"), "read_data", "table", "w", "main", False, Env())
+GROUP = EngineQuestion(Principal("user", "oidc~a"), "read_data", "table", "w", "main", False, RequestContext())
 
 
 def outcomes(answer: Answer) -> list[Any]:
@@ -273,7 +273,7 @@ class CountingEngine:
     digest = "slow"
     cost = Cost.MILLISECONDS
 
-    def __init__(self, verdict: Any = None, reads: frozenset[Source] = READS_POLICIES) -> None:
+    def __init__(self, verdict: Any = None, reads: frozenset[Dependency] = READS_POLICIES) -> None:
         self.reads = reads
         self.asked: list[str] = []
         self._verdict = verdict or (lambda resource: (PERMIT, "slow:yes"))
@@ -281,7 +281,7 @@ class CountingEngine:
     def applies(self, action: str, type: str) -> bool:
         return True
 
-    def decide(self, group: Group, resources: Sequence[Resource], facts: Facts) -> Verdicts:
+    def decide(self, group: EngineQuestion, resources: Sequence[Resource], facts: Facts) -> Verdicts:
         self.asked += [".".join(resource.path) for resource in resources]
         found = [self._verdict(resource) for resource in resources]
         return Verdicts(bytes([effect for effect, _ in found]), [by for _, by in found])
@@ -407,7 +407,7 @@ async def test_requests_of_two_bundles_or_revisions_never_meet() -> None:
     def permits_by_facts(resource: Resource) -> tuple[int, str]:
         return PERMIT, "slow:yes"
 
-    engine = CountingEngine(permits_by_facts, frozenset({Source.POLICIES, Source.FACTS}))
+    engine = CountingEngine(permits_by_facts, frozenset({Dependency.POLICIES, Dependency.FACTS}))
     spy = SpyCache(held=True)
     pdp = service_of(engine, spy)
     first = asyncio.create_task(pdp.check(batch([CHECK])))

@@ -6,14 +6,14 @@ import time
 from typing import Any
 
 from pdp.decision.cache.cache import Lookup
-from pdp.decision.cached_evaluation import EngineQuestion
+from pdp.decision.cached_evaluation import PendingVerdicts
 from pdp.engines.engine import ABSTAIN, Verdicts
 
 
 def reading_time(count: int) -> float:
     """Return the processor time of reading the verdicts of `count` rows in chunks. Each rule raised on each row."""
     nothing: Any = None
-    question = EngineQuestion(nothing, nothing, [nothing] * count, Lookup(b"k", []))
+    question = PendingVerdicts(nothing, nothing, [nothing] * count, Lookup(b"k", []))
     raised = dict.fromkeys(range(count), ("r",))
     question.put(range(count), Verdicts(bytes([ABSTAIN]) * count, [None] * count, raised))
     started = time.process_time()
@@ -31,7 +31,7 @@ def test_errors_are_read_in_linear_time() -> None:
 
 def test_errors_keep_their_rows() -> None:
     nothing: Any = None
-    question = EngineQuestion(nothing, nothing, [nothing] * 10, Lookup(b"k", []))
+    question = PendingVerdicts(nothing, nothing, [nothing] * 10, Lookup(b"k", []))
     verdicts = Verdicts(bytes([ABSTAIN]) * 10, [None] * 10, {7: ("s",), 2: ("r",), 9: ("t",)})
     question.put(range(10), verdicts)
     assert question.verdicts(0, 10).errors == verdicts.errors

@@ -11,7 +11,7 @@ import pytest
 from support.generated_pdps import batch, make_pdp
 
 from pdp.audit.reader import read_audit
-from pdp.audit.records.recorded import ReadReport, RecordedCheck
+from pdp.audit.records.recorded import ReadReport, ReplayCheck
 from pdp.decision.service import Pdp
 from pdp.model.question import Answer
 from pdp.offline.cases.runner import MemoryAudit
@@ -60,7 +60,7 @@ async def test_policies_without_time_record_none() -> None:
     assert "now" not in json.dumps(pdp.audit.records)
 
 
-def recorded(pdp: Pdp, folder: Path) -> list[RecordedCheck]:
+def recorded(pdp: Pdp, folder: Path) -> list[ReplayCheck]:
     """Return the checks of the records, read from a file."""
     assert isinstance(pdp.audit, MemoryAudit)
     lines = [msgspec.json.encode(record) for record in pdp.audit.records]

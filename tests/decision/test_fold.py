@@ -8,10 +8,10 @@ import pytest
 
 from pdp.decision.combine import fold
 from pdp.decision.plan import AllOf, Leaf
-from pdp.engines.engine import ABSTAIN, FAILED, FORBID, PERMIT, Group, Verdicts
-from pdp.model.question import Env, Principal, Resource
+from pdp.engines.engine import ABSTAIN, FAILED, FORBID, PERMIT, EngineQuestion, Verdicts
+from pdp.model.question import Principal, RequestContext, Resource
 
-GROUP = Group(Principal("user", "oidc~a"), "rename", "table", "w", "main", False, Env())
+GROUP = EngineQuestion(Principal("user", "oidc~a"), "rename", "table", "w", "main", False, RequestContext())
 STRONGEST_FIRST = (FORBID, FAILED, ABSTAIN, PERMIT)
 REASONS = {FORBID: "cel:f", FAILED: "cel:failed", ABSTAIN: None, PERMIT: "cel:p"}
 

@@ -15,9 +15,9 @@ from support.neighbours import assert_served
 from support.serving import Process, serve_process
 
 from pdp.decision.plan_cache import in_parts
-from pdp.decision.turns import Steps
+from pdp.decision.turns import Resumable
 from pdp.identity.callers import EMBEDDED_CALLER
-from pdp.model.arrays import PathColumn
+from pdp.model.arrays import PathArray
 from pdp.model.question import Batch, Check, Principal, Resource
 
 BOB = "user:oidc~bob"
@@ -110,7 +110,7 @@ def test_neighbours_are_served_during_a_long_decision(process: Process, attack: 
         assert answer.json()["error"]["code"] == "too_many_checks"
 
 
-def run(steps: Steps[Batch]) -> Batch:
+def run(steps: Resumable[Batch]) -> Batch:
     """Return the result of steps."""
     while True:
         try:
@@ -123,7 +123,7 @@ def run(steps: Steps[Batch]) -> Batch:
 def test_parts_of_a_long_check_are_the_check(count: int, column: bool) -> None:
     names = [f"t{at}" for at in range(count)]
     resources = (
-        PathColumn.in_one(Resource("table", "w"), ("s",), names)
+        PathArray.in_one(Resource("table", "w"), ("s",), names)
         if column
         else [Resource("table", "w", ("s", name)) for name in names]
     )

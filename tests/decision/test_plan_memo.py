@@ -13,12 +13,12 @@ from pdp.app.assembly import PLANNERS
 from pdp.app.facts import build_pdp
 from pdp.config.load import make_settings
 from pdp.decision.plan import context_of, plan
-from pdp.decision.plan_cache import PlanMemo
+from pdp.decision.plan_cache import PlanCache
 from pdp.decision.service import Pdp
 from pdp.engines.cel.rules import inline_rules
 from pdp.engines.row_access.policies import parse_document
-from pdp.model.arrays import PathColumn
-from pdp.model.question import NO_ARGUMENTS, Arguments, Check, Env, Load, Principal, Resource
+from pdp.model.arrays import PathArray
+from pdp.model.question import NO_ARGUMENTS, Arguments, Check, Load, Principal, RequestContext, Resource
 from pdp.model.trino_operations import TRINO_OPERATIONS
 from pdp.store.world import parse_world
 
@@ -65,10 +65,10 @@ def checks(draw: st.DrawFn) -> Check:
     ref = draw(st.sampled_from([None, "main"]))
     principal = Principal("user", draw(st.sampled_from(["oidc~bob", "oidc~admin"])))
     action, delegated = draw(ACTIONS), draw(st.booleans())
-    role, env = draw(st.sampled_from([None, None, "r"])), Env(actions=draw(st.sampled_from([(), ("X",)])))
+    role, env = draw(st.sampled_from([None, None, "r"])), RequestContext(actions=draw(st.sampled_from([(), ("X",)])))
     if draw(st.booleans()) and type in ("table", "view", "table_or_view"):
         like = Resource(type, warehouse, ref=ref)
-        resources: Any = PathColumn.in_one(like, (draw(FOLDERS),), draw(st.lists(NAMES, min_size=1, max_size=3)))
+        resources: Any = PathArray.in_one(like, (draw(FOLDERS),), draw(st.lists(NAMES, min_size=1, max_size=3)))
         at: Any = range(len(resources))
     else:
         path = () if type == "warehouse" else (draw(FOLDERS), draw(NAMES))[: draw(st.sampled_from([1, 2, 2]))]
@@ -91,7 +91,7 @@ def plan_or_error(make: Any) -> Any:
 def test_a_remembered_plan_equals_a_new_one(asked: list[Check], stale: bool) -> None:
     pdp = build()
     facts = pdp.source.facts
-    memo = PlanMemo(PLANNERS, pdp.bundle, facts, stale=stale)
+    memo = PlanCache(PLANNERS, pdp.bundle, facts, stale=stale)
     for check in [*asked, *asked]:
         context = context_of(check, pdp.bundle, facts, stale=stale)
         assert plan_or_error(lambda c=check: memo.plan(c)) == plan_or_error(
@@ -102,7 +102,7 @@ def test_a_remembered_plan_equals_a_new_one(asked: list[Check], stale: bool) -> 
 @pytest.mark.parametrize(("warehouse", "ref"), [("w" * 5000, None), ("w", "r" * 5000)])
 def test_a_long_question_is_not_remembered(warehouse: str, ref: str | None) -> None:
     pdp = build()
-    memo = PlanMemo(PLANNERS, pdp.bundle, pdp.source.facts, stale=False)
+    memo = PlanCache(PLANNERS, pdp.bundle, pdp.source.facts, stale=False)
     principal = Principal("user", "oidc~bob")
     for resource in (Resource("table", warehouse, ("a", "t"), ref), Resource("table", "w", ("a", "t"))):
         memo.plan(Check(principal, "read_data", (resource,), (0,)))

@@ -19,10 +19,10 @@ from pdp.decision.prepared_plan import PreparedTree
 from pdp.decision.service import Pdp
 from pdp.engines.cel.engine import CelEngine, CelForbid
 from pdp.engines.cel.rules import inline_rules
-from pdp.engines.engine import ABSTAIN, FAILED, FORBID, PERMIT, FixedAnswer, Group, Verdicts
+from pdp.engines.engine import ABSTAIN, FAILED, FORBID, PERMIT, EngineQuestion, FixedAnswer, Verdicts
 from pdp.engines.grants.engine import GrantsEngine
 from pdp.facts.snapshot import Facts
-from pdp.model.question import DEFAULT_DENY, Batch, Check, Env, Principal, Resource
+from pdp.model.question import DEFAULT_DENY, Batch, Check, Principal, RequestContext, Resource
 
 
 def decided(pdp: Pdp, asked: Batch) -> Any:
@@ -50,7 +50,7 @@ def test_a_prepared_plan_decides_as_the_plain_way(
 @settings(max_examples=300)
 @given(rule_sets, st.lists(groups(), min_size=1, max_size=4), st.sampled_from([CelEngine, CelForbid]))
 def test_a_prepared_question_has_the_verdicts_of_the_engine(
-    rules: dict[str, str], asked: list[tuple[Group, list[Resource]]], kind: Any
+    rules: dict[str, str], asked: list[tuple[EngineQuestion, list[Resource]]], kind: Any
 ) -> None:
     engine = kind(inline_rules(rules), "oidc")
     calls = [engine.prepare(group, Facts.empty()) for group, _ in asked]
@@ -104,7 +104,7 @@ def test_engines_that_are_always_silent_may_be_left_out(given: Any, forbids: int
         for column, (*_, fixed) in zip(columns, given, strict=True)
     ]
     stack = EngineStack((None,) * len(calls), min(forbids, len(calls)), combine)  # type: ignore[arg-type]
-    group = Group(Principal("user", "u"), "get_metadata", "table", "w", "main", False, Env())
+    group = EngineQuestion(Principal("user", "u"), "get_metadata", "table", "w", "main", False, RequestContext())
     check = Check(group.principal, group.action, (Resource("table", "w", ("a", "t")),), (0,))
     tree = PreparedTree(Leaf(group, ()), group.action)
     tree.add(group, stack, calls)
@@ -131,7 +131,10 @@ def grants_pdp(*objects: str) -> Pdp:
 def test_a_table_and_a_view_of_one_name_are_one_question_to_rules() -> None:
     engine = CelEngine(inline_rules({"a": "path.startsWith('a')"}), "oidc")
     table, view = (
-        engine.prepare(Group(Principal("user", "u"), "get_metadata", type, "w", "main", False, Env()), Facts.empty())
+        engine.prepare(
+            EngineQuestion(Principal("user", "u"), "get_metadata", type, "w", "main", False, RequestContext()),
+            Facts.empty(),
+        )
         for type in ("table", "view")
     )
     assert table == view

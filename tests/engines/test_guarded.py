@@ -8,13 +8,15 @@ from typing import Any
 
 import pytest
 
-from pdp.engines.engine import ABSTAIN, FAILED, PERMIT, READS_POLICIES, Cost, Group, Verdicts
+from pdp.engines.engine import ABSTAIN, FAILED, PERMIT, READS_POLICIES, Cost, EngineQuestion, Verdicts
 from pdp.engines.guarded import AwaitedEngine, FailedEngine, GuardedEngine, InvalidVerdicts, applying
 from pdp.facts.snapshot import Facts
-from pdp.model.question import Env, Resource
+from pdp.model.question import RequestContext, Resource
 from pdp.model.references import parse_principal, parse_resource
 
-GROUP = Group(parse_principal("user:oidc~a"), "read_data", "table", "lake", None, delegated=False, env=Env())
+GROUP = EngineQuestion(
+    parse_principal("user:oidc~a"), "read_data", "table", "lake", None, delegated=False, env=RequestContext()
+)
 ENDS = [asyncio.CancelledError, GeneratorExit, SystemExit, StopIteration, StopAsyncIteration, MemoryError]
 
 
@@ -29,17 +31,17 @@ class Acting:
     def applies(self, action: str, type: str) -> Any:
         return self.act([])
 
-    def decide(self, group: Group, resources: Any, facts: Facts) -> Any:
+    def decide(self, group: EngineQuestion, resources: Any, facts: Facts) -> Any:
         return self.act(resources)
 
-    def explain(self, group: Group, resource: Resource, facts: Facts) -> Any:
+    def explain(self, group: EngineQuestion, resource: Resource, facts: Facts) -> Any:
         return self.act([resource])
 
 
 class AsyncActing(Acting):
     """Such an engine that is awaited."""
 
-    async def decide(self, group: Group, resources: Any, facts: Facts, deadline: float) -> Any:  # type: ignore[override]
+    async def decide(self, group: EngineQuestion, resources: Any, facts: Facts, deadline: float) -> Any:  # type: ignore[override]
         await asyncio.sleep(0)
         return self.act(resources)
 
@@ -93,7 +95,7 @@ async def test_a_cancelled_request_stays_cancelled() -> None:
     started = asyncio.Event()
 
     class Waiting(AsyncActing):
-        async def decide(self, group: Group, resources: Any, facts: Facts, deadline: float) -> Any:  # type: ignore[override]
+        async def decide(self, group: EngineQuestion, resources: Any, facts: Facts, deadline: float) -> Any:  # type: ignore[override]
             started.set()
             await asyncio.sleep(3600)
 

@@ -14,15 +14,15 @@ from support.rows import POLICY, load
 from pdp.engines.grants.administration import Administration
 from pdp.engines.grants.edits import Actor, ObjectEdits, ObjectPatch
 from pdp.errors import AlreadyExists, Conflict, Forbidden, InvalidArgument, InvalidFilter, NotFound, PdpError
-from pdp.facts.objects import Change, Grant, GrantAdded, Object, ObjectKey, ObjectPut, RulePut, RuleRemoved
-from pdp.facts.row_policies import RowRule, TablePath, fold_name
+from pdp.facts.objects import Change, Grant, GrantAdded, Object, ObjectKey, ObjectPut, RowPolicyPut, RowPolicyRemoved
+from pdp.facts.row_policies import RowPolicy, TablePath, fold_name
 from pdp.facts.snapshot import Facts
 from pdp.management.row_policy_edits import (
-    RuleAdministration,
-    RuleDrop,
+    RowPoliciesClear,
+    RowPolicyAdministration,
+    RowPolicyDrop,
+    RowPolicyWrite,
     RuleEdit,
-    RulesClear,
-    RuleWrite,
     etag_of,
     find_rule,
 )
@@ -44,20 +44,22 @@ def world(*changes: Any) -> Facts:
     return Facts.from_changes("e", 1, [ObjectPut(Object(("warehouse", ("lake",)), "p")), *changes])
 
 
-def policy(id: str = "p", table: TablePath = ORDERS, text: str = "region = 'EU'", **more: Any) -> RowRule:
-    return RowRule(table, id, more.pop("grantees", ("allUsers",)), text, **more)
+def policy(id: str = "p", table: TablePath = ORDERS, text: str = "region = 'EU'", **more: Any) -> RowPolicy:
+    return RowPolicy(table, id, more.pop("grantees", ("allUsers",)), text, **more)
 
 
 @pytest.fixture
-def rules(tmp_path: Path) -> RuleAdministration:
+def rules(tmp_path: Path) -> RowPolicyAdministration:
     data = {
         "tables": {"lake.sales.typed": {"columns": {"id": "INTEGER", "Region": "VARCHAR", "ok": "BOOLEAN"}}},
         "policies": [POLICY | {"id": "filed", "table": "lake.sales.orders"}],
     }
-    return RuleAdministration(Administration(), load(tmp_path, data).row_access)
+    return RowPolicyAdministration(Administration(), load(tmp_path, data).row_access)
 
 
-def after(rules: RuleAdministration, facts: Facts, *edits: RuleEdit, by: Actor = OPERATOR, now: float = 5.0) -> Facts:
+def after(
+    rules: RowPolicyAdministration, facts: Facts, *edits: RuleEdit, by: Actor = OPERATOR, now: float = 5.0
+) -> Facts:
     rules.require_rights(facts, by, edits)
     rules.check(edits)
     return facts.apply(facts.sequence + 1, rules.edit(facts, by, edits, now))
@@ -75,8 +77,10 @@ def test_a_protected_table_in_another_spelling_belongs_to_who_manages_the_contai
     tmp_path: Path, protected: str, path: tuple[str, ...]
 ) -> None:
     """The store need not know the table that engines find by the name, nor the owner of that table."""
-    rules = RuleAdministration(Administration(), load(tmp_path, {}, row_access={"protected": [protected]}).row_access)
-    edit = RuleWrite(policy(table=("lake", *path), text="TRUE"))
+    rules = RowPolicyAdministration(
+        Administration(), load(tmp_path, {}, row_access={"protected": [protected]}).row_access
+    )
+    edit = RowPolicyWrite(policy(table=("lake", *path), text="TRUE"))
     inside = tuple(protected.partition(":")[2].split("/"))[1:]
     own = [path[:depth] for depth in range(1, len(path)) if inside[:depth] != path[:depth]]
     facts = world(
@@ -90,15 +94,15 @@ def test_a_protected_table_in_another_spelling_belongs_to_who_manages_the_contai
 
 
 def test_the_owner_of_a_protected_table_writes_its_policies(tmp_path: Path) -> None:
-    rules = RuleAdministration(
+    rules = RowPolicyAdministration(
         Administration(), load(tmp_path, {}, row_access={"protected": ["namespace:lake/HR"]}).row_access
     )
     facts = world(grant("eve", "ownership", "HR", "t"))
-    edit = RuleWrite(policy(table=("lake", "HR", "t"), text="TRUE"))
+    edit = RowPolicyWrite(policy(table=("lake", "HR", "t"), text="TRUE"))
     assert len(list(after(rules, facts, edit, by=actor("eve")).row_rules())) == 1
     # a mask of another spelling hides more, so its writer opens nothing
     facts = world(grant("eve", "ownership", "hr", "t"))
-    mask = RuleWrite(RowRule(("lake", "hr", "t"), "m", ("allUsers",), column="c", kind="null"))
+    mask = RowPolicyWrite(RowPolicy(("lake", "hr", "t"), "m", ("allUsers",), column="c", kind="null"))
     assert len(list(after(rules, facts, mask, by=actor("eve")).row_rules())) == 1
 
 
@@ -117,14 +121,14 @@ def test_the_owner_of_a_protected_table_writes_its_policies(tmp_path: Path) -> N
     ],
 )
 def test_whoever_may_manage_a_table_writes_its_rules(
-    rules: RuleAdministration, grants: list[tuple[str, ...]], may: bool
+    rules: RowPolicyAdministration, grants: list[tuple[str, ...]], may: bool
 ) -> None:
     given = [grant("eve", one[0], *filter(None, one[1:3]), type=(*one, "table")[3]) for one in grants]
     facts = world(*given)
     edits: list[RuleEdit] = [
-        RuleWrite(policy()),
-        RuleDrop(ORDERS, "p", if_exists=True),
-        RulesClear(("lake", "sales", "x")),
+        RowPolicyWrite(policy()),
+        RowPolicyDrop(ORDERS, "p", if_exists=True),
+        RowPoliciesClear(("lake", "sales", "x")),
     ]
     for edit in edits[:2]:
         if may:
@@ -144,7 +148,7 @@ def test_whoever_may_manage_a_table_writes_its_rules(
     ],
 )
 def test_an_owner_of_a_namespace_in_another_spelling_cannot_open_tables(
-    rules: RuleAdministration, mine: tuple[str, ...], theirs: tuple[str, ...]
+    rules: RowPolicyAdministration, mine: tuple[str, ...], theirs: tuple[str, ...]
 ) -> None:
     """Nobody has to register tables: the namespace alone tells whose tables a rule could cover."""
     facts = world(
@@ -153,29 +157,29 @@ def test_an_owner_of_a_namespace_in_another_spelling_cannot_open_tables(
     path = ("lake", *mine, *(() if len(mine) == 2 or "." in mine[0] else ("eu",)), "orders")
     for who in ("eve", "alice"):
         with pytest.raises(Forbidden):
-            after(rules, facts, RuleWrite(policy("p", path, "TRUE")), by=actor(who))
-    after(rules, facts, RuleWrite(policy("p", path, "TRUE")))
+            after(rules, facts, RowPolicyWrite(policy("p", path, "TRUE")), by=actor(who))
+    after(rules, facts, RowPolicyWrite(policy("p", path, "TRUE")))
 
 
-def test_an_owner_of_a_namesake_of_a_rule_cannot_open_the_table(rules: RuleAdministration) -> None:
+def test_an_owner_of_a_namesake_of_a_rule_cannot_open_the_table(rules: RowPolicyAdministration) -> None:
     """The facts may know a table by its rule alone."""
-    facts = world(grant("eve", "ownership", "SALES", type="namespace"), RulePut(policy()))
+    facts = world(grant("eve", "ownership", "SALES", type="namespace"), RowPolicyPut(policy()))
     with pytest.raises(Forbidden):
-        after(rules, facts, RuleWrite(policy("q", ("lake", "SALES", "orders"), "TRUE")), by=actor("eve"))
+        after(rules, facts, RowPolicyWrite(policy("q", ("lake", "SALES", "orders"), "TRUE")), by=actor("eve"))
 
 
 @pytest.mark.parametrize("mine", [("Sales", "orders"), ("sales", "ORDERS"), ("sales.orders",)])
-def test_an_owner_of_a_namesake_cannot_open_the_table(rules: RuleAdministration, mine: tuple[str, ...]) -> None:
+def test_an_owner_of_a_namesake_cannot_open_the_table(rules: RowPolicyAdministration, mine: tuple[str, ...]) -> None:
     """A rule covers every spelling, so a table of eve's own, spelled otherwise, must not let eve write the rules."""
     facts = world(grant("eve", "ownership", *mine), grant("alice", "ownership", "sales", "orders"))
     for table in (ORDERS, ("lake", *mine)):
         with pytest.raises(Forbidden):
-            after(rules, facts, RuleWrite(policy("p", table, "TRUE")), by=actor("eve"))
+            after(rules, facts, RowPolicyWrite(policy("p", table, "TRUE")), by=actor("eve"))
 
 
-def test_one_edit_without_the_right_stops_all(rules: RuleAdministration) -> None:
+def test_one_edit_without_the_right_stops_all(rules: RowPolicyAdministration) -> None:
     facts = world(grant("eve", "ownership", "sales", "mine"))
-    mine, theirs = RuleWrite(policy("a", ("lake", "sales", "mine"))), RuleWrite(policy())
+    mine, theirs = RowPolicyWrite(policy("a", ("lake", "sales", "mine"))), RowPolicyWrite(policy())
     with pytest.raises(Forbidden):
         after(rules, facts, mine, theirs, by=actor("eve"))
     assert len(list(after(rules, facts, mine, by=actor("eve")).row_rules())) == 1
@@ -184,48 +188,52 @@ def test_one_edit_without_the_right_stops_all(rules: RuleAdministration) -> None
 # --- writing --------------------------------------------------------------------------------------------------------
 
 
-def test_a_write_says_who_and_when(rules: RuleAdministration) -> None:
-    facts = after(rules, world(), RuleWrite(policy()), now=1.0)
-    facts = after(rules, facts, RuleWrite(policy(text="TRUE"), "update"), by=Actor("b"), now=2.0)
+def test_a_write_says_who_and_when(rules: RowPolicyAdministration) -> None:
+    facts = after(rules, world(), RowPolicyWrite(policy()), now=1.0)
+    facts = after(rules, facts, RowPolicyWrite(policy(text="TRUE"), "update"), by=Actor("b"), now=2.0)
     (found,) = facts.rules_of(fold_name("lake", ORDERS[1:]))
     assert (found.author, found.created, found.updated, found.text) == ("b", 1.0, 2.0, "TRUE")
 
 
-def test_ids_and_versions(rules: RuleAdministration) -> None:
-    facts = after(rules, world(), RuleWrite(policy()))
+def test_ids_and_versions(rules: RowPolicyAdministration) -> None:
+    facts = after(rules, world(), RowPolicyWrite(policy()))
     found = find_rule(facts, ORDERS, "p")
     assert found is not None
     old = etag_of(found)
     changed = policy(text="TRUE")
-    assert after(rules, facts, RuleWrite(changed, "unless_exists")).index.rules is facts.index.rules
+    assert after(rules, facts, RowPolicyWrite(changed, "unless_exists")).index.rules is facts.index.rules
     refused: list[tuple[RuleEdit, type[PdpError]]] = [
-        (RuleWrite(changed), AlreadyExists),
-        (RuleWrite(policy(table=("lake", "SALES", "orders"))), AlreadyExists),
-        (RuleWrite(policy("filed")), AlreadyExists),
-        (RuleWrite(policy("filed"), "replace"), AlreadyExists),
-        (RuleWrite(policy("q"), "update"), NotFound),
-        (RuleWrite(changed, "update", "0" * 16), Conflict),
-        (RuleDrop(ORDERS, "q"), NotFound),
-        (RuleDrop(ORDERS, "p", column="c"), NotFound),
-        (RuleDrop(ORDERS, "p", etag="0" * 16), Conflict),
-        (RuleDrop(ORDERS, "filed", if_exists=True), InvalidArgument),
-        (RulesClear(ORDERS), InvalidArgument),
+        (RowPolicyWrite(changed), AlreadyExists),
+        (RowPolicyWrite(policy(table=("lake", "SALES", "orders"))), AlreadyExists),
+        (RowPolicyWrite(policy("filed")), AlreadyExists),
+        (RowPolicyWrite(policy("filed"), "replace"), AlreadyExists),
+        (RowPolicyWrite(policy("q"), "update"), NotFound),
+        (RowPolicyWrite(changed, "update", "0" * 16), Conflict),
+        (RowPolicyDrop(ORDERS, "q"), NotFound),
+        (RowPolicyDrop(ORDERS, "p", column="c"), NotFound),
+        (RowPolicyDrop(ORDERS, "p", etag="0" * 16), Conflict),
+        (RowPolicyDrop(ORDERS, "filed", if_exists=True), InvalidArgument),
+        (RowPoliciesClear(ORDERS), InvalidArgument),
     ]
     for edit, error in refused:
         with pytest.raises(error):
             after(rules, facts, edit)
-    facts = after(rules, facts, RuleWrite(changed, "update", old))
-    for edit in (RuleWrite(policy(), "update", old), RuleDrop(ORDERS, "p", etag=old)):
+    facts = after(rules, facts, RowPolicyWrite(changed, "update", old))
+    for edit in (RowPolicyWrite(policy(), "update", old), RowPolicyDrop(ORDERS, "p", etag=old)):
         with pytest.raises(Conflict, match="has changed"):
             after(rules, facts, edit)
-    assert not list(after(rules, facts, RuleDrop(ORDERS, "p"), RuleDrop(ORDERS, "p", if_exists=True)).row_rules())
+    assert not list(
+        after(rules, facts, RowPolicyDrop(ORDERS, "p"), RowPolicyDrop(ORDERS, "p", if_exists=True)).row_rules()
+    )
 
 
-def test_clearing_drops_policies_and_leaves_masks(rules: RuleAdministration) -> None:
+def test_clearing_drops_policies_and_leaves_masks(rules: RowPolicyAdministration) -> None:
     table = ("lake", "sales", "other")
-    mask = RowRule(table, "m", ("allUsers",), column="c", kind="null")
-    facts = after(rules, world(), RuleWrite(policy("p", table)), RuleWrite(policy("q", table)), RuleWrite(mask))
-    left = list(after(rules, facts, RulesClear(table)).row_rules())
+    mask = RowPolicy(table, "m", ("allUsers",), column="c", kind="null")
+    facts = after(
+        rules, world(), RowPolicyWrite(policy("p", table)), RowPolicyWrite(policy("q", table)), RowPolicyWrite(mask)
+    )
+    left = list(after(rules, facts, RowPoliciesClear(table)).row_rules())
     assert [one.id for one in left] == ["m"]
 
 
@@ -243,12 +251,12 @@ TYPED: TablePath = ("lake", "sales", "typed")
         "-id", "CAST(id AS varchar)", "length(region)",
     ],
 )  # fmt: skip
-def test_a_filter_is_one_condition_on_known_columns(rules: RuleAdministration, text: str) -> None:
+def test_a_filter_is_one_condition_on_known_columns(rules: RowPolicyAdministration, text: str) -> None:
     if text == "TRUE --":
-        after(rules, world(), RuleWrite(policy("p", TYPED, text)))  # a comment ends with the text
+        after(rules, world(), RowPolicyWrite(policy("p", TYPED, text)))  # a comment ends with the text
         return
     with pytest.raises(InvalidFilter) as raised:
-        after(rules, world(), RuleWrite(policy("p", TYPED, text)))
+        after(rules, world(), RowPolicyWrite(policy("p", TYPED, text)))
     assert raised.value.code == "RAP_FILTER_INVALID"
 
 
@@ -260,14 +268,14 @@ def test_a_filter_is_one_condition_on_known_columns(rules: RuleAdministration, t
         "id BETWEEN 1 AND 2 OR region IS NULL", "CAST(region AS boolean)", "COALESCE(ok, false)",
     ],
 )  # fmt: skip
-def test_a_sound_filter_is_taken(rules: RuleAdministration, text: str) -> None:
-    after(rules, world(), RuleWrite(policy("p", TYPED, text)))
+def test_a_sound_filter_is_taken(rules: RowPolicyAdministration, text: str) -> None:
+    after(rules, world(), RowPolicyWrite(policy("p", TYPED, text)))
 
 
-def test_a_bare_column_needs_known_columns(rules: RuleAdministration) -> None:
+def test_a_bare_column_needs_known_columns(rules: RowPolicyAdministration) -> None:
     with pytest.raises(InvalidFilter, match="is a column"):
-        after(rules, world(), RuleWrite(policy("p", ORDERS, "ok")))
-    after(rules, world(), RuleWrite(policy("p", ORDERS, "whatever = 1")))
+        after(rules, world(), RowPolicyWrite(policy("p", ORDERS, "ok")))
+    after(rules, world(), RowPolicyWrite(policy("p", ORDERS, "whatever = 1")))
 
 
 @pytest.mark.parametrize(
@@ -284,9 +292,9 @@ def test_a_bare_column_needs_known_columns(rules: RuleAdministration) -> None:
         policy("m", text="", column="c\nd", kind="null"), policy(dialect="no_dialect"),
     ],
 )  # fmt: skip
-def test_an_unsound_rule_is_refused(rules: RuleAdministration, rule: RowRule) -> None:
+def test_an_unsound_rule_is_refused(rules: RowPolicyAdministration, rule: RowPolicy) -> None:
     with pytest.raises(InvalidArgument):
-        after(rules, world(), RuleWrite(rule))
+        after(rules, world(), RowPolicyWrite(rule))
 
 
 # --- rules follow their tables --------------------------------------------------------------------------------------
@@ -308,15 +316,15 @@ def dead(facts: Facts, *path: str) -> list[str]:
     return [one.id for one in facts.rules_of(fold_name("lake", path)) if one.tombstone]
 
 
-def test_a_rename_moves_the_rules(rules: RuleAdministration) -> None:
-    facts = world(ObjectPut(Object(table("sales", "orders"), id="1")), RulePut(policy()))
+def test_a_rename_moves_the_rules(rules: RowPolicyAdministration) -> None:
+    facts = world(ObjectPut(Object(table("sales", "orders"), id="1")), RowPolicyPut(policy()))
     facts = edit_objects(facts, move=[(table("sales", "orders"), table("archive", "o"))])
     assert (live(facts, "archive", "o"), live(facts, "sales", "orders")) == (["p"], [])
 
 
 def test_a_move_of_a_container_moves_the_rules_of_all_tables_below() -> None:
     some = [policy("a"), policy("b", ("lake", "sales", "eu", "t")), policy("c", ("lake", "sales2", "t"))]
-    facts = world(*map(RulePut, some))
+    facts = world(*map(RowPolicyPut, some))
     facts = edit_objects(facts, move=[(("namespace", ("lake", "sales")), ("namespace", ("lake", "old", "sales")))])
     assert live(facts, "old", "sales", "orders") == ["a"]
     assert live(facts, "old", "sales", "eu", "t") == ["b"]
@@ -327,7 +335,7 @@ def test_a_move_of_a_container_moves_the_rules_of_all_tables_below() -> None:
 
 
 def test_a_rule_in_another_spelling_stays_and_goes_along() -> None:
-    facts = world(RulePut(policy(table=("lake", "Sales", "Orders"))))
+    facts = world(RowPolicyPut(policy(table=("lake", "Sales", "Orders"))))
     facts = edit_objects(facts, move=[(table("sales", "orders"), table("sales", "new"))])
     assert live(facts, "sales", "new") == live(facts, "sales", "orders") == ["p"]
     facts = edit_objects(facts, move=[(("namespace", ("lake", "sales")), ("namespace", ("lake", "x")))])
@@ -336,7 +344,7 @@ def test_a_rule_in_another_spelling_stays_and_goes_along() -> None:
 
 def test_rules_never_join_those_of_the_new_name() -> None:
     """A policy with TRUE on the new name would show the moved table."""
-    facts = world(RulePut(policy()), RulePut(policy("open", ("lake", "pub", "t"), "TRUE")))
+    facts = world(RowPolicyPut(policy()), RowPolicyPut(policy("open", ("lake", "pub", "t"), "TRUE")))
     moves = [
         (table("sales", "orders"), table("pub", "t")),
         (table("sales", "orders"), table("PUB", "t")),
@@ -349,7 +357,7 @@ def test_rules_never_join_those_of_the_new_name() -> None:
 
 def test_a_drop_leaves_a_tombstone_and_the_return_of_the_table_ends_it(tmp_path: Path) -> None:
     orders = table("sales", "orders")
-    facts = world(ObjectPut(Object(orders, id="1")), RulePut(policy(text="TRUE")))
+    facts = world(ObjectPut(Object(orders, id="1")), RowPolicyPut(policy(text="TRUE")))
     access = load(tmp_path, {}).row_access
     who, resource = Principal("user", "oidc~alice"), Resource("table", "lake", ("sales", "orders"))
     assert access.restrict(who, resource, facts).rows is None
@@ -361,30 +369,30 @@ def test_a_drop_leaves_a_tombstone_and_the_return_of_the_table_ends_it(tmp_path:
 
 
 def test_the_owner_of_a_new_table_cannot_end_the_rules_of_the_dropped_one(
-    rules: RuleAdministration, tmp_path: Path
+    rules: RowPolicyAdministration, tmp_path: Path
 ) -> None:
     """Eve may modify a table without seeing its rows: she drops it, makes her own, and then returns the dropped one."""
     orders, access = table("sales", "orders"), load(tmp_path, {}).row_access
     secret = policy(grantees=("user:alice",))
-    mask = RowRule(ORDERS, "m", ("allUsers",), column="c", kind="hash")
-    facts = world(ObjectPut(Object(orders, id="1")), RulePut(secret), RulePut(mask))
+    mask = RowPolicy(ORDERS, "m", ("allUsers",), column="c", kind="hash")
+    facts = world(ObjectPut(Object(orders, id="1")), RowPolicyPut(secret), RowPolicyPut(mask))
     facts = edit_objects(edit_objects(facts, delete=[orders]), put=[ObjectPatch(orders, id="2")])
     facts = facts.apply(9, [grant("eve", "ownership", "sales", "orders")])
     eve, resource = actor("eve"), Resource("table", "lake", ("sales", "orders"))
     ends: list[RuleEdit] = [
-        RuleDrop(ORDERS, "p"),
-        RuleDrop(ORDERS, "p", if_exists=True),
-        RuleDrop(ORDERS, "m", "c"),
-        RulesClear(ORDERS),
-        RuleWrite(policy(text="TRUE")),
-        RuleWrite(policy(text="TRUE"), "replace"),
-        RuleWrite(policy(text="TRUE"), "unless_exists"),
+        RowPolicyDrop(ORDERS, "p"),
+        RowPolicyDrop(ORDERS, "p", if_exists=True),
+        RowPolicyDrop(ORDERS, "m", "c"),
+        RowPoliciesClear(ORDERS),
+        RowPolicyWrite(policy(text="TRUE")),
+        RowPolicyWrite(policy(text="TRUE"), "replace"),
+        RowPolicyWrite(policy(text="TRUE"), "unless_exists"),
     ]
-    plain = RuleAdministration(Administration(), access)
+    plain = RowPolicyAdministration(Administration(), access)
     for edit in ends:
         with pytest.raises(Forbidden, match="namespace:lake/sales"):
             after(plain, facts, edit, by=eve)
-    facts = after(plain, facts, RuleWrite(policy("mine", text="TRUE")), by=eve)
+    facts = after(plain, facts, RowPolicyWrite(policy("mine", text="TRUE")), by=eve)
     assert eve.principal is not None
     assert access.restrict(eve.principal, resource, facts).shows_rows, "the new table is hers to open"
     for returned in (
@@ -393,15 +401,15 @@ def test_the_owner_of_a_new_table_cannot_end_the_rules_of_the_dropped_one(
         edit_objects(edit_objects(facts, delete=[orders]), put=[ObjectPatch(orders)]),
     ):
         assert not access.restrict(eve.principal, resource, returned).shows_rows
-    keeper = world(grant("kim", "manage_grants", "sales", type="namespace"), *map(RulePut, facts.row_rules()))
-    assert live(after(plain, keeper, RulesClear(ORDERS), by=actor("kim")), "sales", "orders") == []
+    keeper = world(grant("kim", "manage_grants", "sales", type="namespace"), *map(RowPolicyPut, facts.row_rules()))
+    assert live(after(plain, keeper, RowPoliciesClear(ORDERS), by=actor("kim")), "sales", "orders") == []
 
 
 def test_a_table_that_appears_under_another_name_brings_its_rules() -> None:
     """A rename or return can be reported as a new name with the old id, before or after the end of the old name."""
     orders, other = table("sales", "orders"), table("pub", "t")
     secret, opening = policy(grantees=("user:alice",)), policy("open", ("lake", "pub", "t"), "TRUE")
-    facts = world(ObjectPut(Object(orders, id="1")), RulePut(secret), RulePut(opening))
+    facts = world(ObjectPut(Object(orders, id="1")), RowPolicyPut(secret), RowPolicyPut(opening))
     known = facts.apply(2, [ObjectPut(Object(other))])
     for before in (facts, edit_objects(facts, delete=[orders]), known):
         found = edit_objects(before, put=[ObjectPatch(other, id="1")])
@@ -412,29 +420,29 @@ def test_a_table_that_appears_under_another_name_brings_its_rules() -> None:
     assert live(fresh, "pub", "t") == ["open"]
 
 
-def test_another_id_is_a_drop_of_the_table_before(rules: RuleAdministration) -> None:
+def test_another_id_is_a_drop_of_the_table_before(rules: RowPolicyAdministration) -> None:
     orders = table("sales", "orders")
-    facts = world(ObjectPut(Object(orders, id="1")), RulePut(policy(text="TRUE")))
+    facts = world(ObjectPut(Object(orders, id="1")), RowPolicyPut(policy(text="TRUE")))
     facts = edit_objects(facts, put=[ObjectPatch(orders, id="2")])
     assert (live(facts, "sales", "orders"), dead(facts, "sales", "orders")) == ([], ["p"])
     facts = edit_objects(facts, put=[ObjectPatch(orders, id="1")])
     assert (live(facts, "sales", "orders"), dead(facts, "sales", "orders")) == (["p"], [])
 
 
-def test_a_drop_of_a_container_leaves_tombstones_below(rules: RuleAdministration) -> None:
-    facts = world(RulePut(policy()), RulePut(policy("m", text="", column="c", kind="hash")))
+def test_a_drop_of_a_container_leaves_tombstones_below(rules: RowPolicyAdministration) -> None:
+    facts = world(RowPolicyPut(policy()), RowPolicyPut(policy("m", text="", column="c", kind="hash")))
     for key in (("namespace", ("lake", "sales")), ("warehouse", ("lake",))):
         dropped = edit_objects(facts, delete=[key])
         assert dead(dropped, "sales", "orders") == ["p", "m"]
     dropped = edit_objects(facts, delete=[("namespace", ("lake", "sales"))])
-    opened = after(rules, dropped, RuleWrite(policy(text="TRUE")))
+    opened = after(rules, dropped, RowPolicyWrite(policy(text="TRUE")))
     assert (live(opened, "sales", "orders"), dead(opened, "sales", "orders")) == (["p"], ["m"])
 
 
 def test_a_drop_of_a_namesake_leaves_the_rules() -> None:
     """A view of the name, that only grants know, is not the table."""
     facts = world(grant("a", "select", "sales", "orders"), grant("eve", "ownership", "sales", "orders", type="view"))
-    facts = facts.apply(2, [RulePut(policy())])
+    facts = facts.apply(2, [RowPolicyPut(policy())])
     facts = edit_objects(facts, delete=[("view", ORDERS)])
     assert live(facts, "sales", "orders") == ["p"]
     facts = facts.apply(3, [grant("eve", "ownership", "sales", "orders", type="view")])
@@ -463,7 +471,7 @@ def test_no_sequence_of_edits_opens_a_protected_table(tmp_path: Path, seed: int)
                 data[one] = one in marked
             elif kind == "p" and one in data:
                 rule = policy(f"p{next(number)}", ("lake", *one), "TRUE", grantees=("user:nobody",))
-                facts = facts.apply(facts.sequence + 1, [RulePut(rule)])
+                facts = facts.apply(facts.sequence + 1, [RowPolicyPut(rule)])
                 data[one] = True
             elif kind == "r" and one in data and two not in data:
                 facts = edit_objects(facts, move=[(table(*one), table(*two))])
@@ -483,5 +491,5 @@ def test_no_sequence_of_edits_opens_a_protected_table(tmp_path: Path, seed: int)
 
 def test_changes_of_rules_read_back_from_their_json() -> None:
     """The log keeps changes as JSON."""
-    changes: list[Change] = [RulePut(policy(column="c")), RuleRemoved(policy().key)]
+    changes: list[Change] = [RowPolicyPut(policy(column="c")), RowPolicyRemoved(policy().key)]
     assert msgspec.json.decode(msgspec.json.encode(changes), type=list[Change]) == changes

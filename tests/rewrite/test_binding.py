@@ -21,7 +21,7 @@ from pdp.rewrite.binding import looks_around
 from pdp.rewrite.catalog import catalog_of
 from pdp.rewrite.errors import FILTER_INVALID, NOT_COVERED
 from pdp.rewrite.policies import policy_set_of
-from pdp.rewrite.process.local import RewriteRequest, RewriteService
+from pdp.rewrite.process.local import LocalRewriter, RewriteRequest
 from pdp.rewrite.rewriter import Rewriter
 
 DIALECTS: Final = ("duckdb", "trino", "spark", "bigquery")
@@ -76,7 +76,7 @@ OPEN: Final = {"items": {"sku": "VARCHAR"}, "mine": {}, "named": {"name": "VARCH
 
 def service(
     filter: str, dialect: str = "duckdb", masks: tuple[dict[str, Any], ...] = (), tables: Any = None
-) -> RewriteService:
+) -> LocalRewriter:
     """Return a service with a filter on `orders`."""
     policies = [{"id": "p", "table": "orders", "grantees": ["allUsers"], "filter": filter, "dialect": dialect}]
     known = {name: {"columns": columns} for name, columns in ((tables or TABLES) | OPEN).items()}
@@ -84,7 +84,7 @@ def service(
         {"default": ["lake", "sales"], "tables": known, "views": VIEWS, "policies": policies, "masks": list(masks)}
     ).document
     catalog = catalog_of([document])
-    return RewriteService(catalog, policy_set_of([document]), Rewriter(catalog))
+    return LocalRewriter(catalog, policy_set_of([document]), Rewriter(catalog))
 
 
 def database(missing: tuple[str, ...]) -> duckdb.DuckDBPyConnection:
@@ -103,7 +103,7 @@ def database(missing: tuple[str, ...]) -> duckdb.DuckDBPyConnection:
     return found
 
 
-def rewritten(service: RewriteService, sql: str, dialect: str = "duckdb") -> str:
+def rewritten(service: LocalRewriter, sql: str, dialect: str = "duckdb") -> str:
     return service.rewrite(RewriteRequest(sql, dialect, CALLER))
 
 

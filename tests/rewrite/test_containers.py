@@ -8,16 +8,16 @@ from typing import Any, Literal
 import pytest
 
 from pdp.engines.row_access.policies import parse_document
-from pdp.facts.row_policies import RowRule
+from pdp.facts.row_policies import RowPolicy
 from pdp.rewrite.catalog import Containers, catalog_of, containers_of
 from pdp.rewrite.policies import policy_set_of
-from pdp.rewrite.process.local import RewriteRequest, RewriteService
-from pdp.rewrite.process.messages import FilterCall, Reader, RewriteCall, Setup
-from pdp.rewrite.process.worker import Rewriting
+from pdp.rewrite.process.local import LocalRewriter, RewriteRequest
+from pdp.rewrite.process.messages import FilterCall, PolicyState, RewriteCall, StatementUser
+from pdp.rewrite.process.worker import RewriteProcess
 from pdp.rewrite.rewriter import Rewriter
 from pdp.row_access.bodies import DIALECTS
 
-READER = Reader("user", "oidc~bob")
+READER = StatementUser("user", "oidc~bob")
 PAIRS = [
     (("lake", "a", "t"), ("Lake", "a", "t")),
     (("LAKE", "a", "t"), ("lake", "A", "T")),
@@ -41,8 +41,8 @@ def entry(path: tuple[str, ...], filter: str) -> dict[str, Any]:
     return {"id": "p", "table": reference(path), "grantees": ["allUsers"], "filter": filter, "dialect": "duckdb"}
 
 
-def setup(documents: list[Any], rules: tuple[RowRule, ...] = (), **more: Any) -> Setup:
-    return Setup("1", documents, more.pop("protected", ()), "user:{subject}", "oidc", {}, rules=rules, **more)
+def setup(documents: list[Any], rules: tuple[RowPolicy, ...] = (), **more: Any) -> PolicyState:
+    return PolicyState("1", documents, more.pop("protected", ()), "user:{subject}", "oidc", {}, rules=rules, **more)
 
 
 @pytest.mark.parametrize(("one", "other"), PAIRS)
@@ -54,9 +54,9 @@ def test_a_policy_counts_in_its_own_warehouse_alone(
     paths = (one, other)
     filters = [f"n = {at + 1}" if closed[at] else "" for at in (0, 1)]
     chosen = [(path, filter) for path, filter in zip(paths, filters, strict=True) if filter]
-    rules = tuple(RowRule(path, "p", ("allUsers",), filter, "duckdb") for path, filter in chosen) if stored else ()
+    rules = tuple(RowPolicy(path, "p", ("allUsers",), filter, "duckdb") for path, filter in chosen) if stored else ()
     entries = [] if stored else [entry(path, filter) for path, filter in chosen]
-    rewriting = Rewriting(setup([document(*paths, policies=entries)], rules, warehouses=(one[0], other[0])))
+    rewriting = RewriteProcess(setup([document(*paths, policies=entries)], rules, warehouses=(one[0], other[0])))
     for path, filter in zip(paths, filters, strict=True):
         reply = rewriting.answer(FilterCall(path, "duckdb", READER))
         assert (reply.error, reply.rows) == ("", filter), path
@@ -71,8 +71,8 @@ def test_a_written_name_shows_the_rows_of_the_table_that_the_engine_reads(
     """The table that closes is known or unknown to the catalog: a name that may mean the table never passes."""
     known = [(one,), (other,), (one, other)][described]
     for closed in (one, other):
-        rules = (RowRule(closed, "p", ("allUsers",), "n = 1", "duckdb"),)
-        rewriting = Rewriting(setup([document(*known)], rules, warehouses=(one[0], other[0])))
+        rules = (RowPolicy(closed, "p", ("allUsers",), "n = 1", "duckdb"),)
+        rewriting = RewriteProcess(setup([document(*known)], rules, warehouses=(one[0], other[0])))
         for parts in {closed, tuple(".".join(closed).split(".")), tuple(part.upper() for part in closed)}:
             quotes = ("", "`") if dialect in ("bigquery", "spark") else ("", '"')
             for quote in quotes:
@@ -104,7 +104,7 @@ def test_protected_containers_cover_their_own_warehouse_alone() -> None:
         (("lake.a", ""), [False, False, True, False]),
         (("Lake", "a"), [False, True, False, False]),
     ):
-        rewriting = Rewriting(setup([document(*paths)], protected=(protected,)))
+        rewriting = RewriteProcess(setup([document(*paths)], protected=(protected,)))
         shown = [rewriting.answer(FilterCall(path, "duckdb", READER)).rows for path in paths]
         assert shown == ["FALSE" if closed else "" for closed in wanted], protected
 
@@ -121,8 +121,8 @@ def test_modes_of_views_hold_in_their_own_warehouse_alone() -> None:
     through: dict[str, Literal["owner", "caller", "both"]] = {"": "owner", "lake": "caller", "hr.x": "caller"}
     found = {}
     for warehouse, namespace in paths.items():
-        made = Setup("1", [{**body, "default": list(namespace)}], (), "user:{subject}", "oidc", through)
-        reply = Rewriting(made).answer(RewriteCall("SELECT n FROM v", "bigquery", READER))
+        made = PolicyState("1", [{**body, "default": list(namespace)}], (), "user:{subject}", "oidc", through)
+        reply = RewriteProcess(made).answer(RewriteCall("SELECT n FROM v", "bigquery", READER))
         found[warehouse] = reply.error or [text for text in ("n = 1", "n = 2") if text in reply.sql]
     assert found == {"lake": ["n = 1"], "Lake": ["n = 2"], "hr.x": ["n = 1"]}
 
@@ -139,8 +139,8 @@ CATALOGS = [
 @pytest.mark.parametrize("catalogs", CATALOGS)
 def test_a_catalog_of_trino_has_the_policies_of_its_warehouse(catalogs: dict[str, str]) -> None:
     paths = [("lake", "a", "t"), ("Lake", "a", "t")]
-    rules = tuple(RowRule(path, "p", ("allUsers",), f"n = {at + 1}") for at, path in enumerate(paths))
-    rewriting = Rewriting(setup([document(*paths)], rules, catalogs=catalogs, warehouses=("lake", "Lake")))
+    rules = tuple(RowPolicy(path, "p", ("allUsers",), f"n = {at + 1}") for at, path in enumerate(paths))
+    rewriting = RewriteProcess(setup([document(*paths)], rules, catalogs=catalogs, warehouses=("lake", "Lake")))
     numbers = {"lake": "n = 1", "Lake": "n = 2"}
     for name in {*catalogs, "lake", "Lake", "LAKE"}:
         reply = rewriting.answer(RewriteCall(f"SELECT n FROM {name}.a.t", "trino", READER))
@@ -156,12 +156,12 @@ def test_a_catalog_of_trino_has_the_policies_of_its_warehouse(catalogs: dict[str
 
 def test_no_table_is_made_in_a_catalog_on_another_ref_or_in_a_twin() -> None:
     made = setup([document(("lake", "a", "t"))], catalogs={"hive": "", "main": "lake"}, warehouses=("lake", "hive"))
-    rewriting = Rewriting(made)
+    rewriting = RewriteProcess(made)
     text = "CREATE TABLE {}.a.new AS SELECT 1 AS n"
     assert rewriting.answer(RewriteCall(text.format("hive"), "trino", READER)).error
     (use,) = rewriting.answer(RewriteCall(text.format("MAIN"), "trino", READER)).uses
     assert use.name == ("lake", "a", "new")
-    twins = Rewriting(setup([document(("lake", "a", "t"))], warehouses=("lake", "Lake")))
+    twins = RewriteProcess(setup([document(("lake", "a", "t"))], warehouses=("lake", "Lake")))
     assert twins.answer(RewriteCall(text.format("lake"), "duckdb", READER)).error == "RAP_AMBIGUOUS_NAME"
 
 
@@ -170,7 +170,7 @@ def test_files_alone_take_a_policy_in_another_case_as_one_on_the_table() -> None
         body = document(("lake", "a", "t"), policies=[entry((spelled, "A", "T"), "n = 1")])
         parsed = parse_document(body).document
         catalog = catalog_of([parsed])
-        service = RewriteService(catalog, policy_set_of([parsed]), Rewriter(catalog))
+        service = LocalRewriter(catalog, policy_set_of([parsed]), Rewriter(catalog))
         request = RewriteRequest(f"SELECT n FROM {written}.a.t", "duckdb", "user:bob")
         assert "n = 1" in service.rewrite(request)
 

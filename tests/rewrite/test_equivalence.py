@@ -18,9 +18,9 @@ from support.generated_sql import SqlGenerator
 
 from pdp.rewrite import mentions, policies, rendering, visible_relations
 from pdp.rewrite.errors import NOT_COVERED
-from pdp.rewrite.mentions import ReferenceWalk
-from pdp.rewrite.verification import SecondReading
-from pdp.rewrite.visible_relations import Analyzer, Restrictions, VisiblePart
+from pdp.rewrite.mentions import MentionWalk
+from pdp.rewrite.verification import Verification
+from pdp.rewrite.visible_relations import Analyzer, VisiblePart, VisibleRelations
 
 SKIPPED_KINDS = [
     exp.From, exp.Join, exp.Subquery, exp.Union, exp.Except, exp.Intersect, exp.Where, exp.Having, exp.Qualify,
@@ -65,13 +65,13 @@ def skip_kind(kind: type) -> Callable[[pytest.MonkeyPatch], None]:
 
 def skip_place(place: tuple[type, str]) -> Callable[[pytest.MonkeyPatch], None]:
     def plant(patch: pytest.MonkeyPatch) -> None:
-        original = ReferenceWalk._table
+        original = MentionWalk._table
 
-        def without(self: ReferenceWalk, node: exp.Table, scope: Any) -> None:
+        def without(self: MentionWalk, node: exp.Table, scope: Any) -> None:
             if (type(node.parent), node.arg_key) != place:
                 original(self, node, scope)
 
-        patch.setattr(ReferenceWalk, "_table", without)
+        patch.setattr(MentionWalk, "_table", without)
 
     return plant
 
@@ -101,13 +101,13 @@ def keep_names_of_views(patch: pytest.MonkeyPatch) -> None:
 
 
 def take_the_first_filter(patch: pytest.MonkeyPatch) -> None:
-    original = Restrictions._find_rows
+    original = VisibleRelations._find_rows
 
-    def first(self: Restrictions, relation: Any, identity: Any, form: Any) -> str | None:
+    def first(self: VisibleRelations, relation: Any, identity: Any, form: Any) -> str | None:
         found = original(self, relation, identity, form)
         return found.partition(" OR ")[0] if found else found
 
-    patch.setattr(Restrictions, "_find_rows", first)
+    patch.setattr(VisibleRelations, "_find_rows", first)
 
 
 def open_without_a_match(patch: pytest.MonkeyPatch) -> None:
@@ -115,20 +115,20 @@ def open_without_a_match(patch: pytest.MonkeyPatch) -> None:
 
 
 def keep_views(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Restrictions, "is_expanded", lambda *_: False)
+    patch.setattr(VisibleRelations, "is_expanded", lambda *_: False)
 
 
 def drop_filters_of_views(patch: pytest.MonkeyPatch) -> None:
-    original = Restrictions.visible
+    original = VisibleRelations.visible
 
-    def of_tables(self: Restrictions, relation: Any, identities: Any, *form: Any) -> VisiblePart | None:
+    def of_tables(self: VisibleRelations, relation: Any, identities: Any, *form: Any) -> VisiblePart | None:
         return None if relation.view else original(self, relation, identities, *form)
 
-    patch.setattr(Restrictions, "visible", of_tables)
+    patch.setattr(VisibleRelations, "visible", of_tables)
 
 
 def drop_masks(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Restrictions, "_columns", lambda *_: "*")
+    patch.setattr(VisibleRelations, "_columns", lambda *_: "*")
 
 
 def exempt_nobody(patch: pytest.MonkeyPatch) -> None:
@@ -179,7 +179,7 @@ def test_every_kind_of_node_above_a_table_has_a_mutant() -> None:
 @pytest.mark.parametrize("name", MUTANTS)
 def test_execution_catches_a_mutant(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     MUTANTS[name](monkeypatch)
-    monkeypatch.setattr(SecondReading, "verify", lambda *_: None)
+    monkeypatch.setattr(Verification, "verify", lambda *_: None)
     found = first_difference(comparisons(13, 2_000), 2_000)
     assert found is not None
 

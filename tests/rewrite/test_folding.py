@@ -9,17 +9,17 @@ from typing import Any
 import duckdb
 import pytest
 
-from pdp.engines.row_access.engine import RowAccess
+from pdp.engines.row_access.engine import RowAccessEngine
 from pdp.engines.row_access.members import Members
 from pdp.engines.row_access.policies import parse_document
 from pdp.engines.row_access.validation import compile_policies
-from pdp.facts.objects import RulePut
-from pdp.facts.row_policies import RowRule, fold_name, widen_name
+from pdp.facts.objects import RowPolicyPut
+from pdp.facts.row_policies import RowPolicy, fold_name, widen_name
 from pdp.facts.snapshot import Facts
 from pdp.model.question import Principal, Resource
 from pdp.rewrite.policies import PolicySet, StoredPolicySets
-from pdp.rewrite.process.messages import FilterCall, Reader, Reply, RewriteCall, Setup
-from pdp.rewrite.process.worker import Rewriting
+from pdp.rewrite.process.messages import FilterCall, PolicyState, RewriteCall, RewriteReply, StatementUser
+from pdp.rewrite.process.worker import RewriteProcess
 from pdp.row_access.bodies import DIALECTS
 
 BOB = Principal("user", "oidc~bob")
@@ -42,14 +42,16 @@ def both_ways() -> list[tuple[str, str]]:
     return [*PAIRS, *((two, one) for one, two in PAIRS)]
 
 
-def access_of(body: dict[str, Any]) -> RowAccess:
+def access_of(body: dict[str, Any]) -> RowAccessEngine:
     return compile_policies([parse_document(body)]).build_engine(Members("user:{subject}", "oidc"), ())
 
 
-def rewriting_of(known: tuple[str, ...], rules: tuple[RowRule, ...]) -> Rewriting:
+def rewriting_of(known: tuple[str, ...], rules: tuple[RowPolicy, ...]) -> RewriteProcess:
     tables = {f"table:lake/s/{name}": {"columns": {"n": "INT"}} for name in known}
     document = {"default": ["lake", "s"], "tables": tables}
-    return Rewriting(Setup("1", [document], (), "user:{subject}", "oidc", {}, rules=rules, warehouses=("lake",)))
+    return RewriteProcess(
+        PolicyState("1", [document], (), "user:{subject}", "oidc", {}, rules=rules, warehouses=("lake",))
+    )
 
 
 @pytest.mark.parametrize(("closed", "other"), both_ways())
@@ -57,9 +59,9 @@ def rewriting_of(known: tuple[str, ...], rules: tuple[RowRule, ...]) -> Rewritin
 def test_a_spelling_of_a_closed_table_is_closed_in_the_service_and_in_the_rewriter(
     closed: str, other: str, stored: bool
 ) -> None:
-    rule = RowRule(("lake", "s", closed), "p", ("user:alice",), "TRUE", "duckdb")
+    rule = RowPolicy(("lake", "s", closed), "p", ("user:alice",), "TRUE", "duckdb")
     entry = {"id": "p", "table": f"table:lake/s/{closed}", "grantees": ["user:alice"], "filter": True}
-    facts = Facts.empty().apply(1, [RulePut(rule)]) if stored else Facts.empty()
+    facts = Facts.empty().apply(1, [RowPolicyPut(rule)]) if stored else Facts.empty()
     access = access_of({"policies": [] if stored else [entry]})
     for name in (closed, other):
         shown = access.restrict(BOB, Resource("table", "lake", ("s", name)), facts)
@@ -67,14 +69,14 @@ def test_a_spelling_of_a_closed_table_is_closed_in_the_service_and_in_the_rewrit
         assert access.covers(Resource("table", "lake", ("s", name)), facts)
     rewriting = rewriting_of((closed, other), (rule,))
     for name in (closed, other):
-        reply = rewriting.answer(FilterCall(("lake", "s", name), "duckdb", Reader("user", "oidc~bob")))
+        reply = rewriting.answer(FilterCall(("lake", "s", name), "duckdb", StatementUser("user", "oidc~bob")))
         assert reply.error or reply.rows == "FALSE", name
 
 
 @pytest.mark.parametrize(("closed", "other"), both_ways())
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_no_spelling_reads_a_closed_table(closed: str, other: str, dialect: str) -> None:
-    rule = RowRule(("lake", "s", closed), "p", ("user:alice",), "TRUE", "duckdb")
+    rule = RowPolicy(("lake", "s", closed), "p", ("user:alice",), "TRUE", "duckdb")
     quote = "`" if dialect in ("bigquery", "spark") else '"'
     for known in ((closed,), (other,), (closed, other)):
         rewriting = rewriting_of(known, (rule,))
@@ -83,8 +85,8 @@ def test_no_spelling_reads_a_closed_table(closed: str, other: str, dialect: str)
             assert reply.error or "WHERE FALSE" in reply.sql, (known, name)
 
 
-def answered(rewriting: Rewriting, text: str, dialect: str) -> Reply:
-    return rewriting.answer(RewriteCall(text, dialect, Reader("user", "oidc~bob")))
+def answered(rewriting: RewriteProcess, text: str, dialect: str) -> RewriteReply:
+    return rewriting.answer(RewriteCall(text, dialect, StatementUser("user", "oidc~bob")))
 
 
 @pytest.mark.parametrize(("one", "other"), both_ways())
@@ -95,7 +97,7 @@ def test_real_rows_stay_closed(one: str, other: str) -> None:
     for name in dict.fromkeys((one, other)):
         database.execute(f'CREATE TABLE IF NOT EXISTS "{name}" (n INT)')
         database.execute(f"""INSERT INTO "{name}" VALUES ({1 if name == one else 2})""")
-    rule = RowRule(("lake", "s", one), "p", ("user:alice",), "TRUE", "duckdb")
+    rule = RowPolicy(("lake", "s", one), "p", ("user:alice",), "TRUE", "duckdb")
     for known in ((one,), (one, other)):
         rewriting = rewriting_of(known, (rule,))
         for text in (
@@ -114,10 +116,10 @@ def test_real_rows_stay_closed(one: str, other: str) -> None:
 def test_a_mask_covers_every_spelling_of_a_column(masked: str, other: str) -> None:
     entry = {"id": "m", "table": "lake.s.t", "column": masked, "kind": "null", "grantees": ["allUsers"]}
     restriction = access_of({"masks": [entry]}).restrict(BOB, Resource("table", "lake", ("s", "t")), Facts.empty())
-    rule = RowRule(("lake", "s", "t"), "m", ("allUsers",), column=masked, kind="null")
+    rule = RowPolicy(("lake", "s", "t"), "m", ("allUsers",), column=masked, kind="null")
     document = {"tables": {"lake.s.t": {"columns": {other: "VARCHAR", "n": "INT"}}}}
-    made = Setup("1", [document], (), "user:{subject}", "oidc", {}, rules=(rule,))
-    shown = Rewriting(made).answer(FilterCall(("lake", "s", "t"), "duckdb", Reader("user", "oidc~bob")))
+    made = PolicyState("1", [document], (), "user:{subject}", "oidc", {}, rules=(rule,))
+    shown = RewriteProcess(made).answer(FilterCall(("lake", "s", "t"), "duckdb", StatementUser("user", "oidc~bob")))
     assert restriction.mask_column(other, "varchar")[0] is not None
     assert [name for name, _ in shown.columns] == [other]
 
@@ -151,10 +153,10 @@ def test_every_character_closes_all_its_spellings() -> None:
 
 def test_a_name_near_a_closed_one_with_policies_of_its_own_keeps_these() -> None:
     rules = [
-        RowRule(("lake", "s", "stra\u00dfe"), "p", ("allUsers",), "n = 1", "duckdb"),
-        RowRule(("lake", "s", "strasse"), "p", ("allUsers",), "n = 2", "duckdb"),
+        RowPolicy(("lake", "s", "stra\u00dfe"), "p", ("allUsers",), "n = 1", "duckdb"),
+        RowPolicy(("lake", "s", "strasse"), "p", ("allUsers",), "n = 2", "duckdb"),
     ]
-    facts = Facts.empty().apply(1, map(RulePut, rules))
+    facts = Facts.empty().apply(1, map(RowPolicyPut, rules))
     sets = StoredPolicySets(PolicySet({})).at(facts)
     for rule, wanted in zip(rules, ("n = 1", "n = 2"), strict=True):
         assert [policy.text for policy in sets.of(rule.covers)] == [wanted]

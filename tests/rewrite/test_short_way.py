@@ -10,7 +10,7 @@ from support.generated_sql import SqlGenerator
 from support.rewriting import code_of, recorded_cases, recorded_service
 from support.secure_views import random_policies
 
-from pdp.rewrite.fast_ways import ShortWay
+from pdp.rewrite.fast_ways import FastPass
 from pdp.rewrite.process.local import RewriteRequest
 
 NOBODY = "user:nobody@nowhere.example"
@@ -30,7 +30,7 @@ DOUBTFUL = [
 ]  # fmt: skip
 
 
-def short_way(dialect: str = "duckdb") -> ShortWay:
+def short_way(dialect: str = "duckdb") -> FastPass:
     service = recorded_service()
     service.rewrite(RewriteRequest("SELECT 1", dialect, NOBODY))
     return service._policies.memory(service._catalog).short_ways[dialect]
@@ -69,7 +69,7 @@ def test_generated_texts_that_pass_are_unchanged_by_the_long_way(monkeypatch: py
         texts = [SqlGenerator(random.Random(dice.random())).statement()[0] for _ in range(60)]
         passing = [text for text in texts if short.passes(text)]
         with monkeypatch.context() as patch:
-            patch.setattr(ShortWay, "passes", lambda *_: False)
+            patch.setattr(FastPass, "passes", lambda *_: False)
             for text in passing:
                 request = RewriteRequest(text, "duckdb", NOBODY)
                 assert not code_of(service, request), text

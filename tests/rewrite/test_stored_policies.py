@@ -9,8 +9,8 @@ import pytest
 from support.rewriting import known_rows
 
 from pdp.engines.row_access.policies import MaskBody, PolicyBody, parse_document
-from pdp.facts.objects import Grant, GrantAdded, RulePut, RuleRemoved
-from pdp.facts.row_policies import RowRule
+from pdp.facts.objects import Grant, GrantAdded, RowPolicyPut, RowPolicyRemoved
+from pdp.facts.row_policies import RowPolicy
 from pdp.facts.snapshot import Facts
 from pdp.rewrite.catalog import catalog_of
 from pdp.rewrite.errors import RewriteRefused
@@ -28,16 +28,16 @@ QUERIES = [
 CALLERS = [CallerIdentity("user:alice@example.com"), CallerIdentity("user:bob@example.com", ("eu",))]
 
 
-def stored(body: PolicyBody | MaskBody) -> RowRule:
+def stored(body: PolicyBody | MaskBody) -> RowPolicy:
     table = tuple(body.table.split("."))
     if isinstance(body, MaskBody):
         kind = body.kind or "null"
-        return RowRule(table, body.id, body.grantees, body.text, body.dialect, body.column, kind, body.exempt)
-    return RowRule(table, body.id, body.grantees, body.text, body.dialect)
+        return RowPolicy(table, body.id, body.grantees, body.text, body.dialect, body.column, kind, body.exempt)
+    return RowPolicy(table, body.id, body.grantees, body.text, body.dialect)
 
 
-def facts_of(*rules: RowRule, sequence: int = 1) -> Facts:
-    return Facts.from_changes("e", sequence, map(RulePut, rules))
+def facts_of(*rules: RowPolicy, sequence: int = 1) -> Facts:
+    return Facts.from_changes("e", sequence, map(RowPolicyPut, rules))
 
 
 def answer(policies: Any, rewriter: Rewriter, caller: CallerIdentity, text: str) -> str:
@@ -94,23 +94,25 @@ def test_rules_of_facts_rewrite_as_files_do(seed: int) -> None:
 def test_a_set_lives_as_long_as_its_rules() -> None:
     sets = StoredPolicySets(policy_set_of([]))
     assert sets.at(Facts.empty()) is sets.at(Facts.empty())
-    facts = facts_of(RowRule(("lake", "sales", "t"), "p", ("allUsers",), "a = 1"))
+    facts = facts_of(RowPolicy(("lake", "sales", "t"), "p", ("allUsers",), "a = 1"))
     first = sets.at(facts)
     grants = facts.apply(2, [GrantAdded(Grant(("table", ("lake", "s", "t")), "select", "user:oidc~x"))])
     assert sets.at(grants) is first
     assert first.protects(("lake", "sales.t"))
-    assert not sets.at(grants.apply(3, [RuleRemoved((("lake", "sales", "t"), "", "p"))])).protects(("lake", "sales.t"))
+    assert not sets.at(grants.apply(3, [RowPolicyRemoved((("lake", "sales", "t"), "", "p"))])).protects(
+        ("lake", "sales.t")
+    )
 
 
 @pytest.mark.parametrize(
     "rule",
     [
-        RowRule(("lake", "sales", "t"), "p", ("allUsers",), "TRUE", "duckdb", tombstone=True),
-        RowRule(("lake", "sales", "t"), "p", ("everyone",), "TRUE", "duckdb"),
-        RowRule(("lake", "sales", "t"), "m", ("allUsers",), column="b", kind="hash", tombstone=True),
+        RowPolicy(("lake", "sales", "t"), "p", ("allUsers",), "TRUE", "duckdb", tombstone=True),
+        RowPolicy(("lake", "sales", "t"), "p", ("everyone",), "TRUE", "duckdb"),
+        RowPolicy(("lake", "sales", "t"), "m", ("allUsers",), column="b", kind="hash", tombstone=True),
     ],
 )
-def test_an_unusable_rule_shows_no_row(rule: RowRule) -> None:
+def test_an_unusable_rule_shows_no_row(rule: RowPolicy) -> None:
     policies = StoredPolicySets(policy_set_of([])).at(facts_of(rule))
     assert policies.protects(("lake", "sales.t"))
     assert policies.matching(("lake", "sales.t"), CALLERS[0]) == []

@@ -15,10 +15,10 @@ from support.secure_views import random_masks, random_policies
 
 from pdp.rewrite import mentions, rendering
 from pdp.rewrite.errors import NOT_COVERED, RewriteRefused
-from pdp.rewrite.fast_ways import WordReading
-from pdp.rewrite.mentions import ReferenceWalk
+from pdp.rewrite.fast_ways import FastVerification
+from pdp.rewrite.mentions import MentionWalk
 from pdp.rewrite.process.local import RewriteRequest
-from pdp.rewrite.verification import SecondReading
+from pdp.rewrite.verification import Verification
 
 VISIBLE, PLAIN = "_rap_visible", "_rap_visible_plain"
 CLOSED = ("orders", "customers", "v_orders")
@@ -58,7 +58,7 @@ NESTED = {
 
 
 def covers(text: str, dialect: str = "duckdb") -> bool:
-    return WordReading(CLOSED, dialect).covers(text.format(v=VISIBLE, p=PLAIN), VISIBLE, PLAIN)
+    return FastVerification(CLOSED, dialect).covers(text.format(v=VISIBLE, p=PLAIN), VISIBLE, PLAIN)
 
 
 @pytest.mark.parametrize("text", COVERED.values(), ids=COVERED)
@@ -94,8 +94,8 @@ def test_names_near_those_with_policies_are_closed() -> None:
 
 def skip_place(place: tuple[type, str]) -> Callable[[pytest.MonkeyPatch], None]:
     def plant(patch: pytest.MonkeyPatch) -> None:
-        original = ReferenceWalk._table
-        patch.setattr(ReferenceWalk, "_table", lambda self, node, scope: None
+        original = MentionWalk._table
+        patch.setattr(MentionWalk, "_table", lambda self, node, scope: None
                       if (type(node.parent), node.arg_key) == place else original(self, node, scope))  # fmt: skip
 
     return plant
@@ -117,10 +117,10 @@ MUTANTS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
 }
 
 
-class Recorded(WordReading):
+class Recorded(FastVerification):
     """Reading that leaves every text to the parser, and notes what the words tell."""
 
-    def __init__(self, reading: WordReading, told: list[bool]) -> None:
+    def __init__(self, reading: FastVerification, told: list[bool]) -> None:
         self._reading, self._told = reading, told
 
     def covers(self, text: str, visible: str, plain: str) -> bool:
@@ -141,9 +141,9 @@ def statements(seed: int, count: int) -> Iterator[tuple[Any, RewriteRequest]]:
 @pytest.mark.parametrize("name", MUTANTS)
 def test_the_parser_covers_what_the_words_cover(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     MUTANTS[name](monkeypatch)
-    original, covered = SecondReading.verify, 0
+    original, covered = Verification.verify, 0
 
-    def both(self: SecondReading, result: Any, sources: Any, kind: Any) -> None:
+    def both(self: Verification, result: Any, sources: Any, kind: Any) -> None:
         """Keep the answer of the words back, and let the parser read as well."""
         nonlocal covered
         told: list[bool] = []
@@ -157,7 +157,7 @@ def test_the_parser_covers_what_the_words_cover(name: str, monkeypatch: pytest.M
             assert True not in told, result
             raise
 
-    monkeypatch.setattr(SecondReading, "verify", both)
+    monkeypatch.setattr(Verification, "verify", both)
     refused = sum(code_of(service, request) == NOT_COVERED for service, request in statements(7, 300))
     assert bool(refused) == (name != "none"), refused
     assert covered or name == "skip sources", covered

@@ -4,7 +4,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from pdp.engines.engine import PERMIT, Engine, Group
+from pdp.engines.engine import PERMIT, Engine, EngineQuestion
 from pdp.engines.grants.model import ACTIONS, STORED
 from pdp.facts.objects import (
     SERVER,
@@ -17,7 +17,7 @@ from pdp.facts.objects import (
     key_from_text,
 )
 from pdp.facts.snapshot import Facts
-from pdp.model.question import Env, Resource
+from pdp.model.question import RequestContext, Resource
 from pdp.model.references import parse_principal, parse_resource
 
 PATHS = ("v/a", "v/b", "v/a/a", "v/a/b", "w/a", "w/a/a")
@@ -100,9 +100,11 @@ changes = st.lists(
 """Changes of one write, in order. Some change nothing."""
 
 
-def group(principal: str, action: str, resource: Resource) -> Group:
+def group(principal: str, action: str, resource: Resource) -> EngineQuestion:
     """Return the group of a check of one resource."""
-    return Group(parse_principal(principal), action, resource.type, resource.warehouse, None, False, Env())
+    return EngineQuestion(
+        parse_principal(principal), action, resource.type, resource.warehouse, None, False, RequestContext()
+    )
 
 
 def ask(

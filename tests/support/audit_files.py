@@ -14,7 +14,7 @@ from pdp.audit.files.chain import CONTROL_EVENTS
 from pdp.audit.files.folder import DEFAULT_FORM, AuditFolder, SegmentForm
 from pdp.audit.files.segments import SegmentFile, segment_files
 from pdp.audit.queue.file_sink import LineWriter
-from pdp.audit.queue.queue import DEFAULT_OPTIONS, AuditTrail, TrailOptions
+from pdp.audit.queue.queue import DEFAULT_OPTIONS, RecordQueue, TrailOptions
 from pdp.config.audit import Durability
 from pdp.telemetry import Telemetry
 
@@ -28,12 +28,12 @@ def file_audit(
     *,
     durability: Durability = "batch",
     form: SegmentForm = DEFAULT_FORM,
-) -> AuditTrail:
+) -> RecordQueue:
     """Return a trail that writes to a folder alone."""
     telemetry = telemetry or Telemetry()
     instance = uuid7().hex
     writer = LineWriter(AuditFolder(folder, instance, form), durability, telemetry.audit_written.inc)
-    return AuditTrail(instance, [writer], telemetry, options)
+    return RecordQueue(instance, [writer], telemetry, options)
 
 
 def audit_files(folder: Path) -> list[SegmentFile]:

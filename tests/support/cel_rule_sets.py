@@ -6,8 +6,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from pdp.engines.engine import Group
-from pdp.model.question import Arguments, Env, Principal, Resource
+from pdp.engines.engine import EngineQuestion
+from pdp.model.question import Arguments, Principal, RequestContext, Resource
 from pdp.model.vocabulary import CEL_CHECKS
 
 OPS = sorted({check.op for checks in CEL_CHECKS.values() for check in checks})
@@ -76,7 +76,7 @@ _kinds = st.tuples(
 
 
 @st.composite
-def groups(draw: Any) -> tuple[Group, list[Resource]]:
+def groups(draw: Any) -> tuple[EngineQuestion, list[Resource]]:
     type, action = draw(st.sampled_from(sorted(CEL_CHECKS)))
     kind, name = draw(st.sampled_from([("user", "oidc~a"), ("user", "idp~a"), ("role", "a"), ("anonymous", "")]))
     principal = Principal(
@@ -87,8 +87,8 @@ def groups(draw: Any) -> tuple[Group, list[Resource]]:
         draw(st.sampled_from(["{}", '{"a":"ab","level":3}', '{"level":[null,1e3,9223372036854775808]}'])),
     )
     now = draw(st.sampled_from([1_760_000_000, 1_770_000_000]))
-    env = Env(draw(st.sampled_from(["", "a"])), 1, draw(st.sampled_from([(), ("a",), ("n", "ab")])), now)
-    group = Group(
+    env = RequestContext(draw(st.sampled_from(["", "a"])), 1, draw(st.sampled_from([(), ("a",), ("n", "ab")])), now)
+    group = EngineQuestion(
         principal,
         action,
         type,

@@ -11,9 +11,9 @@ from pdp.app.assembly import read_row_access, read_rules
 from pdp.app.facts import build_pdp, read_facts, writing
 from pdp.app.run import embedded_settings, serve
 from pdp.cli.main import cli
-from pdp.cli.wiring import Composition
+from pdp.cli.wiring import Wiring
 
-COMPOSITION = Composition(
+COMPOSITION = Wiring(
     embedded_settings,
     read_rules,
     read_facts,

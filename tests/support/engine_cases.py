@@ -21,7 +21,7 @@ from support.rewriting import full_database, plain_value, recorded_cases, rows_o
 from support.secure_views import filtered_database, random_masks, random_policies
 
 from pdp.rewrite.errors import RewriteRefused
-from pdp.rewrite.process.local import RewriteRequest, RewriteService
+from pdp.rewrite.process.local import LocalRewriter, RewriteRequest
 
 _TRAVEL: Final = re.compile(r"\b(?:AS\s+OF|SYSTEM_TIME)\b", re.IGNORECASE)
 
@@ -72,7 +72,7 @@ class Way:
     execute: Execute
 
 
-def rewriting(service: RewriteService, dialect: str, execute: Execute) -> Way:
+def rewriting(service: LocalRewriter, dialect: str, execute: Execute) -> Way:
     """Return the way by rewritten statements."""
     return Way(lambda case: service.rewrite(case.request(dialect)), lambda _, sql: execute(sql), execute)
 
@@ -108,7 +108,7 @@ def recorded(dialect: str) -> Iterator[EngineCase]:
 class World:
     """Random policies and masks, a caller, and statements with the rows that the caller must get."""
 
-    service: RewriteService
+    service: LocalRewriter
     cases: list[EngineCase]
 
 

@@ -16,7 +16,7 @@ from pdp.engines.row_access.policies import parse_document
 from pdp.rewrite.catalog import catalog_of
 from pdp.rewrite.errors import RewriteRefused
 from pdp.rewrite.policies import policy_set_of
-from pdp.rewrite.process.local import RewriteRequest, RewriteService
+from pdp.rewrite.process.local import LocalRewriter, RewriteRequest
 from pdp.rewrite.rewriter import Rewriter
 
 DATA: Final = recorded_data()
@@ -37,7 +37,7 @@ class Comparison:
     told: str = ""
 
 
-def service_of(policies: list[dict[str, Any]], masks: list[dict[str, Any]] | None = None) -> RewriteService:
+def service_of(policies: list[dict[str, Any]], masks: list[dict[str, Any]] | None = None) -> LocalRewriter:
     body = {
         "default": ["lake", "sales"],
         "tables": {name: {"columns": _columns(table["ddl"])} for name, table in DATA["tables"].items()},
@@ -49,7 +49,7 @@ def service_of(policies: list[dict[str, Any]], masks: list[dict[str, Any]] | Non
     }
     document = parse_document(body).document
     catalog = catalog_of([document])
-    return RewriteService(catalog, policy_set_of([document]), Rewriter(catalog))
+    return LocalRewriter(catalog, policy_set_of([document]), Rewriter(catalog))
 
 
 def comparisons(seed: int, count: int) -> Iterator[Comparison]:
@@ -67,7 +67,7 @@ def comparisons(seed: int, count: int) -> Iterator[Comparison]:
 
 
 def _compare(
-    service: RewriteService,
+    service: LocalRewriter,
     caller: str,
     databases: tuple[duckdb.DuckDBPyConnection, duckdb.DuckDBPyConnection],
     statement: tuple[str, str],

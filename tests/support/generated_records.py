@@ -7,8 +7,8 @@ from typing import Any
 from hypothesis import strategies as st
 
 from pdp.audit.records.record import DecidedCheck, DecisionRecord, LeafDecision
-from pdp.engines.engine import PERMIT, Group, Verdicts
-from pdp.model.arrays import PathColumn
+from pdp.engines.engine import PERMIT, EngineQuestion, Verdicts
+from pdp.model.arrays import PathArray
 from pdp.model.question import (
     NO_ARGUMENTS,
     Answer,
@@ -17,10 +17,10 @@ from pdp.model.question import (
     Caller,
     ChainView,
     Check,
-    Env,
     Load,
     Principal,
     Rejection,
+    RequestContext,
     Resource,
     ViewCommit,
 )
@@ -40,7 +40,7 @@ principals = st.builds(
     attributes=st.sampled_from(["{}", '{"a":[1,{"ä":null}]}']),
     member_of=tuples,
 )
-envs = st.builds(Env, st.just("") | names, st.integers(0, 3), tuples)
+envs = st.builds(RequestContext, st.just("") | names, st.integers(0, 3), tuples)
 resources = st.builds(
     Resource,
     type=st.sampled_from(["table", "view", "warehouse", "server", "role", "project", "catalog", "reference"]),
@@ -72,7 +72,7 @@ def columns_of_resources(draw: st.DrawFn, count: int) -> Any:
         others = draw(st.lists(st.integers(0, len(parents) - 1), min_size=count, max_size=count))
         parent_at = (*range(len(parents)), *others)[:count]  # each container has a row
         as_bytes = bytes(parent_at) if draw(st.booleans()) else list(parent_at)
-        return PathColumn(draw(bare), parents, as_bytes, draw(st.lists(names, min_size=count, max_size=count)))
+        return PathArray(draw(bare), parents, as_bytes, draw(st.lists(names, min_size=count, max_size=count)))
     found = draw(st.lists(bare | resources, min_size=count, max_size=count))
     return tuple(found) if draw(st.booleans()) else found
 
@@ -105,7 +105,9 @@ def decided_checks(draw: st.DrawFn, start: int) -> DecidedCheck:
     shared = None
     for _ in range(draw(st.integers(0, 3))):
         subject = draw(st.just(check.principal) | principals)
-        group = Group(subject, draw(names), draw(st.sampled_from(["table", "view"])), "w", draw(optional), False, Env())
+        group = EngineQuestion(
+            subject, draw(names), draw(st.sampled_from(["table", "view"])), "w", draw(optional), False, RequestContext()
+        )
         decided = draw(verdicts(count, shared if draw(st.booleans()) else None))
         shared = decided.by
         leaves.append(LeafDecision(group, column if draw(st.booleans()) else list(column), at, decided))
@@ -153,10 +155,10 @@ def records(draw: st.DrawFn) -> DecisionRecord:
 
 
 _subjects = st.sampled_from([Principal("user", "a"), Principal("user", "a", ("r",)), Principal("role", 'q"\\')])
-_few_envs = st.sampled_from([Env(), Env(actions=("x",)), Env("a", 1)])
+_few_envs = st.sampled_from([RequestContext(), RequestContext(actions=("x",)), RequestContext("a", 1)])
 _few_names = st.sampled_from(["a", 'q"\\', "ä/@"])
 _few_groups = st.builds(
-    Group, _subjects, _few_names, st.sampled_from(["table", "view", "role"]), st.just("w"),
+    EngineQuestion, _subjects, _few_names, st.sampled_from(["table", "view", "role"]), st.just("w"),
     st.none() | _few_names, st.booleans(), _few_envs,
 )  # fmt: skip
 

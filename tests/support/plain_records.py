@@ -11,7 +11,7 @@ import msgspec
 from pdp.audit.records.record import DecisionRecord, LeafDecision
 from pdp.audit.records.schema import write_view_security
 from pdp.engines.engine import PERMIT
-from pdp.model.arrays import PathColumn
+from pdp.model.arrays import PathArray
 from pdp.model.question import DEFAULT_DENY, NO_ARGUMENTS, Answer, Check, Principal, Rejection, Resource
 from pdp.model.references import format_resource
 
@@ -137,7 +137,7 @@ def _written(shared: dict[str, Any], at: Sequence[int], outcome: Outcome, column
 
 
 def _column(resources: Sequence[Resource], type: str, ref: str | None) -> Any:
-    if isinstance(resources, PathColumn):
+    if isinstance(resources, PathArray):
         shared = {"type": type, "warehouse": resources.warehouse, "ref": resources.ref or ref}
         if len(resources.parents) == 1:
             return {**shared, "path": resources.parents[0], "names": resources.names}

@@ -29,11 +29,11 @@ from pdp.facts.objects import (
     GrantRemoved,
     Object,
     ObjectPut,
-    RulePut,
-    RuleRemoved,
+    RowPolicyPut,
+    RowPolicyRemoved,
     key_from_text,
 )
-from pdp.facts.row_policies import RowRule
+from pdp.facts.row_policies import RowPolicy
 from pdp.facts.snapshot import Facts
 from pdp.identity.callers import EMBEDDED_CALLER
 from pdp.identity.evidence import admit
@@ -41,7 +41,7 @@ from pdp.model.events import Event
 from pdp.model.question import Batch, TypedColumn
 from pdp.offline.cases.cases import Case
 from pdp.offline.cases.runner import MemoryAudit, build_case_pdp
-from pdp.offline.replay.basis import FolderArchive, RecordedBasis, RecordedFacts
+from pdp.offline.replay.basis import FolderArchive, HistoricalPdps, RecordedFacts
 from pdp.offline.replay.differences import Differences
 from pdp.offline.replay.replay import repeat_recorded
 
@@ -123,7 +123,7 @@ def repeat(folder: Path) -> tuple[Differences, ReadReport]:
     reading = ReadReport()
     read = read_audit(folder, reading, RecordFilter(listings=True, at_revision=True))
     found = asyncio.run(
-        repeat_recorded(read, RecordedBasis(FolderArchive(folder), rebuild_pdp), reading, lambda _: None)
+        repeat_recorded(read, HistoricalPdps(FolderArchive(folder), rebuild_pdp), reading, lambda _: None)
     )
     return found, reading
 
@@ -137,7 +137,7 @@ GRANTS = st.builds(
     st.sampled_from(["", "", "", "id1"]),
 )
 ROW_RULES = st.builds(
-    RowRule,
+    RowPolicy,
     st.sampled_from([("w", "n", "t"), ("w", "N", "T")]),
     st.sampled_from(["s1", "s2"]),
     st.sampled_from([("user:a",), ("role:r",), ("allUsers",)]),
@@ -150,8 +150,8 @@ CHANGES = st.lists(
     st.builds(GrantAdded, GRANTS)
     | st.builds(GrantAdded, GRANTS)
     | st.builds(GrantRemoved, GRANTS)
-    | st.builds(RulePut, ROW_RULES)
-    | st.builds(RuleRemoved, ROW_RULES.map(lambda rule: rule.key))
+    | st.builds(RowPolicyPut, ROW_RULES)
+    | st.builds(RowPolicyRemoved, ROW_RULES.map(lambda rule: rule.key))
     | st.builds(
         ObjectPut,
         st.builds(Object, st.sampled_from(OBJECTS[:3]).map(key_from_text), st.just(""), st.booleans(), st.just("id1")),

@@ -17,7 +17,7 @@ from sqlglot import exp
 from support.paths import RECORDED
 
 from pdp.rewrite.errors import RewriteRefused
-from pdp.rewrite.process.local import RewriteRequest, RewriteService, service_of_files
+from pdp.rewrite.process.local import LocalRewriter, RewriteRequest, service_of_files
 
 FOLDER: Final = RECORDED / "rowaccess"
 POLICIES: Final = FOLDER / "row_access.json"
@@ -33,11 +33,11 @@ def recorded_data() -> dict[str, Any]:
     return data
 
 
-def recorded_service() -> RewriteService:
+def recorded_service() -> LocalRewriter:
     return service_of_files([POLICIES])
 
 
-def code_of(service: RewriteService, request: RewriteRequest) -> str:
+def code_of(service: LocalRewriter, request: RewriteRequest) -> str:
     """Return the code of a refusal; an empty text if the request is not refused."""
     try:
         service.rewrite(request)

@@ -10,7 +10,7 @@ from support.paths import RECORDED as RECORDED_FOLDER
 
 from pdp.app.assembly import build_bundle, read_rules
 from pdp.config.load import make_settings
-from pdp.decision.active_policies import Bundle
+from pdp.decision.active_policies import ActivePolicies
 from pdp.engines.row_access.engine import Restriction
 from pdp.facts.snapshot import Facts
 from pdp.model.question import Principal, Resource
@@ -20,17 +20,19 @@ POLICY: dict[str, Any] = {"id": "p", "table": "lake.s.t", "grantees": ["allUsers
 MASK: dict[str, Any] = {"id": "m", "table": "lake.s.t", "column": "c", "grantees": ["allUsers"], "kind": "null"}
 
 
-def bundle_of(folder: Path, *patterns: Any, **config: Any) -> Bundle:
+def bundle_of(folder: Path, *patterns: Any, **config: Any) -> ActivePolicies:
     settings = make_settings({"policies": {"rules": [], "row_access": list(patterns)}, **config}, folder)
     return build_bundle(settings, *read_rules(settings))
 
 
-def load(folder: Path, data: Any, **config: Any) -> Bundle:
+def load(folder: Path, data: Any, **config: Any) -> ActivePolicies:
     (folder / "rows.yaml").write_text(yaml.safe_dump(data))
     return bundle_of(folder, {"path": "rows.yaml", "allow_empty": True}, **config)
 
 
-def seen(bundle: Bundle, table: str = "t", who: str = "user:alice@example.com", schema: str = "s") -> Restriction:
+def seen(
+    bundle: ActivePolicies, table: str = "t", who: str = "user:alice@example.com", schema: str = "s"
+) -> Restriction:
     principal = Principal("user", f"oidc~{who.removeprefix('user:')}")
     resource = Resource("table_or_view", "lake", (*schema.split("."), table))
     return bundle.row_access.restrict(principal, resource, Facts.empty())

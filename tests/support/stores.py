@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
-from pdp.facts.objects import Change, Grant, GrantAdded, Object, RulePut
-from pdp.facts.row_policies import RowRule
+from pdp.facts.objects import Change, Grant, GrantAdded, Object, RowPolicyPut
+from pdp.facts.row_policies import RowPolicy
 from pdp.facts.snapshot import Facts
 from pdp.store.store import LogEntry, Store
 
@@ -18,14 +18,14 @@ def grant(number: int, id: str = "") -> Grant:
     return Grant(("table", ("lake", "sales", f"t{number}")), "select", "user:oidc~alice", id)
 
 
-def rule(number: int, column: str = "", **more: Any) -> RowRule:
+def rule(number: int, column: str = "", **more: Any) -> RowPolicy:
     """A row policy, or a mask of a column."""
     text, kind = ("", "hash") if column else ("region = 'EU'", "")
-    return RowRule(("lake", "sales", "orders"), f"r{number}", ("allUsers",), text, column=column, kind=kind, **more)
+    return RowPolicy(("lake", "sales", "orders"), f"r{number}", ("allUsers",), text, column=column, kind=kind, **more)
 
 
-def put(*rules: RowRule) -> list[Change]:
-    return [RulePut(one) for one in rules]
+def put(*rules: RowPolicy) -> list[Change]:
+    return [RowPolicyPut(one) for one in rules]
 
 
 def added(*numbers: int) -> list[Change]:
@@ -48,5 +48,5 @@ def followed(facts: Facts, log: Sequence[LogEntry]) -> Facts:
     return facts
 
 
-def content(facts: Facts) -> set[Object | Grant | RowRule]:
+def content(facts: Facts) -> set[Object | Grant | RowPolicy]:
     return {*facts.objects(), *facts.grants(), *facts.row_rules()}

@@ -17,8 +17,8 @@ from pdp.audit.records.recorded import ReadReport
 from pdp.audit.records.schema import Record
 from pdp.audit.records.tables import (
     COLUMNS,
-    AskedRows,
     CheckRow,
+    SplitChecks,
     TableRow,
     asked_text,
     check_rows,
@@ -61,7 +61,7 @@ def table_rows(record: Record) -> Iterator[TableRow]:
     for row in concrete_rows(record):
         if row["asked"] and row["invalid"] is None:
             yield _table_row(record, row)
-    asked = msgspec.json.decode(asked_text(record) or "{}", type=AskedRows)
+    asked = msgspec.json.decode(asked_text(record) or "{}", type=SplitChecks)
     for group in asked.groups:
         for at, resource in zip(group.at, group.resources, strict=True):
             yield _table_row(record, msgspec.structs.asdict(group) | {"at": at, "resource": resource})

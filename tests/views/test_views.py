@@ -18,10 +18,10 @@ from support.view_loads import ENGINES, LOAD, OWNER, WORLD, load_client
 
 from pdp.app.facts import build_pdp
 from pdp.audit.reader import read_audit
-from pdp.audit.records.recorded import ReadReport, RecordedCheck, RecordedOutcome
+from pdp.audit.records.recorded import ReadReport, RecordedOutcome, ReplayCheck
 from pdp.audit.records.rows import requests
 from pdp.config.load import load_settings, make_settings
-from pdp.engines.engine import READS_POLICIES, Cost, Group
+from pdp.engines.engine import READS_POLICIES, Cost, EngineQuestion
 from pdp.errors import ConfigError, InvalidArgument, TooManyChecks
 from pdp.identity.callers import EMBEDDED_CALLER, trusted_engines_of
 from pdp.model.question import Caller, ChainView, Check, Load, Principal, Resource, TokenIdentity, TrustedEngine
@@ -189,14 +189,14 @@ def test_engines_are_asked_once_per_group() -> None:
     """However long the chain: each user is asked each action about all of the user's views together."""
     views = views_of()
     bundle = views._pdp.bundle
-    asked: list[tuple[Group, int]] = []
+    asked: list[tuple[EngineQuestion, int]] = []
     engine: Any = bundle.default.engines[0]
 
     class Counting:
         name, digest, reads, cost = engine.name, engine.digest, engine.reads, engine.cost
         applies, explain = engine.applies, engine.explain
 
-        def decide(self, group: Group, resources: Any, facts: Any) -> Any:
+        def decide(self, group: EngineQuestion, resources: Any, facts: Any) -> Any:
             asked.append((group, len(resources)))
             return engine.decide(group, resources, facts)
 
@@ -237,7 +237,7 @@ def test_a_failing_engine_loads_nothing(place: str, action: str) -> None:
         def applies(self, action: str, type: str) -> bool:
             return True
 
-        def decide(self, group: Group, resources: Any, facts: Any) -> Any:
+        def decide(self, group: EngineQuestion, resources: Any, facts: Any) -> Any:
             raise ValueError("injected")
 
     broken: Any = Broken()
@@ -402,7 +402,7 @@ async def test_loads_through_different_chains_are_different_loads() -> None:
     alice, table = Principal("user", "oidc~alice"), Resource("table", "lake", ("ns", "t"))
     then = RecordedOutcome(True, "grants:select on view:lake/ns/v via user:oidc~alice")
     recorded = [
-        RecordedCheck(
+        ReplayCheck(
             Check(alice, "loadTable", (table,), (0,), view_security=Load((ChainView(("ns", "v"), owner=owner),))),
             "t",
             then,

@@ -25,7 +25,7 @@ from pdp.app.sources.source import PolicySource, PolicyTree, open_source
 from pdp.cli.logs import configure_logging
 from pdp.config.load import make_settings
 from pdp.config.settings import Settings
-from pdp.decision.active_policies import Bundle
+from pdp.decision.active_policies import ActivePolicies
 from pdp.errors import PdpError
 from pdp.identity.tls import checked_certificates
 
@@ -127,7 +127,7 @@ class BundleLoader:
         self._settings = settings
         self._opened = OpenedFiles()
         self._more: tuple[str, ...] = ()
-        self._last: Bundle | None = None
+        self._last: ActivePolicies | None = None
         """Newest good bundle, kept for the programs of unchanged rules."""
 
     def load(self, folder: Path | None = None) -> LoadedPolicies:

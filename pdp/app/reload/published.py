@@ -26,7 +26,7 @@ from pdp.app.assembly import build_bundle, read_rules
 from pdp.app.reload.load_messages import Published
 from pdp.config.policy_files import without_files
 from pdp.config.settings import Settings
-from pdp.decision.active_policies import Bundle
+from pdp.decision.active_policies import ActivePolicies
 from pdp.engines.cel.engine import CelEngine, CelForbid
 from pdp.engines.engine import Engine
 from pdp.errors import ConfigError, PdpError
@@ -123,7 +123,7 @@ class BundleUnusable(PdpError):
     code = "bundle_unusable"
 
 
-def build_published(settings: Settings, text: bytes) -> Bundle:
+def build_published(settings: Settings, text: bytes) -> ActivePolicies:
     """Return the bundle of a text under settings.
 
     Raise ConfigError if these settings make another bundle of the same policies, PolicyError if this version cannot
@@ -139,12 +139,12 @@ def build_published(settings: Settings, text: bytes) -> Bundle:
 class PreparedPolicies(NamedTuple):
     """Bundle, and certificates with their context, ready to serve."""
 
-    bundle: Bundle
+    bundle: ActivePolicies
     certificates: Certificates | None
     context: ssl.SSLContext | None
 
 
-async def prepare(settings: Settings, published: Published, bundle: Bundle) -> PreparedPolicies:
+async def prepare(settings: Settings, published: Published, bundle: ActivePolicies) -> PreparedPolicies:
     """Return published policies ready to serve, made while requests go on; raise PdpError.
 
     The present `bundle` stays if its text is the same.
@@ -155,13 +155,13 @@ async def prepare(settings: Settings, published: Published, bundle: Bundle) -> P
     return PreparedPolicies(bundle, published.certificates, context)
 
 
-async def prepare_bundle(settings: Settings, text: bytes, present: Bundle | None = None) -> Bundle:
+async def prepare_bundle(settings: Settings, text: bytes, present: ActivePolicies | None = None) -> ActivePolicies:
     """Return the bundle of a text, built while requests go on; raise PdpError, also for a defect.
 
     The bundle is ready for the kinds of checks that the present one was asked about.
     """
 
-    def build() -> Bundle:
+    def build() -> ActivePolicies:
         bundle = build_published(settings, text)
         if present:
             _prepare_rules(bundle, present)
@@ -176,7 +176,7 @@ async def prepare_bundle(settings: Settings, text: bytes, present: Bundle | None
         raise BundleUnusable(f"a process that serves cannot build the policies: {type(error).__name__}") from None
 
 
-def _prepare_rules(bundle: Bundle, present: Bundle) -> None:
+def _prepare_rules(bundle: ActivePolicies, present: ActivePolicies) -> None:
     """Index rules as the present bundle has done: with many rules, the first check of an op takes long otherwise."""
     before = _rule_engines(present)
     for kind, engine in _rule_engines(bundle).items():
@@ -184,7 +184,7 @@ def _prepare_rules(bundle: Bundle, present: Bundle) -> None:
             engine.prepare_for(before[kind])
 
 
-def _rule_engines(bundle: Bundle) -> dict[type[Engine], CelEngine | CelForbid]:
+def _rule_engines(bundle: ActivePolicies) -> dict[type[Engine], CelEngine | CelForbid]:
     """Return the engines of rules, of which a bundle has one of each kind."""
     reports = (reporting.bundle.default for reporting in bundle.reports)
     stacks = (authority.engines for authority in (bundle.default, *bundle.authorities.values(), *reports))
@@ -192,7 +192,7 @@ def _rule_engines(bundle: Bundle) -> dict[type[Engine], CelEngine | CelForbid]:
     return {type(engine): engine for engine in engines if isinstance(engine, CelEngine | CelForbid)}
 
 
-def load_bundle(settings: Settings, text: bytes) -> tuple[Bundle, dict[str, int]]:
+def load_bundle(settings: Settings, text: bytes) -> tuple[ActivePolicies, dict[str, int]]:
     """Return the bundle of a text, else of the files, and the numbers of its policies; raise PdpError.
 
     After a failed rolling restart, the text may belong to other settings.
@@ -207,5 +207,5 @@ def load_bundle(settings: Settings, text: bytes) -> tuple[Bundle, dict[str, int]
     return bundle, _counts(len(rules.rules), len(forbid.rules), bundle)
 
 
-def _counts(rules: int, forbids: int, bundle: Bundle) -> dict[str, int]:
+def _counts(rules: int, forbids: int, bundle: ActivePolicies) -> dict[str, int]:
     return {"rules": rules, "forbids": forbids, "row_policies": bundle.row_access.count()}

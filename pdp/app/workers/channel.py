@@ -127,8 +127,8 @@ class StopReport(msgspec.Struct, frozen=True, tag=True):
     text: bytes
 
 
-Question: TypeAlias = HealthQuestion | MetricsQuestion | PrepareOrder | SwitchOrder
-Order: TypeAlias = Assignment | Question | AcceptOrder | NoteOrder | StopOrder
+WorkerRequest: TypeAlias = HealthQuestion | MetricsQuestion | PrepareOrder | SwitchOrder
+Order: TypeAlias = Assignment | WorkerRequest | AcceptOrder | NoteOrder | StopOrder
 Answer: TypeAlias = HealthReport | MetricsReport | BundleReport
 Report: TypeAlias = ReadyReport | FailureReport | Answer | StopReport
 _ENCODER: Final = msgspec.msgpack.Encoder()

@@ -26,12 +26,12 @@ from pdp.app.workers.channel import (
     MetricsReport,
     NoteOrder,
     PrepareOrder,
-    Question,
     ReadyReport,
     Report,
     StopOrder,
     StopReport,
     SwitchOrder,
+    WorkerRequest,
 )
 from pdp.errors import PdpError
 
@@ -206,7 +206,7 @@ class WorkerProcess:
             raise WorkerFailed(report.message)
         self.bundle, self.counts, self.published = report.bundle, report.counts, report.published
 
-    async def _ask(self, question: Callable[[int], Question], kind: type[R], seconds: float) -> R:
+    async def _ask(self, question: Callable[[int], WorkerRequest], kind: type[R], seconds: float) -> R:
         if self._reading.done():
             raise TimeoutError
         number = next(self._numbers)

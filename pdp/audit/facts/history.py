@@ -30,7 +30,7 @@ from pdp.audit.facts.files import (
     read_seal,
 )
 from pdp.errors import MissingFacts
-from pdp.facts.objects import Change, Grant, GrantAdded, ObjectKey, ObjectPut, RulePut
+from pdp.facts.objects import Change, Grant, GrantAdded, ObjectKey, ObjectPut, RowPolicyPut
 from pdp.facts.snapshot import Facts
 from pdp.model.revision import Revision
 
@@ -276,7 +276,7 @@ def _shared(changes: Iterator[Change]) -> Iterator[Change]:
     for change in changes:
         if isinstance(change, GrantAdded):
             yield from map(GrantAdded, _shared_grants(change.grant, changes))
-        elif isinstance(change, ObjectPut | RulePut):
+        elif isinstance(change, ObjectPut | RowPolicyPut):
             yield change
         else:
             raise MissingFacts("a snapshot is damaged", "it removes something")

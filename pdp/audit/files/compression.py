@@ -31,7 +31,7 @@ _PART: Final = 1 << 20
 log = structlog.get_logger()
 
 
-class SegmentPublisher:
+class SegmentCompressor:
     """Publisher of segments. A segment is complete under its final name, and never has two final names."""
 
     def __init__(self, compress: Compression) -> None:

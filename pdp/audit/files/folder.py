@@ -17,7 +17,7 @@ import msgspec
 import structlog
 
 from pdp.audit.files.chain import ChainHash
-from pdp.audit.files.compression import SegmentPublisher
+from pdp.audit.files.compression import SegmentCompressor
 from pdp.audit.files.locks import InstanceLock
 from pdp.audit.files.open_segment import OpenSegment, sync_folder
 from pdp.audit.files.recovery import close_left_segments
@@ -72,7 +72,7 @@ class AuditFolder:
             make_private_folder(self._bundles)
             restrict_files(*folder.glob("*decisions-*"), *self._bundles.iterdir())
             self._lock = InstanceLock(folder, instance)
-            self._publisher = SegmentPublisher(form.compress)
+            self._publisher = SegmentCompressor(form.compress)
             close_left_segments(folder, (form.hash, *form.former), self._publisher)
             self._open()
             warn_of_open_folder(folder)

@@ -30,7 +30,7 @@ from pdp.audit.files.chain import (
     end_line,
     line_digest,
 )
-from pdp.audit.files.compression import SegmentPublisher, remove_drafts
+from pdp.audit.files.compression import SegmentCompressor, remove_drafts
 from pdp.audit.files.locks import lock_if_dead, locked_instances
 from pdp.audit.files.open_segment import sync_folder, write_all
 from pdp.audit.files.segments import SUFFIXES, SegmentFile, complete_name, open_segments
@@ -126,7 +126,7 @@ class LeftSegment:
             self._judged = fields.seq + 1
 
 
-def close_left_segments(folder: Path, hashes: Sequence[ChainHash], publisher: SegmentPublisher) -> None:
+def close_left_segments(folder: Path, hashes: Sequence[ChainHash], publisher: SegmentCompressor) -> None:
     """Close the segments of all instances that do not run any more. Raise OSError if the disk does not allow it.
 
     `hashes` are those of all known keys, the present one first: a segment goes on with its own key.
@@ -148,7 +148,7 @@ def close_left_segments(folder: Path, hashes: Sequence[ChainHash], publisher: Se
                 lock.release()
 
 
-def _close(file: SegmentFile, hashes: Sequence[ChainHash], publisher: SegmentPublisher) -> None:
+def _close(file: SegmentFile, hashes: Sequence[ChainHash], publisher: SegmentCompressor) -> None:
     remove_drafts(file.path)
     for suffix in SUFFIXES.values():
         final = file.path.with_name(complete_name(file.instance, file.number) + suffix)

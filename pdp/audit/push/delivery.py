@@ -20,7 +20,7 @@ import msgspec
 import structlog
 
 from pdp.audit.push.bodies import BodyForm, JsonLines, OtlpLogs
-from pdp.audit.push.http import BatchRefused, DeliveryFailed, Receiver, open_receiver
+from pdp.audit.push.http import BatchRefused, DeliveryFailed, HttpSender, open_receiver
 from pdp.audit.push.spool import Spool
 from pdp.audit.push.spool_reader import BatchLimits, SpoolBatch, SpoolReader
 from pdp.audit.queue.sinks import SinkMetrics
@@ -58,7 +58,7 @@ class Delivery:
     """Delivery of all readers of a spool, one after the other: the oldest instance first."""
 
     def __init__(
-        self, spool: Spool, receiver: Receiver, form: BodyForm, options: DeliveryOptions, metrics: SinkMetrics
+        self, spool: Spool, receiver: HttpSender, form: BodyForm, options: DeliveryOptions, metrics: SinkMetrics
     ) -> None:
         self._spool = spool
         self._receiver = receiver

@@ -55,7 +55,7 @@ class ReceiverSettings(msgspec.Struct, frozen=True):
     headers: Callable[[], Mapping[str, str]]
 
 
-class Receiver:
+class HttpSender:
     """Client of one receiver. Redirects are not followed: the headers may hold secrets."""
 
     def __init__(self, settings: ReceiverSettings) -> None:
@@ -129,7 +129,7 @@ class Receiver:
             connection.close()
 
 
-def open_receiver(settings: Settings, push: HttpSinkSettings | OtlpSinkSettings) -> Receiver:
+def open_receiver(settings: Settings, push: HttpSinkSettings | OtlpSinkSettings) -> HttpSender:
     """Return the client of a push, which connects with the first batch; raise ConfigError for unusable files."""
     url = URL(push.url if isinstance(push, HttpSinkSettings) else _with_path(push.endpoint))
     file = settings.path(push.headers_file) if push.headers_file else None
@@ -138,7 +138,7 @@ def open_receiver(settings: Settings, push: HttpSinkSettings | OtlpSinkSettings)
     def headers() -> Mapping[str, str]:
         return read_headers(file) if file else {}
 
-    return Receiver(ReceiverSettings(url, push.timeout_seconds, ca, headers))
+    return HttpSender(ReceiverSettings(url, push.timeout_seconds, ca, headers))
 
 
 def read_headers(file: Path) -> dict[str, str]:

@@ -45,7 +45,7 @@ class TrailState(Protocol):
         ...
 
 
-class AuditGate:
+class AuditHold:
     """Gate of one trail. `holds`: answers have to wait for `durable`. `crowded`: requests have to wait for `room`."""
 
     def __init__(self, state: TrailState, durability: Durability, on_full: OnFull) -> None:

@@ -18,7 +18,7 @@ from typing import Final, TypeAlias
 import msgspec
 import structlog
 
-from pdp.audit.queue.hold import UNWRITTEN, AuditGate
+from pdp.audit.queue.hold import UNWRITTEN, AuditHold
 from pdp.audit.queue.sampling import AllowSampler, ClockWatch, DroppedRecords
 from pdp.audit.queue.sinks import AuditSink, LineBatch, SlowestProgress
 from pdp.audit.records.record import DecisionRecord
@@ -26,7 +26,7 @@ from pdp.audit.records.writing import RecordEncoder
 from pdp.config.audit import Durability, OnFull
 from pdp.errors import Unavailable
 from pdp.model.events import Event, ManagementEvent, RefusalEvent, RewriteEvent
-from pdp.model.redaction import DEFAULT_MASKER, Masker
+from pdp.model.redaction import DEFAULT_MASKER, Redactor
 from pdp.telemetry import Telemetry
 
 MAX_PENDING: Final = 50_000
@@ -68,7 +68,7 @@ class TrailOptions(msgspec.Struct, frozen=True):
     """Options of a trail. With `run_beside`, a thread encodes long records in place of the event loop."""
 
     max_bytes: int = MAX_PENDING_BYTES
-    masker: Masker = DEFAULT_MASKER
+    masker: Redactor = DEFAULT_MASKER
     run_beside: BesideCall | None = None
     durability: Durability = "batch"
     on_full: OnFull = "block"
@@ -92,7 +92,7 @@ class NoAudit:
         return True
 
 
-class AuditTrail:
+class RecordQueue:
     """Records of one instance, encoded once, for one or several sinks.
 
     A thread that encoded would compete with the event loop for the interpreter, and fall behind at full load. See
@@ -115,7 +115,7 @@ class AuditTrail:
         self._max_bytes = options.max_bytes
         self._promises = [sink.progress for sink in sinks if sink.progress.promises]
         """Progress of the sinks that make records safe."""
-        self.gate = AuditGate(self, options.durability, options.on_full)
+        self.gate = AuditHold(self, options.durability, options.on_full)
         self._drops = options.on_full == "drop"
         self._dropped = DroppedRecords()
         self._count_dropped = telemetry.audit_dropped.inc

@@ -17,7 +17,7 @@ import msgspec
 
 from pdp.audit.records.record import LISTING, DecisionRecord
 from pdp.audit.records.writing import timestamp
-from pdp.model.bounded_cache import Memo
+from pdp.model.bounded_cache import BoundedCache
 from pdp.model.events import Event, ServiceEvent
 from pdp.model.question import Check
 
@@ -63,7 +63,7 @@ class AllowSampler:
         self._count = count_left_out
         self._left_out = 0
         """Records that were left out since the last record."""
-        self._rates: Memo[tuple[str, str, str], float] = Memo(_KEPT, _LONGEST_KEPT)
+        self._rates: BoundedCache[tuple[str, str, str], float] = BoundedCache(_KEPT, _LONGEST_KEPT)
 
     def sampled(self, record: DecisionRecord) -> DecisionRecord | None:
         """Return a record as it is to be written; None to leave it out."""

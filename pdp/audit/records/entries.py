@@ -39,9 +39,9 @@ from pdp.audit.records.inputs import (
 from pdp.audit.records.record import DecidedCheck, DecisionRecord, LeafDecision
 from pdp.audit.records.schema import write_view_security
 from pdp.engines.engine import ALLOWED_BY_EFFECT, PERMIT
-from pdp.model.arrays import PathColumn
+from pdp.model.arrays import PathArray
 from pdp.model.question import DEFAULT_DENY, Answer, Check, Principal, Reason, Rejection, Resource
-from pdp.model.redaction import Masker
+from pdp.model.redaction import Redactor
 
 COLUMNS_FROM: Final = 32
 """Resources of one concrete check from which its entry is in columns."""
@@ -116,7 +116,7 @@ class EntryEncoder:
     )
 
     def __init__(
-        self, record: DecisionRecord, numbers: Mapping[InputsKey, int], columns_from: int, masker: Masker
+        self, record: DecisionRecord, numbers: Mapping[InputsKey, int], columns_from: int, masker: Redactor
     ) -> None:
         self._record = record
         self._numbers = numbers
@@ -126,7 +126,7 @@ class EntryEncoder:
         # So the texts are kept by identity, never by content. Each entry holds its object: no other gets the same id.
         self._reasons: dict[int, tuple[Sequence[Reason | None], str]] = {}
         self._at: dict[int, tuple[Sequence[int], str]] = {}
-        self._paths: dict[tuple[int, int, int], tuple[PathColumn, str]] = {}
+        self._paths: dict[tuple[int, int, int], tuple[PathArray, str]] = {}
         self._resources: dict[int, tuple[Resource, str, str]] = {}
         self._principal: Principal | None = None
         self._as = ""  # JSON of the id of `_principal`, the newest subject
@@ -255,7 +255,7 @@ class EntryEncoder:
     def _resource_column(self, outcome: _Columns) -> str:
         """Return the column of resources: containers and names of a column of paths, otherwise each resource."""
         column = outcome.resources
-        if type(column) is not PathColumn:
+        if type(column) is not PathArray:
             return f"[{','.join([self._resource(resource, outcome.type, outcome.ref) for resource in column])}]"
         key = (id(column.names), id(column.parents), id(column.parent_at))
         kept = self._paths.get(key)
@@ -297,7 +297,7 @@ def outcome_text(allowed: int, reason: Reason | None, errors: Sequence[str]) -> 
     return f'"allowed":{FLAGS[allowed]},"by":[{quote(reason or DEFAULT_DENY)}],"errors":{shown}'
 
 
-def _paths_text(column: PathColumn) -> str:
+def _paths_text(column: PathArray) -> str:
     names = json_text(column.names)
     if len(column.parents) == 1:
         return f'"path":{quote_all(column.parents[0])},"names":{names}'

@@ -22,7 +22,7 @@ from pdp.audit.records.inputs import (
 )
 from pdp.audit.records.record import DecidedCheck, DecisionRecord
 from pdp.engines.engine import PERMIT, Verdicts
-from pdp.model.bounded_cache import Memo
+from pdp.model.bounded_cache import BoundedCache
 from pdp.model.question import Reason
 
 _KEPT: Final = 4096
@@ -46,8 +46,8 @@ class PlainEncoder:
 
     def __init__(self, inputs: InputsEncoder) -> None:
         self._inputs = inputs
-        self._frames: Memo[tuple[Any, ...], _Frame] = Memo(_KEPT, _LONGEST_KEPT)
-        self._outcomes: Memo[tuple[bool, Reason | None], str] = Memo(_KEPT, _LONGEST_KEPT)
+        self._frames: BoundedCache[tuple[Any, ...], _Frame] = BoundedCache(_KEPT, _LONGEST_KEPT)
+        self._outcomes: BoundedCache[tuple[bool, Reason | None], str] = BoundedCache(_KEPT, _LONGEST_KEPT)
 
     def body(self, record: DecisionRecord) -> str | None:
         """Return the body of a record, from `surface` to the end; None for a record that is not plain."""
@@ -119,8 +119,10 @@ class SplitEncoder:
 
     def __init__(self, inputs: InputsEncoder) -> None:
         self._inputs = inputs
-        self._frames: Memo[tuple[Any, ...], _SplitEncodingFrame] = Memo(_KEPT, _SPLIT_ENCODING_LONGEST_KEPT)
-        self._outcomes: Memo[tuple[int, Reason | None], str] = Memo(_KEPT, _SPLIT_ENCODING_LONGEST_KEPT)
+        self._frames: BoundedCache[tuple[Any, ...], _SplitEncodingFrame] = BoundedCache(
+            _KEPT, _SPLIT_ENCODING_LONGEST_KEPT
+        )
+        self._outcomes: BoundedCache[tuple[int, Reason | None], str] = BoundedCache(_KEPT, _SPLIT_ENCODING_LONGEST_KEPT)
 
     def body(self, record: DecisionRecord) -> str | None:
         """Return the body of a record, from `surface` to the end; None for any other record."""

@@ -12,18 +12,18 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from pdp.model.bounded_cache import Memo
+from pdp.model.bounded_cache import BoundedCache
 from pdp.model.question import (
     NAMED_TYPES,
     NO_ARGUMENTS,
     RESOURCE_TYPES,
     VERSIONED_TYPES,
     Check,
-    Env,
     Principal,
+    RequestContext,
     Resource,
 )
-from pdp.model.redaction import DEFAULT_MASKER, Masker
+from pdp.model.redaction import DEFAULT_MASKER, Redactor
 from pdp.model.references import encode_part, format_path, format_resource
 
 __all__ = ["FLAGS", "json_text", "quote", "quote_all"]
@@ -75,9 +75,9 @@ class InputsEncoder:
     Requests differ in the query id even if all else is equal. The encoder keeps the text before the query.
     """
 
-    def __init__(self, masker: Masker = DEFAULT_MASKER) -> None:
+    def __init__(self, masker: Redactor = DEFAULT_MASKER) -> None:
         self.masker = masker
-        self._kept: Memo[InputsKey, str] = Memo(_KEPT_INPUTS, _LONGEST_KEPT)
+        self._kept: BoundedCache[InputsKey, str] = BoundedCache(_KEPT_INPUTS, _LONGEST_KEPT)
 
     def encode(self, check: Check) -> str:
         """Return the `inputs` object of a check as JSON."""
@@ -135,7 +135,7 @@ def _around_path(type: str, ref: str) -> tuple[str, str]:
     return f'"{type}:', f'{after}"'
 
 
-def more_than_reference(resource: Resource, masker: Masker) -> str:
+def more_than_reference(resource: Resource, masker: Redactor) -> str:
     """Return the fields that decide beside the reference of a resource, as JSON: each follows a comma.
 
     Secrets are masked. Then the field `masked` lists their places, and the record does not decide again.
@@ -161,7 +161,7 @@ def more_than_reference(resource: Resource, masker: Masker) -> str:
     return f'{more},"masked":{json_text(masked)}' if masked else more
 
 
-def _before_query(check: Check, masker: Masker) -> str:
+def _before_query(check: Check, masker: Redactor) -> str:
     """Return an `inputs` object without the ends of the object and of its `context`."""
     role = quote(f"role:{check.acting_role}") if check.acting_role is not None else "null"
     inspected = ',"inspected":true' if check.inspected else ""
@@ -169,7 +169,7 @@ def _before_query(check: Check, masker: Masker) -> str:
     return f'{{"principal":{principal},"actingRole":{role}{inspected},"context":{{{_context(check.env)}'
 
 
-def _context(env: Env) -> str:
+def _context(env: RequestContext) -> str:
     actions = f'"actions":{quote_all(env.actions)}'
     if env.now:
         actions = f'{actions},"now":{env.now}'
@@ -178,7 +178,7 @@ def _context(env: Env) -> str:
     return f'{actions},"api":{{"name":{quote(env.api_name)},"version":{env.api_version}}}'
 
 
-def _principal(principal: Principal, masker: Masker) -> str:
+def _principal(principal: Principal, masker: Redactor) -> str:
     member_of = f',"memberOf":{quote_all(principal.member_of)}' if principal.member_of else ""
     attributes = principal.attributes
     if attributes != "{}":

@@ -12,8 +12,8 @@ from typing import Any, Final
 import msgspec
 
 from pdp.audit.files.chain import CHAIN, SEGMENT, SEGMENT_END, ChainLine, EndLine
-from pdp.audit.records.schema import DECISION_EVENT, FILTER_EVENT, SCHEMA, Record, RecordPlace
-from pdp.model.events import ManagementEvent, RefusalEvent, ReportEvent, RewriteEvent, ServiceEvent
+from pdp.audit.records.schema import DECISION_EVENT, FILTER_EVENT, SCHEMA, Record, RecordHeader
+from pdp.model.events import ManagementEvent, RefusalEvent, RewriteEvent, ServiceEvent, ShadowEvent
 
 
 class SegmentLine(msgspec.Struct, frozen=True):
@@ -38,7 +38,7 @@ _KINDS: Final[Mapping[type[msgspec.Struct], tuple[str, ...]]] = {
     ManagementEvent: ("management",),
     RewriteEvent: ("rewrite",),
     ServiceEvent: ("service",),
-    ReportEvent: ("report",),
+    ShadowEvent: ("report",),
     SegmentLine: (SEGMENT,),
     ChainLine: (CHAIN,),
     EndLine: (SEGMENT_END,),
@@ -51,11 +51,11 @@ _FIRST: Final[Mapping[str, tuple[str, ...]]] = {
     "ManagementEvent": (*_EVERY_RECORD, "operation", "caller", "allowed"),
     "RewriteEvent": (*_EVERY_RECORD, "surface", "caller", "principal", "dialect", "length", "allowed"),
     "ServiceEvent": (*_EVERY_RECORD, "what"),
-    "ReportEvent": (*_EVERY_RECORD, "authority", "decision", "surface", "caller", "compared", "differences"),
+    "ShadowEvent": (*_EVERY_RECORD, "authority", "decision", "surface", "caller", "compared", "differences"),
     "SegmentLine": ("event", "schema", "instance", "number", "seq", "time", "previous"),
     "ChainLine": ("event", "records", "seq", "digest", "crc"),
     "EndLine": ("event", "records", "seq", "digest", "time"),
-    "RecordEntry": ("at", "allowed", "by", "errors", "cached"),
+    "CheckEntry": ("at", "allowed", "by", "errors", "cached"),
     "Inputs": ("principal", "actingRole", "context"),
     "RecordedPrincipal": ("id", "roles", "groups", "attributes"),
     "RecordedContext": ("actions",),
@@ -70,7 +70,7 @@ _FORMS: Final[Mapping[str, Mapping[str, Any]]] = {
 }
 """Name of a field of a line -> its form, where the types do not say it."""
 _LINES: Final = {type.__name__: events for type, events in _KINDS.items()}
-_PLACE_FIELDS: Final[Mapping[str, Any]] = msgspec.json.schema(RecordPlace)["$defs"]["RecordPlace"]["properties"]
+_PLACE_FIELDS: Final[Mapping[str, Any]] = msgspec.json.schema(RecordHeader)["$defs"]["RecordHeader"]["properties"]
 
 
 def audit_schema() -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from pdp.engines.engine import FAILED, Group, Verdicts
+from pdp.engines.engine import FAILED, EngineQuestion, Verdicts
 from pdp.model.question import Answer, Batch, Check, Reason, Resource
 
 LISTING: Final = "list"
@@ -20,7 +20,7 @@ LISTING: Final = "list"
 class LeafDecision(msgspec.Struct, frozen=True, gc=False):
     """One concrete check of many resources, decided; `at[i]` is the position in the answer of resource i."""
 
-    group: Group
+    group: EngineQuestion
     resources: Sequence[Resource]
     at: Sequence[int]
     verdicts: Verdicts

@@ -12,19 +12,19 @@ from typing import Any, Final
 import msgspec
 
 from pdp.audit.records.record import LISTING
-from pdp.audit.records.rows import EntryError, EntryRow, WrittenResource, entry_rows
+from pdp.audit.records.rows import DecisionRow, EntryError, WrittenResource, entry_rows
 from pdp.audit.records.schema import (
     FILTER_EVENT,
+    CheckEntry,
     Inputs,
     Record,
     RecordedLoad,
     RecordedViewCommit,
-    RecordEntry,
     check_target,
     read_view_security,
 )
 from pdp.errors import InvalidReference
-from pdp.model.question import NO_ARGUMENTS, Arguments, Check, Env, Principal, Resource
+from pdp.model.question import NO_ARGUMENTS, Arguments, Check, Principal, RequestContext, Resource
 from pdp.model.references import format_resource, parse_principal, parse_resource
 
 MAX_NAMED: Final = 20
@@ -39,7 +39,7 @@ class RecordedOutcome(msgspec.Struct, frozen=True, gc=False):
     errors: tuple[str, ...] | None = ()
 
 
-class RecordedCheck(msgspec.Struct, frozen=True, gc=False):
+class ReplayCheck(msgspec.Struct, frozen=True, gc=False):
     """A check of one resource that can be decided again.
 
     `key` is the resource with all its inputs as text: equal keys are equal resources. `outcome` is None for a check
@@ -148,7 +148,7 @@ def check_with(inputs: Inputs) -> Check:
     principal = Principal(name.type, name.name, recorded.roles, recorded.groups, attributes, recorded.member_of)
     role = parse_principal(inputs.acting_role).name if inputs.acting_role is not None else None
     api = inputs.context.api
-    env = Env(api.name, api.version, inputs.context.actions, inputs.context.now)
+    env = RequestContext(api.name, api.version, inputs.context.actions, inputs.context.now)
     return Check(principal, "", (), (), acting_role=role, env=env, inspected=inputs.inspected)
 
 
@@ -213,7 +213,7 @@ class RecordReader:
         self._checks: dict[int, Check] = {}
         """Number of inputs -> a check with these inputs."""
 
-    def checks(self) -> Iterator[RecordedCheck]:
+    def checks(self) -> Iterator[ReplayCheck]:
         """Yield the checks of the caller: the `requests`, and the `checks` at all other positions."""
         record, report = self._record, self._report
         report.sampled += record.sampled < 1
@@ -245,9 +245,7 @@ class RecordReader:
         has_checks = record.checks or record.requests or not record.inputs
         return "" if has_checks else NO_CHECK
 
-    def _entry(
-        self, entry: RecordEntry, without: Collection[int], delegated: Collection[int]
-    ) -> Iterator[RecordedCheck]:
+    def _entry(self, entry: CheckEntry, without: Collection[int], delegated: Collection[int]) -> Iterator[ReplayCheck]:
         """Yield the checks of an entry but for the positions `without`.
 
         A request does not say whether its concrete checks were delegated: `delegated` has the positions of those.
@@ -274,7 +272,7 @@ class RecordReader:
                 self._report.checks += 1
                 yield recorded
 
-    def _recorded(self, shared: Check, item: EntryRow, delegated: bool) -> RecordedCheck | None:
+    def _recorded(self, shared: Check, item: DecisionRow, delegated: bool) -> ReplayCheck | None:
         try:
             check, key = ask_about(shared, item.resource, delegated=delegated)
         except (EntryError, InvalidReference) as error:
@@ -285,9 +283,9 @@ class RecordReader:
         if record.event == FILTER_EVENT:
             outcome, masks = view_outcome(outcome.allowed, outcome.by, record.masks), tuple(record.masks)
         place = record.id, item.at, record.time, record.revision, record.stale
-        return RecordedCheck(check, key, outcome, *place, masks, record.sampled)
+        return ReplayCheck(check, key, outcome, *place, masks, record.sampled)
 
-    def _check(self, entry: RecordEntry) -> Check:
+    def _check(self, entry: CheckEntry) -> Check:
         """Return a check with everything that the resources of an entry share; raise EntryError without inputs.
 
         The id of the query decides nothing and is left out.

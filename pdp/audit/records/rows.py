@@ -10,8 +10,8 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 
-from pdp.audit.records.schema import FullResource, PathNames, RecordEntry
-from pdp.model.arrays import PathColumn
+from pdp.audit.records.schema import CheckEntry, FullResource, PathNames
+from pdp.model.arrays import PathArray
 from pdp.model.question import CONTENT_TYPES, Resource
 from pdp.model.references import format_resource
 
@@ -23,7 +23,7 @@ class EntryError(Exception):
     """An entry whose fields contradict one another."""
 
 
-class EntryRow(NamedTuple):
+class DecisionRow(NamedTuple):
     """One resource of an entry with the decision about the resource; `errors` is None if the record holds none."""
 
     at: int
@@ -34,7 +34,7 @@ class EntryRow(NamedTuple):
     cached: bool
 
 
-def entry_rows(entry: RecordEntry) -> Iterator[EntryRow]:
+def entry_rows(entry: CheckEntry) -> Iterator[DecisionRow]:
     """Yield the rows of an entry of either form; raise EntryError if the fields contradict one another."""
     if entry.resources is not None:
         yield from _column_rows(entry, _column_resources(entry.resources))
@@ -47,10 +47,10 @@ def entry_rows(entry: RecordEntry) -> Iterator[EntryRow]:
     ):
         raise EntryError("a row without its decision")
     errors = None if entry.errors is None else tuple(entry.errors)
-    yield EntryRow(entry.at, entry.resource, entry.allowed, str(entry.by[0]), errors, bool(entry.cached))
+    yield DecisionRow(entry.at, entry.resource, entry.allowed, str(entry.by[0]), errors, bool(entry.cached))
 
 
-def _column_rows(entry: RecordEntry, resources: Sequence[WrittenResource]) -> Iterator[EntryRow]:
+def _column_rows(entry: CheckEntry, resources: Sequence[WrittenResource]) -> Iterator[DecisionRow]:
     allowed, errors, positions = entry.allowed, entry.errors, entry.positions
     if not isinstance(allowed, str) or not isinstance(errors, dict):
         raise EntryError("columns without their decisions")
@@ -64,7 +64,7 @@ def _column_rows(entry: RecordEntry, resources: Sequence[WrittenResource]) -> It
             raise EntryError(f"there is no reason {reason}")
         row_errors = tuple(errors.get(str(row), ())) if errors else ()
         permitted, from_cache = allowed[row] == "1", cached[row] == "1"
-        yield EntryRow(positions[row], resources[row], permitted, entry.reasons[reason], row_errors, from_cache)
+        yield DecisionRow(positions[row], resources[row], permitted, entry.reasons[reason], row_errors, from_cache)
 
 
 def _column_resources(resources: list[str | FullResource] | PathNames) -> Sequence[WrittenResource]:
@@ -78,7 +78,7 @@ def _column_resources(resources: list[str | FullResource] | PathNames) -> Sequen
     parent_at: Sequence[int] = resources.parent_at if resources.parents else bytes(len(names))
     if len(parent_at) != len(names) or not all(0 <= at < len(parents) for at in parent_at):
         raise EntryError("a column of paths without the containers")
-    return PathColumn(Resource(resources.type, resources.warehouse, ref=resources.ref), parents, parent_at, names)
+    return PathArray(Resource(resources.type, resources.warehouse, ref=resources.ref), parents, parent_at, names)
 
 
 _SHARED: Final = ("action", "as", "delegated", "inputs", "load", "change")
@@ -122,7 +122,7 @@ def _by_position(entries: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any
 def _expand(entry: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     shared = {key: entry[key] for key in _SHARED if key in entry}
     written = entry["resources"]
-    for number, row in enumerate(entry_rows(msgspec.convert(entry, RecordEntry))):
+    for number, row in enumerate(entry_rows(msgspec.convert(entry, CheckEntry))):
         yield {
             "at": row.at,
             **shared,

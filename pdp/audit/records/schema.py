@@ -186,7 +186,7 @@ class Inputs(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
     inspected: bool = False
 
 
-class RecordEntry(msgspec.Struct, frozen=True, rename="camel"):
+class CheckEntry(msgspec.Struct, frozen=True, rename="camel"):
     """One row, or columns if there are `resources`. An entry with an `error` is a position without a check."""
 
     at: int | list[int]
@@ -220,7 +220,7 @@ class Header(msgspec.Struct, frozen=True):
     schema: int = 0
 
 
-class RecordPlace(Header, frozen=True):
+class RecordHeader(Header, frozen=True):
     """Name and place of a record: `seq` has no gaps within an instance."""
 
     id: str = ""
@@ -241,7 +241,7 @@ class RecordedListing(msgspec.Struct, frozen=True):
     since: str = ""
 
 
-class Record(RecordPlace, frozen=True, rename="camel"):
+class Record(RecordHeader, frozen=True, rename="camel"):
     """One request: `checks` are the concrete checks, `requests` those checks of the caller that were split.
 
     `stale`: the facts were too old to permit anything. `masks` are the reasons of the masks of a row view, by column. A
@@ -259,8 +259,8 @@ class Record(RecordPlace, frozen=True, rename="camel"):
     revision: str = ""
     inputs: Inputs | None = None
     other_inputs: list[Inputs] = []
-    checks: list[RecordEntry] = []
-    requests: list[RecordEntry] = []
+    checks: list[CheckEntry] = []
+    requests: list[CheckEntry] = []
     stale: bool = False
     listing: RecordedListing | None = None
     masks: dict[str, str | None] = {}
@@ -295,6 +295,6 @@ class ArchivedBundle(msgspec.Struct, frozen=True):
 
 
 RECORD: Final = msgspec.json.Decoder(Record)
-PLACE: Final = msgspec.json.Decoder(RecordPlace)
+PLACE: Final = msgspec.json.Decoder(RecordHeader)
 HEADER: Final = msgspec.json.Decoder(Header)
 BUNDLE: Final = msgspec.json.Decoder(ArchivedBundle)

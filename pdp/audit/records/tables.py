@@ -19,26 +19,26 @@ from pdp.audit.records.recorded import (
     UNENCODABLE,
     UNREADABLE,
     MaskedValues,
-    RecordedCheck,
     RecordedOutcome,
+    ReplayCheck,
     ask,
     ask_about,
     check_with,
     view_outcome,
 )
-from pdp.audit.records.rows import EntryError, EntryRow, entry_rows
+from pdp.audit.records.rows import DecisionRow, EntryError, entry_rows
 from pdp.audit.records.schema import (
     FILTER_EVENT,
+    CheckEntry,
     FullResource,
     Inputs,
     Record,
     RecordedLoad,
     RecordedViewCommit,
-    RecordEntry,
 )
 from pdp.audit.selection import RecordItem, RecordSelection, inputs_of, record_items, resource_text
 from pdp.errors import InvalidReference
-from pdp.model.bounded_cache import Memo
+from pdp.model.bounded_cache import BoundedCache
 from pdp.model.question import Check
 
 ColumnType: TypeAlias = Literal["text", "texts", "flag", "number", "ratio", "time", "json"]
@@ -192,7 +192,7 @@ class EntryRest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
 _REST: Final = msgspec.json.Decoder(EntryRest)
 
 
-class AskedGroup(msgspec.Struct, frozen=True, omit_defaults=True):
+class SplitCheck(msgspec.Struct, frozen=True, omit_defaults=True):
     """Resources of one check of the caller with the same decision: resource `i` has the position `at[i]`.
 
     `before` counts the resources of all groups before this one. All other fields have the names of the columns of
@@ -213,13 +213,13 @@ class AskedGroup(msgspec.Struct, frozen=True, omit_defaults=True):
     errors: tuple[str, ...] | None = None
 
 
-class AskedRows(msgspec.Struct, frozen=True, omit_defaults=True):
+class SplitChecks(msgspec.Struct, frozen=True, omit_defaults=True):
     """Checks of the caller behind the concrete checks of a record.
 
     `undecidable` is the reason why replay finds no check in the record.
     """
 
-    groups: tuple[AskedGroup, ...] = ()
+    groups: tuple[SplitCheck, ...] = ()
     undecidable: str = ""
 
 
@@ -251,7 +251,7 @@ def inputs_text(inputs: Inputs) -> str:
     return _ENCODER.encode(msgspec.structs.replace(inputs, context=context)).decode()
 
 
-def entry_text(record: Record, entry: RecordEntry) -> str | None:
+def entry_text(record: Record, entry: CheckEntry) -> str | None:
     """Return the part of an entry without a column, as JSON; None for most entries."""
     if entry.load is None and entry.change is None and record.listing is None:
         return None
@@ -261,9 +261,9 @@ def entry_text(record: Record, entry: RecordEntry) -> str | None:
 
 
 def asked_text(record: Record) -> str | None:
-    """Return the split checks of the caller, as JSON of AskedRows; None for most records."""
-    asked = AskedRows(tuple(_asked_groups(record)), _undecidable(record))
-    return None if asked == AskedRows() else _ENCODER.encode(asked).decode()
+    """Return the split checks of the caller, as JSON of SplitChecks; None for most records."""
+    asked = SplitChecks(tuple(_asked_groups(record)), _undecidable(record))
+    return None if asked == SplitChecks() else _ENCODER.encode(asked).decode()
 
 
 def _undecidable(record: Record) -> str:
@@ -272,7 +272,7 @@ def _undecidable(record: Record) -> str:
     return "" if record.checks or record.requests or not record.inputs else NO_CHECK
 
 
-def _asked_groups(record: Record) -> Iterator[AskedGroup]:
+def _asked_groups(record: Record) -> Iterator[SplitCheck]:
     """Yield the checks of the caller at positions with concrete checks. All others are rows of the table."""
     if not record.requests:
         return
@@ -286,12 +286,12 @@ def _asked_groups(record: Record) -> Iterator[AskedGroup]:
             rest = entry_text(record, entry)
             shared = inputs.principal.id, inputs_text(inputs), entry.action
             for same, ats, resources in _same_decisions(entry, concrete, parts):
-                yield AskedGroup(*shared, at=ats, resources=resources, before=before, entry=rest, **same._asdict())
+                yield SplitCheck(*shared, at=ats, resources=resources, before=before, entry=rest, **same._asdict())
                 before += len(ats)
 
 
 def _same_decisions(
-    entry: RecordEntry, concrete: Container[int], delegated: Container[int]
+    entry: CheckEntry, concrete: Container[int], delegated: Container[int]
 ) -> Iterator[tuple[_Decision, list[int], list[str]]]:
     """Yield each decision of an entry with the concrete positions and the resources that have the decision."""
     found: dict[_Decision, tuple[list[int], list[str]]] = {}
@@ -306,7 +306,7 @@ def _same_decisions(
         yield key, *columns
 
 
-def _readable(entry: RecordEntry) -> Iterator[EntryRow]:
+def _readable(entry: CheckEntry) -> Iterator[DecisionRow]:
     try:
         yield from entry_rows(entry)
     except EntryError:
@@ -342,9 +342,9 @@ class TableRowReader:
 
     def __init__(self, *, at_revision: bool) -> None:
         self._at_revision = at_revision
-        self._checks: Memo[tuple[str, str, bool, str | None], Check] = Memo(_KEPT)
+        self._checks: BoundedCache[tuple[str, str, bool, str | None], Check] = BoundedCache(_KEPT)
 
-    def check(self, row: TableRow) -> RecordedCheck:
+    def check(self, row: TableRow) -> ReplayCheck:
         """Return the check of a row; raise UnusableRow."""
         try:
             shared = self._shared(row)
@@ -364,7 +364,7 @@ class TableRowReader:
             reasons = _masks(row)
             outcome, masks = view_outcome(outcome.allowed, outcome.by, reasons), tuple(reasons)
         place = row.decision, row.at, row.time, row.revision, row.stale
-        return RecordedCheck(check, key, outcome, *place, masks)
+        return ReplayCheck(check, key, outcome, *place, masks)
 
     def _shared(self, row: TableRow) -> Check:
         """Return the check of a row without its resource."""

@@ -21,7 +21,7 @@ from pdp.audit.records.record import DecisionRecord
 from pdp.audit.records.schema import DECISION_EVENT, FILTER_EVENT, SCHEMA
 from pdp.model.events import Event
 from pdp.model.question import Caller
-from pdp.model.redaction import DEFAULT_MASKER, Masker
+from pdp.model.redaction import DEFAULT_MASKER, Redactor
 
 _MICROSECONDS: Final = 1_000_000
 _DECISION: Final = f'{{"event":"{DECISION_EVENT}","schema":{SCHEMA},"id":'
@@ -36,7 +36,7 @@ class RecordEncoder:
     `columns_from` is the number of resources from which an entry is in columns.
     """
 
-    def __init__(self, instance: str, columns_from: int = COLUMNS_FROM, masker: Masker = DEFAULT_MASKER) -> None:
+    def __init__(self, instance: str, columns_from: int = COLUMNS_FROM, masker: Redactor = DEFAULT_MASKER) -> None:
         self._instance = f'"instance":{quote(instance)},"seq":'
         self._name = instance
         self._columns_from = columns_from

@@ -24,7 +24,7 @@ from pdp.cli.audit.text import safe_json
 from pdp.cli.progress import Progress
 from pdp.cli.terminal import note_at_end, one_line_errors, plural, visible
 from pdp.cli.whole_file import whole_file
-from pdp.cli.wiring import Composition
+from pdp.cli.wiring import Wiring
 from pdp.errors import InvalidArgument
 
 if TYPE_CHECKING:
@@ -149,7 +149,7 @@ _TABLES: Final[Mapping[str, Callable[[BinaryIO], CheckTable]]] = {
 @selection_options
 @click.pass_obj
 @one_line_errors
-def export(composition: Composition, /, config: Path | None, overrides: tuple[str, ...], **values: Any) -> None:
+def export(composition: Wiring, /, config: Path | None, overrides: tuple[str, ...], **values: Any) -> None:
     """Write the checks of the audit as a table: one row for each concrete check.
 
     The order is that of the audit: by instance, then as the records were written. Records of refusals, of management

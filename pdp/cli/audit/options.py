@@ -14,7 +14,7 @@ from pdp.audit.selection import RecordSelection
 from pdp.cli.dry_run.checks import parse_time
 from pdp.cli.options import config_options, say_configuration
 from pdp.cli.terminal import plural
-from pdp.cli.wiring import Composition
+from pdp.cli.wiring import Wiring
 from pdp.config.settings import Settings
 from pdp.errors import InvalidArgument
 
@@ -71,7 +71,7 @@ class AuditPlace:
     """Folder that a command reads. `settings` are None for a folder that `--audit` names without a configuration."""
 
     def __init__(
-        self, composition: Composition, config: Path | None, overrides: tuple[str, ...], audit: Path | None
+        self, composition: Wiring, config: Path | None, overrides: tuple[str, ...], audit: Path | None
     ) -> None:
         self.settings: Settings | None = None
         if audit is None or config is not None or overrides:

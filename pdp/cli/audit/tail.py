@@ -26,7 +26,7 @@ from pdp.cli.audit.options import AuditPlace, folder_options, read_selection, se
 from pdp.cli.audit.text import RecordText, safe_json
 from pdp.cli.progress import Progress
 from pdp.cli.terminal import note_at_end, one_line_errors, print_lines
-from pdp.cli.wiring import Composition
+from pdp.cli.wiring import Wiring
 
 POLL_SECONDS: Final = 0.2
 _CLOCK_SECONDS: Final = 2.0
@@ -43,7 +43,7 @@ _CLOCK_SECONDS: Final = 2.0
 @click.option("--json", "as_json", is_flag=True, help="Print records as they are in the audit, one JSON object a line.")
 @click.pass_obj
 @one_line_errors
-def tail(composition: Composition, /, config: Path | None, overrides: tuple[str, ...], **values: Any) -> None:
+def tail(composition: Wiring, /, config: Path | None, overrides: tuple[str, ...], **values: Any) -> None:
     """Print the newest records of the audit.
 
     One line for a record; a record of several checks has the denied ones below. The order is that of the time, and

@@ -16,7 +16,7 @@ from pdp.cli.audit.options import AuditPlace, folder_options
 from pdp.cli.audit.text import safe_json
 from pdp.cli.progress import Progress
 from pdp.cli.terminal import one_line_errors, plural, print_lines, visible
-from pdp.cli.wiring import Composition
+from pdp.cli.wiring import Wiring
 from pdp.config.audit import read_chain_keys
 
 
@@ -44,7 +44,7 @@ class _Summary(msgspec.Struct, frozen=True, tag_field="kind", tag="summary"):
 @click.option("--json", "as_json", is_flag=True, help="Print findings and a summary, one JSON object a line.")
 @click.pass_obj
 @one_line_errors
-def verify(composition: Composition, /, config: Path | None, overrides: tuple[str, ...], **values: Any) -> None:
+def verify(composition: Wiring, /, config: Path | None, overrides: tuple[str, ...], **values: Any) -> None:
     """Find everything that was edited, cut, moved or taken away from the audit.
 
     One line for each finding: the file, the line, the record, and its kind. Exits with 1 if there is a finding.

@@ -14,7 +14,7 @@ import msgspec
 from pdp.cli.config.problems import ConfigProblem, find_problems, problems_of
 from pdp.cli.options import config_options, format_option, say_configuration
 from pdp.cli.terminal import one_line_errors, plural, visible
-from pdp.cli.wiring import Composition
+from pdp.cli.wiring import Wiring
 from pdp.config.origins import Key, key_text
 from pdp.config.settings import Settings
 from pdp.errors import ConfigError
@@ -38,9 +38,7 @@ def config() -> None:
 @format_option("text", "json")
 @click.pass_obj
 @one_line_errors
-def check(
-    composition: Composition, config: Path | None, overrides: tuple[str, ...], effective: bool, form: str
-) -> None:
+def check(composition: Wiring, config: Path | None, overrides: tuple[str, ...], effective: bool, form: str) -> None:
     """Load all that a configuration names, as the start of the service would.
 
     Settings, rules, forbids, row policies, the world or the database (read only), certificates, keys, catalogs. Binds

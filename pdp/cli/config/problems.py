@@ -15,7 +15,7 @@ import msgspec
 
 from pdp.audit.push.http import open_receiver
 from pdp.cli.config.foreign_variables import refuse_nessie, warn_of_lakekeeper
-from pdp.cli.wiring import Composition
+from pdp.cli.wiring import Wiring
 from pdp.config.bundles.signing import read_public_key
 from pdp.config.policy_files import FileKey, policy_files
 from pdp.config.references import known_warehouses, listed_warehouses
@@ -67,14 +67,14 @@ def problems_of(error: PdpError) -> list[ConfigProblem]:
     return [ConfigProblem("", "error", str(error))]
 
 
-def find_problems(composition: Composition, settings: Settings) -> Iterator[ConfigProblem]:
+def find_problems(composition: Wiring, settings: Settings) -> Iterator[ConfigProblem]:
     """Yield the problems of all that settings name."""
     for problem in _unplaced_problems(composition, settings):
         place = problem.place or settings.origins.place_named_in(problem.message)
         yield msgspec.structs.replace(problem, place=place)
 
 
-def _unplaced_problems(composition: Composition, settings: Settings) -> Iterator[ConfigProblem]:
+def _unplaced_problems(composition: Wiring, settings: Settings) -> Iterator[ConfigProblem]:
     if error := refuse_nessie(os.environ):
         yield ConfigProblem("environment", "error", error)
     if warning := warn_of_lakekeeper(os.environ):
@@ -91,7 +91,7 @@ def _unplaced_problems(composition: Composition, settings: Settings) -> Iterator
     yield from _folder_problems(settings)
 
 
-def _policy_problems(composition: Composition, settings: Settings) -> Iterator[ConfigProblem]:
+def _policy_problems(composition: Wiring, settings: Settings) -> Iterator[ConfigProblem]:
     if source := settings.policies.source:
         for key in source.keys:
             yield from _raised(read_public_key, settings.path(key))

@@ -10,7 +10,7 @@ from typing import BinaryIO
 
 import msgspec
 
-from pdp.audit.records.recorded import ReadReport, RecordedCheck
+from pdp.audit.records.recorded import ReadReport, ReplayCheck
 from pdp.audit.records.writing import timestamp
 from pdp.decision.codec import decode_checks
 from pdp.errors import InvalidArgument
@@ -18,7 +18,7 @@ from pdp.identity.callers import EMBEDDED_CALLER
 from pdp.identity.evidence import admit
 
 
-def read_checks(file: str, reading: ReadReport) -> Iterator[RecordedCheck]:
+def read_checks(file: str, reading: ReadReport) -> Iterator[ReplayCheck]:
     """Yield the checks of a file, `-` for stdin; raise InvalidArgument for a line that is not a valid check."""
     if file == "-":
         yield from _parse(sys.stdin.buffer, "<stdin>", reading)
@@ -30,7 +30,7 @@ def read_checks(file: str, reading: ReadReport) -> Iterator[RecordedCheck]:
         raise InvalidArgument(f"cannot read `{file}`: {error.strerror}") from None
 
 
-def _parse(stream: BinaryIO, name: str, reading: ReadReport) -> Iterator[RecordedCheck]:
+def _parse(stream: BinaryIO, name: str, reading: ReadReport) -> Iterator[ReplayCheck]:
     for number, line in enumerate(stream, 1):
         if not line.strip():
             continue
@@ -41,7 +41,7 @@ def _parse(stream: BinaryIO, name: str, reading: ReadReport) -> Iterator[Recorde
         for check in batch.checks:
             for resource in check.resources:
                 key = msgspec.json.encode(resource, order="sorted").decode()
-                yield RecordedCheck(msgspec.structs.replace(check, resources=(resource,), at=(0,), query_id=""), key)
+                yield ReplayCheck(msgspec.structs.replace(check, resources=(resource,), at=(0,), query_id=""), key)
 
 
 def parse_time(text: str | None, option: str) -> str:

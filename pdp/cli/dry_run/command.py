@@ -13,7 +13,7 @@ import click
 import msgspec
 
 from pdp.audit.reader import read_audit
-from pdp.audit.records.recorded import ReadReport, RecordedCheck, RecordFilter
+from pdp.audit.records.recorded import ReadReport, RecordFilter, ReplayCheck
 from pdp.cli.dry_run.checks import parse_time, read_checks
 from pdp.cli.dry_run.report import DryRunReport, as_json, print_text
 from pdp.cli.dry_run.rows import are_row_files, compare_rows, compare_stored
@@ -22,11 +22,11 @@ from pdp.cli.grants.store import readable_settings
 from pdp.cli.options import format_option, say_configuration
 from pdp.cli.progress import Progress
 from pdp.cli.terminal import one_line_errors
-from pdp.cli.wiring import Composition, chosen_file
+from pdp.cli.wiring import Wiring, chosen_file
 from pdp.config.settings import Settings
 from pdp.decision.service import Pdp
 from pdp.errors import InvalidArgument
-from pdp.offline.replay.basis import FolderArchive, RecordedBasis
+from pdp.offline.replay.basis import FolderArchive, HistoricalPdps
 from pdp.offline.replay.differences import Differences
 from pdp.offline.replay.replay import repeat_recorded, replay
 
@@ -102,7 +102,7 @@ class DryRunOptions(msgspec.Struct, frozen=True):
         if self.audit is None and (self.since or self.until or self.principal or self.listings):
             raise InvalidArgument("--since, --until, --principal and --listings choose records of --audit")
 
-    def read_checks(self, reading: ReadReport) -> Iterator[RecordedCheck]:
+    def read_checks(self, reading: ReadReport) -> Iterator[ReplayCheck]:
         """Yield the checks of the file or of the audit; count them in `reading`."""
         if self.audit is None:
             return read_checks(self.checks or "-", reading)
@@ -150,7 +150,7 @@ class MultiValueCommand(click.Command):
 @format_option("text", "json")
 @click.pass_obj
 @one_line_errors
-def dry_run(composition: Composition, /, form: str, **values: Any) -> None:
+def dry_run(composition: Wiring, /, form: str, **values: Any) -> None:
     """Compare two sets of policies on the same checks.
 
     Decides the checks under both sets and reports who gains and who loses access. The checks come from a file
@@ -195,7 +195,7 @@ def dry_run(composition: Composition, /, form: str, **values: Any) -> None:
 
 
 def _report(
-    composition: Composition, options: DryRunOptions, checks: Iterator[RecordedCheck], reading: ReadReport
+    composition: Wiring, options: DryRunOptions, checks: Iterator[ReplayCheck], reading: ReadReport
 ) -> DryRunReport:
     """Compare two sets of policies."""
     baseline, candidate = _build_sides(composition, options)
@@ -206,11 +206,11 @@ def _report(
 
 
 def _repeat(
-    composition: Composition, options: DryRunOptions, checks: Iterator[RecordedCheck], reading: ReadReport
+    composition: Wiring, options: DryRunOptions, checks: Iterator[ReplayCheck], reading: ReadReport
 ) -> DryRunReport:
     """Decide recorded checks again, by nothing but the audit folder."""
     assert options.audit
-    basis = RecordedBasis(FolderArchive(options.audit), composition.rebuild_pdp)
+    basis = HistoricalPdps(FolderArchive(options.audit), composition.rebuild_pdp)
     return DryRunReport(_watched(lambda show: repeat_recorded(checks, basis, reading, show)), reading)
 
 
@@ -221,7 +221,7 @@ def _refuse_nothing(reading: ReadReport) -> None:
         raise InvalidArgument(f"nothing could be compared: {why}, first at {place}")
 
 
-def _build_sides(composition: Composition, options: DryRunOptions) -> tuple[Pdp | None, Pdp]:
+def _build_sides(composition: Wiring, options: DryRunOptions) -> tuple[Pdp | None, Pdp]:
     """Build the services of the baseline, if there is one, and of the candidate."""
     shared = options.config, options.overrides
     baseline = None

@@ -17,7 +17,7 @@ import msgspec
 from pdp.cli.dry_run.sides import is_row_file
 from pdp.cli.grants.store import inspect_store
 from pdp.cli.terminal import visible
-from pdp.cli.wiring import Composition
+from pdp.cli.wiring import Wiring
 from pdp.config.settings import Settings
 from pdp.errors import InvalidArgument
 
@@ -128,7 +128,7 @@ def _value(text: str, type: str) -> Any:
 
 
 def compare_stored(
-    composition: Composition, settings: Settings, candidate: Sequence[str], data: Sequence[str], form: str
+    composition: Wiring, settings: Settings, candidate: Sequence[str], data: Sequence[str], form: str
 ) -> bool:
     """Print who sees more or fewer rows and columns; tell whether anything changes. Raise the errors of the files."""
     from pdp.engines.row_access.policies import parse_document, read_documents  # noqa: PLC0415  needs the parser of SQL

@@ -21,7 +21,7 @@ from pdp.cli.options import config_options, format_option
 from pdp.cli.progress import Progress
 from pdp.cli.terminal import one_line_errors, plural, print_lines, visible
 from pdp.cli.whole_file import whole_file
-from pdp.cli.wiring import Composition
+from pdp.cli.wiring import Wiring
 from pdp.config.references import listed_warehouses
 from pdp.config.settings import Settings
 from pdp.engines.grants.administration import Administration
@@ -42,7 +42,7 @@ from pdp.store.world_text import entry_text, world_lines
 @click.argument("file", required=False)
 @click.pass_obj
 @one_line_errors
-def export_world(composition: Composition, config: Path | None, overrides: tuple[str, ...], file: str | None) -> None:
+def export_world(composition: Wiring, config: Path | None, overrides: tuple[str, ...], file: str | None) -> None:
     """Write all objects and grants to a world file.
 
     FILE is JSON if the name ends in .json, else YAML. Without FILE, the command prints JSON on stdout.
@@ -89,7 +89,7 @@ def grants() -> None:
 @click.pass_obj
 @one_line_errors
 def list_grants(
-    composition: Composition, config: Path | None, overrides: tuple[str, ...], object_: str | None, below: bool,
+    composition: Wiring, config: Path | None, overrides: tuple[str, ...], object_: str | None, below: bool,
     principal: str | None, privilege: str | None, form: str,
 ) -> None:  # fmt: skip
     """List grants, in order.
@@ -136,7 +136,7 @@ def _row(listing: GrantListing) -> tuple[str, ...]:
 @click.pass_obj
 @one_line_errors
 def add_grant(
-    composition: Composition, config: Path | None, overrides: tuple[str, ...], principal: str, privilege: str,
+    composition: Wiring, config: Path | None, overrides: tuple[str, ...], principal: str, privilege: str,
     object_: str, id_: str | None,
 ) -> None:  # fmt: skip
     """Grant PRIVILEGE on OBJECT to PRINCIPAL.
@@ -166,7 +166,7 @@ def add_grant(
 @click.pass_obj
 @one_line_errors
 def remove_grant(
-    composition: Composition, config: Path | None, overrides: tuple[str, ...], principal: str, privilege: str,
+    composition: Wiring, config: Path | None, overrides: tuple[str, ...], principal: str, privilege: str,
     object_: str, id_: str | None,
 ) -> None:  # fmt: skip
     """Remove the grant of PRIVILEGE on OBJECT to PRINCIPAL.
@@ -200,7 +200,7 @@ def _grant(principal: str, privilege: str, object_: str, id_: str | None) -> Gra
 @click.pass_obj
 @one_line_errors
 def move_object(
-    composition: Composition, config: Path | None, overrides: tuple[str, ...], source: str, target: str, dry_run: bool
+    composition: Wiring, config: Path | None, overrides: tuple[str, ...], source: str, target: str, dry_run: bool
 ) -> None:
     """Move the registrations and grants of an object after a rename.
 

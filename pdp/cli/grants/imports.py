@@ -13,7 +13,7 @@ from pdp.cli.grants.store import actor, writable_settings
 from pdp.cli.options import config_options, format_option
 from pdp.cli.progress import Progress
 from pdp.cli.terminal import one_line_errors, print_lines
-from pdp.cli.wiring import Composition
+from pdp.cli.wiring import Wiring
 from pdp.config.references import listed_warehouses
 from pdp.config.settings import Settings
 from pdp.errors import Unavailable
@@ -35,7 +35,7 @@ CHUNK: Final = 5_000
 @click.pass_obj
 @one_line_errors
 def import_world(
-    composition: Composition, config: Path | None, overrides: tuple[str, ...], file: str, dry_run: bool, prune: bool,
+    composition: Wiring, config: Path | None, overrides: tuple[str, ...], file: str, dry_run: bool, prune: bool,
     form: str,
 ) -> None:  # fmt: skip
     """Import the objects and grants of a world file.

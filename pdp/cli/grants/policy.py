@@ -17,11 +17,11 @@ import click
 from pdp.cli.grants.store import actor, read_store, readable_settings, writable_settings
 from pdp.cli.options import config_options, format_option
 from pdp.cli.terminal import fail, one_line_errors, print_lines, visible
-from pdp.cli.wiring import Composition
+from pdp.cli.wiring import Wiring
 from pdp.config.settings import Settings
 
 if TYPE_CHECKING:
-    from pdp.facts.row_policies import RowRule, TablePath
+    from pdp.facts.row_policies import RowPolicy, TablePath
     from pdp.management.row_policy_edits import RuleEdit
 
 
@@ -51,7 +51,7 @@ def policy() -> None:
 @click.pass_obj
 @one_line_errors
 def create(
-    composition: Composition, config: Path | None, overrides: tuple[str, ...], id_: str, table: str,
+    composition: Wiring, config: Path | None, overrides: tuple[str, ...], id_: str, table: str,
     filter_: str | None, grantees: tuple[str, ...], column: str | None, kind: str, expression: str,
     exempt: tuple[str, ...], dialect: str, replace: bool,
 ) -> None:  # fmt: skip
@@ -60,21 +60,21 @@ def create(
     Example: pdp policy create eu lake.sales.orders --filter "region = 'EU'" --grantee group:eu@example.com
     """
     from pdp.engines.row_access.policies import EVERYONE  # noqa: PLC0415
-    from pdp.facts.row_policies import RowRule  # noqa: PLC0415
+    from pdp.facts.row_policies import RowPolicy  # noqa: PLC0415
     from pdp.management.row_policy_checks import table_of  # noqa: PLC0415
-    from pdp.management.row_policy_edits import RuleWrite  # noqa: PLC0415
+    from pdp.management.row_policy_edits import RowPolicyWrite  # noqa: PLC0415
 
     if (filter_ is None) == (column is None):
         fail("give --filter for a row policy, or --mask for a mask")
     path, members = table_of(table), grantees or EVERYONE
     if column is None:
-        rule = RowRule(path, id_, members, filter_ or "", dialect)
+        rule = RowPolicy(path, id_, members, filter_ or "", dialect)
     else:
-        rule = RowRule(path, id_, members, expression, dialect, column, kind, exempt)
+        rule = RowPolicy(path, id_, members, expression, dialect, column, kind, exempt)
     _write(
         composition,
         writable_settings(composition, config, overrides),
-        RuleWrite(rule, "replace" if replace else "insert"),
+        RowPolicyWrite(rule, "replace" if replace else "insert"),
     )
 
 
@@ -88,7 +88,7 @@ def create(
 @click.pass_obj
 @one_line_errors
 def drop(
-    composition: Composition, config: Path | None, overrides: tuple[str, ...], id_: str | None, table: str,
+    composition: Wiring, config: Path | None, overrides: tuple[str, ...], id_: str | None, table: str,
     column: str, if_exists: bool, all_: bool,
 ) -> None:  # fmt: skip
     """Drop a row policy, a mask, or with --all every row policy of TABLE.
@@ -96,12 +96,12 @@ def drop(
     Without a policy, a table shows all rows to everybody with a right to read.
     """
     from pdp.management.row_policy_checks import table_of  # noqa: PLC0415
-    from pdp.management.row_policy_edits import RuleDrop, RulesClear  # noqa: PLC0415
+    from pdp.management.row_policy_edits import RowPoliciesClear, RowPolicyDrop  # noqa: PLC0415
 
     if all_ == (id_ is not None):
         fail("give the id of a policy, or --all")
     path = table_of(table)
-    edit = RulesClear(path) if id_ is None else RuleDrop(path, id_, column, if_exists)
+    edit = RowPoliciesClear(path) if id_ is None else RowPolicyDrop(path, id_, column, if_exists)
     _write(composition, writable_settings(composition, config, overrides), edit)
 
 
@@ -112,7 +112,7 @@ def drop(
 @click.pass_obj
 @one_line_errors
 def list_policies(
-    composition: Composition, config: Path | None, overrides: tuple[str, ...], table: str | None, form: str
+    composition: Wiring, config: Path | None, overrides: tuple[str, ...], table: str | None, form: str
 ) -> None:
     """List the row policies and masks of the store, of TABLE or of all tables. JSON output is one rule a line."""
     from pdp.facts.row_policies import fold_name  # noqa: PLC0415
@@ -133,7 +133,7 @@ def list_policies(
 @click.option("--default", default="", metavar="W.NS", help="Warehouse and namespace of short table names.")
 @click.pass_obj
 @one_line_errors
-def execute(composition: Composition, config: Path | None, overrides: tuple[str, ...], default: str) -> None:
+def execute(composition: Wiring, config: Path | None, overrides: tuple[str, ...], default: str) -> None:
     """Execute one statement on row access policies from stdin.
 
     CREATE [OR REPLACE] ROW ACCESS POLICY [IF NOT EXISTS] p ON t [GRANT TO (...)] FILTER USING (...),
@@ -153,14 +153,14 @@ def execute(composition: Composition, config: Path | None, overrides: tuple[str,
     _write(composition, writable_settings(composition, config, overrides), edit)
 
 
-def _write(composition: Composition, settings: Settings, edit: RuleEdit) -> None:
+def _write(composition: Wiring, settings: Settings, edit: RuleEdit) -> None:
     """Write an edit, and print the changed rules and the revision."""
     from pdp.cli.grants.report import ChangeReport, text_lines  # noqa: PLC0415
     from pdp.engines.grants.administration import Administration  # noqa: PLC0415
-    from pdp.management.row_policy_edits import RuleAdministration  # noqa: PLC0415
+    from pdp.management.row_policy_edits import RowPolicyAdministration  # noqa: PLC0415
 
     access = composition.row_access(settings)
-    rules = RuleAdministration(Administration(warehouses=frozenset(settings.warehouses)), access)
+    rules = RowPolicyAdministration(Administration(warehouses=frozenset(settings.warehouses)), access)
     rules.check((edit,))
     with composition.writing(settings, actor().name, seeded=True) as writer:
         before, now = writer.facts, time.time()
@@ -169,7 +169,7 @@ def _write(composition: Composition, settings: Settings, edit: RuleEdit) -> None
     print_lines(text_lines(report, "written" if changes else "nothing to change"))
 
 
-def _lines(rules: Sequence[RowRule]) -> Iterator[str]:
+def _lines(rules: Sequence[RowPolicy]) -> Iterator[str]:
     if not rules:
         yield "no row policies and no masks in the store"
     for rule in rules:

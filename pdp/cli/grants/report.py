@@ -17,8 +17,8 @@ from pdp.facts.objects import (
     Object,
     ObjectDeleted,
     ObjectPut,
-    RulePut,
-    RuleRemoved,
+    RowPolicyPut,
+    RowPolicyRemoved,
     key_text,
 )
 from pdp.facts.row_policies import RuleKey
@@ -67,8 +67,8 @@ class ChangeReport(msgspec.Struct, frozen=True):
         """Return the kind of a change, a key of `counts`."""
         if isinstance(change, GrantAdded | GrantRemoved):
             return "added" if isinstance(change, GrantAdded) else "removed"
-        if isinstance(change, RulePut | RuleRemoved):
-            return "rule_put" if isinstance(change, RulePut) else "rule_removed"
+        if isinstance(change, RowPolicyPut | RowPolicyRemoved):
+            return "rule_put" if isinstance(change, RowPolicyPut) else "rule_removed"
         if isinstance(change, ObjectDeleted):
             return "deleted"
         return "changed" if self.before.is_registered(change.object.key) else "registered"
@@ -110,10 +110,10 @@ def summary(report: ChangeReport) -> str:
 def _change_text(report: ChangeReport, change: Change) -> str:
     if isinstance(change, GrantAdded | GrantRemoved):
         return f"{'+' if isinstance(change, GrantAdded) else '-'} {grant_text(change.grant)}"
-    if isinstance(change, RulePut):
+    if isinstance(change, RowPolicyPut):
         end = " (its table was dropped)" if change.rule.tombstone else ""
         return f"+ {rule_text(change.rule.key)}{end}"
-    if isinstance(change, RuleRemoved):
+    if isinstance(change, RowPolicyRemoved):
         return f"- {rule_text(change.key)}"
     if isinstance(change, ObjectDeleted):
         return f"- {_object_text(report.before.object(change.key))}"
@@ -156,8 +156,8 @@ def _change_body(report: ChangeReport, change: Change) -> dict[str, Any]:
     kind = report.kind(change)
     if isinstance(change, GrantAdded | GrantRemoved):
         return {"change": kind, "grant": format_grant(change.grant)}
-    if isinstance(change, RulePut | RuleRemoved):
-        table, column, id = change.rule.key if isinstance(change, RulePut) else change.key
+    if isinstance(change, RowPolicyPut | RowPolicyRemoved):
+        table, column, id = change.rule.key if isinstance(change, RowPolicyPut) else change.key
         return {"change": kind, "rule": {"table": key_text(("table", table)), "id": id, "column": column}}
     key = change.object.key if isinstance(change, ObjectPut) else change.key
     body: dict[str, Any] = {"change": kind}

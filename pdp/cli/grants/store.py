@@ -9,14 +9,14 @@ from pathlib import Path
 
 from pdp.cli.options import say_configuration
 from pdp.cli.terminal import note_at_end
-from pdp.cli.wiring import Composition
+from pdp.cli.wiring import Wiring
 from pdp.config.settings import Settings
 from pdp.engines.grants.edits import Actor
 from pdp.errors import InvalidArgument
 from pdp.facts.snapshot import Facts
 
 
-def writable_settings(composition: Composition, config: Path | None, overrides: Sequence[str]) -> Settings:
+def writable_settings(composition: Wiring, config: Path | None, overrides: Sequence[str]) -> Settings:
     """Return the settings; raise InvalidArgument if their store is a world file."""
     settings = composition.settings(config, overrides)
     say_configuration(settings)
@@ -28,20 +28,20 @@ def writable_settings(composition: Composition, config: Path | None, overrides: 
     return settings
 
 
-def readable_settings(composition: Composition, config: Path | None, overrides: Sequence[str]) -> Settings:
+def readable_settings(composition: Wiring, config: Path | None, overrides: Sequence[str]) -> Settings:
     """Return the settings of a command that only reads the store."""
     settings = composition.settings(config, overrides)
     say_configuration(settings)
     return settings
 
 
-def read_store(composition: Composition, settings: Settings) -> Facts:
+def read_store(composition: Wiring, settings: Settings) -> Facts:
     """Return the facts of the store. Say at the end of the command if there is no database yet."""
     _note_missing(settings)
     return composition.read_facts(settings)
 
 
-def inspect_store(composition: Composition, settings: Settings) -> Facts:
+def inspect_store(composition: Wiring, settings: Settings) -> Facts:
     """Return the facts as `read_store` does, and change nothing in the store."""
     _note_missing(settings)
     return (composition.inspect_facts or composition.read_facts)(settings)

@@ -14,7 +14,7 @@ from pdp.cli.lake.options import one_line_spark_errors, spark_properties
 from pdp.cli.lake.report import print_report, write_report
 from pdp.cli.options import format_option
 from pdp.cli.terminal import plural, visible
-from pdp.cli.wiring import Composition
+from pdp.cli.wiring import Wiring
 from pdp.errors import InvalidArgument
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ _DAYS: Final = 14
 @click.pass_obj
 @one_line_spark_errors
 def demo(
-    composition: Composition, /, out: Path, seed: int, share: float, until: str | None, properties: tuple[str, ...],
+    composition: Wiring, /, out: Path, seed: int, share: float, until: str | None, properties: tuple[str, ...],
     form: str,
 ) -> None:  # fmt: skip
     """Play a month of a small company, and report on it.
@@ -121,7 +121,7 @@ def _ingest(lake: Lake, folder: Path, say: Callable[[str], None]) -> None:
     say(f"ingested {plural(counts.ingested, 'check')} into the lake")
 
 
-def _replay(composition: Composition, lake: Lake, folder: Path, say: Callable[[str], None]) -> None:
+def _replay(composition: Wiring, lake: Lake, folder: Path, say: Callable[[str], None]) -> None:
     """Decide the month again under the candidate rules of the company."""
     from pdp.cli.lake.replay import read_candidate  # noqa: PLC0415
     from pdp.lake.replay.archive import read_archive  # noqa: PLC0415

@@ -14,7 +14,7 @@ from pdp.cli.lake.options import lake_options, one_line_spark_errors, open_chose
 from pdp.cli.options import format_option
 from pdp.cli.progress import Progress
 from pdp.cli.terminal import plural, visible
-from pdp.cli.wiring import Composition
+from pdp.cli.wiring import Wiring
 from pdp.decision.codec import decode_checks
 from pdp.errors import InvalidArgument
 from pdp.identity.callers import EMBEDDED_CALLER
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 @click.pass_obj
 @one_line_spark_errors
 def history(
-    composition: Composition, /, lake: str, config: Path | None, overrides: tuple[str, ...],
+    composition: Wiring, /, lake: str, config: Path | None, overrides: tuple[str, ...],
     properties: tuple[str, ...], principal: str, roles: tuple[str, ...], resource: str, action: str, day: str,
     explain: bool, form: str,
 ) -> None:  # fmt: skip

@@ -12,7 +12,7 @@ from pdp.cli.lake.options import lake_options, one_line_spark_errors, open_chose
 from pdp.cli.options import format_option
 from pdp.cli.progress import Progress
 from pdp.cli.terminal import plural, visible
-from pdp.cli.wiring import Composition
+from pdp.cli.wiring import Wiring
 
 
 @click.command()
@@ -57,9 +57,7 @@ from pdp.cli.wiring import Composition
 @format_option("text", "json")
 @click.pass_obj
 @one_line_spark_errors
-def ingest(
-    composition: Composition, /, lake: str, config: Path | None, overrides: tuple[str, ...], **values: Any
-) -> None:
+def ingest(composition: Wiring, /, lake: str, config: Path | None, overrides: tuple[str, ...], **values: Any) -> None:
     """Write the audit of services into the tables of a lake.
 
     Takes complete files (`decisions-*.jsonl`, also .zst and .gz) while services write, each exactly once: the next run
@@ -97,7 +95,7 @@ def _note(text: str) -> None:
 @click.pass_obj
 @one_line_spark_errors
 def compact(
-    composition: Composition, /, lake: str, config: Path | None, overrides: tuple[str, ...], form: str, **values: Any
+    composition: Wiring, /, lake: str, config: Path | None, overrides: tuple[str, ...], form: str, **values: Any
 ) -> None:
     """Join the small files of a lake.
 
@@ -123,7 +121,7 @@ def compact(
 @click.pass_obj
 @one_line_spark_errors
 def expire(
-    composition: Composition, /, lake: str, config: Path | None, overrides: tuple[str, ...], form: str, **values: Any
+    composition: Wiring, /, lake: str, config: Path | None, overrides: tuple[str, ...], form: str, **values: Any
 ) -> None:
     """Remove old snapshots of a lake, and files that killed jobs have left.
 

@@ -11,7 +11,7 @@ import click
 
 from pdp.cli.options import config_options
 from pdp.cli.terminal import one_line_errors, visible
-from pdp.cli.wiring import EXAMPLE, Composition, chosen_file
+from pdp.cli.wiring import EXAMPLE, Wiring, chosen_file
 from pdp.errors import InvalidArgument
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def lake_options(command: F) -> F:
 
 
 def open_chosen_lake(
-    composition: Composition, lake: str, config: Path | None, overrides: Sequence[str], properties: Sequence[str]
+    composition: Wiring, lake: str, config: Path | None, overrides: Sequence[str], properties: Sequence[str]
 ) -> Lake:
     """Return the lake that the options choose, in a session that this call starts."""
     from pdp.lake.catalog import choose_catalog  # noqa: PLC0415  help needs neither

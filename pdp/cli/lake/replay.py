@@ -19,7 +19,7 @@ from pdp.cli.dry_run.sides import FileKind, files_by_kind, with_cedar, with_scop
 from pdp.cli.lake.options import lake_options, one_line_spark_errors, open_chosen_lake, stage_notices
 from pdp.cli.options import absolute_paths, format_option
 from pdp.cli.progress import Progress
-from pdp.cli.wiring import Composition
+from pdp.cli.wiring import Wiring
 from pdp.config.load import load_settings
 from pdp.config.settings import Settings
 from pdp.engines.cedar.entity_files import EntityFiles, read_entities_json
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 @click.pass_obj
 @one_line_spark_errors
 def replay(
-    composition: Composition, /, lake: str, config: Path | None, overrides: tuple[str, ...],
+    composition: Wiring, /, lake: str, config: Path | None, overrides: tuple[str, ...],
     properties: tuple[str, ...], form: str, **options: Any,
 ) -> None:  # fmt: skip
     """Decide the recorded checks of a lake again.
@@ -109,7 +109,7 @@ def _print(result: ReplayResult, form: str) -> None:
 
 
 def read_candidate(
-    composition: Composition, files: Sequence[str], forbid: Sequence[str], bundles: Mapping[str, bytes]
+    composition: Wiring, files: Sequence[str], forbid: Sequence[str], bundles: Mapping[str, bytes]
 ) -> CandidatePolicies:
     """Return the policies of files. `bundles` are the recorded ones, which a candidate changes in parts.
 
@@ -157,7 +157,7 @@ def _cedar_parts(kinds: Mapping[FileKind, Sequence[str]]) -> dict[str, Any]:
     return parts
 
 
-def reads_time(composition: Composition, candidate: CandidatePolicies, bundles: Mapping[str, bytes]) -> bool:
+def reads_time(composition: Wiring, candidate: CandidatePolicies, bundles: Mapping[str, bytes]) -> bool:
     """Tell whether a rule of the candidate depends on the time of a check."""
     texts = [candidate.bundle] if candidate.bundle else bundles.values()
     return any(
@@ -165,7 +165,7 @@ def reads_time(composition: Composition, candidate: CandidatePolicies, bundles: 
     )
 
 
-def _rules(composition: Composition, files: Sequence[str], bundles: Mapping[str, bytes]) -> dict[str, str]:
+def _rules(composition: Wiring, files: Sequence[str], bundles: Mapping[str, bytes]) -> dict[str, str]:
     """Return the texts of rules by id, compiled once with the extensions that recorded policies use."""
     extensions = {name for text in bundles.values() for name in _sources(text).get("celExtensions", ())}
     settings = load_settings(None, ()).with_policies(files, None)
@@ -185,7 +185,7 @@ def _sources(text: bytes) -> dict[str, Any]:
         return {}
 
 
-def _require_usable(composition: Composition, candidate: CandidatePolicies, bundles: Mapping[str, bytes]) -> None:
+def _require_usable(composition: Wiring, candidate: CandidatePolicies, bundles: Mapping[str, bytes]) -> None:
     """Raise the problem of a candidate that fits none of the recorded bundles."""
     if not candidate.replaces_policies:
         return

@@ -15,7 +15,7 @@ from pdp.cli.options import format_option
 from pdp.cli.progress import Progress
 from pdp.cli.terminal import plural, visible
 from pdp.cli.whole_file import whole_file
-from pdp.cli.wiring import Composition
+from pdp.cli.wiring import Wiring
 from pdp.errors import InvalidArgument
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 @click.pass_obj
 @one_line_spark_errors
 def report(
-    composition: Composition, /, lake: str, config: Path | None, overrides: tuple[str, ...],
+    composition: Wiring, /, lake: str, config: Path | None, overrides: tuple[str, ...],
     properties: tuple[str, ...], out: Path, csv: Path | None, json: Path | None, days: int, explain: bool, form: str,
 ) -> None:  # fmt: skip
     """Write a report on the decisions of a lake: a page for people, and tables for programs.

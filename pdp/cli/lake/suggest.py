@@ -14,7 +14,7 @@ from pdp.cli.options import format_option
 from pdp.cli.progress import Progress
 from pdp.cli.terminal import plural, visible
 from pdp.cli.whole_file import whole_file
-from pdp.cli.wiring import Composition
+from pdp.cli.wiring import Wiring
 from pdp.engines.cel.nessie_keys import rule_lines
 from pdp.errors import InvalidArgument
 from pdp.store.world_text import world_lines
@@ -35,7 +35,7 @@ _RULES: Final = ".properties"
 @click.pass_obj
 @one_line_spark_errors
 def suggest(
-    composition: Composition, /, lake: str, config: Path | None, overrides: tuple[str, ...],
+    composition: Wiring, /, lake: str, config: Path | None, overrides: tuple[str, ...],
     properties: tuple[str, ...], out: str, since: str | None,
     explain: bool, form: str,
 ) -> None:  # fmt: skip

@@ -20,7 +20,7 @@ import msgspec
 from msgspec.structs import replace
 
 from pdp import __version__
-from pdp.engines.engine import Engine, Group, Source
+from pdp.engines.engine import Dependency, Engine, EngineQuestion
 from pdp.facts.snapshot import Facts
 from pdp.model.question import Resource
 
@@ -45,7 +45,7 @@ def policies_digest(text: bytes) -> bytes:
 
 def is_cacheable(engine: Engine) -> bool:
     """Tell whether verdicts of an engine may be cached: it declares what it reads, and does not read the time."""
-    return bool(engine.reads) and Source.TIME not in engine.reads
+    return bool(engine.reads) and Dependency.TIME not in engine.reads
 
 
 class KeyMaker:
@@ -54,7 +54,7 @@ class KeyMaker:
     def __init__(self, engine: Engine, policies: bytes, facts: Facts, *, forbids: bool) -> None:
         """Prepare the common part. `policies` is the digest of the bundle; `forbids`: the engine can only deny."""
         revision: tuple[str, int] | None = None
-        if Source.FACTS in engine.reads:
+        if Dependency.FACTS in engine.reads:
             revision = facts.epoch, facts.sequence
         self._common = join_parts(
             (
@@ -68,7 +68,7 @@ class KeyMaker:
             )
         )
 
-    def key(self, group: Group) -> bytes | None:
+    def key(self, group: EngineQuestion) -> bytes | None:
         """Return the key of a group; None for a group that cannot be cached.
 
         The time is left out: it is set for all engines if one reads it, and such an engine is not cached.

@@ -9,7 +9,7 @@ from random import uniform
 from typing import Final
 
 from pdp.decision.cache.cache import Cache, CachedVerdict, FarCache, FoundVerdicts, Lookup, NewVerdicts
-from pdp.model.bounded_cache import Memo
+from pdp.model.bounded_cache import BoundedCache
 
 _SHORTEST_LIFE: Final = 0.8
 """Least part of the time to live. Entries end at different times, so that no rush of questions follows."""
@@ -21,7 +21,9 @@ class InProcessCache:
     """Cache of at most `entries` verdicts. The oldest goes first: those of old revisions are never asked for again."""
 
     def __init__(self, entries: int, ttl_seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
-        self._verdicts: Memo[tuple[bytes, bytes], tuple[CachedVerdict, float]] = Memo(entries, _LONGEST_REASON)
+        self._verdicts: BoundedCache[tuple[bytes, bytes], tuple[CachedVerdict, float]] = BoundedCache(
+            entries, _LONGEST_REASON
+        )
         self._ttl = ttl_seconds
         self._clock = clock
 

@@ -18,7 +18,7 @@ from immutables import Map
 from pdp.facts.nodes import ObjectNode
 from pdp.facts.objects import ContainerPath, ObjectName
 from pdp.facts.snapshot import Facts
-from pdp.model.bounded_cache import Memo
+from pdp.model.bounded_cache import BoundedCache
 from pdp.model.vocabulary import TABULAR_TYPES
 
 T = TypeVar("T")
@@ -87,8 +87,10 @@ class _SchemaMemo:
     """Ambiguous names by schema, for one index. Another index empties the memo."""
 
     def __init__(self) -> None:
-        self.names: Memo[ContainerPath, Container[str] | None] = Memo(_MEMO_ENTRIES, _LONGEST_REMEMBERED)
-        self._plain: Memo[str, set[ContainerPath]] = Memo(_WAREHOUSES, _LONGEST_REMEMBERED)
+        self.names: BoundedCache[ContainerPath, Container[str] | None] = BoundedCache(
+            _MEMO_ENTRIES, _LONGEST_REMEMBERED
+        )
+        self._plain: BoundedCache[str, set[ContainerPath]] = BoundedCache(_WAREHOUSES, _LONGEST_REMEMBERED)
         """Warehouse -> schemas without ambiguous names."""
         self._index: _Index = Map()
 
@@ -131,7 +133,7 @@ class _ContentMemo(Generic[T]):
     """
 
     def __init__(self, derive: Callable[[_Content], T]) -> None:
-        self.values: Memo[ContainerPath, tuple[_Content, T]] = Memo(_MEMO_ENTRIES)
+        self.values: BoundedCache[ContainerPath, tuple[_Content, T]] = BoundedCache(_MEMO_ENTRIES)
         self._derive = derive
 
     def get(self, index: _Index, container: ContainerPath) -> T:

@@ -19,7 +19,7 @@ from msgspec import UNSET
 
 from pdp.decision.codec import bound_checks
 from pdp.decision.combine import CHUNK
-from pdp.decision.row_filter import FEW_COLUMNS, DecidedView, hidden_view
+from pdp.decision.row_filter import FEW_COLUMNS, DecidedAccess, hidden_view
 from pdp.decision.service import BatchResult, Pdp
 from pdp.decision.turns import converted, run_aside
 from pdp.dialects.trino.bodies import OpaInput, ResourceName, TableName
@@ -244,12 +244,12 @@ class TrinoSurface:
 
     def _row_view(
         self, input: OpaInput, table: ResourceName, columns: Sequence[TypedColumn], caller: Caller
-    ) -> DecidedView:
+    ) -> DecidedAccess:
         """Return the visible rows and values of a table; none of them after a failure."""
         try:
             return self._pdp.filter(self._admit(TrinoRequest(input, [table]), caller), columns)
         except Exception as error:  # noqa: BLE001  it denies
-            return DecidedView(hidden_view(columns), self._failures.handle(input.action.operation, error, caller))
+            return DecidedAccess(hidden_view(columns), self._failures.handle(input.action.operation, error, caller))
 
     async def _admit_long(self, request: TrinoRequest, caller: Caller) -> Batch:
         return admit(await self._decoder.to_long_batch_request(request, caller.name), caller)

@@ -29,7 +29,7 @@ from pdp.engines.row_access.engine import UNRESTRICTED, Restriction, hide_everyt
 from pdp.errors import AmbiguousName, Unavailable
 from pdp.facts.objects import container_key
 from pdp.facts.snapshot import Facts
-from pdp.model.arrays import PathColumn
+from pdp.model.arrays import PathArray
 from pdp.model.question import NO_ARGUMENTS, Batch, Check, Rejection, Resource
 from pdp.model.trino_operations import METADATA_TABLES, TRINO_OPERATIONS
 from pdp.model.vocabulary import TABULAR_TYPES
@@ -114,7 +114,7 @@ def has_metadata_tables(resources: Sequence[Resource]) -> bool:
 
     Names from Trino itself are already typed; only the native API sends such resources, and never in columns.
     """
-    if type(resources) is PathColumn or resources[0].type not in TABLE_TYPES:
+    if type(resources) is PathArray or resources[0].type not in TABLE_TYPES:
         return False
     return any(map(is_metadata_table, resources))
 
@@ -140,7 +140,7 @@ def has_ambiguous_names(facts: Facts, resources: Sequence[Resource]) -> bool:
     """Tell whether a name among resources of one type is ambiguous. Only names of schemas and of their content are."""
     if resources[0].type not in SCHEMA_TYPES:
         return False
-    if type(resources) is PathColumn and resources.type in TABLE_TYPES and not _has_ambiguous_tables(facts, resources):
+    if type(resources) is PathArray and resources.type in TABLE_TYPES and not _has_ambiguous_tables(facts, resources):
         return False
     return any(is_ambiguous_name(facts, resource) for resource in resources)
 
@@ -155,7 +155,7 @@ def has_plain_name(facts: Facts, resource: Resource) -> bool:
     return not is_ambiguous_name(facts, resource)
 
 
-def _has_ambiguous_tables(facts: Facts, tables: PathColumn) -> bool:
+def _has_ambiguous_tables(facts: Facts, tables: PathArray) -> bool:
     return has_ambiguous_tables(facts, tables.warehouse, tables.parents)
 
 

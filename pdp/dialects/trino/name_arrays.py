@@ -14,7 +14,7 @@ from pdp.dialects.trino.bodies import SchemaName
 from pdp.dialects.trino.names import SPECIAL_SIGNS, Names
 from pdp.dialects.trino.table_lists import TableList, share_one_text
 from pdp.errors import InvalidArgument
-from pdp.model.arrays import PathColumn, pick, positions_by
+from pdp.model.arrays import PathArray, pick, positions_by
 from pdp.model.question import Resource
 from pdp.model.references import MAX_NAME, has_long
 from pdp.model.trino_operations import SYSTEM_TABLES
@@ -30,7 +30,7 @@ _PLAIN_SIGNS: Final = bytes(code for code in range(0x20, 0x7F) if chr(code) not 
 class PlacedColumn(NamedTuple):
     """A column of paths, and the positions of its rows in the body's list."""
 
-    resources: PathColumn
+    resources: PathArray
     at: Sequence[int]
 
 
@@ -61,7 +61,7 @@ def schema_columns(names: Names, schemas: Sequence[SchemaName]) -> list[PlacedCo
         warehouse = _warehouse(names, catalog)
         if warehouse:
             like = Resource("namespace", warehouse.warehouse, ref=warehouse.ref)
-            columns.append(PlacedColumn(PathColumn.in_one(like, (), [schema_names[row] for row in part]), part))
+            columns.append(PlacedColumn(PathArray.in_one(like, (), [schema_names[row] for row in part]), part))
     return columns
 
 
@@ -95,7 +95,7 @@ def _tables_of_catalog(names: Names, catalog: str, tables: _Tables) -> PlacedCol
         return None
     if share_one_text(tables.schemas):
         path = names.namespace(catalog, tables.schemas[0])
-        return PlacedColumn(PathColumn.in_one(like, path, tables.names), tables.at) if path else None
+        return PlacedColumn(PathArray.in_one(like, path, tables.names), tables.at) if path else None
     found = names.namespaces(catalog, dict.fromkeys(tables.schemas))
     if None in found.values():
         tables = tables.part([row for row, schema in enumerate(tables.schemas) if found[schema]])
@@ -105,7 +105,7 @@ def _tables_of_catalog(names: Names, catalog: str, tables: _Tables) -> PlacedCol
         return None
     places = dict(zip(paths, range(len(paths)), strict=True))
     parent_at = list(map(places.__getitem__, tables.schemas))
-    return PlacedColumn(PathColumn(like, list(paths.values()), parent_at, tables.names), tables.at)
+    return PlacedColumn(PathArray(like, list(paths.values()), parent_at, tables.names), tables.at)
 
 
 def _content_of(names: Names, catalog: str) -> Resource | None:

@@ -15,7 +15,7 @@ from pdp.config.trino import TrinoSettings
 from pdp.config.warehouses import WarehouseSettings
 from pdp.errors import AmbiguousName, InvalidArgument
 from pdp.model.arrays import Path
-from pdp.model.bounded_cache import Memo
+from pdp.model.bounded_cache import BoundedCache
 from pdp.model.question import Principal, Resource
 from pdp.model.references import MAX_NAME, NESSIE_SIGNS, bound_path, check_part
 from pdp.model.trino_operations import METADATA_TABLES, SYSTEM_TABLES
@@ -40,9 +40,11 @@ class Names:
     def __init__(self, trino: TrinoSettings, warehouses: Mapping[str, WarehouseSettings]) -> None:
         self.trino = trino
         self._nessie = frozenset(name for name, warehouse in warehouses.items() if warehouse.kind == "nessie")
-        self._principals: Memo[tuple[str, tuple[str, ...]], Principal] = Memo(_PRINCIPALS, _LONGEST_PRINCIPAL)
-        self._schemas: Memo[tuple[str, str], Resource] = Memo(_SCHEMAS, _LONGEST_SCHEMA)
-        self._paths: Memo[str, Memo[str, Path]] = Memo(_CATALOGS, _LONGEST_SCHEMA)
+        self._principals: BoundedCache[tuple[str, tuple[str, ...]], Principal] = BoundedCache(
+            _PRINCIPALS, _LONGEST_PRINCIPAL
+        )
+        self._schemas: BoundedCache[tuple[str, str], Resource] = BoundedCache(_SCHEMAS, _LONGEST_SCHEMA)
+        self._paths: BoundedCache[str, BoundedCache[str, Path]] = BoundedCache(_CATALOGS, _LONGEST_SCHEMA)
         """Catalog -> schema -> path of the namespace."""
 
     def principal(self, user: str, groups: Sequence[str]) -> Principal:
@@ -80,7 +82,7 @@ class Names:
         """Return the paths of the namespaces of schemas; None for other schemas and invalid names."""
         known = self._paths.get(catalog)
         if known is None:
-            known = self._paths.keep(catalog, Memo(_PATHS, _LONGEST_SCHEMA), len(catalog))
+            known = self._paths.keep(catalog, BoundedCache(_PATHS, _LONGEST_SCHEMA), len(catalog))
         found: dict[str, Path | None] = dict(zip(schemas, map(known.get, schemas), strict=True))
         for schema in [schema for schema, path in found.items() if path is None]:
             path = found[schema] = self.namespace(catalog, schema)

@@ -37,7 +37,7 @@ from pdp.dialects.trino.operation_planner import (
 )
 from pdp.errors import InvalidReference
 from pdp.facts.snapshot import Facts
-from pdp.model.arrays import PathColumn
+from pdp.model.arrays import PathArray
 from pdp.model.question import Check, Reason, Resource
 from pdp.model.trino_operations import MAINTENANCE, TRINO_OPERATIONS, TRINO_PREFIX, TrinoOperation
 
@@ -279,7 +279,7 @@ def has_plain_names(check: Check, facts: Facts) -> bool:
     if not check.action.startswith(TRINO_PREFIX):
         return True
     resources = check.resources
-    if type(resources) is PathColumn:
+    if type(resources) is PathArray:
         return not has_ambiguous_names(facts, resources)
     if len(resources) == 1:
         return has_plain_name(facts, resources[0])
@@ -302,7 +302,7 @@ def _plan(context: PlanContext, check: Check, operation: TrinoOperation) -> Node
                 planner.fixed(False, AMBIGUOUS_NAME, part) if ambiguous else _plan_rule(planner.with_resources(part))
             ),
         )
-    if type(resources) is PathColumn or kind not in _PART_COUNTS:
+    if type(resources) is PathArray or kind not in _PART_COUNTS:
         return _plan_rule(planner)
     return split(
         resources,

@@ -23,7 +23,7 @@ from pdp.dialects.trino.name_arrays import PlacedColumn, rows_left, schema_colum
 from pdp.dialects.trino.names import Names
 from pdp.dialects.trino.table_lists import TableList, decode_table_list, refuse_duplicates_in
 from pdp.errors import InvalidArgument, TooManyChecks
-from pdp.model.bounded_cache import Memo
+from pdp.model.bounded_cache import BoundedCache
 from pdp.model.question import Arguments, BatchRequest, Check, Principal, QuerySession, Rejection, Resource
 from pdp.model.references import bound_claims, check_part, is_id
 from pdp.model.strict import decode
@@ -38,7 +38,7 @@ class QueryOwners:
     """Users by caller and query id: the first principal of a query's requests. Views ask as their owners later."""
 
     def __init__(self) -> None:
-        self._owners: Memo[tuple[str, str], str] = Memo(_QUERIES, _LONGEST_ID)
+        self._owners: BoundedCache[tuple[str, str], str] = BoundedCache(_QUERIES, _LONGEST_ID)
 
     def other_user(self, caller: str, query: str, principal: str) -> str:
         """Return the id of the owner of a caller's query; empty if the owner is `principal` or unknown."""
@@ -61,7 +61,7 @@ class QuerySessions:
     """Users by caller and query id."""
 
     def __init__(self) -> None:
-        self._sessions: Memo[tuple[str, str], QuerySession] = Memo(_QUERIES, _LONGEST)
+        self._sessions: BoundedCache[tuple[str, str], QuerySession] = BoundedCache(_QUERIES, _LONGEST)
 
     def session(self, caller: str, query: str, operation: str, principal: Principal) -> QuerySession:
         """Return the session of a query, and remember the user who executes the query."""

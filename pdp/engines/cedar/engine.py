@@ -25,11 +25,11 @@ from pdp.engines.cedar.entity_files import LongAccessLists
 from pdp.engines.cedar.explain import INVALID_ARGUMENTS, LONG_ACCESS_LISTS, Judgement, explain_judgement, judgement_of
 from pdp.engines.cedar.model import CedarModel, entities_as_json
 from pdp.engines.cedar.requests import (
+    CedarContext,
+    EntitySlice,
     InvalidContext,
-    RequestContext,
-    RequestRound,
-    RoundTable,
-    ShownEntities,
+    RequestBatch,
+    RequestBatches,
     action_entities,
     context_entities,
     has_arguments,
@@ -39,12 +39,12 @@ from pdp.engines.cedar.requests import (
     property_entities,
 )
 from pdp.engines.cedar.schema import action_uid, load_cedarpy
-from pdp.engines.engine import FAILED, Cost, Group, Source, Verdicts
+from pdp.engines.engine import FAILED, Cost, Dependency, EngineQuestion, Verdicts
 from pdp.facts.snapshot import Facts
-from pdp.model.bounded_cache import Memo
+from pdp.model.bounded_cache import BoundedCache
 from pdp.model.question import Principal, Reason, Resource, Trace
 
-_READS: Final = frozenset({Source.POLICIES, Source.FACTS})
+_READS: Final = frozenset({Dependency.POLICIES, Dependency.FACTS})
 _PRINCIPALS: Final = 64
 _LONGEST_PRINCIPAL: Final = 2_048
 _CONTAINERS: Final = 200
@@ -63,7 +63,7 @@ class CedarEngine:
             pair: action_uid(action) for pair, action in CEDAR_ACTIONS.items() if action_uid(action) in schema.groups
         }
         self._with_groups: dict[Uid, dict[Uid, Entity]] = {}
-        self._shown: tuple[Facts, Memo[tuple[Principal, bool], ShownEntities]] | None = None
+        self._shown: tuple[Facts, BoundedCache[tuple[Principal, bool], EntitySlice]] | None = None
         self._chains: tuple[Facts, Collection[Uid]] | None = None
         parts = (policies.text, entities_as_json(files), schema.text)
         self._digest = sha256(msgspec.json.encode(parts, order="sorted")).hexdigest()
@@ -79,7 +79,7 @@ class CedarEngine:
         return self._digest
 
     @property
-    def reads(self) -> frozenset[Source]:
+    def reads(self) -> frozenset[Dependency]:
         """Return the sources of verdicts: memberships and projects are facts."""
         return _READS
 
@@ -92,7 +92,7 @@ class CedarEngine:
         """Tell whether the schema has an action for the catalog action on the type."""
         return (action, type) in self._actions
 
-    def decide(self, group: Group, resources: Sequence[Resource], facts: Facts) -> Verdicts:
+    def decide(self, group: EngineQuestion, resources: Sequence[Resource], facts: Facts) -> Verdicts:
         """Decide every resource. Resources share one call, unless one could see the entities of another."""
         effects = bytearray(len(resources))
         by: list[Reason | None] = [None] * len(resources)
@@ -107,7 +107,7 @@ class CedarEngine:
                 errors[row] = tuple(sorted(judgement.raised))
         return Verdicts(bytes(effects), by, errors)
 
-    def explain(self, group: Group, resource: Resource, facts: Facts) -> Trace:
+    def explain(self, group: EngineQuestion, resource: Resource, facts: Facts) -> Trace:
         """Return the policies that decide, those that raise, and for a denial a policy that would permit."""
         action = self._actions.get((group.action, group.type))
         if action is None:
@@ -116,7 +116,9 @@ class CedarEngine:
         uid = uid_of_resource(resource, group.type)
         return explain_judgement(judgement, uid_of_principal(group.principal), action, uid)
 
-    def judgements(self, group: Group, resources: Sequence[Resource], facts: Facts) -> dict[int, Judgement | Reason]:
+    def judgements(
+        self, group: EngineQuestion, resources: Sequence[Resource], facts: Facts
+    ) -> dict[int, Judgement | Reason]:
         """Return the decision on each row, or the reason of a refusal. Empty if no action applies."""
         action = self._actions.get((group.action, group.type))
         judged: dict[int, Judgement | Reason] = {}
@@ -145,16 +147,16 @@ class CedarEngine:
             judged.update((row, judgement_of(answer, policies)) for row, answer in answers)
         return judged
 
-    def _table(self, shown: ShownEntities, action: Uid) -> RoundTable:
+    def _table(self, shown: EntitySlice, action: Uid) -> RequestBatches:
         """Return an empty table of requests about one action."""
         actions = self._with_groups.get(action)
         if actions is None:  # as many as the schema has actions
             groups = self.model.schema.groups
             actions = self._with_groups[action] = action_entities({action, *(self._named & groups.keys())}, groups)
         properties = {uid for uid in shown.common if uid[0] == PROPERTIES}
-        return RoundTable({**shown.common, **actions}, self._named | properties)
+        return RequestBatches({**shown.common, **actions}, self._named | properties)
 
-    def _own(self, shown: ShownEntities, uid: Uid, resource: Resource, context: RequestContext) -> dict[Uid, Entity]:
+    def _own(self, shown: EntitySlice, uid: Uid, resource: Resource, context: CedarContext) -> dict[Uid, Entity]:
         """Return the entities of a resource and a context. Properties of the check win over those of files."""
         own = shown.of_resource(uid)
         if resource.properties is not None and self._shows_properties and has_properties(uid):
@@ -163,29 +165,29 @@ class CedarEngine:
         own.update((entity.uid, entity) for entity in context_entities(context))
         return own
 
-    def _ask(self, each: RequestRound) -> Sequence[Any]:
+    def _ask(self, each: RequestBatch) -> Sequence[Any]:
         """Return the answers of cedarpy to the requests of a round."""
         library = load_cedarpy()
         entities = library.Entities.from_json_str(each.entities)
         answers: Sequence[Any] = library.is_authorized_batch(each.requests, self.model.policies.handle, entities)
         return answers
 
-    def _forget(self, group: Group) -> None:
+    def _forget(self, group: EngineQuestion) -> None:
         """Forget the entities of a principal with too many containers."""
         if self._shown is not None:
             self._shown[1].pop(_memo_key(group), None)
 
-    def _shown_to(self, group: Group, facts: Facts) -> ShownEntities:
+    def _shown_to(self, group: EngineQuestion, facts: Facts) -> EntitySlice:
         """Return the entities of a principal's checks, remembered for some principals of one revision."""
         if self._shown is None or self._shown[0] is not facts:
-            self._shown = facts, Memo(_PRINCIPALS, _LONGEST_PRINCIPAL)
+            self._shown = facts, BoundedCache(_PRINCIPALS, _LONGEST_PRINCIPAL)
         memo, principal, key = self._shown[1], group.principal, _memo_key(group)
         shown = memo.get(key)
         if shown is None:
             files, words = self.model.files, self.model.policies.words
             builder = EntityBuilder(facts, principal, files, words, on_server=key[1])
             read, chains = self.model.policies.reads, self._chains_of(facts)
-            shown = ShownEntities(builder, files, read, chains, with_properties=self._shows_properties)
+            shown = EntitySlice(builder, files, read, chains, with_properties=self._shows_properties)
             memo.keep(key, shown, principal.length())
         return shown
 
@@ -201,12 +203,12 @@ class CedarEngine:
         return self._chains[1]
 
 
-def _memo_key(group: Group) -> tuple[Principal, bool]:
+def _memo_key(group: EngineQuestion) -> tuple[Principal, bool]:
     """Return the principal, and True for a check on the server, where sets of roles are empty."""
     return group.principal, group.type in ("server", "user")
 
 
-def _context(action: Uid, resource: Resource, builder: EntityBuilder, uid: Uid, *, delegated: bool) -> RequestContext:
+def _context(action: Uid, resource: Resource, builder: EntityBuilder, uid: Uid, *, delegated: bool) -> CedarContext:
     """Return the context of a check with arguments; raise InvalidContext or LongAccessLists."""
     project = "" if uid == SERVER else builder.project_of(uid)[1]
     return make_context(action[1], resource.arguments.given, project, delegated=delegated)

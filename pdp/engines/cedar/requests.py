@@ -34,16 +34,16 @@ class InvalidContext(ValueError):
     """Argument of a wrong JSON type, or a wrong access list in properties that a check writes."""
 
 
-class RequestContext(NamedTuple):
+class CedarContext(NamedTuple):
     """Context as JSON text, and the tags of each set of properties that the context names."""
 
     text: str
     property_sets: tuple[tuple[Uid, Mapping[str, Any]], ...] = ()
 
 
-def plain_context(*, delegated: bool) -> RequestContext:
+def plain_context(*, delegated: bool) -> CedarContext:
     """Return the context of an action that takes no arguments."""
-    return RequestContext('{"delegated":true}' if delegated else '{"delegated":false}')
+    return CedarContext('{"delegated":true}' if delegated else '{"delegated":false}')
 
 
 def has_arguments(action: str) -> bool:
@@ -51,7 +51,7 @@ def has_arguments(action: str) -> bool:
     return action in CONTEXTS
 
 
-def make_context(action: str, given: Mapping[str, Any], project: str, *, delegated: bool) -> RequestContext:
+def make_context(action: str, given: Mapping[str, Any], project: str, *, delegated: bool) -> CedarContext:
     """Return the context of an action from the arguments of a check; raise InvalidContext or LongAccessLists.
 
     `project` is the default of full role names in access lists.
@@ -71,7 +71,7 @@ def make_context(action: str, given: Mapping[str, Any], project: str, *, delegat
             raise InvalidContext(f"`{bad}` is no list of roles and users")
         context[attribute] = as_value((PROPERTIES, attribute))
     tagged = (((PROPERTIES, attribute), property_tags(each, project)) for attribute, each in sets.items())
-    return RequestContext(msgspec.json.encode(context).decode(), tuple(tagged))
+    return CedarContext(msgspec.json.encode(context).decode(), tuple(tagged))
 
 
 def _property_sets(form: ContextForm, given: Mapping[str, Any]) -> Sequence[tuple[str, Mapping[str, Any]]]:
@@ -102,7 +102,7 @@ def _typed(given: Mapping[str, Any], argument: str, type: type) -> Any:
 _NOTHING: Final[frozenset[Uid]] = frozenset()
 
 
-class ShownEntities:
+class EntitySlice:
     """Entities of the checks of one principal: those of the check, and those of files that a policy can reach.
 
     `read` are the entities that policies name and may read. `chains` has the entities of files with all above.
@@ -170,7 +170,7 @@ class ShownEntities:
             found[own] = self.builder.entity(own) if own in self._files.by_uid else Entity(own, "", ())
 
 
-class RequestRound:
+class RequestBatch:
     """Requests that share one set of entities. `rows` are their positions in the group."""
 
     def __init__(self, common: Mapping[Uid, Entity]) -> None:
@@ -195,21 +195,21 @@ class RequestRound:
         return f"[{','.join(filter(None, self._texts.values()))}]"
 
 
-class RoundTable:
+class RequestBatches:
     """Division of the requests of a group into rounds. `sensitive` are the entities that policies or files name."""
 
     def __init__(self, common: Mapping[Uid, Entity], sensitive: frozenset[Uid]) -> None:
         self._common = common
         self._sensitive = sensitive
-        self._open: dict[frozenset[Uid], RequestRound] = {}
-        self.rounds: list[RequestRound] = []
+        self._open: dict[frozenset[Uid], RequestBatch] = {}
+        self.rounds: list[RequestBatch] = []
 
     def add(self, row: int, request: dict[str, Any], own: Mapping[Uid, Entity]) -> None:
         """Add a request to a round whose requests have the same sensitive entities."""
         key = self._sensitive.intersection(own) if self._sensitive else _NOTHING
         current = self._open.get(key)
         if current is None or not current.accepts(own):
-            current = self._open[key] = RequestRound(self._common)
+            current = self._open[key] = RequestBatch(self._common)
             self.rounds.append(current)
         current.add(row, request, own)
 
@@ -219,13 +219,13 @@ def property_entities(uid: Uid, given: Mapping[str, Any], project: Uid) -> Entit
     return tagged_entity(properties_uid(uid), property_tags(given, project[1]))
 
 
-def context_entities(context: RequestContext) -> Iterator[Entity]:
+def context_entities(context: CedarContext) -> Iterator[Entity]:
     """Yield the sets of properties that a context names."""
     for uid, tags in context.property_sets:
         yield tagged_entity(uid, tags)
 
 
-def make_request(principal: Uid, action: Uid, resource: Uid, context: RequestContext) -> dict[str, Any]:
+def make_request(principal: Uid, action: Uid, resource: Uid, context: CedarContext) -> dict[str, Any]:
     """Return a request in cedarpy's form."""
     return {
         "principal": as_json(principal),

@@ -17,7 +17,7 @@ import msgspec
 
 from pdp.engines.cel.conditions import Condition
 from pdp.engines.cel.explain import ReferenceEvaluator
-from pdp.engines.cel.group_checks import FoundRules, GroupChecks, Question, prepare_question
+from pdp.engines.cel.group_checks import FoundRules, GroupChecks, ResidueQuestion, prepare_question
 from pdp.engines.cel.path_tables import NEVER, path_of, path_string, path_strings, paths_of
 from pdp.engines.cel.residue import PathRanks, ResidueSet
 from pdp.engines.cel.rules import Rule, RuleSet, inline_rules
@@ -28,18 +28,18 @@ from pdp.engines.engine import (
     READS_POLICIES,
     SILENT,
     Cost,
+    Dependency,
+    EngineQuestion,
     ForbiddenPath,
-    Group,
     ResourceCall,
-    Source,
     Verdicts,
 )
 from pdp.facts.snapshot import Facts
-from pdp.model.arrays import PathColumn
-from pdp.model.bounded_cache import Memo
+from pdp.model.arrays import PathArray
+from pdp.model.bounded_cache import BoundedCache
 from pdp.model.question import Reason, Resource, Trace
-from pdp.model.redaction import DEFAULT_MASKER, Masker
-from pdp.model.vocabulary import CEL_CHECKS, VIEW_ONLY, CelCheck
+from pdp.model.redaction import DEFAULT_MASKER, Redactor
+from pdp.model.vocabulary import CEL_CHECKS, VIEW_ONLY, NessieCheck
 
 IMPLICIT_RULE = "__ALLOW_VIEWING_REF_ID"
 """Nessie's rule that permits everyone to view references, added unless the text of a rule contains VIEW_REFERENCE."""
@@ -69,7 +69,7 @@ class RuleRanks(NamedTuple):
         return self.raised.get(at if len(self.ranks) > 1 else 0, ())
 
 
-_READS_TIME: Final = READS_POLICIES | {Source.TIME}
+_READS_TIME: Final = READS_POLICIES | {Dependency.TIME}
 
 
 class _LastColumn(NamedTuple):
@@ -101,22 +101,22 @@ class _RuleEngine:
     _effect = PERMIT
     """Effect of a true rule."""
 
-    def __init__(self, rules: Sequence[Rule], digest: str, provider: str, masker: Masker) -> None:
+    def __init__(self, rules: Sequence[Rule], digest: str, provider: str, masker: Redactor) -> None:
         self.rules = rules
         self._masker = masker
         self.digest = digest
         self._provider = provider
         self._selector = Selector(rules)
-        self._last_one: tuple[Resource | None, Sequence[Question], FoundRules] = (None, (), ())
+        self._last_one: tuple[Resource | None, Sequence[ResidueQuestion], FoundRules] = (None, (), ())
         """The latest single resource, with the questions and what was found."""
         self._last = _LastColumn(None, (), "", RuleRanks((), {}))
-        self._groups: Memo[Group, GroupChecks] = Memo(_MAX_GROUPS, MAX_VALUES_LENGTH)
+        self._groups: BoundedCache[EngineQuestion, GroupChecks] = BoundedCache(_MAX_GROUPS, MAX_VALUES_LENGTH)
         self._ids = [rule.id for rule in rules]
         self._reasons: dict[int, Reason] = {rank: f"cel:{id}" for rank, id in enumerate(self._ids)}
         self._verdicts = _RankVerdicts(self._effect, self._reasons)
 
     @property
-    def reads(self) -> frozenset[Source]:
+    def reads(self) -> frozenset[Dependency]:
         """Return the sources of verdicts: the time only if a rule uses `now`."""
         return _READS_TIME if self._selector.uses_time else READS_POLICIES
 
@@ -129,7 +129,7 @@ class _RuleEngine:
         """Make ready for the kinds of checks that another engine was asked about."""
         self._selector.prepare_for(other._selector)
 
-    def group_checks(self, group: Group) -> GroupChecks:
+    def group_checks(self, group: EngineQuestion) -> GroupChecks:
         """Return the checks of a group, remembered if the group is short."""
         checks = self._groups.get(group)
         if checks is None:
@@ -137,7 +137,7 @@ class _RuleEngine:
             self._groups.keep(group, checks, checks.length())
         return checks
 
-    def prepare(self, group: Group, facts: Facts) -> ResourceCall | None:
+    def prepare(self, group: EngineQuestion, facts: Facts) -> ResourceCall | None:
         """Return the call that decides one resource of a group; None for a group without a ref or of many kinds."""
         group_checks = self.group_checks(group)
         if group_checks.lacks_ref or group_checks.has_kinds:
@@ -148,7 +148,7 @@ class _RuleEngine:
             reads_properties=self._selector.uses_properties,
         )
 
-    def reference_evaluator(self, group: Group) -> ReferenceEvaluator:
+    def reference_evaluator(self, group: EngineQuestion) -> ReferenceEvaluator:
         """Return an evaluator of every rule for the checks of a group."""
         return ReferenceEvaluator(self.rules, self.group_checks(group), self._masker)
 
@@ -195,10 +195,10 @@ class _RuleEngine:
             self._last = _LastColumn(residues, resources, check.path, column)
         return column
 
-    def _ranks(self, residues: ResidueSet, check: CelCheck, resources: Sequence[Resource]) -> PathRanks:
+    def _ranks(self, residues: ResidueSet, check: NessieCheck, resources: Sequence[Resource]) -> PathRanks:
         if residues.is_constant:
             return residues.ranks([""] * len(resources))
-        if type(resources) is PathColumn and check.path == "self":
+        if type(resources) is PathArray and check.path == "self":
             return residues.ranks_of_column(path_strings(resources))
         return residues.ranks(paths_of(check, resources))
 
@@ -231,7 +231,7 @@ class _RuleEngine:
 class CelEngine(_RuleEngine):
     """Engine that permits if every check has a true rule. Otherwise silent, with the ids of raising rules."""
 
-    def __init__(self, rules: RuleSet, provider: str, masker: Masker = DEFAULT_MASKER) -> None:
+    def __init__(self, rules: RuleSet, provider: str, masker: Redactor = DEFAULT_MASKER) -> None:
         self.has_implicit_rule = not any("VIEW_REFERENCE" in text for text in rules.texts.values())
         used = _with_implicit_rule(rules.rules) if self.has_implicit_rule else rules.rules
         super().__init__(used, _digest(rules, provider), provider, masker)
@@ -242,7 +242,7 @@ class CelEngine(_RuleEngine):
         key = (type, action)
         return key in CEL_CHECKS and not (self.has_implicit_rule and key in VIEW_ONLY)
 
-    def decide(self, group: Group, resources: Sequence[Resource], facts: Facts) -> Verdicts:
+    def decide(self, group: EngineQuestion, resources: Sequence[Resource], facts: Facts) -> Verdicts:
         """Permit every resource with a true rule for each check of the group."""
         group_checks = self.group_checks(group)
         count = len(resources)
@@ -285,7 +285,7 @@ class CelEngine(_RuleEngine):
         denied = [at for at, reason in enumerate(by) if reason is None] if any(c.raised for c in columns) else ()
         return Verdicts(effects, by, self._errors(columns, denied))
 
-    def explain(self, group: Group, resource: Resource, facts: Facts) -> Trace:
+    def explain(self, group: EngineQuestion, resource: Resource, facts: Facts) -> Trace:
         """Return the checks of the group for the resource, with every rule."""
         if self.group_checks(group).lacks_ref:
             return Trace("cel", "silent", why="missing_reference: no ref given and the warehouse has no default_ref")
@@ -306,7 +306,7 @@ class CelForbid(_RuleEngine):
 
     _effect = FORBID
 
-    def __init__(self, rules: RuleSet, provider: str, masker: Masker = DEFAULT_MASKER) -> None:
+    def __init__(self, rules: RuleSet, provider: str, masker: Redactor = DEFAULT_MASKER) -> None:
         super().__init__(rules.rules, _digest(rules, provider), provider, masker)
 
     def paths_of_drops(self) -> tuple[ForbiddenPath, ...]:
@@ -322,7 +322,7 @@ class CelForbid(_RuleEngine):
         """Tell whether rules decide the action."""
         return (type, action) in CEL_CHECKS
 
-    def decide(self, group: Group, resources: Sequence[Resource], facts: Facts) -> Verdicts:
+    def decide(self, group: EngineQuestion, resources: Sequence[Resource], facts: Facts) -> Verdicts:
         """Forbid every resource with a true or raising rule for any check of the group."""
         group_checks = self.group_checks(group)
         if len(resources) == 1 and not group_checks.lacks_ref:
@@ -351,7 +351,7 @@ class CelForbid(_RuleEngine):
         reason = self._reasons[rank] if rank != NEVER else f"cel:{raised[0]}"
         return Verdicts(bytes([FORBID]), (reason,), {0: tuple(raised)})
 
-    def explain(self, group: Group, resource: Resource, facts: Facts) -> Trace:
+    def explain(self, group: EngineQuestion, resource: Resource, facts: Facts) -> Trace:
         """Return the checks of the group for the resource, with every rule."""
         checks = self.reference_evaluator(group).traces(resource)
         forbidden = any(part.outcome != "false" for check in checks for part in check.parts)

@@ -18,8 +18,8 @@ from pdp.engines.cel.program import RULE_VARIABLES
 from pdp.engines.cel.residue import PATH_ARGUMENT
 from pdp.engines.cel.rules import Rule, RulePart, split_rule
 from pdp.model.question import Resource, Trace
-from pdp.model.redaction import DEFAULT_MASKER, Masker
-from pdp.model.vocabulary import CelCheck
+from pdp.model.redaction import DEFAULT_MASKER, Redactor
+from pdp.model.vocabulary import NessieCheck
 
 MAX_FALSE_RULES: Final = 50
 """Rules of a large set that an explanation includes beside those that are true or raised: the nearest misses."""
@@ -35,7 +35,7 @@ class RuleTrace(msgspec.Struct, frozen=True):
 
 
 def explain_rules(
-    rules: Sequence[Rule], values: dict[str, Any], masker: Masker = DEFAULT_MASKER
+    rules: Sequence[Rule], values: dict[str, Any], masker: Redactor = DEFAULT_MASKER
 ) -> tuple[tuple[Trace, ...], str]:
     """Return the traces of the rules, and the nearest miss in words if no rule is true.
 
@@ -52,7 +52,7 @@ def explain_rules(
     return _limit_traces(rule_traces), f"nearest miss: {misses}"
 
 
-def explain_rule(rule: Rule, values: dict[str, Any], masker: Masker = DEFAULT_MASKER) -> RuleTrace:
+def explain_rule(rule: Rule, values: dict[str, Any], masker: Redactor = DEFAULT_MASKER) -> RuleTrace:
     """Return the trace of the rule for these values."""
     root = split_rule(rule.program.text, rule.program.extensions, "ref" not in values)
     trace = _trace(root, values, masker)
@@ -66,7 +66,7 @@ def _distance(rule: RuleTrace) -> tuple[int, bool]:
     return len(rule.unmet), any(condition.startswith("`op ") for condition in rule.unmet)
 
 
-def _trace(part: RulePart, values: dict[str, Any], masker: Masker) -> Trace:
+def _trace(part: RulePart, values: dict[str, Any], masker: Redactor) -> Trace:
     outcome, why = _outcome(part, values)
     if not part.parts and not why:
         why = _bindings(part, values, masker)
@@ -80,17 +80,17 @@ def _outcome(part: RulePart, values: dict[str, Any]) -> tuple[str, str]:
         return "error", str(error)
 
 
-def _unmet(part: RulePart, values: dict[str, Any], masker: Masker) -> str:
+def _unmet(part: RulePart, values: dict[str, Any], masker: Redactor) -> str:
     bindings = _bindings(part, values, masker)
     return f"`{part.text}`" + (f" ({bindings})" if bindings else "")
 
 
-def _bindings(part: RulePart, values: dict[str, Any], masker: Masker) -> str:
+def _bindings(part: RulePart, values: dict[str, Any], masker: Redactor) -> str:
     shown = ((name, values[name]) for name in part.variables if name in values)
     return ", ".join(f"{name} is {_value_text(value, masker)}" for name, value in shown)
 
 
-def _value_text(value: Any, masker: Masker) -> str:
+def _value_text(value: Any, masker: Redactor) -> str:
     text = unparse_value(masker.masked(value) if isinstance(value, Mapping) else value)
     return text if len(text) <= _MAX_VALUE_LENGTH else f"{text[:_MAX_VALUE_LENGTH]}..."
 
@@ -117,7 +117,7 @@ class RuleOutcome(NamedTuple):
 class ReferenceEvaluator:
     """Evaluator of single checks of single resources, for the checks of a group."""
 
-    def __init__(self, rules: Sequence[Rule], group_checks: GroupChecks, masker: Masker = DEFAULT_MASKER) -> None:
+    def __init__(self, rules: Sequence[Rule], group_checks: GroupChecks, masker: Redactor = DEFAULT_MASKER) -> None:
         self._masker = masker
         self._rules = rules
         self._group_checks = group_checks
@@ -137,13 +137,13 @@ class ReferenceEvaluator:
         """Return the variables by name, with their values, for every check of the group; without `ref` if unknown."""
         return [self._by_name(check, resource) for check in self._group_checks.checks]
 
-    def _by_name(self, check: CelCheck, resource: Resource) -> dict[str, Any]:
+    def _by_name(self, check: NessieCheck, resource: Resource) -> dict[str, Any]:
         values = dict(zip(RULE_VARIABLES, self._arguments(check, resource), strict=True))
         if self._group_checks.lacks_ref:
             del values["ref"]
         return values
 
-    def _outcome(self, check: CelCheck, resource: Resource) -> RuleOutcome:
+    def _outcome(self, check: NessieCheck, resource: Resource) -> RuleOutcome:
         arguments = self._arguments(check, resource)
         raised = []
         for rule, evaluate in self._functions:
@@ -154,12 +154,12 @@ class ReferenceEvaluator:
                 raised.append(rule)
         return RuleOutcome(None, tuple(raised))
 
-    def _arguments(self, check: CelCheck, resource: Resource) -> list[Any]:
+    def _arguments(self, check: NessieCheck, resource: Resource) -> list[Any]:
         arguments = list(self._group_checks.values(check, resource).arguments())
         arguments[PATH_ARGUMENT] = path_of(check, resource)
         return arguments
 
-    def _trace(self, check: CelCheck, resource: Resource) -> Trace:
+    def _trace(self, check: NessieCheck, resource: Resource) -> Trace:
         parts, miss = explain_rules(self._rules, self._by_name(check, resource), self._masker)
         subject = " ".join(filter(None, (check.op, path_of(check, resource))))
         outcomes = {part.outcome for part in parts}

@@ -8,18 +8,18 @@ from typing import Final, NamedTuple, TypeAlias
 from pdp.engines.cel.path_tables import PathTables, path_of, path_string
 from pdp.engines.cel.residue import CheckValues, ResidueSet, json_text
 from pdp.engines.cel.selection import Selector
-from pdp.engines.engine import FixedAnswer, Group, ResourceCall, Verdicts
-from pdp.model.arrays import PathColumn
+from pdp.engines.engine import EngineQuestion, FixedAnswer, ResourceCall, Verdicts
+from pdp.model.arrays import PathArray
 from pdp.model.question import VERSIONED_TYPES, Principal, Resource
 from pdp.model.references import policy_name
-from pdp.model.vocabulary import CEL_CHECKS, CONTENT_TYPE, CelCheck
+from pdp.model.vocabulary import CEL_CHECKS, CONTENT_TYPE, NessieCheck
 
 _MAX_RESIDUES: Final = 8
 _LONGEST_KIND: Final = 64
 """Residues that a group remembers, and characters of the kind of a remembered one. Few resources of a group differ in
 more than the path."""
 
-Question: TypeAlias = tuple[CelCheck, ResidueSet]
+ResidueQuestion: TypeAlias = tuple[NessieCheck, ResidueSet]
 """A check with the residues for its values."""
 _Kind: TypeAlias = tuple[str, str, str]
 """Values of `contentType`, `type` and `properties`: all that differs in a group, besides the path."""
@@ -31,10 +31,10 @@ class GroupChecks:
     The selector has the residues for the values of a check. The residues of the group are remembered.
     """
 
-    def __init__(self, group: Group, provider: str, selector: Selector) -> None:
+    def __init__(self, group: EngineQuestion, provider: str, selector: Selector) -> None:
         self.checks = CEL_CHECKS[group.type, group.action]
         self._selector = selector
-        self._questions: Sequence[Question] | None = None
+        self._questions: Sequence[ResidueQuestion] | None = None
         """The questions for resources without a type of content and properties of their own."""
         self._residues: dict[tuple[int, _Kind], ResidueSet] = {}
         self.lacks_ref = group.ref is None and (group.type in VERSIONED_TYPES or group.type == "warehouse")
@@ -48,17 +48,17 @@ class GroupChecks:
         group = self._group
         return group.principal.length() + group.env.length() + len(group.warehouse) + len(group.ref or "")
 
-    def varies(self, check: CelCheck) -> bool:
+    def varies(self, check: NessieCheck) -> bool:
         """Tell whether the check differs from resource to resource."""
         return check.path != "none" or self._group.type == "repository_config" or self._selector.uses_properties
 
-    def questions(self, resource: Resource) -> Sequence[Question]:
+    def questions(self, resource: Resource) -> Sequence[ResidueQuestion]:
         """Return all checks with their residues for a resource."""
         if self._has_own_kind(resource):
             return [(check, self.residues(number, resource)) for number, check in enumerate(self.checks)]
         return self.plain_questions()
 
-    def plain_questions(self) -> Sequence[Question]:
+    def plain_questions(self) -> Sequence[ResidueQuestion]:
         """Return the questions for resources without a type of content and properties of their own."""
         if self._questions is None:
             plain = Resource(self._group.type, self._group.warehouse)
@@ -67,7 +67,7 @@ class GroupChecks:
 
     def share_kind(self, resources: Sequence[Resource]) -> bool:
         """Tell whether resources differ in nothing but the path, for a check with a path."""
-        if type(resources) is PathColumn:
+        if type(resources) is PathArray:
             return True
         first, *others = resources
         if self._selector.uses_properties and any(resource.properties != first.properties for resource in others):
@@ -85,7 +85,7 @@ class GroupChecks:
                 self._residues[number, kind] = residues
         return residues
 
-    def values(self, check: CelCheck, resource: Resource) -> CheckValues:
+    def values(self, check: NessieCheck, resource: Resource) -> CheckValues:
         """Return the values of all variables but `path` for a check of a resource."""
         return self._values(check, self._kind(check, resource))
 
@@ -94,7 +94,7 @@ class GroupChecks:
             return True
         return self._selector.uses_properties and bool(resource.properties)
 
-    def _kind(self, check: CelCheck, resource: Resource) -> _Kind:
+    def _kind(self, check: NessieCheck, resource: Resource) -> _Kind:
         group, content_type, type, properties = self._group, "", "", "{}"
         if check.path == "new":
             content_type = check.content_type
@@ -107,7 +107,7 @@ class GroupChecks:
             properties = json_text(resource.properties)
         return content_type, type, properties
 
-    def _values(self, check: CelCheck, kind: _Kind) -> CheckValues:
+    def _values(self, check: NessieCheck, kind: _Kind) -> CheckValues:
         group = self._group
         content_type, type, properties = kind
         subject = self._subject
@@ -162,7 +162,7 @@ class RuleQuestion:
     __slots__ = ("_outcome", "_questions", "_reads_properties")
 
     def __init__(
-        self, questions: Sequence[Question], outcome: Callable[[FoundRules], Verdicts], *, reads_properties: bool
+        self, questions: Sequence[ResidueQuestion], outcome: Callable[[FoundRules], Verdicts], *, reads_properties: bool
     ) -> None:
         """Keep the questions. `outcome` makes the engine's verdicts from the rules found for each check."""
         self._questions = questions
@@ -237,7 +237,7 @@ class TableQuestion:
 
 
 def prepare_question(
-    questions: Sequence[Question], outcome: Callable[[FoundRules], Verdicts], *, reads_properties: bool
+    questions: Sequence[ResidueQuestion], outcome: Callable[[FoundRules], Verdicts], *, reads_properties: bool
 ) -> ResourceCall:
     """Return the call for questions. `outcome` makes the engine's verdicts from the rules found for each check."""
     found = [residues.rank("") if residues.is_constant else None for _, residues in questions]

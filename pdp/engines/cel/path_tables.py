@@ -12,10 +12,10 @@ from itertools import compress, repeat
 from operator import add
 from typing import Final, NamedTuple
 
-from pdp.model.arrays import Path, PathColumn
-from pdp.model.bounded_cache import Memo
+from pdp.model.arrays import Path, PathArray
+from pdp.model.bounded_cache import BoundedCache
 from pdp.model.question import Resource
-from pdp.model.vocabulary import CelCheck
+from pdp.model.vocabulary import NessieCheck
 
 NEVER: Final = 1 << 60
 """The rank that stands for "no rule"."""
@@ -127,10 +127,10 @@ class PathTables:
 _FOLDERS: Final = 4096
 _LONGEST_FOLDER: Final = 256
 """Containers whose text is remembered, and characters of such a text."""
-_folders: Final[Memo[Path, str]] = Memo(_FOLDERS, _LONGEST_FOLDER)
+_folders: Final[BoundedCache[Path, str]] = BoundedCache(_FOLDERS, _LONGEST_FOLDER)
 
 
-def path_of(check: CelCheck, resource: Resource) -> str:
+def path_of(check: NessieCheck, resource: Resource) -> str:
     """Return the value of `path` for a check of a resource."""
     return path_string(_elements(check, resource))
 
@@ -143,7 +143,7 @@ def path_string(path: Sequence[str]) -> str:
     return ".".join([part.replace(".", "\x1d").replace("\0", "\x1d") for part in path])
 
 
-def paths_of(check: CelCheck, resources: Sequence[Resource]) -> list[str]:
+def paths_of(check: NessieCheck, resources: Sequence[Resource]) -> list[str]:
     """Return the values of `path` for a check of many resources."""
     if check.path != "self":
         return [path_of(check, resource) for resource in resources]
@@ -168,7 +168,7 @@ class PathStrings(NamedTuple):
         return list(map(add, map(self.folders.__getitem__, self.folder_at), self.names))
 
 
-def path_strings(column: PathColumn) -> PathStrings:
+def path_strings(column: PathArray) -> PathStrings:
     """Return the values of `path` for a column of paths."""
     joined = "".join(column.names)
     names = column.names
@@ -191,7 +191,7 @@ def _folder_of(parent: Path) -> str:
     return _folders.keep(parent, folder, len(folder))
 
 
-def _elements(check: CelCheck, resource: Resource) -> tuple[str, ...]:
+def _elements(check: NessieCheck, resource: Resource) -> tuple[str, ...]:
     arguments = resource.arguments
     if check.path == "none":
         return ()

@@ -14,7 +14,7 @@ from typing import Any, Final, Generic, TypeAlias, TypeVar
 from pdp.engines.cel.conditions import Condition
 from pdp.engines.cel.residue import Candidate, CheckValues, Residue, ResidueSet, unread_fields
 from pdp.engines.cel.rules import Rule
-from pdp.model.bounded_cache import Memo
+from pdp.model.bounded_cache import BoundedCache
 
 MAX_RESIDUE_SETS: Final = 4096
 """Residue sets that a selector remembers."""
@@ -33,7 +33,7 @@ class Selector:
     def __init__(self, rules: Sequence[Rule]) -> None:
         self._rules = rules
         self._by_op: dict[str, _OperationRules] = {}
-        self._residue_sets = Memo[CheckValues, ResidueSet](MAX_RESIDUE_SETS, MAX_VALUES_LENGTH)
+        self._residue_sets = BoundedCache[CheckValues, ResidueSet](MAX_RESIDUE_SETS, MAX_VALUES_LENGTH)
         variables = frozenset[str]().union(*{rule.program.variables for rule in rules})
         self._unread = unread_fields(variables)
         self.uses_properties = "properties" in variables
@@ -75,7 +75,7 @@ class _OperationRules:
 
     def __init__(self, rules: Sequence[Rule], op: str) -> None:
         self.shared: list[Candidate] = []
-        self._shared_residues = Memo[tuple[str, str], Residue](_MAX_SHARED_RESIDUES, MAX_VALUES_LENGTH)
+        self._shared_residues = BoundedCache[tuple[str, str], Residue](_MAX_SHARED_RESIDUES, MAX_VALUES_LENGTH)
         self._indexes: dict[str, dict[str, list[Candidate]]] = {variable: {} for variable, _ in _INDEXED}
         self._unindexed: list[Candidate] = []
         for rank, rule in enumerate(rules):

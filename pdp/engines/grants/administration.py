@@ -46,7 +46,7 @@ from pdp.facts.objects import (
     ObjectPut,
     key_text,
 )
-from pdp.facts.row_policies import RowRule
+from pdp.facts.row_policies import RowPolicy
 from pdp.facts.snapshot import Facts
 from pdp.model.question import CONTENT_TYPES
 from pdp.model.vocabulary import TABULAR_TYPES
@@ -137,7 +137,7 @@ class _ObjectDraft:
     actor: Actor
     facts: Facts
     changes: list[Change] = field(default_factory=list)
-    rules_by_id: dict[TableId, list[RowRule]] | None = None
+    rules_by_id: dict[TableId, list[RowPolicy]] | None = None
     """Row rules by the stable ids of their tables, once an id was put."""
 
     def delete(self, key: ObjectKey) -> None:
@@ -221,7 +221,7 @@ class _ObjectDraft:
             self._apply([ObjectPut(after)])
         self._apply(rules_of_returned(self.facts, key, owned))
 
-    def _rules_of_id(self, key: ObjectKey, id: str) -> list[RowRule]:
+    def _rules_of_id(self, key: ObjectKey, id: str) -> list[RowPolicy]:
         """Return the row rules of the table with a stable id, wherever the table was."""
         if not id or key[0] not in TABULAR_TYPES or not self.facts.index.rules:
             return []

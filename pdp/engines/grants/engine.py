@@ -14,7 +14,7 @@ from functools import partial
 from hashlib import sha256
 from typing import Final
 
-from pdp.engines.engine import ABSTAIN, PERMIT, SILENT, Cost, Group, ResourceCall, Source, Verdicts
+from pdp.engines.engine import ABSTAIN, PERMIT, SILENT, Cost, Dependency, EngineQuestion, ResourceCall, Verdicts
 from pdp.engines.grants.edits import QUESTIONS, RelationQuestion
 from pdp.engines.grants.effective_access import EffectiveAccess
 from pdp.engines.grants.explain import explain_denial, smallest_grant, trace_objects
@@ -23,7 +23,7 @@ from pdp.engines.grants.model import CONTENT, MODEL, NESSIE
 from pdp.engines.grants.principal_grants import CacheBudget, ExtraPrivileges
 from pdp.facts.objects import BIT, SERVER, Grant, ObjectKey, key_text, mask_of
 from pdp.facts.snapshot import Facts
-from pdp.model.arrays import PathColumn
+from pdp.model.arrays import PathArray
 from pdp.model.question import Principal, Reason, Resource, Trace
 
 _PERMITTED: Final = bytes([PERMIT])
@@ -65,7 +65,7 @@ def decide_one(access: EffectiveAccess, question: RelationQuestion, resource: Re
 
 _BOOTSTRAP: Final[ExtraPrivileges] = {SERVER: mask_of("operator")}
 _NO_EXTRA: Final[ExtraPrivileges] = {}
-_READS: Final = frozenset({Source.POLICIES, Source.FACTS})
+_READS: Final = frozenset({Dependency.POLICIES, Dependency.FACTS})
 _SELF_TYPES: Final = frozenset({"user", "role"})
 _MAX_PRINCIPALS: Final = 4096
 _MAX_ENTRIES: Final = 98_304
@@ -92,7 +92,7 @@ class GrantsEngine:
         return self._digest
 
     @property
-    def reads(self) -> frozenset[Source]:
+    def reads(self) -> frozenset[Dependency]:
         """Return the sources of verdicts: not the time, for grants do not end by themselves."""
         return _READS
 
@@ -105,7 +105,7 @@ class GrantsEngine:
         """Tell whether the action is a canonical action of the type, or a content check of Nessie on a path."""
         return (action, type) in QUESTIONS
 
-    def decide(self, group: Group, resources: Sequence[Resource], facts: Facts) -> Verdicts:
+    def decide(self, group: EngineQuestion, resources: Sequence[Resource], facts: Facts) -> Verdicts:
         """Decide every resource. Work for the principal and for a container is done once."""
         size = len(resources)
         question = QUESTIONS.get((group.action, group.type))
@@ -117,7 +117,7 @@ class GrantsEngine:
         reason = decide_one(access, question, resources[0])
         return SILENT if reason is None else Verdicts(_PERMITTED, [reason])
 
-    def prepare(self, group: Group, facts: Facts) -> ResourceCall | None:
+    def prepare(self, group: EngineQuestion, facts: Facts) -> ResourceCall | None:
         """Return the call that decides one resource of a group; None for users, roles and unknown actions."""
         question = QUESTIONS.get((group.action, group.type))
         if question is None or group.type in _SELF_TYPES:
@@ -129,7 +129,7 @@ class GrantsEngine:
         """Tell whether grants alone permit an action of the model on an object."""
         return self._access(principal, key[0], facts).relations_on(key).witness(action) is not None
 
-    def explain(self, group: Group, resource: Resource, facts: Facts) -> Trace:
+    def explain(self, group: EngineQuestion, resource: Resource, facts: Facts) -> Trace:
         """Return the relations on the object and on all objects above; for a denial also the smallest missing grant."""
         if not self.applies(group.action, group.type):
             return Trace("grants", "silent", f"does not apply to {group.action} on {group.type}")
@@ -199,7 +199,7 @@ class GrantsEngine:
 
 def _decide_many(access: EffectiveAccess, question: RelationQuestion, resources: Sequence[Resource]) -> Verdicts:
     """Decide resources by their containers if possible, else one by one."""
-    if question.is_inside and type(resources) is PathColumn:
+    if question.is_inside and type(resources) is PathArray:
         return decide_column(access, question, resources)
     if question.is_inside and question.type != "namespace":
         return decide_tables(access, question, resources)

@@ -17,7 +17,7 @@ from pdp.engines.grants.effective_access import EffectiveAccess, grant_reason_ar
 from pdp.engines.grants.principal_grants import NO_NAMES, ContainerAccess, GranteeNodes, OwnNames
 from pdp.engines.grants.rules import PRECEDENCE, evaluate
 from pdp.facts.objects import ContainerPath
-from pdp.model.arrays import Path, PathColumn
+from pdp.model.arrays import Path, PathArray
 from pdp.model.question import Reason, Resource
 from pdp.model.references import encode_part
 
@@ -86,7 +86,7 @@ class UnevenContainers:
 _PLACES_IN_A_BYTE: Final = 256
 
 
-def decide_column(access: EffectiveAccess, question: RelationQuestion, column: PathColumn) -> Verdicts:
+def decide_column(access: EffectiveAccess, question: RelationQuestion, column: PathArray) -> Verdicts:
     """Decide objects of one type in containers of one warehouse."""
     at, parents = column.parent_at, column.parents
     by_place, own_names = access.answers(question, column.warehouse, parents)
@@ -140,7 +140,7 @@ def _spread(by_place: Sequence[int], at: Sequence[int]) -> bytearray:
 
 
 def _own_rows(
-    access: EffectiveAccess, question: RelationQuestion, column: PathColumn, uneven: Mapping[Path, OwnNames]
+    access: EffectiveAccess, question: RelationQuestion, column: PathArray, uneven: Mapping[Path, OwnNames]
 ) -> Iterable[int]:
     """Return the rows that may have another reason than their container."""
     at, names, rows = column.parent_at, column.names, range(len(column.names))

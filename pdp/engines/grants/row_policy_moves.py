@@ -12,8 +12,8 @@ from typing import Final, TypeAlias
 import msgspec
 
 from pdp.errors import InvalidArgument
-from pdp.facts.objects import Change, ObjectKey, RulePut, RuleRemoved, key_text
-from pdp.facts.row_policies import RowRule, TablePath, fold_name
+from pdp.facts.objects import Change, ObjectKey, RowPolicyPut, RowPolicyRemoved, key_text
+from pdp.facts.row_policies import RowPolicy, TablePath, fold_name
 from pdp.facts.snapshot import Facts
 from pdp.model.vocabulary import TABULAR_TYPES
 
@@ -38,9 +38,9 @@ def rules_of_moved(facts: Facts, source: ObjectKey, target: ObjectKey) -> list[C
     stays = _has_namesake(facts, source)
     for rule in moved:
         if not stays and _is_below(rule.table, source[1]):
-            changes.append(RuleRemoved(rule.key))
+            changes.append(RowPolicyRemoved(rule.key))
         table = (*target[1], *rule.table[len(source[1]) :]) if _is_below(rule.table, source[1]) else None
-        changes.append(RulePut(msgspec.structs.replace(rule, table=table or _respelled(rule, source, target))))
+        changes.append(RowPolicyPut(msgspec.structs.replace(rule, table=table or _respelled(rule, source, target))))
     return changes
 
 
@@ -53,13 +53,14 @@ def rules_of_dropped(facts: Facts, dropped: ObjectKey) -> list[Change]:
         return []
     rules = [rule for rule in _rules_at(facts, dropped) if _is_below(rule.table, dropped[1]) and not rule.tombstone]
     return [
-        RulePut(msgspec.structs.replace(rule, tombstone=True, object_id=_id_of(facts, rule.table))) for rule in rules
+        RowPolicyPut(msgspec.structs.replace(rule, tombstone=True, object_id=_id_of(facts, rule.table)))
+        for rule in rules
     ]
 
 
-def rules_by_id(facts: Facts) -> dict[TableId, list[RowRule]]:
+def rules_by_id(facts: Facts) -> dict[TableId, list[RowPolicy]]:
     """Return the rules of tables with a stable id: of registered tables, and the tombstones of dropped ones."""
-    found: dict[TableId, list[RowRule]] = {}
+    found: dict[TableId, list[RowPolicy]] = {}
     for rule in facts.row_rules():
         id = rule.object_id if rule.tombstone else _id_of(facts, rule.table)
         if id:
@@ -67,7 +68,7 @@ def rules_by_id(facts: Facts) -> dict[TableId, list[RowRule]]:
     return found
 
 
-def rules_of_returned(facts: Facts, key: ObjectKey, rules: Sequence[RowRule]) -> list[Change]:
+def rules_of_returned(facts: Facts, key: ObjectKey, rules: Sequence[RowPolicy]) -> list[Change]:
     """Return the changes of rules for a table that appears under a name, with the rules of its stable id.
 
     Tombstones of the name are rules again. Rules of another name come along, and stay there. The name's other rules
@@ -76,15 +77,15 @@ def rules_of_returned(facts: Facts, key: ObjectKey, rules: Sequence[RowRule]) ->
     changes: list[Change] = []
     if any(rule.table != key[1] for rule in rules):
         changes += [
-            RulePut(msgspec.structs.replace(other, tombstone=True))
+            RowPolicyPut(msgspec.structs.replace(other, tombstone=True))
             for other in facts.rules_of(fold_name(key[1][0], key[1][1:]))
             if not other.tombstone and other not in rules
         ]
     returned = (msgspec.structs.replace(rule, table=key[1], tombstone=False, object_id="") for rule in rules)
-    return [*changes, *(RulePut(rule) for rule in returned if rule not in rules)]
+    return [*changes, *(RowPolicyPut(rule) for rule in returned if rule not in rules)]
 
 
-def _rules_at(facts: Facts, key: ObjectKey) -> Iterator[RowRule]:
+def _rules_at(facts: Facts, key: ObjectKey) -> Iterator[RowPolicy]:
     """Yield the rules of a table by any spelling of the name, or of all tables below a container."""
     if key[0] in TABULAR_TYPES:
         yield from facts.rules_of(fold_name(key[1][0], key[1][1:]))
@@ -100,7 +101,7 @@ def _is_below(table: TablePath, path: Sequence[str]) -> bool:
     return table[: len(path)] == tuple(path)
 
 
-def _respelled(rule: RowRule, source: ObjectKey, target: ObjectKey) -> TablePath:
+def _respelled(rule: RowPolicy, source: ObjectKey, target: ObjectKey) -> TablePath:
     """Return the new path of a table in another spelling of its name: the folded rest behind the moved object's."""
     old = fold_name(source[1][0], source[1][1:])[1]
     rest = rule.covers[1][len(old) + 1 :] if old else rule.covers[1]
@@ -117,5 +118,5 @@ def _id_of(facts: Facts, table: TablePath) -> str:
     return next((id for type in TABULAR_TYPES if (id := facts.object((type, table)).id)), "")
 
 
-def _text(rule: RowRule) -> str:
+def _text(rule: RowPolicy) -> str:
     return key_text(("table", rule.table))

@@ -20,15 +20,15 @@ from pdp.model.vocabulary import PRIVILEGES
 _TOKENS: Final = re.compile(r"[\w.]+|\S")
 
 
-class RelationRule(NamedTuple):
+class RelationDefinition(NamedTuple):
     """Node of a parsed rule. `kind` is `|`, `&`, `-`, `stored`, `own`, `up` or `down`. Leaves have a name."""
 
     kind: str
     name: str = ""
-    parts: tuple[RelationRule, ...] = ()
+    parts: tuple[RelationDefinition, ...] = ()
 
 
-def parse_rule(relation: str, text: str) -> RelationRule:
+def parse_rule(relation: str, text: str) -> RelationDefinition:
     """Return the tree of a relation's rule; raise ValueError if the text is not a rule."""
     return _Parser(relation, text).parse()
 
@@ -41,25 +41,25 @@ class _Parser:
         self._tokens: Iterator[str] = iter(_TOKENS.findall(text))
         self._next = next(self._tokens, "")
 
-    def parse(self) -> RelationRule:
+    def parse(self) -> RelationDefinition:
         rule = self._union()
         if self._next:
             raise ValueError(f"rule of `{self._relation}`: unexpected `{self._next}`")
         return rule
 
-    def _union(self) -> RelationRule:
+    def _union(self) -> RelationDefinition:
         parts = [self._term()]
         while self._accept("|"):
             parts.append(self._term())
-        return parts[0] if len(parts) == 1 else RelationRule("|", parts=tuple(parts))
+        return parts[0] if len(parts) == 1 else RelationDefinition("|", parts=tuple(parts))
 
-    def _term(self) -> RelationRule:
+    def _term(self) -> RelationDefinition:
         rule = self._leaf()
         while self._next in {"&", "-"}:
-            rule = RelationRule(self._take(), parts=(rule, self._leaf()))
+            rule = RelationDefinition(self._take(), parts=(rule, self._leaf()))
         return rule
 
-    def _leaf(self) -> RelationRule:
+    def _leaf(self) -> RelationDefinition:
         word = self._take()
         if word == "(":
             rule = self._union()
@@ -67,11 +67,11 @@ class _Parser:
                 raise ValueError(f"rule of `{self._relation}`: `)` expected before `{self._next}`")
             return rule
         if word == "+":
-            return RelationRule("stored", self._relation)
+            return RelationDefinition("stored", self._relation)
         direction, dot, name = word.rpartition(".")
         if dot:
-            return RelationRule(direction, name)
-        return RelationRule("stored" if word in CIRCUMSTANCES else "own", word)
+            return RelationDefinition(direction, name)
+        return RelationDefinition("stored" if word in CIRCUMSTANCES else "own", word)
 
     def _accept(self, token: str) -> bool:
         return self._next == token and bool(self._take())
@@ -100,7 +100,7 @@ class Witness(NamedTuple):
     rank: int
 
 
-Rules: TypeAlias = Mapping[str, RelationRule]
+Rules: TypeAlias = Mapping[str, RelationDefinition]
 
 
 def _parse(type: str) -> Rules:
@@ -160,7 +160,7 @@ CompiledRule: TypeAlias = Callable[[EffectiveRelations], Witness | None]
 """Rule as a function of the object's relations. References between the relations of a type have no cycle."""
 
 
-def _compile(rule: RelationRule) -> CompiledRule:
+def _compile(rule: RelationDefinition) -> CompiledRule:
     name = rule.name
     match rule.kind:
         case "stored":
@@ -206,7 +206,7 @@ def _difference(parts: Sequence[CompiledRule]) -> CompiledRule:
 _COMBINATIONS: Final = {"|": _union, "&": _intersection, "-": _difference}
 
 
-def _names(rule: RelationRule, kind: str) -> set[str]:
+def _names(rule: RelationDefinition, kind: str) -> set[str]:
     own = {rule.name} if rule.kind == kind else set()
     return own.union(*(_names(part, kind) for part in rule.parts))
 

@@ -34,7 +34,7 @@ from pdp.errors import AmbiguousName, InvalidReference, Notice
 from pdp.facts.row_policies import (
     FoldedName,
     NearNames,
-    RowRule,
+    RowPolicy,
     RuleKey,
     TablePath,
     fold_column,
@@ -42,8 +42,8 @@ from pdp.facts.row_policies import (
     widen_name,
 )
 from pdp.facts.snapshot import Facts
-from pdp.model.bounded_cache import Memo
-from pdp.model.question import STORE_STALE, Predicate, Principal, Reason, Resource, RowView, TypedColumn
+from pdp.model.bounded_cache import BoundedCache
+from pdp.model.question import STORE_STALE, Predicate, Principal, Reason, Resource, TableAccess, TypedColumn
 from pdp.model.references import parse_resource
 
 _MEMO_ENTRIES: Final = 20_000
@@ -54,17 +54,19 @@ class StoredPolicies:
     """Compiled rules by table. An entry is valid as long as the rules are the very same map."""
 
     def __init__(self) -> None:
-        self._known: Memo[FoldedName, tuple[Map[RuleKey, RowRule], TablePolicies]] = Memo(_MEMO_ENTRIES)
-        self._rules: Map[FoldedName, Map[RuleKey, RowRule]] = Map()
+        self._known: BoundedCache[FoldedName, tuple[Map[RuleKey, RowPolicy], TablePolicies]] = BoundedCache(
+            _MEMO_ENTRIES
+        )
+        self._rules: Map[FoldedName, Map[RuleKey, RowPolicy]] = Map()
         self._near = NearNames(())
 
-    def near(self, rules: Map[FoldedName, Map[RuleKey, RowRule]]) -> NearNames:
+    def near(self, rules: Map[FoldedName, Map[RuleKey, RowPolicy]]) -> NearNames:
         """Return the near names of tables with rules. Costs a look at each table after a change of rules."""
         if rules is not self._rules:
             self._near, self._rules = NearNames(rules), rules
         return self._near
 
-    def joined(self, table: FoldedName, filed: TablePolicies, rules: Map[RuleKey, RowRule]) -> TablePolicies:
+    def joined(self, table: FoldedName, filed: TablePolicies, rules: Map[RuleKey, RowPolicy]) -> TablePolicies:
         """Return the policies and masks of files and of the store for one table."""
         known = self._known.get(table)
         if known is not None and known[0] is rules:
@@ -72,7 +74,7 @@ class StoredPolicies:
         return self._known.keep(table, (rules, _stored_join(filed, rules)))[1]
 
 
-def _stored_join(filed: TablePolicies, rules: Map[RuleKey, RowRule]) -> TablePolicies:
+def _stored_join(filed: TablePolicies, rules: Map[RuleKey, RowPolicy]) -> TablePolicies:
     stored = [rules[key] for key in sorted(rules)]
     identity = next((policy.identity for policy in filed.policies if policy.identity), "")
     policies = [*filed.policies, *(_policy(policy, identity) for policy in stored_policies(stored))]
@@ -157,11 +159,11 @@ class Restriction(msgspec.Struct, frozen=True):
             return Predicate(null_sql(type)), f"{REASON_PREFIX}hidden_column"
         return None, UNRESTRICTED.by
 
-    def row_view(self, columns: Sequence[TypedColumn]) -> tuple[RowView, dict[str, Reason | None]]:
+    def row_view(self, columns: Sequence[TypedColumn]) -> tuple[TableAccess, dict[str, Reason | None]]:
         """Return the view of a table through the restriction, and the reason of each mask; None without a mask."""
         reasons: dict[str, Reason | None] = {}
         masks = self.mask_columns(columns, {}, reasons)
-        return RowView(self.rows, tuple(masks), self.more_rows), reasons
+        return TableAccess(self.rows, tuple(masks), self.more_rows), reasons
 
     def mask_columns(
         self, columns: Sequence[TypedColumn], known: KnownMasks, reasons: dict[str, Reason | None]
@@ -204,7 +206,7 @@ _NEAR: Final = hide_everything(AmbiguousName.code)
 _NO_FACTS: Final = Facts.empty()
 
 
-class RowAccess:
+class RowAccessEngine:
     """Policies and masks of files, joined with the rules of facts, for each table.
 
     `tables` has the policies of files. A table without policies in one of the `protected` containers shows no rows.
@@ -362,9 +364,9 @@ class RowPolicies(msgspec.Struct, frozen=True):
     warnings: tuple[Notice, ...]
     columns: Mapping[FoldedName, Mapping[str, str]] = {}
 
-    def build_engine(self, members: Members, protected: Iterable[str]) -> RowAccess:
+    def build_engine(self, members: Members, protected: Iterable[str]) -> RowAccessEngine:
         """Return the engine; raise ValueError if an entry of `protected` is not a container."""
-        return RowAccess(self.tables, members, [_container(text) for text in protected], self.columns)
+        return RowAccessEngine(self.tables, members, [_container(text) for text in protected], self.columns)
 
 
 def _container(text: str) -> TablePath:

@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from pdp.engines.row_access.engine import NO_ROWS, RowAccess
+from pdp.engines.row_access.engine import NO_ROWS, RowAccessEngine
 from pdp.engines.row_access.members import Grantee, Members
 from pdp.engines.row_access.policies import Mask, TablePolicies
 from pdp.engines.row_access.trino import bind_caller
@@ -37,7 +37,7 @@ class RowExplanation(msgspec.Struct, frozen=True):
     masks: tuple[ExplainedEntry, ...]
 
 
-def explain_restriction(access: RowAccess, principal: Principal, table: Resource, facts: Facts) -> RowExplanation:
+def explain_restriction(access: RowAccessEngine, principal: Principal, table: Resource, facts: Facts) -> RowExplanation:
     """Return the restriction of a table for a principal, with every policy and mask."""
     restriction = access.restrict(principal, table, facts)
     entries = access.policies_of(table, facts)

@@ -19,7 +19,7 @@ from pdp.config.foreign_files import advice_for
 from pdp.engines.data_files import parse_data, path_in, place_of, read_text
 from pdp.engines.row_access.members import ALL_USERS, Grantee, parse_grantee
 from pdp.errors import Place, PolicyError
-from pdp.facts.row_policies import RowRule, TablePath, fold_column
+from pdp.facts.row_policies import RowPolicy, TablePath, fold_column
 from pdp.model.references import check_part, parse_resource
 from pdp.model.strict import sentence
 from pdp.model.trino_operations import METADATA_TABLES, SYSTEM_TABLES
@@ -184,14 +184,14 @@ class StoredPolicy(NamedTuple):
 class StoredMask(NamedTuple):
     """Mask of a rule on a folded column. The mask of an unusable rule is NULL for everybody."""
 
-    rule: RowRule
+    rule: RowPolicy
     column: str
     kind: str = "null"
     grantees: tuple[Grantee, ...] = _EVERYBODY
     exempt: tuple[Grantee, ...] = ()
 
 
-def stored_policies(rules: Iterable[RowRule]) -> Iterator[StoredPolicy]:
+def stored_policies(rules: Iterable[RowPolicy]) -> Iterator[StoredPolicy]:
     """Yield the policies of one table. The tombstone of a mask closes a new table of the name, too."""
     for rule in rules:
         if rule.tombstone:
@@ -202,7 +202,7 @@ def stored_policies(rules: Iterable[RowRule]) -> Iterator[StoredPolicy]:
             yield StoredPolicy(rule.id, found[0], rule.text, rule.dialect, author) if found else StoredPolicy(rule.id)
 
 
-def stored_masks(rules: Iterable[RowRule]) -> Iterator[StoredMask]:
+def stored_masks(rules: Iterable[RowPolicy]) -> Iterator[StoredMask]:
     """Yield the masks of one table."""
     for rule in rules:
         if rule.column:
@@ -211,7 +211,7 @@ def stored_masks(rules: Iterable[RowRule]) -> Iterator[StoredMask]:
             yield StoredMask(rule, column, rule.kind, *found) if found and is_usable else StoredMask(rule, column)
 
 
-def _members(rule: RowRule) -> tuple[tuple[Grantee, ...], tuple[Grantee, ...]] | None:
+def _members(rule: RowPolicy) -> tuple[tuple[Grantee, ...], tuple[Grantee, ...]] | None:
     """Return grantees and exempt members; None for an unreadable one, and for a rule without grantees."""
     try:
         grantees, exempt = (tuple(map(parse_grantee, texts)) for texts in (rule.grantees, rule.exempt))

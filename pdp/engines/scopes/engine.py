@@ -20,10 +20,10 @@ from pdp.engines.engine import (
     READS_POLICIES,
     SILENT,
     Cost,
+    Dependency,
+    EngineQuestion,
     FixedAnswer,
-    Group,
     ResourceCall,
-    Source,
     Verdicts,
 )
 from pdp.engines.scopes.explain import explain_access
@@ -39,7 +39,7 @@ from pdp.engines.scopes.permissions import (
     user_of,
 )
 from pdp.facts.snapshot import Facts
-from pdp.model.arrays import PathColumn
+from pdp.model.arrays import PathArray
 from pdp.model.question import Resource, Trace
 from pdp.model.vocabulary import TABULAR_TYPES
 
@@ -66,7 +66,7 @@ class ScopesEngine:
         return self._digest
 
     @property
-    def reads(self) -> frozenset[Source]:
+    def reads(self) -> frozenset[Dependency]:
         """Return the sources of verdicts: the files alone."""
         return READS_POLICIES
 
@@ -79,7 +79,7 @@ class ScopesEngine:
         """Tell whether a scope stands for the action on the type."""
         return (action, type) in QUESTIONS
 
-    def decide(self, group: Group, resources: Sequence[Resource], facts: Facts) -> Verdicts:
+    def decide(self, group: EngineQuestion, resources: Sequence[Resource], facts: Facts) -> Verdicts:
         """Decide every resource. Work for the user is done once."""
         access = self.access(group)
         if access.fixed is not None:
@@ -93,14 +93,14 @@ class ScopesEngine:
         errors = {row: (access.entry,) for row, effect in enumerate(effects) if effect == FAILED}
         return Verdicts(effects, by, errors)
 
-    def prepare(self, group: Group, facts: Facts) -> ResourceCall | None:
+    def prepare(self, group: EngineQuestion, facts: Facts) -> ResourceCall | None:
         """Return the call that decides one resource of a group."""
         access = self.access(group)
         if access.fixed is not None:
             return FixedAnswer(_verdicts(access.entry, access.fixed))
         return ScopeQuestion(group, access)
 
-    def explain(self, group: Group, resource: Resource, facts: Facts) -> Trace:
+    def explain(self, group: EngineQuestion, resource: Resource, facts: Facts) -> Trace:
         """Return the verdict with the rules of the user's entry; for a denial also the smallest change."""
         user, scope = user_of(group.principal, self.provider), QUESTIONS[group.action, group.type]
         verdicts = self.decide(group, (resource,), facts)
@@ -109,7 +109,7 @@ class ScopesEngine:
         outcome = EFFECT_NAMES[verdicts.effects[0]]
         return explain_access(scope, user, target, (outcome, verdicts.by[0]), entry)
 
-    def access(self, group: Group) -> Access:
+    def access(self, group: EngineQuestion) -> Access:
         """Return the access of the group's user under the scope of the group's action."""
         user = user_of(group.principal, self.provider)
         return self.permissions.access(QUESTIONS[group.action, group.type], user.name, known=user.known)
@@ -118,7 +118,7 @@ class ScopesEngine:
 class ScopeQuestion(msgspec.Struct, frozen=True):
     """Prepared question about the tables of one user."""
 
-    group: Group
+    group: EngineQuestion
     access: Access
 
     def __call__(self, resource: Resource) -> Verdicts:
@@ -149,9 +149,9 @@ def _verdicts(entry: str, effect: int) -> Verdicts:
     return Verdicts(bytes([effect]), (reason,), {0: (entry,)} if effect == FAILED else {})
 
 
-def _effects(access: Access, group: Group, resources: Sequence[Resource]) -> bytes:
+def _effects(access: Access, group: EngineQuestion, resources: Sequence[Resource]) -> bytes:
     """Return the effects on resources. A column of tables needs one look-up for each namespace, and no object."""
-    if type(resources) is PathColumn and group.type in TABULAR_TYPES:
+    if type(resources) is PathArray and group.type in TABULAR_TYPES:
         schemas = [access.slot.get((group.warehouse, ".".join(parent)), NO_TABLES) for parent in resources.parents]
         rows = zip(resources.names, map(schemas.__getitem__, resources.parent_at), strict=True)
         return bytes([PERMIT if name in schema[0] else schema[1] for name, schema in rows])

@@ -13,7 +13,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 import msgspec
 
 from pdp.engines.data_files import parse_data, path_in, place_of, read_text
-from pdp.engines.engine import ABSTAIN, FAILED, PERMIT, Group
+from pdp.engines.engine import ABSTAIN, FAILED, PERMIT, EngineQuestion
 from pdp.errors import Place, PolicyError
 from pdp.model.question import Principal, Resource
 from pdp.model.strict import sentence
@@ -216,7 +216,7 @@ def user_of(principal: Principal, provider: str) -> ScopeUser:
     return ScopeUser(subject if idp == provider else None, known=True)
 
 
-def target_of(group: Group, resource: Resource) -> Target:
+def target_of(group: EngineQuestion, resource: Resource) -> Target:
     """Return the catalog, the schema and the table of a resource. A new table has the name of the arguments."""
     path = resource.path
     if group.type in TABULAR_TYPES:

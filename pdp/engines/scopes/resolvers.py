@@ -17,7 +17,7 @@ from weakref import WeakKeyDictionary
 
 import structlog
 
-from pdp.engines.engine import ABSTAIN, FAILED, PERMIT, Cost, Group, Source, Verdicts
+from pdp.engines.engine import ABSTAIN, FAILED, PERMIT, Cost, Dependency, EngineQuestion, Verdicts
 from pdp.engines.scopes.engine import NAME, ScopesEngine
 from pdp.engines.scopes.permissions import QUESTIONS, Scope, ScopeUser, Target, target_of, user_of
 from pdp.facts.snapshot import Facts
@@ -169,7 +169,7 @@ async def _all(calls: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
 RESOLVERS: Final = "pdp.scopes"
 """Group of the entry points of resolvers."""
 _Verdict: TypeAlias = tuple[int, Reason | None, str]
-_UNKNOWN: Final[frozenset[Source]] = frozenset()
+_UNKNOWN: Final[frozenset[Dependency]] = frozenset()
 _LONGEST_CAUSE: Final = 200
 log = structlog.get_logger()
 
@@ -194,7 +194,7 @@ class ResolvingScopes:
         return self._engine.digest
 
     @property
-    def reads(self) -> frozenset[Source]:
+    def reads(self) -> frozenset[Dependency]:
         """Return no source: nobody knows what a resolver reads, so nothing is cached."""
         return _UNKNOWN
 
@@ -207,7 +207,9 @@ class ResolvingScopes:
         """Tell whether a scope stands for the action on the type."""
         return self._engine.applies(action, type)
 
-    async def decide(self, group: Group, resources: Sequence[Resource], facts: Facts, deadline: float) -> Verdicts:
+    async def decide(
+        self, group: EngineQuestion, resources: Sequence[Resource], facts: Facts, deadline: float
+    ) -> Verdicts:
         """Return the verdicts. Equal targets are resolved once; raise TimeoutError at the deadline."""
         found = self._resolvers.get(QUESTIONS[group.action, group.type])
         if found is None:

@@ -21,7 +21,7 @@ from pdp.audit.facts.history import FactsHistory
 from pdp.audit.reader import read_bundle_text
 from pdp.audit.records.writing import timestamp
 from pdp.errors import MissingFacts
-from pdp.facts.objects import Change, GrantAdded, GrantRemoved, ObjectPut, RulePut, RuleRemoved, key_text
+from pdp.facts.objects import Change, GrantAdded, GrantRemoved, ObjectPut, RowPolicyPut, RowPolicyRemoved, key_text
 from pdp.lake.ingest.files import copy_files, tree_files
 from pdp.lake.ingest.passes import arrow_schema, record_batches
 from pdp.lake.ingest.rows import Row
@@ -206,8 +206,8 @@ def _change_columns(change: Change, *, snapshot: bool) -> Row:
         return kind, snapshot, key_text(grant.object), grant.principal, grant.privilege, text
     if isinstance(change, ObjectPut):
         return "put", snapshot, key_text(change.object.key), None, None, text
-    if isinstance(change, RulePut | RuleRemoved):
-        kind = "rule_put" if isinstance(change, RulePut) else "rule_removed"
-        table = change.rule.table if isinstance(change, RulePut) else change.key[0]
+    if isinstance(change, RowPolicyPut | RowPolicyRemoved):
+        kind = "rule_put" if isinstance(change, RowPolicyPut) else "rule_removed"
+        table = change.rule.table if isinstance(change, RowPolicyPut) else change.key[0]
         return kind, snapshot, key_text(("table", table)), None, None, text
     return "delete", snapshot, key_text(change.key), None, None, text

@@ -20,15 +20,15 @@ from pdp.audit.records.schema import (
     OTHER_EVENTS,
     RECORD_EVENTS,
     SCHEMA,
+    CheckEntry,
     Header,
     Inputs,
     Record,
-    RecordEntry,
-    RecordPlace,
+    RecordHeader,
 )
 from pdp.audit.records.tables import inputs_text
 from pdp.lake.ingest.later_records import LaterRecord, read_later
-from pdp.model.bounded_cache import Memo
+from pdp.model.bounded_cache import BoundedCache
 
 MALFORMED: Final = "malformed"
 LATE: Final = "late"
@@ -48,7 +48,7 @@ def _no_inputs() -> msgspec.Raw:
     return msgspec.Raw(b"null")
 
 
-class LineRecord(RecordPlace, frozen=True, rename="camel"):
+class LineRecord(RecordHeader, frozen=True, rename="camel"):
     """Record of decisions with its inputs as bytes. All other fields are those of `Record`."""
 
     sampled: float = 1.0
@@ -62,8 +62,8 @@ class LineRecord(RecordPlace, frozen=True, rename="camel"):
     revision: str = ""
     inputs: msgspec.Raw = msgspec.field(default_factory=_no_inputs)
     other_inputs: list[msgspec.Raw] = msgspec.field(default_factory=list)
-    checks: list[RecordEntry] = msgspec.field(default_factory=list)
-    requests: list[RecordEntry] = msgspec.field(default_factory=list)
+    checks: list[CheckEntry] = msgspec.field(default_factory=list)
+    requests: list[CheckEntry] = msgspec.field(default_factory=list)
     stale: bool = False
     listing: msgspec.Raw = msgspec.field(default_factory=_no_inputs)
     masks: dict[str, str | None] = msgspec.field(default_factory=dict)
@@ -97,7 +97,7 @@ class RecordLine(NamedTuple):
 class EventLine(NamedTuple):
     """Line with a record of management, a refusal or the service."""
 
-    place: RecordPlace
+    place: RecordHeader
     fields: Mapping[str, Any]
     time: str
     day: int
@@ -116,7 +116,7 @@ class LineProblem(NamedTuple):
 JudgedLine: TypeAlias = RecordLine | EventLine | LineProblem
 _LINE: Final = msgspec.json.Decoder(LineRecord)
 _RECORD: Final = msgspec.json.Decoder(Record)
-_PLACE: Final = msgspec.json.Decoder(RecordPlace)
+_PLACE: Final = msgspec.json.Decoder(RecordHeader)
 _HEADER: Final = msgspec.json.Decoder(Header)
 _INPUTS: Final[msgspec.json.Decoder[Inputs | None]] = msgspec.json.Decoder(Inputs | None)
 _OTHER_INPUTS: Final = msgspec.json.Decoder(Inputs)
@@ -128,8 +128,8 @@ class LineJudge:
 
     def __init__(self, oldest: int | None = None) -> None:
         self._oldest = oldest
-        self._inputs: Memo[bytes, KnownInputs] = Memo(_KEPT, _LONGEST_KEPT)
-        self._days: Memo[str, int] = Memo(_KEPT, _LONGEST_KEPT)
+        self._inputs: BoundedCache[bytes, KnownInputs] = BoundedCache(_KEPT, _LONGEST_KEPT)
+        self._days: BoundedCache[str, int] = BoundedCache(_KEPT, _LONGEST_KEPT)
 
     def judge(self, line: TrailLine) -> JudgedLine | None:
         """Return the meaning of a line; None for an empty line, and for lines of a segment itself."""
@@ -208,7 +208,7 @@ class LineJudge:
             self._inputs.keep(raw, known, len(raw))
         return known
 
-    def _time(self, place: RecordPlace) -> tuple[str, int]:
+    def _time(self, place: RecordHeader) -> tuple[str, int]:
         """Return the time of a record in UTC, and its day in days since 1970; raise _BadLine."""
         if not place.id:
             raise _BadLine(MALFORMED, "a record without an id")
@@ -241,7 +241,7 @@ def inputs_columns(inputs: Inputs) -> tuple[Any, ...]:
     )
 
 
-def line_place(line: TrailLine) -> RecordPlace | None:
+def line_place(line: TrailLine) -> RecordHeader | None:
     """Return the name and place in a line, empty without any; None for lines that are no record by design."""
     data = line.data
     if data.startswith(CONTROL_STARTS) or not (data.strip() or line.problem):
@@ -249,7 +249,7 @@ def line_place(line: TrailLine) -> RecordPlace | None:
     try:
         return _PLACE.decode(data)
     except _UNREADABLE:
-        return RecordPlace()
+        return RecordHeader()
 
 
 def line_problem(data: bytes, reason: str, problem: str) -> LineProblem:

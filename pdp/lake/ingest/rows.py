@@ -22,7 +22,7 @@ from pdp.audit.records.tables import (
 from pdp.audit.selection import RecordItem, RecordSelection, inputs_of, record_items
 from pdp.errors import InvalidReference
 from pdp.lake.ingest.lines import RecordLine
-from pdp.model.bounded_cache import Memo
+from pdp.model.bounded_cache import BoundedCache
 from pdp.model.question import NAMED_TYPES
 from pdp.model.references import parse_resource
 
@@ -43,7 +43,7 @@ class RowMaker:
     """Maker of rows. Keeps the warehouses of resources by the beginning of their references."""
 
     def __init__(self) -> None:
-        self._warehouses: Memo[str, str | None] = Memo(_KEPT, _LONGEST_KEPT)
+        self._warehouses: BoundedCache[str, str | None] = BoundedCache(_KEPT, _LONGEST_KEPT)
 
     def decisions(self, line: RecordLine, source: str) -> Iterator[Row]:
         """Yield the rows of `decisions` of a record."""

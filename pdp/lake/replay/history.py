@@ -18,8 +18,8 @@ from pdp.lake.replay.archive import LakeArchive, utc_time
 from pdp.lake.stages import plan_text
 from pdp.model.question import DEFAULT_DENY, Batch, Check
 from pdp.model.revision import Revision
-from pdp.offline.replay.basis import RecordedBasis, UndecidableCheck
-from pdp.offline.replay.replay import LastRecord
+from pdp.offline.replay.basis import HistoricalPdps, UndecidableCheck
+from pdp.offline.replay.replay import CapturingAudit
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -92,7 +92,7 @@ def right_on(
     begin = datetime.combine(day, datetime.min.time(), UTC)
     end = begin + timedelta(days=1)
     moments = _moments(lake, begin, end)
-    basis = RecordedBasis(archive, rebuild)
+    basis = HistoricalPdps(archive, rebuild)
     intervals = [
         _interval(basis, check, now, later.time) for now, later in pairwise([*moments, moments[-1]._replace(time=end)])
     ]
@@ -161,10 +161,10 @@ def _changing(requests: DataFrame) -> DataFrame:
     return compared.where("former IS NULL OR former <> digest").select("time", "digest")
 
 
-def _interval(basis: RecordedBasis, check: Check, now: _Moment, until: datetime) -> RightInterval:
+def _interval(basis: HistoricalPdps, check: Check, now: _Moment, until: datetime) -> RightInterval:
     revision = str(Revision(now.epoch, now.sequence, now.digest))
     try:
-        pdp = basis.pdp(revision, LastRecord(), stale=False)
+        pdp = basis.pdp(revision, CapturingAudit(), stale=False)
     except UndecidableCheck as error:
         raise InvalidArgument(f"the revision {revision} cannot be decided again: {error}") from None
     seconds = int(now.time.timestamp())

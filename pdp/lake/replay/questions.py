@@ -31,7 +31,7 @@ _ASKED: Final = (
     "resources:array<string>, before:bigint, resource_details:string, delegated:boolean, entry:string, "
     "errors:string>>, undecidable string"
 )
-"""Form of `requests.asked`: `AskedRows` of `pdp.audit.records.tables`."""
+"""Form of `requests.asked`: `SplitChecks` of `pdp.audit.records.tables`."""
 QUESTION: Final = (
     "event", "revision", "stale", "inputs", "action", "resource", "resource_details", "delegated", "entry", "masks",
     "allowed", "by", "errors", "second",

@@ -14,10 +14,10 @@ from typing import Final
 
 import msgspec
 
-from pdp.decision.active_policies import Authority, Bundle
+from pdp.decision.active_policies import ActivePolicies, Authority
 from pdp.decision.service import Pdp
 from pdp.engines.cel.engine import CelEngine, CelForbid
-from pdp.engines.engine import Cost, Engine, Group, Source, Verdicts
+from pdp.engines.engine import Cost, Dependency, Engine, EngineQuestion, Verdicts
 from pdp.engines.guarded import AwaitedEngine
 from pdp.errors import Place
 from pdp.facts.snapshot import Facts
@@ -31,7 +31,7 @@ class EngineAnswer(msgspec.Struct, frozen=True):
     """Verdicts of an engine on a group of resources."""
 
     engine: Engine
-    group: Group
+    group: EngineQuestion
     resources: Sequence[Resource]
     facts: Facts
     verdicts: Verdicts
@@ -55,7 +55,7 @@ class ObservedEngine:
         return self.engine.digest
 
     @property
-    def reads(self) -> frozenset[Source]:
+    def reads(self) -> frozenset[Dependency]:
         """Return the sources of the verdicts of the observed engine."""
         return self.engine.reads
 
@@ -68,13 +68,13 @@ class ObservedEngine:
         """Tell whether the observed engine can decide the action on the type."""
         return self.engine.applies(action, type)
 
-    def decide(self, group: Group, resources: Sequence[Resource], facts: Facts) -> Verdicts:
+    def decide(self, group: EngineQuestion, resources: Sequence[Resource], facts: Facts) -> Verdicts:
         """Return the verdicts of the observed engine, and remember them."""
         verdicts = self.engine.decide(group, resources, facts)
         self._answers.append(EngineAnswer(self.engine, group, resources, facts, verdicts))
         return verdicts
 
-    def explain(self, group: Group, resource: Resource, facts: Facts) -> Trace:
+    def explain(self, group: EngineQuestion, resource: Resource, facts: Facts) -> Trace:
         """Return the explanation of the observed engine."""
         return self.engine.explain(group, resource, facts)
 
@@ -86,7 +86,7 @@ def observe(pdp: Pdp, answers: list[EngineAnswer]) -> Pdp:
     return observed
 
 
-def _observed_bundle(bundle: Bundle, answers: list[EngineAnswer]) -> Bundle:
+def _observed_bundle(bundle: ActivePolicies, answers: list[EngineAnswer]) -> ActivePolicies:
     engines: dict[int, ObservedEngine] = {}
 
     def watch(engine: Engine) -> Engine:
@@ -125,7 +125,7 @@ def explain_outcome(outcome: CaseOutcome, pdp: Pdp, batch: Batch, runner: asynci
     return msgspec.structs.replace(outcome, problems=tuple(problems), warnings=tuple(warnings))
 
 
-def rule_text(bundle: Bundle, reason: Reason) -> str:
+def rule_text(bundle: ActivePolicies, reason: Reason) -> str:
     """Return the place and the text of the rule that a reason names; empty for any other reason."""
     match = _RULE.search(reason)
     for engine in rule_engines(bundle) if match else ():
@@ -136,7 +136,7 @@ def rule_text(bundle: Bundle, reason: Reason) -> str:
     return ""
 
 
-def rule_engines(bundle: Bundle) -> Iterator[CelEngine | CelForbid]:
+def rule_engines(bundle: ActivePolicies) -> Iterator[CelEngine | CelForbid]:
     """Yield the engines of rules: the forbidding ones first. An engine of several authorities comes several times."""
     authorities = (bundle.default, *bundle.authorities.values())
     for engine in (*bundle.forbids, *(engine for authority in authorities for engine in authority.engines)):
@@ -150,7 +150,7 @@ def _needs_reason(problem: Problem) -> bool:
     return problem.check is not None and is_about_decision
 
 
-def _explained(problem: Problem, answer: Answer, bundle: Bundle, batch: Batch) -> Problem:
+def _explained(problem: Problem, answer: Answer, bundle: ActivePolicies, batch: Batch) -> Problem:
     """Return the problem with the cause of the decision."""
     if problem.check is None or not _needs_reason(problem):
         return problem

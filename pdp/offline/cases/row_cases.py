@@ -10,10 +10,10 @@ import msgspec
 from pdp.audit.records.record import DecisionRecord
 from pdp.decision.service import Pdp
 from pdp.engines.row_access.dialects import same_sql
-from pdp.engines.row_access.engine import NO_ROWS, REASON_PREFIX, UNRESTRICTED, RowAccess
+from pdp.engines.row_access.engine import NO_ROWS, REASON_PREFIX, UNRESTRICTED, RowAccessEngine
 from pdp.engines.row_access.policies import KINDS, Mask, Policy
 from pdp.facts.row_policies import fold_column
-from pdp.model.question import Batch, Check, Predicate, Reason, Resource, RowView, TypedColumn
+from pdp.model.question import Batch, Check, Predicate, Reason, Resource, TableAccess, TypedColumn
 from pdp.offline.cases.cases import Case, InvalidCase
 from pdp.offline.cases.outcomes import Problem
 
@@ -49,7 +49,7 @@ class WantedRows(msgspec.Struct, frozen=True):
 class RowAnswer(msgspec.Struct, frozen=True):
     """View of a table by one principal, with the reason of the filter, and the reason and kind of each mask."""
 
-    view: RowView
+    view: TableAccess
     by: Reason
     masks: Mapping[str, Reason | None]
     kinds: Mapping[str, str] = {}
@@ -227,7 +227,9 @@ def _text(value: str | bool | msgspec.UnsetType | None) -> str:
     return f"`{value}`" if isinstance(value, str) else "null" if value is None else str(value).lower()
 
 
-def _unknown_columns(row_access: RowAccess, table: Resource, masks: Mapping[str, WantedPredicate]) -> Iterator[str]:
+def _unknown_columns(
+    row_access: RowAccessEngine, table: Resource, masks: Mapping[str, WantedPredicate]
+) -> Iterator[str]:
     """Yield a warning for each unmasked column that no mask names: the name may be misspelt."""
     named = row_access.policies_of(table).masks
     for column, wanted in masks.items():
@@ -243,7 +245,7 @@ def _ambiguous_nulls(masks: Mapping[str, WantedPredicate]) -> Iterator[str]:
             yield f'null means no mask of `{column}`: write false, or `"NULL"` for a mask that is NULL'
 
 
-def _kinds(row_access: RowAccess, table: Resource, masks: Mapping[str, Reason | None]) -> dict[str, str]:
+def _kinds(row_access: RowAccessEngine, table: Resource, masks: Mapping[str, Reason | None]) -> dict[str, str]:
     """Return the kind of the mask that holds, by column."""
     found = {}
     for column, reason in masks.items():
@@ -253,7 +255,7 @@ def _kinds(row_access: RowAccess, table: Resource, masks: Mapping[str, Reason | 
     return found
 
 
-def _policies_text(row_access: RowAccess, table: Resource) -> str:
+def _policies_text(row_access: RowAccessEngine, table: Resource) -> str:
     """Return the row policies and masks of a table with their grantees."""
     found = row_access.policies_of(table)
     entries: list[tuple[str, Policy | Mask]] = [("row policy", policy) for policy in found.policies]

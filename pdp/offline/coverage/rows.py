@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from pdp.audit.records.record import DecisionRecord
-from pdp.decision.active_policies import Bundle
-from pdp.engines.row_access.engine import REASON_PREFIX, RowAccess
+from pdp.decision.active_policies import ActivePolicies
+from pdp.engines.row_access.engine import REASON_PREFIX, RowAccessEngine
 from pdp.engines.row_access.members import ALL_USERS, Grantee
 from pdp.engines.row_access.policies import Mask, Policy
 from pdp.facts.row_policies import FoldedName, fold_column
@@ -24,7 +24,7 @@ class RowCoverage:
     def __init__(self, coverage: Coverage) -> None:
         self._coverage = coverage
 
-    def add(self, bundle: Bundle, origin: str) -> None:
+    def add(self, bundle: ActivePolicies, origin: str) -> None:
         """Add all row policies and masks of a bundle; `origin` is their place."""
         for name, table in bundle.row_access.tables.items():
             for policy in table.policies:
@@ -34,7 +34,13 @@ class RowCoverage:
                     self._coverage.add(_mask_item(name, column, mask, origin), _points(mask.grantees, mask.exempt))
 
     def show(
-        self, records: Iterable[DecisionRecord], bundle: Bundle, facts: Facts, origin: str, *, wants_filter: bool
+        self,
+        records: Iterable[DecisionRecord],
+        bundle: ActivePolicies,
+        facts: Facts,
+        origin: str,
+        *,
+        wants_filter: bool,
     ) -> None:
         """Note the points that recorded questions about rows show. Filters count where the test wants a filter."""
         for record in records:
@@ -55,7 +61,7 @@ class RowCoverage:
 class _Question:
     """Principal of a question, and the grantees that name the principal."""
 
-    def __init__(self, access: RowAccess, principal: Principal, facts: Facts) -> None:
+    def __init__(self, access: RowAccessEngine, principal: Principal, facts: Facts) -> None:
         self._access = access
         self._principal = principal
         self._facts = facts

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from pdp.decision.active_policies import Bundle
+from pdp.decision.active_policies import ActivePolicies
 from pdp.engines.cedar.engine import CedarEngine
 from pdp.engines.cedar.explain import Judgement
 from pdp.engines.cedar.policies import CedarPolicy
@@ -43,7 +43,7 @@ class RuleCoverage:
         self._open: dict[_RuleSetKey, list[_RuleItem]] = {}
         """Rules with points that no check has shown yet."""
 
-    def add(self, bundle: Bundle, origin: str) -> None:
+    def add(self, bundle: ActivePolicies, origin: str) -> None:
         """Add all rules of a bundle. `origin` is the place of rules that stand in no file of their own."""
         for engine in rule_engines(bundle):
             self._items(engine, origin)
@@ -99,7 +99,7 @@ class CedarCoverage:
     def __init__(self, coverage: Coverage) -> None:
         self._coverage = coverage
 
-    def add(self, bundle: Bundle, origin: str) -> None:
+    def add(self, bundle: ActivePolicies, origin: str) -> None:
         """Add all Cedar policies of a bundle; `origin` is the place of the files."""
         for authority in (bundle.default, *bundle.authorities.values()):
             for engine in authority.engines:
@@ -142,7 +142,7 @@ class ScopeCoverage:
     def __init__(self, coverage: Coverage) -> None:
         self._coverage = coverage
 
-    def add(self, bundle: Bundle, origin: str) -> None:
+    def add(self, bundle: ActivePolicies, origin: str) -> None:
         """Add all rules of a bundle's permissions; `origin` is the place of the files."""
         for authority in (bundle.default, *bundle.authorities.values()):
             for engine in authority.engines:

@@ -14,14 +14,14 @@ from pdp.engines.row_access.engine import NO_ROWS, REASON_PREFIX
 from pdp.engines.row_access.trino import bind_caller, join_filters, null_sql
 from pdp.model.question import Check, Predicate
 from pdp.offline.replay.differences import DifferenceKind
-from pdp.offline.replay.replay import RepeatedView
+from pdp.offline.replay.replay import RepeatedAccess
 
 EVERY_ROW: Final = "every row"
 NO_ROW: Final = "no row"
 _NULL: Final = null_sql("varchar")
 
 
-class ViewChange(NamedTuple):
+class AccessChange(NamedTuple):
     """Change of a row view. `seen` and `hidden` are columns. `rows_seen`: further rows may be visible."""
 
     kind: DifferenceKind
@@ -33,21 +33,21 @@ class ViewChange(NamedTuple):
     hidden: tuple[str, ...]
 
 
-class PolicyView(NamedTuple):
+class PolicyAccess(NamedTuple):
     """Row view with the predicates of its filter: None for every row, none for no row."""
 
-    repeated: RepeatedView
+    repeated: RepeatedAccess
     predicates: frozenset[str] | None
 
 
-def policy_view(pdp: Pdp, check: Check, repeated: RepeatedView) -> PolicyView:
+def policy_view(pdp: Pdp, check: Check, repeated: RepeatedAccess) -> PolicyAccess:
     """Return a row view with the predicates of its policies."""
     rows = repeated.view.rows
     if rows is None:
-        return PolicyView(repeated, None)
+        return PolicyAccess(repeated, None)
     if rows == NO_ROWS:
-        return PolicyView(repeated, frozenset())
-    return PolicyView(repeated, _parts(pdp, check, rows, repeated.outcome.by))
+        return PolicyAccess(repeated, frozenset())
+    return PolicyAccess(repeated, _parts(pdp, check, rows, repeated.outcome.by))
 
 
 def _parts(pdp: Pdp, check: Check, rows: Predicate, by: str) -> frozenset[str]:
@@ -62,7 +62,7 @@ def _parts(pdp: Pdp, check: Check, rows: Predicate, by: str) -> frozenset[str]:
     return frozenset(f"{part} (as {rows.identity})" if rows.identity else part for part in parts)
 
 
-def compare_views(columns: Sequence[str], before: PolicyView, after: PolicyView) -> ViewChange | None:
+def compare_views(columns: Sequence[str], before: PolicyAccess, after: PolicyAccess) -> AccessChange | None:
     """Return the change between two row views of the same columns; None if nothing changes, reasons included."""
     old, new = before.predicates, after.predicates
     rows_seen = old is not None and (new is None or bool(new - old))
@@ -77,7 +77,7 @@ def compare_views(columns: Sequence[str], before: PolicyView, after: PolicyView)
         kind = "lost"
     elif before.repeated.outcome == after.repeated.outcome:
         return None
-    return ViewChange(kind, _text(old), _text(new), rows_seen, rows_hidden, seen, hidden)
+    return AccessChange(kind, _text(old), _text(new), rows_seen, rows_hidden, seen, hidden)
 
 
 def _may_show(was: Predicate | None, now: Predicate | None) -> bool:

@@ -24,7 +24,7 @@ from pdp.decision.ports import AuditLog
 from pdp.decision.service import Pdp
 from pdp.errors import ConfigError, InvalidArgument, MissingFacts, PdpError, Place, PolicyError
 from pdp.facts.snapshot import Facts
-from pdp.model.bounded_cache import Memo
+from pdp.model.bounded_cache import BoundedCache
 from pdp.model.revision import Revision
 
 
@@ -150,7 +150,7 @@ class _Rebuilt(NamedTuple):
     cause: str = ""
 
 
-class RecordedBasis:
+class HistoricalPdps:
     """Services by revision. `rebuild` makes a service without facts from the text of a bundle."""
 
     def __init__(
@@ -159,7 +159,7 @@ class RecordedBasis:
         self._archive = archive
         self._rebuild = rebuild
         self._candidate = candidate
-        self._rebuilt: Memo[str, _Rebuilt] = Memo(_MOST_BUNDLES)
+        self._rebuilt: BoundedCache[str, _Rebuilt] = BoundedCache(_MOST_BUNDLES)
 
     def pdp(self, revision: str, audit: AuditLog, *, stale: bool) -> Pdp:
         """Return the service that decided at a revision; raise UndecidableCheck if the folder does not have it all."""

@@ -11,7 +11,7 @@ from typing import Any, Final, Generic, Literal, NamedTuple, Protocol, TypeAlias
 
 import msgspec
 
-from pdp.audit.records.recorded import RecordedCheck, RecordedOutcome
+from pdp.audit.records.recorded import RecordedOutcome, ReplayCheck
 from pdp.model.question import CONTENT_TYPES, ENGINE_TYPES, VERSIONED_TYPES, Check, Resource
 from pdp.model.references import format_resource
 
@@ -29,7 +29,7 @@ class ChangedCheck(msgspec.Struct, frozen=True):
     """A check with two different outcomes, that occurs `count` times."""
 
     kind: DifferenceKind
-    recorded: RecordedCheck
+    recorded: ReplayCheck
     before: RecordedOutcome
     after: RecordedOutcome
     count: int

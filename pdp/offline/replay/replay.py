@@ -16,14 +16,14 @@ from typing import Final, NamedTuple, TypeAlias
 import msgspec
 
 from pdp.audit.records.record import DecisionRecord
-from pdp.audit.records.recorded import ReadReport, RecordedCheck, RecordedOutcome, view_outcome
+from pdp.audit.records.recorded import ReadReport, RecordedOutcome, ReplayCheck, view_outcome
 from pdp.decision.service import Pdp
 from pdp.errors import InvalidArgument
 from pdp.identity.callers import EMBEDDED_CALLER
 from pdp.model.events import Event
-from pdp.model.question import DEFAULT_DENY, Answer, Batch, Check, CheckGrouper, RowView, TypedColumn
+from pdp.model.question import DEFAULT_DENY, Answer, Batch, Check, CheckGrouper, TableAccess, TypedColumn
 from pdp.model.revision import Revision
-from pdp.offline.replay.basis import RecordedBasis, UndecidableCheck
+from pdp.offline.replay.basis import HistoricalPdps, UndecidableCheck
 from pdp.offline.replay.differences import ChangedCheck, Differences, difference_kind
 
 WINDOW: Final = 20_000
@@ -35,7 +35,7 @@ def _no_progress(_: Differences) -> None:
 
 
 async def replay(
-    recorded: Iterable[RecordedCheck],
+    recorded: Iterable[ReplayCheck],
     baseline: Pdp | None,
     candidate: Pdp,
     progress: Callable[[Differences], None] = _no_progress,
@@ -55,7 +55,7 @@ async def replay(
     return differences
 
 
-def at_recorded_time(recorded: RecordedCheck) -> RecordedCheck:
+def at_recorded_time(recorded: ReplayCheck) -> ReplayCheck:
     """Return a check that is decided as if at the time of its record. A check without a record has no such time."""
     check = recorded.check
     if check.env.now or not recorded.time:
@@ -69,11 +69,11 @@ class EqualChecks:
 
     __slots__ = ("count", "first")
 
-    def __init__(self, recorded: RecordedCheck) -> None:
+    def __init__(self, recorded: ReplayCheck) -> None:
         self.first = recorded
         self.count = 0
 
-    def add(self, recorded: RecordedCheck) -> None:
+    def add(self, recorded: ReplayCheck) -> None:
         """Count a check, and keep the earlier record."""
         self.count += 1
         if _position(recorded) < _position(self.first):
@@ -84,7 +84,7 @@ _Window: TypeAlias = Mapping[Hashable, EqualChecks]
 """Key of everything that a decision depends on -> the checks with this key."""
 
 
-def windows(recorded: Iterable[RecordedCheck], *, by_revision: bool = False) -> Iterator[_Window]:
+def windows(recorded: Iterable[ReplayCheck], *, by_revision: bool = False) -> Iterator[_Window]:
     """Yield equal checks together, in windows. `by_revision`: checks of two revisions differ."""
     window: dict[Hashable, EqualChecks] = {}
     for each in recorded:
@@ -106,7 +106,7 @@ def windows(recorded: Iterable[RecordedCheck], *, by_revision: bool = False) -> 
         yield window
 
 
-def _position(recorded: RecordedCheck) -> tuple[str, str, int]:
+def _position(recorded: ReplayCheck) -> tuple[str, str, int]:
     return recorded.time, recorded.decision, recorded.at
 
 
@@ -142,7 +142,7 @@ _ANY_TYPE: Final = "varchar"
 """Type of the columns of a repeated row view. The reason of a mask does not depend on the type."""
 
 
-class LastRecord:
+class CapturingAudit:
     """Audit that keeps the newest record alone."""
 
     def __init__(self) -> None:
@@ -160,14 +160,14 @@ class LastRecord:
         return True
 
 
-class RepeatedView(NamedTuple):
+class RepeatedAccess(NamedTuple):
     """Row view that was made again: its outcome as recorded, and the filter and the masks behind."""
 
     outcome: RecordedOutcome
-    view: RowView
+    view: TableAccess
 
 
-async def decide_again(pdp: Pdp, audit: LastRecord, equals: Sequence[EqualChecks]) -> list[RecordedOutcome]:
+async def decide_again(pdp: Pdp, audit: CapturingAudit, equals: Sequence[EqualChecks]) -> list[RecordedOutcome]:
     """Return the outcomes of checks and row views, in order. `audit` is the audit of the service."""
     timed = at_recorded_time if pdp.bundle.reads_time else lambda recorded: recorded
     checks = [equal.first for equal in equals if equal.first.masks is None]
@@ -184,14 +184,14 @@ async def decide_again(pdp: Pdp, audit: LastRecord, equals: Sequence[EqualChecks
     ]
 
 
-def view_again(pdp: Pdp, audit: LastRecord, recorded: RecordedCheck) -> RepeatedView:
+def view_again(pdp: Pdp, audit: CapturingAudit, recorded: ReplayCheck) -> RepeatedAccess:
     """Return a row view: whether rows are shown, and the reasons of the row filter and of each mask."""
     columns = [TypedColumn(name, _ANY_TYPE) for name in recorded.masks or ()]
     decided = pdp.filter(Batch("replay", EMBEDDED_CALLER, 1, (recorded.check,)), columns)
     record = audit.record
     assert record
     answer, masks = record.answer, record.masks or {}
-    return RepeatedView(view_outcome(bool(answer.allowed[0]), answer.by[0] or DEFAULT_DENY, masks), decided.view)
+    return RepeatedAccess(view_outcome(bool(answer.allowed[0]), answer.by[0] or DEFAULT_DENY, masks), decided.view)
 
 
 class RecordedPlace(NamedTuple):
@@ -204,8 +204,8 @@ class RecordedPlace(NamedTuple):
 
 
 async def repeat_recorded(
-    recorded: Iterable[RecordedCheck],
-    basis: RecordedBasis,
+    recorded: Iterable[ReplayCheck],
+    basis: HistoricalPdps,
     reading: ReadReport,
     progress: Callable[[Differences], None],
 ) -> Differences:
@@ -216,7 +216,7 @@ async def repeat_recorded(
     differences = Differences()
     for window in windows(recorded, by_revision=True):
         for place, equals in by_place(window.values()):
-            audit = LastRecord()
+            audit = CapturingAudit()
             try:
                 pdp = basis.pdp(place.revision, audit, stale=place.stale)
             except UndecidableCheck as error:
@@ -238,7 +238,7 @@ def by_place(window: Iterable[EqualChecks]) -> Iterator[tuple[RecordedPlace, Seq
     yield from sorted(((_place(equals[0].first), equals) for equals in places.values()), key=itemgetter(0))
 
 
-def _place(recorded: RecordedCheck) -> RecordedPlace:
+def _place(recorded: ReplayCheck) -> RecordedPlace:
     try:
         revision = Revision.parse(recorded.revision)
     except InvalidArgument:
@@ -247,7 +247,7 @@ def _place(recorded: RecordedCheck) -> RecordedPlace:
 
 
 async def _recorded_replay_changes(
-    pdp: Pdp, audit: LastRecord, equals: Sequence[EqualChecks]
+    pdp: Pdp, audit: CapturingAudit, equals: Sequence[EqualChecks]
 ) -> AsyncIterator[ChangedCheck]:
     """Yield the checks that the service decides otherwise than recorded."""
     for equal, after in zip(equals, await decide_again(pdp, audit, equals), strict=True):

@@ -11,15 +11,15 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
-from pdp.audit.records.recorded import RecordedCheck, RecordedOutcome
+from pdp.audit.records.recorded import RecordedOutcome, ReplayCheck
 from pdp.audit.records.tables import TableRow, TableRowReader, UnusableRow
 from pdp.decision.service import Pdp
-from pdp.offline.replay.access_changes import ViewChange, compare_views, policy_view
-from pdp.offline.replay.basis import AS_RECORDED, CandidatePolicies, PolicyArchive, RecordedBasis, UndecidableCheck
+from pdp.offline.replay.access_changes import AccessChange, compare_views, policy_view
+from pdp.offline.replay.basis import AS_RECORDED, CandidatePolicies, HistoricalPdps, PolicyArchive, UndecidableCheck
 from pdp.offline.replay.differences import KINDS, check_object, check_subject
 from pdp.offline.replay.replay import (
+    CapturingAudit,
     EqualChecks,
-    LastRecord,
     RecordedPlace,
     by_place,
     change_from_record,
@@ -99,7 +99,7 @@ class _ReadQuestion(EqualChecks):
 
     __slots__ = ("question",)
 
-    def __init__(self, recorded: RecordedCheck, question: RowQuestion) -> None:
+    def __init__(self, recorded: ReplayCheck, question: RowQuestion) -> None:
         super().__init__(recorded)
         self.question = question
         self.count = question.checks
@@ -119,8 +119,8 @@ class TableReplay:
         self, archive: PolicyArchive, rebuild: Callable[[bytes], Pdp], candidate: CandidatePolicies = AS_RECORDED
     ) -> None:
         self._repeats = candidate == AS_RECORDED
-        self._candidate = RecordedBasis(archive, rebuild, candidate)
-        self._recorded = RecordedBasis(archive, rebuild)
+        self._candidate = HistoricalPdps(archive, rebuild, candidate)
+        self._recorded = HistoricalPdps(archive, rebuild)
         self._reader = TableRowReader(at_revision=self._repeats)
 
     def decide(self, questions: Iterable[RowQuestion]) -> list[ReplayedQuestion]:
@@ -154,7 +154,7 @@ class TableReplay:
 
     async def _compare_at(self, place: RecordedPlace, questions: Sequence[_ReadQuestion]) -> list[_Compared]:
         """Return the results about questions of one revision; raise UndecidableCheck."""
-        audit = LastRecord()
+        audit = CapturingAudit()
         pdp = self._candidate.pdp(place.revision, audit, stale=place.stale)
         views = [] if self._repeats else [each for each in questions if each.first.masks is not None]
         checks = questions if self._repeats else [each for each in questions if each.first.masks is None]
@@ -165,10 +165,10 @@ class TableReplay:
         return compared + [_Compared(each, self._compare_view(pdp, audit, place, each)) for each in views]
 
     def _compare_view(
-        self, pdp: Pdp, audit: LastRecord, place: RecordedPlace, question: _ReadQuestion
+        self, pdp: Pdp, audit: CapturingAudit, place: RecordedPlace, question: _ReadQuestion
     ) -> ReplayedQuestion | None:
         """Return the change from the view at the recorded revision: a record has reasons but no filters."""
-        recorded, old_audit = question.first, LastRecord()
+        recorded, old_audit = question.first, CapturingAudit()
         try:
             old_pdp = self._recorded.pdp(place.revision, old_audit, stale=place.stale)
         except UndecidableCheck as error:
@@ -185,7 +185,7 @@ def _compare_check(question: _ReadQuestion, after: RecordedOutcome) -> ReplayedQ
 
 
 def _view_result(
-    question: _ReadQuestion, change: ViewChange, before: RecordedOutcome, after: RecordedOutcome
+    question: _ReadQuestion, change: AccessChange, before: RecordedOutcome, after: RecordedOutcome
 ) -> ReplayedQuestion:
     return msgspec.structs.replace(
         _difference(question, change.kind, before, after),
@@ -218,7 +218,7 @@ def _undecidable(question: _ReadQuestion, error: UndecidableCheck) -> ReplayedQu
     )
 
 
-def _about(question: RowQuestion, recorded: RecordedCheck) -> ReplayedQuestion:
+def _about(question: RowQuestion, recorded: ReplayCheck) -> ReplayedQuestion:
     """Return a result with the subject and the object of a question."""
     check = recorded.check
     subject, object = check_subject(check), check_object(check)

@@ -16,13 +16,13 @@ from sqlglot import exp
 
 from pdp.engines.cel.lint.linter import Finding
 from pdp.engines.cel.lint.remarks import Severity
-from pdp.engines.row_access.engine import RowAccess
+from pdp.engines.row_access.engine import RowAccessEngine
 from pdp.engines.row_access.members import ALL_AUTHENTICATED, ALL_USERS, ANONYMOUS_MEMBER, Grantee, Members
 from pdp.engines.row_access.policies import Document, MaskBody, NamedDocument, PolicyBody, table_path
 from pdp.engines.row_access.validation import compile_policies
 from pdp.errors import InvalidArgument, InvalidReference, PdpError, Place, PolicyError
-from pdp.facts.objects import RulePut, key_text
-from pdp.facts.row_policies import FoldedName, RowRule, TablePath, fold_name
+from pdp.facts.objects import RowPolicyPut, key_text
+from pdp.facts.row_policies import FoldedName, RowPolicy, TablePath, fold_name
 from pdp.facts.snapshot import Facts
 from pdp.management.row_policy_checks import check_rule
 from pdp.model.question import Principal
@@ -72,10 +72,12 @@ def row_changes(
 
 
 def stored_changes(
-    filed: PolicySet, before: Iterable[RowRule], after: Iterable[RowRule], data: Mapping[RelationKey, TableRows]
+    filed: PolicySet, before: Iterable[RowPolicy], after: Iterable[RowPolicy], data: Mapping[RelationKey, TableRows]
 ) -> list[RowChange]:
     """Return the changes between two lists of rules of a store, beside the policies of files."""
-    old, new = (StoredPolicySets(filed).at(Facts.empty().apply(1, map(RulePut, rules))) for rules in (before, after))
+    old, new = (
+        StoredPolicySets(filed).at(Facts.empty().apply(1, map(RowPolicyPut, rules))) for rules in (before, after)
+    )
     return set_changes(old, new, data)
 
 
@@ -197,7 +199,7 @@ def _tree(policy: FilterPolicy, reader: CallerIdentity) -> exp.Expr | None:
     return tree.transform(bound, copy=False)
 
 
-_ANY_COLUMNS: Final = RowAccess({}, Members("user:{subject}", "iam"))
+_ANY_COLUMNS: Final = RowAccessEngine({}, Members("user:{subject}", "iam"))
 """Row access without described tables: unknown columns are a finding of their own."""
 
 
@@ -209,9 +211,9 @@ class StoredDocument(NamedDocument, frozen=True):
         return Place(self.name, 0, 0)
 
 
-def stored_findings(rules: Iterable[RowRule]) -> tuple[list[NamedDocument], list[Finding]]:
+def stored_findings(rules: Iterable[RowPolicy]) -> tuple[list[NamedDocument], list[Finding]]:
     """Return the sound rules as one document per table, and the findings on all other rules."""
-    sound: dict[TablePath, list[RowRule]] = {}
+    sound: dict[TablePath, list[RowPolicy]] = {}
     findings = []
     for rule in sorted(rules, key=lambda rule: rule.key):
         problem = _problem(rule)
@@ -223,7 +225,7 @@ def stored_findings(rules: Iterable[RowRule]) -> tuple[list[NamedDocument], list
     return documents, [*findings, *(finding for one in documents for finding in _notices(one))]
 
 
-def rules_of_documents(documents: Iterable[NamedDocument]) -> tuple[frozenset[FoldedName], list[RowRule]]:
+def rules_of_documents(documents: Iterable[NamedDocument]) -> tuple[frozenset[FoldedName], list[RowPolicy]]:
     """Return the names of all tables of documents, and the policies and masks as rules of a store.
 
     Raise InvalidArgument for a rule that the store refuses.
@@ -243,7 +245,7 @@ def store_place(table: TablePath) -> str:
     return f"store:{key_text(('table', table)).removeprefix('table:')}"
 
 
-def _problem(rule: RowRule) -> Finding | None:
+def _problem(rule: RowPolicy) -> Finding | None:
     """Return the finding on a rule that hides everything; None for a sound rule."""
     if rule.tombstone:
         message = "the table was dropped: a new table of the name shows no row"
@@ -267,7 +269,7 @@ def _notices(source: NamedDocument) -> Iterator[Finding]:
             yield Finding("row-unusable", "error", source.name, 0, 0, body.id, error.message)
 
 
-def _document(table: TablePath, rules: Sequence[RowRule]) -> NamedDocument:
+def _document(table: TablePath, rules: Sequence[RowPolicy]) -> NamedDocument:
     name = key_text(("table", table))
     policies = [PolicyBody(rule.id, name, rule.text, rule.grantees, rule.dialect) for rule in rules if not rule.column]
     masks = [_mask_body(name, rule) for rule in rules if rule.column]
@@ -278,19 +280,19 @@ def _bodies(document: Document) -> list[PolicyBody | MaskBody]:
     return [*document.policies, *document.masks]
 
 
-def _mask_body(table: str, rule: RowRule) -> MaskBody:
+def _mask_body(table: str, rule: RowPolicy) -> MaskBody:
     kind: Any = rule.kind  # checked
     return MaskBody(
         rule.id, table, rule.column, rule.grantees, kind, rule.text or None, rule.dialect, exempt=rule.exempt
     )
 
 
-def _rule(body: PolicyBody | MaskBody, default: Sequence[str]) -> RowRule:
+def _rule(body: PolicyBody | MaskBody, default: Sequence[str]) -> RowPolicy:
     table = _path(body.table, default)
     if isinstance(body, PolicyBody):
-        return RowRule(table, body.id, body.grantees, body.text, body.dialect)
+        return RowPolicy(table, body.id, body.grantees, body.text, body.dialect)
     kind = body.kind or "null"
-    return RowRule(table, body.id, body.grantees, body.text, body.dialect, body.column, kind, body.exempt)
+    return RowPolicy(table, body.id, body.grantees, body.text, body.dialect, body.column, kind, body.exempt)
 
 
 def _path(text: str, default: Sequence[str]) -> TablePath:
@@ -304,5 +306,5 @@ def _covers(table: TablePath) -> FoldedName:
     return fold_name(table[0], table[1:])
 
 
-def _finding(code: str, severity: Severity, rule: RowRule, message: str) -> Finding:
+def _finding(code: str, severity: Severity, rule: RowPolicy, message: str) -> Finding:
     return Finding(code, severity, store_place(rule.table), 0, 0, rule.id, message)

@@ -15,7 +15,7 @@ from pdp.engines.row_access.members import ALL_AUTHENTICATED, ALL_USERS, Grantee
 from pdp.engines.row_access.policies import KINDS, MaskBody, NamedDocument, PolicyBody, read_documents
 from pdp.engines.row_access.validation import compile_policies
 from pdp.errors import Place, PolicyError
-from pdp.facts.row_policies import RowRule
+from pdp.facts.row_policies import RowPolicy
 from pdp.offline.row_policies.changes import stored_findings
 from pdp.offline.row_policies.proofs import implies, is_always_true, is_never_true
 from pdp.rewrite.catalog import Catalog, RelationKey, catalog_of, table_parts
@@ -55,7 +55,7 @@ class _Entry(NamedTuple):
         return [parse_grantee(text) for text in self.body.grantees]
 
 
-def lint_row_files(paths: Sequence[Path], stored: Iterable[RowRule] = ()) -> list[Finding]:
+def lint_row_files(paths: Sequence[Path], stored: Iterable[RowPolicy] = ()) -> list[Finding]:
     """Return the findings on files of row policies, and on rules of a store.
 
     Without an error in a file, the files and the sound rules are looked at together.

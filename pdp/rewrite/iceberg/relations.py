@@ -20,7 +20,7 @@ import structlog
 
 from pdp.config.warehouses import CatalogSettings, RelationSettings
 from pdp.errors import Unavailable
-from pdp.model.bounded_cache import Memo
+from pdp.model.bounded_cache import BoundedCache
 from pdp.rewrite.iceberg.client import NAMESPACE_SEPARATOR, ObjectUnreadable, RestCatalogClient, in_parallel
 from pdp.rewrite.iceberg.metadata import Item, RelationKind, RelationListing, relation_of, unusable_relation
 from pdp.rewrite.process.messages import KnownRelation
@@ -68,7 +68,7 @@ class CatalogRelations:
         self._problem = "it has not been read yet"
         self._task: asyncio.Task[None] | None = None
         self._lock = asyncio.Lock()
-        self._absent: Memo[tuple[str, ...], float] = Memo(_MOST_ABSENT)
+        self._absent: BoundedCache[tuple[str, ...], float] = BoundedCache(_MOST_ABSENT)
         self._flights: dict[tuple[str, ...], asyncio.Task[bool]] = {}
 
     def start(self) -> None:

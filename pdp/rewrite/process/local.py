@@ -18,7 +18,7 @@ from pdp.rewrite.catalog import Catalog, RelationKey, catalog_of, key_of
 from pdp.rewrite.errors import RewriteRefused
 from pdp.rewrite.identity import CallerIdentity, owner_identity
 from pdp.rewrite.policies import PolicySet, filter_policy, policy_set_of
-from pdp.rewrite.process.messages import Use
+from pdp.rewrite.process.messages import RelationUse
 from pdp.rewrite.rewriter import Rewriter
 
 _CLOSED = "FALSE"
@@ -53,7 +53,9 @@ def explain_statement(
     return ExplainedStatement(rewritten.sql, tuple(tables))
 
 
-def _rows(rewriter: Rewriter, use: Use, dialect: str, reader: CallerIdentity, policies: PolicySet) -> RowExplanation:
+def _rows(
+    rewriter: Rewriter, use: RelationUse, dialect: str, reader: CallerIdentity, policies: PolicySet
+) -> RowExplanation:
     key = key_of(use.name)
     is_new = not policies.hides(key)
     rows, columns = ("", []) if is_new else rewriter.visible(use.name, dialect, reader, policies)
@@ -100,7 +102,7 @@ class RewriteRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return CallerIdentity(self.principal.strip(), tuple(filter(None, named)), authenticated=self.authenticated)
 
 
-class RewriteService:
+class LocalRewriter:
     """Rewriter with the policies and the catalog of files."""
 
     def __init__(self, catalog: Catalog, policies: PolicySet, rewriter: Rewriter) -> None:
@@ -147,7 +149,7 @@ class RewriteService:
         return explain_statement(self._rewriter, request.sql, request.dialect, request.caller(), policies)
 
 
-def service_of_files(paths: Sequence[Path]) -> RewriteService:
+def service_of_files(paths: Sequence[Path]) -> LocalRewriter:
     """Return the service of policy files; raise PolicyError or InvalidArgument for an unusable file."""
     documents = [named.document for named in read_documents(paths)]
     try:
@@ -155,13 +157,13 @@ def service_of_files(paths: Sequence[Path]) -> RewriteService:
         policies = policy_set_of(documents)
     except RewriteRefused as error:
         raise InvalidArgument(str(error)) from None
-    return RewriteService(catalog, policies, Rewriter(catalog))
+    return LocalRewriter(catalog, policies, Rewriter(catalog))
 
 
 def _error(code: str, message: str) -> dict[str, Any]:
     return {"error": {"code": code, "message": message}}
 
 
-def answers(service: RewriteService, lines: Iterable[bytes]) -> Iterable[bytes]:
+def answers(service: LocalRewriter, lines: Iterable[bytes]) -> Iterable[bytes]:
     """Yield the answer to each line that is not blank, in order."""
     return (msgspec.json.encode(service.answer(line)) for line in lines if line.strip())

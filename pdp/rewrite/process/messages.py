@@ -10,14 +10,14 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from pdp.facts.row_policies import FoldedName, RowRule
+from pdp.facts.row_policies import FoldedName, RowPolicy
 
 LONGEST_MESSAGE: Final = 256 << 20
 """Bytes of the longest message: the policies of all files."""
 LENGTH_BYTES: Final = 4
 
 
-class Reader(msgspec.Struct, frozen=True, omit_defaults=True):
+class StatementUser(msgspec.Struct, frozen=True, omit_defaults=True):
     """Principal that a statement runs for. `member_of` has the ids of all roles of the principal."""
 
     type: str
@@ -66,7 +66,7 @@ class KnownRelation(msgspec.Struct, frozen=True, omit_defaults=True):
     problem: str = ""
 
 
-class Setup(msgspec.Struct, frozen=True, tag="setup"):
+class PolicyState(msgspec.Struct, frozen=True, tag="setup"):
     """Policies and settings of all following requests. `digest` names them.
 
     `documents` are policy files, `rules` the policies and masks of the store. `template`, `provider`, `claim` and
@@ -82,7 +82,7 @@ class Setup(msgspec.Struct, frozen=True, tag="setup"):
     provider: str
     through: Mapping[str, Literal["owner", "caller", "both"]]
     catalogs: Mapping[str, str] = {}
-    rules: tuple[RowRule, ...] = ()
+    rules: tuple[RowPolicy, ...] = ()
     claim: str = ""
     service_accounts: tuple[str, ...] = ()
     warehouses: tuple[str, ...] = ()
@@ -107,7 +107,7 @@ class RewriteCall(msgspec.Struct, frozen=True, tag="rewrite", omit_defaults=True
 
     sql: str
     dialect: str
-    reader: Reader
+    reader: StatementUser
     catalog: SuppliedCatalog | None = None
     policies: tuple[PolicyRow, ...] | None = None
 
@@ -117,11 +117,11 @@ class FilterCall(msgspec.Struct, frozen=True, tag="filter", omit_defaults=True):
 
     table: tuple[str, ...]
     dialect: str
-    reader: Reader
+    reader: StatementUser
     catalog: SuppliedCatalog | None = None
 
 
-class Use(msgspec.Struct, frozen=True, omit_defaults=True):
+class RelationUse(msgspec.Struct, frozen=True, omit_defaults=True):
     """Use of one relation. `role` is read, write, create, replace or copy; `owner` is the IAM member behind a view.
 
     `policies` and `masks` have the ids of the policies and masks that hold for the reader. `spellings` are other full
@@ -139,7 +139,7 @@ class Use(msgspec.Struct, frozen=True, omit_defaults=True):
     spellings: tuple[tuple[str, ...], ...] = ()
 
 
-class Reply(msgspec.Struct, frozen=True, omit_defaults=True):
+class RewriteReply(msgspec.Struct, frozen=True, omit_defaults=True):
     """Answer of a process: a statement, the visible part of a relation, or a refusal, with the uses of relations.
 
     A refusal has the uses that were found before.
@@ -147,7 +147,7 @@ class Reply(msgspec.Struct, frozen=True, omit_defaults=True):
 
     sql: str = ""
     changed: bool = False
-    uses: tuple[Use, ...] = ()
+    uses: tuple[RelationUse, ...] = ()
     rows: str = ""
     columns: tuple[tuple[str, str], ...] = ()
     """Masked columns and their expressions."""
@@ -161,11 +161,11 @@ class Reply(msgspec.Struct, frozen=True, omit_defaults=True):
 Call = RewriteCall | FilterCall
 _ENCODER: Final = msgspec.msgpack.Encoder()
 KNOWN: Final = msgspec.msgpack.Decoder(tuple[KnownRelation, ...])
-CALLS: Final = msgspec.msgpack.Decoder(Setup | RewriteCall | FilterCall)
-REPLIES: Final = msgspec.msgpack.Decoder(Reply)
+CALLS: Final = msgspec.msgpack.Decoder(PolicyState | RewriteCall | FilterCall)
+REPLIES: Final = msgspec.msgpack.Decoder(RewriteReply)
 
 
-def framed(message: Setup | Call | Reply) -> bytes:
+def framed(message: PolicyState | Call | RewriteReply) -> bytes:
     """Return the bytes of a message with their length before them."""
     body = _ENCODER.encode(message)
     return len(body).to_bytes(LENGTH_BYTES, "big") + body

@@ -22,7 +22,7 @@ import structlog
 
 from pdp.errors import Overloaded, Unavailable
 from pdp.rewrite.errors import PARSE_ERROR, RewriteRefused
-from pdp.rewrite.process.messages import LENGTH_BYTES, LONGEST_MESSAGE, REPLIES, Call, Reply, Setup, framed
+from pdp.rewrite.process.messages import LENGTH_BYTES, LONGEST_MESSAGE, REPLIES, Call, PolicyState, RewriteReply, framed
 
 _COMMAND: Final = ("-P", "-m", "pdp.rewrite.process.worker")
 _ENVIRONMENT: Final = ("PATH", "PYTHONPATH", "PYTHONHOME", "LD_LIBRARY_PATH", "LANG", "VIRTUAL_ENV", "TZ")
@@ -55,7 +55,7 @@ class _Worker:
             )  # fmt: skip
         return cls(process, await asyncio.open_unix_connection(sock=own))
 
-    async def ask(self, message: bytes) -> Reply:
+    async def ask(self, message: bytes) -> RewriteReply:
         """Return the answer to a message; raise EOFError or OSError if the process ends."""
         self._target.write(message)
         await self._target.drain()
@@ -104,7 +104,7 @@ class WorkerPool:
         self._ending: set[asyncio.Task[None]] = set()
         self._closed = False
 
-    async def ask(self, key: str, setup: Setup, call: Call, completed: Completion | None = None) -> Reply:
+    async def ask(self, key: str, setup: PolicyState, call: Call, completed: Completion | None = None) -> RewriteReply:
         """Return the answer of a process with the policies of a setup. `completed` returns a call with policies.
 
         Raise Overloaded if too many requests of the key wait, RewriteRefused for a text that takes too long or ends
@@ -114,7 +114,7 @@ class WorkerPool:
             reply = await self._answer(setup, call)
             return await self._answer(setup, await completed()) if completed and reply.wants_policies else reply
 
-    async def _answer(self, setup: Setup, call: Call) -> Reply:
+    async def _answer(self, setup: PolicyState, call: Call) -> RewriteReply:
         async with self._places:
             worker = await self._prepared(setup)
             self._busy.add(worker)
@@ -157,7 +157,7 @@ class WorkerPool:
             if not turns.waiting:
                 self._turns.pop(key, None)
 
-    async def _prepared(self, setup: Setup) -> _Worker:
+    async def _prepared(self, setup: PolicyState) -> _Worker:
         """Return a process with the policies of a setup; raise Unavailable."""
         if self._closed:
             raise Unavailable("the service stops")

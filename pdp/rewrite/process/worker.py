@@ -16,9 +16,9 @@ import msgspec
 
 from pdp.engines.row_access.members import Members
 from pdp.engines.row_access.policies import Document, TableBody
-from pdp.facts.objects import RulePut
+from pdp.facts.objects import RowPolicyPut
 from pdp.facts.snapshot import Facts
-from pdp.model.bounded_cache import Memo
+from pdp.model.bounded_cache import BoundedCache
 from pdp.model.question import Principal
 from pdp.rewrite.catalog import Catalog, catalog_of, containers_of
 from pdp.rewrite.errors import FILTER_INVALID, UNKNOWN_RELATION, PoliciesNeeded, RewriteRefused
@@ -31,12 +31,12 @@ from pdp.rewrite.process.messages import (
     LENGTH_BYTES,
     Call,
     FilterCall,
-    Reader,
-    Reply,
+    PolicyState,
+    RelationUse,
     RewriteCall,
-    Setup,
+    RewriteReply,
+    StatementUser,
     SuppliedCatalog,
-    Use,
     framed,
 )
 from pdp.rewrite.rewriter import Rewriter
@@ -59,7 +59,7 @@ class _Names:
         self.policies = policies
         self._catalog, self._through, self._warehouses = catalog, through, warehouses
         self._own = Rewriter(catalog, through)
-        self._by_default: Memo[tuple[str, ...], Rewriter] = Memo(_DEFAULTS)
+        self._by_default: BoundedCache[tuple[str, ...], Rewriter] = BoundedCache(_DEFAULTS)
 
     def rewriter(self, supplied: SuppliedCatalog | None) -> Rewriter:
         """Return the rewriter for a request, which may bring tables, views and a default."""
@@ -87,7 +87,7 @@ class _Names:
             raise RewriteRefused(UNKNOWN_RELATION, f"the catalog `{name[0]}` is not on the default ref")
         return (warehouse, *name[1:])
 
-    def placed(self, use: Use) -> Use:
+    def placed(self, use: RelationUse) -> RelationUse:
         """Return a use with the warehouse in place of the catalog; raise RewriteRefused for another ref."""
         spellings = tuple(map(self.of_warehouse, use.spellings))
         return msgspec.structs.replace(use, name=self.of_warehouse(use.name), spellings=spellings)
@@ -98,14 +98,14 @@ class _Names:
         return [(catalog, *name[1:]) for catalog in found or name[:1]]
 
 
-class Rewriting:
+class RewriteProcess:
     """Answers of one process by the newest setup."""
 
-    def __init__(self, setup: Setup) -> None:
+    def __init__(self, setup: PolicyState) -> None:
         documents = [msgspec.convert(document, Document) for document in setup.documents]
         containers = containers_of(documents, (*setup.warehouses, *(rule.table[0] for rule in setup.rules)))
         self._members = Members(setup.template, setup.provider, setup.claim, setup.service_accounts)
-        facts = Facts.empty().apply(1, map(RulePut, setup.rules))
+        facts = Facts.empty().apply(1, map(RowPolicyPut, setup.rules))
         self._catalog = catalog_of(documents, containers)
         self._relations = DialectRelations(relation for body in setup.known for relation in KNOWN.decode(body))
         self._policies = StoredPolicySets(policy_set_of(documents, setup.protected, containers)).at(facts)
@@ -135,7 +135,7 @@ class Rewriting:
         through = Through(setup.through.get("", "owner"), others | modes, self._members)
         return _Names(catalog.renamed(catalogs), self._policies.renamed(catalogs), through, setup.catalogs)
 
-    def answer(self, call: Call) -> Reply:
+    def answer(self, call: Call) -> RewriteReply:
         """Return the answer to a call; a refusal is an answer, too."""
         names: _Names | None = None
         try:
@@ -150,23 +150,25 @@ class Rewriting:
         except RewriteRefused as error:
             return _refusal(error, names)
 
-    def _reader(self, reader: Reader) -> CallerIdentity:
+    def _reader(self, reader: StatementUser) -> CallerIdentity:
         principal = Principal(
             reader.type, reader.name, groups=reader.groups, member_of=reader.member_of, attributes=reader.attributes
         )
         return PrincipalCaller(principal, self._members)
 
 
-def _refusal(error: RewriteRefused, names: _Names | None) -> Reply:
+def _refusal(error: RewriteRefused, names: _Names | None) -> RewriteReply:
     """Return a refusal with the uses that were found before; a use on another ref is refused first."""
     try:
         uses = tuple(map(names.placed, error.uses)) if names else ()
     except RewriteRefused as other:
-        return Reply(error=other.rap, message=str(other))
-    return Reply(error=error.rap, message=str(error), uses=uses, wants_policies=isinstance(error, PoliciesNeeded))
+        return RewriteReply(error=other.rap, message=str(other))
+    return RewriteReply(
+        error=error.rap, message=str(error), uses=uses, wants_policies=isinstance(error, PoliciesNeeded)
+    )
 
 
-def _rewrite(rewriter: Rewriter, call: RewriteCall, reader: CallerIdentity, names: _Names) -> Reply:
+def _rewrite(rewriter: Rewriter, call: RewriteCall, reader: CallerIdentity, names: _Names) -> RewriteReply:
     listed = None
     if call.policies is not None:
         listed = [
@@ -175,10 +177,10 @@ def _rewrite(rewriter: Rewriter, call: RewriteCall, reader: CallerIdentity, name
             for (catalog,) in names.of_catalogs((row.catalog,))
         ]
     found = rewriter.examine(call.sql, call.dialect, reader, names.policies, listed)
-    return Reply(found.sql, found.changed, tuple(names.placed(use) for use in found.uses))
+    return RewriteReply(found.sql, found.changed, tuple(names.placed(use) for use in found.uses))
 
 
-def _filter(rewriter: Rewriter, call: FilterCall, reader: CallerIdentity, names: _Names) -> Reply:
+def _filter(rewriter: Rewriter, call: FilterCall, reader: CallerIdentity, names: _Names) -> RewriteReply:
     question = names.of_catalogs(call.table)[0], call.dialect, reader, names.policies
     uses = rewriter.uses_behind(*question)
     try:
@@ -186,7 +188,7 @@ def _filter(rewriter: Rewriter, call: FilterCall, reader: CallerIdentity, names:
     except RewriteRefused as error:
         error.uses = uses
         raise
-    return Reply(uses=tuple(map(names.placed, uses)), rows=rows, columns=tuple(masked))
+    return RewriteReply(uses=tuple(map(names.placed, uses)), rows=rows, columns=tuple(masked))
 
 
 def _read(source: BinaryIO) -> bytes:
@@ -208,10 +210,10 @@ def main() -> None:
     _limit()
     source, target = sys.stdin.buffer, sys.stdout.buffer
     sys.stdout = sys.stderr  # nothing but answers goes to the service
-    rewriting: Rewriting | None = None
+    rewriting: RewriteProcess | None = None
     while body := _read(source):
         message = CALLS.decode(body)
-        if isinstance(message, Setup):
+        if isinstance(message, PolicyState):
             rewriting, reply = _set_up(message)
         else:
             signal.alarm(_MOST_SECONDS)
@@ -221,15 +223,15 @@ def main() -> None:
         target.flush()
 
 
-_UNUSABLE: Final = Reply(error=FILTER_INVALID, message="the policies cannot be used for rewriting")
+_UNUSABLE: Final = RewriteReply(error=FILTER_INVALID, message="the policies cannot be used for rewriting")
 
 
-def _set_up(setup: Setup) -> tuple[Rewriting | None, Reply]:
+def _set_up(setup: PolicyState) -> tuple[RewriteProcess | None, RewriteReply]:
     """Return the answers by a setup; None for policies that cannot be used, so that every call is refused."""
     try:
-        return Rewriting(setup), Reply()
+        return RewriteProcess(setup), RewriteReply()
     except RewriteRefused as error:
-        return None, Reply(error=error.rap, message=str(error))
+        return None, RewriteReply(error=error.rap, message=str(error))
 
 
 if __name__ == "__main__":

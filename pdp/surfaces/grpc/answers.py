@@ -25,7 +25,7 @@ from pdp.decision.turns import LONGEST_IMMEDIATE, converted, run_aside
 from pdp.identity.evidence import admit
 from pdp.management.service import Management
 from pdp.model.question import DEFAULT_DENY, Answer, BatchRequest, Caller, Consistency, Decision, Reason, Trace
-from pdp.row_access.service import SqlRewriting
+from pdp.row_access.service import StatementService
 from pdp.surfaces.grpc.checks import SHORT, is_dense, read_checks, read_single
 from pdp.surfaces.grpc.handlers import GrpcHandlers, GrpcMethod, RpcAnswer
 from pdp.surfaces.grpc.management import check_scopes, list_objects, rewrite, row_filter
@@ -138,7 +138,7 @@ class DecisionService:
     name: Final = "pdp.v1.DecisionService"
 
     def __init__(
-        self, pdp: Pdp, views: ViewSecurity, management: Management, rewriting: SqlRewriting, scopes: ScopeService,
+        self, pdp: Pdp, views: ViewSecurity, management: Management, rewriting: StatementService, scopes: ScopeService,
         limits: LimitSettings, surface: str = "grpc",
     ) -> None:  # fmt: skip
         self._surface = surface

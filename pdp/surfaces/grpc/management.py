@@ -12,7 +12,7 @@ from pdp.decision.bodies import PrincipalBody, make_resource
 from pdp.decision.scopes import ScopesBody, ScopeService
 from pdp.decision.turns import converted
 from pdp.errors import InvalidArgument
-from pdp.facts.row_policies import RowRule
+from pdp.facts.row_policies import RowPolicy
 from pdp.management.codec import (
     PAGE_SIZE,
     canonical_action,
@@ -28,15 +28,15 @@ from pdp.management.codec import (
     page_token,
 )
 from pdp.management.requests import GrantEdits, GrantListing, ObjectEdits, PageRequest, Requester
-from pdp.management.row_policies import RuleService
+from pdp.management.row_policies import RowPolicyService
 from pdp.management.row_policy_checks import table_of
 from pdp.management.row_policy_codec import make_rule, rule_body
-from pdp.management.row_policy_edits import RuleDrop, RuleWrite
+from pdp.management.row_policy_edits import RowPolicyDrop, RowPolicyWrite
 from pdp.management.service import Management
 from pdp.model.question import Caller, Resource
 from pdp.rewrite.process.messages import SuppliedCatalog, SuppliedTable, SuppliedView
 from pdp.row_access.bodies import ColumnBody, FilterBody, RewriteBody, bound_columns
-from pdp.row_access.service import SqlRewriting
+from pdp.row_access.service import StatementService
 from pdp.surfaces.grpc.handlers import GrpcHandlers, GrpcMethod, RpcAnswer
 from pdp.surfaces.grpc.messages import parse, read_consistency, read_optional_principal, read_resource, read_struct
 from pdp.surfaces.wire import decision_pb2 as wire
@@ -179,7 +179,7 @@ class PolicyService:
 
     name: Final = "pdp.v1.PolicyService"
 
-    def __init__(self, rules: RuleService) -> None:
+    def __init__(self, rules: RowPolicyService) -> None:
         self._rules = rules
 
     @property
@@ -219,7 +219,7 @@ class PolicyService:
         """Insert or update a row policy or mask."""
         request = await converted(body, parse, wire.WriteRowPolicyRequest)
         requester = read_requester(request, caller)
-        edit = RuleWrite(_rule(request.policy), "update" if request.update else "insert", request.policy.etag)
+        edit = RowPolicyWrite(_rule(request.policy), "update" if request.update else "insert", request.policy.etag)
         written = await self._rules.write(requester, (edit,))
         (rule,) = written.rules
         assert rule is not None
@@ -232,7 +232,7 @@ class PolicyService:
         if not ids or len(set(ids)) < len(ids) or (request.etag and len(ids) > 1):
             raise InvalidArgument("`ids` is a list of different ids, and `etag` is for a single id")
         table = table_of(request.table)
-        drops = [RuleDrop(table, id, request.column, etag=request.etag) for id in ids]
+        drops = [RowPolicyDrop(table, id, request.column, etag=request.etag) for id in ids]
         written = await self._rules.write(requester, drops)
         return RpcAnswer(wire.DeleteRowPoliciesResponse(revision=written.revision), requester.id)
 
@@ -244,7 +244,7 @@ class PolicyService:
         return RpcAnswer(wire.TestRowPolicyPermissionsResponse(permissions=found), requester.id)
 
 
-def _rule(message: wire.RowPolicy) -> RowRule:
+def _rule(message: wire.RowPolicy) -> RowPolicy:
     """Return the rule of a message; empty fields count as missing ones of JSON."""
     fields: dict[str, Any] = {"id": message.id, "table": message.table}
     names = ("grantees", "dialect", "column", "kind", "expression", "except")
@@ -257,11 +257,11 @@ def _rule(message: wire.RowPolicy) -> RowRule:
     return make_rule(fields | given | lists)
 
 
-def _policy(rule: RowRule) -> wire.RowPolicy:
+def _policy(rule: RowPolicy) -> wire.RowPolicy:
     return wire.RowPolicy(**rule_body(rule))
 
 
-async def rewrite(rewriting: SqlRewriting, surface: str, body: bytes, caller: Caller) -> RpcAnswer:
+async def rewrite(rewriting: StatementService, surface: str, body: bytes, caller: Caller) -> RpcAnswer:
     """Answer `DecisionService.Rewrite`: return a statement with row access enforced."""
     request = await converted(body, _read_rewrite)
     result = await rewriting.rewrite(request, caller, surface)
@@ -272,7 +272,7 @@ async def rewrite(rewriting: SqlRewriting, surface: str, body: bytes, caller: Ca
     return RpcAnswer(response, result.id)
 
 
-async def row_filter(rewriting: SqlRewriting, surface: str, body: bytes, caller: Caller) -> RpcAnswer:
+async def row_filter(rewriting: StatementService, surface: str, body: bytes, caller: Caller) -> RpcAnswer:
     """Answer `DecisionService.RowFilter`: return the visible part of a table."""
     request = await converted(body, _read_filter)
     result = await rewriting.filter(request, caller, surface)

@@ -25,7 +25,7 @@ from pdp.management.codec import (
     encode_list,
     encode_written,
 )
-from pdp.management.row_policies import RuleService
+from pdp.management.row_policies import RowPolicyService
 from pdp.management.row_policy_codec import (
     decode_batch_delete,
     decode_entry,
@@ -40,7 +40,7 @@ from pdp.management.row_policy_edits import Mode
 from pdp.management.service import Management
 from pdp.model.question import Caller
 from pdp.row_access.bodies import decode_filter, decode_rewrite, encode_filter, encode_rewrite
-from pdp.row_access.service import SqlRewriting
+from pdp.row_access.service import StatementService
 from pdp.surfaces.admission import BodyLimits
 from pdp.surfaces.http.answers import EndpointAnswer
 from pdp.surfaces.http.handlers import EntryRequest, HttpHandlers, Query, Routes
@@ -100,7 +100,7 @@ def management_routes(handlers: HttpHandlers, management: Management, limits: Bo
     }
 
 
-def rewriting_routes(handlers: HttpHandlers, rewriting: SqlRewriting, limits: BodyLimits) -> Routes:
+def rewriting_routes(handlers: HttpHandlers, rewriting: StatementService, limits: BodyLimits) -> Routes:
     """Return the routes POST /v1/rewrite and POST /v1/filters."""
 
     async def rewrite(body: bytes, caller: Caller) -> EndpointAnswer:
@@ -121,7 +121,7 @@ PATHS: Final = {"/v1/row-access-policies": False, "/v1/column-masks": True}
 """Path -> True for masks."""
 
 
-def row_rule_routes(handlers: HttpHandlers, rules: RuleService, limits: BodyLimits) -> Routes:
+def row_rule_routes(handlers: HttpHandlers, rules: RowPolicyService, limits: BodyLimits) -> Routes:
     """Return the routes of row policies and of masks."""
     routes: Routes = {}
     for path, masks in PATHS.items():
@@ -141,7 +141,7 @@ def row_rule_routes(handlers: HttpHandlers, rules: RuleService, limits: BodyLimi
 class _Endpoints:
     """Endpoints of one kind of rules."""
 
-    def __init__(self, rules: RuleService, *, masks: bool) -> None:
+    def __init__(self, rules: RowPolicyService, *, masks: bool) -> None:
         self._rules, self._masks = rules, masks
 
     async def list_rules(self, query: Query, caller: Caller) -> EndpointAnswer:

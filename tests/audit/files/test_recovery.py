@@ -9,7 +9,7 @@ import pytest
 from support.segment_checks import check_segments
 
 from pdp.audit.files.chain import ChainHash
-from pdp.audit.files.compression import SegmentPublisher
+from pdp.audit.files.compression import SegmentCompressor
 from pdp.audit.files.folder import AuditFolder, SegmentForm
 from pdp.audit.files.locks import lock_if_dead
 from pdp.audit.files.recovery import TORN
@@ -181,7 +181,7 @@ def test_two_processes_that_compress_one_segment_do_not_mix(tmp_path: Path, comp
     text = b"".join(line(seq) for seq in range(50_000))
     for _ in range(3):
         path.write_bytes(text)
-        publishers = [SegmentPublisher(compress) for _ in range(3)]
+        publishers = [SegmentCompressor(compress) for _ in range(3)]
         for publisher in publishers:
             publisher.publish(path)
         for publisher in publishers:
@@ -196,7 +196,7 @@ def test_two_processes_that_compress_one_segment_do_not_mix(tmp_path: Path, comp
 def test_a_segment_that_cannot_be_published_leaves_the_others_alone(tmp_path: Path) -> None:
     path = tmp_path / open_name("i", 1)
     path.write_bytes(line(0))
-    publisher = SegmentPublisher("gzip")
+    publisher = SegmentCompressor("gzip")
     for wrong in (tmp_path / "\0", tmp_path / "missing", tmp_path):
         publisher.publish(wrong)
     publisher.publish(path)

@@ -26,7 +26,7 @@ from pdp.audit.push.spool import RefusedRecords, Spool, SpoolFull
 from pdp.audit.push.spool_reader import BatchLimits
 from pdp.audit.queue import intake
 from pdp.audit.queue.intake import IntakeOptions, LineIntake
-from pdp.audit.queue.queue import AuditTrail, TrailOptions
+from pdp.audit.queue.queue import RecordQueue, TrailOptions
 from pdp.audit.queue.sinks import SinkMetrics, StdoutOutput
 from pdp.config.load import make_settings
 from pdp.telemetry import Telemetry
@@ -324,7 +324,7 @@ async def test_on_full_drop_lets_answers_leave_whose_records_are_given_up(tmp_pa
         receiver.stop()
         push = {"url": receiver.url, "spool_mib": 16, **FAST}
         sink = opened(tmp_path, {"http": push}, on_full="drop", durability="request")
-        audit = AuditTrail(sink._options.instance, [sink], Telemetry(), options)
+        audit = RecordQueue(sink._options.instance, [sink], Telemetry(), options)
         for _ in range(40):
             for _ in range(20):
                 audit.append(record)

@@ -19,7 +19,7 @@ from support.segment_checks import check_segments
 
 from pdp.audit.files.segments import segment_files
 from pdp.audit.queue import file_sink, queue
-from pdp.audit.queue.queue import AuditTrail, TrailOptions
+from pdp.audit.queue.queue import RecordQueue, TrailOptions
 from pdp.audit.queue.sampling import ClockWatch
 from pdp.config.audit import Durability, OnFull
 from pdp.errors import Unavailable
@@ -45,7 +45,7 @@ def small_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def trail(
     folder: Path, durability: Durability, on_full: OnFull = "block", telemetry: Telemetry | None = None
-) -> AuditTrail:
+) -> RecordQueue:
     return file_audit(folder, telemetry, TrailOptions(durability=durability, on_full=on_full), durability=durability)
 
 
@@ -60,7 +60,7 @@ def written(folder: Path) -> list[dict[str, Any]]:
     return records_in(segment_files(folder), running=True)
 
 
-async def fill(audit: AuditTrail, record: Any) -> None:
+async def fill(audit: RecordQueue, record: Any) -> None:
     """Append records until no more are taken without waiting, dropping or refusing."""
     while not audit.is_full():
         audit.append(record)

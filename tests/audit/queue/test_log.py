@@ -29,7 +29,7 @@ from pdp.audit.files.segments import segment_files
 from pdp.audit.queue import file_sink, queue
 from pdp.audit.queue.file_sink import LineWriter
 from pdp.audit.queue.intake import IntakeOptions, LineIntake
-from pdp.audit.queue.queue import MAX_PENDING, TURN, TURN_DECISIONS, AuditTrail, TrailOptions
+from pdp.audit.queue.queue import MAX_PENDING, TURN, TURN_DECISIONS, RecordQueue, TrailOptions
 from pdp.audit.queue.sinks import AuditSink, SinkMetrics, StdoutOutput
 from pdp.engines.engine import Verdicts
 from pdp.errors import Unavailable
@@ -195,7 +195,7 @@ async def test_a_stuck_destination_takes_no_time_from_others_at_the_close(
         LineIntake(StdoutOutput(pipe.write, metrics), IntakeOptions("i"), metrics),
         LineWriter(AuditFolder(tmp_path, "i"), "batch", telemetry.audit_written.inc),
     ]
-    audit = AuditTrail("i", sinks, telemetry)
+    audit = RecordQueue("i", sinks, telemetry)
     audit.append(record)
     assert not audit.close(1)
     assert [file.path.name for file in segment_files(tmp_path)] == ["decisions-i-000001.jsonl"]

@@ -13,33 +13,33 @@ from support.generated_pdps import decide_and_record, make_pdp
 from support.table_rows import table_rows
 
 from pdp.audit.records.record import DecisionRecord
-from pdp.audit.records.recorded import ReadReport, RecordedCheck, RecordFilter, RecordReader
+from pdp.audit.records.recorded import ReadReport, RecordFilter, RecordReader, ReplayCheck
 from pdp.audit.records.schema import RECORD, Record
-from pdp.audit.records.tables import AskedRows, TableRow, TableRowReader, UnusableRow, asked_text
+from pdp.audit.records.tables import SplitChecks, TableRow, TableRowReader, UnusableRow, asked_text
 from pdp.audit.records.writing import RecordEncoder
 
 AGAIN = RecordFilter(listings=True, at_revision=True)
 limits = st.sampled_from([1, 2, 32])
 
 
-def from_record(record: Record) -> tuple[list[RecordedCheck], dict[str, int]]:
+def from_record(record: Record) -> tuple[list[ReplayCheck], dict[str, int]]:
     report = ReadReport()
     found = list(RecordReader(record, "f:1", report, AGAIN).checks())
     return found, dict(report.skipped)
 
 
-def from_rows(record: Record) -> tuple[list[RecordedCheck], dict[str, int]]:
+def from_rows(record: Record) -> tuple[list[ReplayCheck], dict[str, int]]:
     reader, found, skipped = TableRowReader(at_revision=True), [], dict[str, int]()
     for row in table_rows(record):
         try:
             found.append(reader.check(row))
         except UnusableRow as unusable:
             skipped[unusable.cause] = skipped.get(unusable.cause, 0) + 1
-    undecidable = msgspec.json.decode(asked_text(record) or "{}", type=AskedRows).undecidable
+    undecidable = msgspec.json.decode(asked_text(record) or "{}", type=SplitChecks).undecidable
     return found, skipped | ({undecidable: 1} if undecidable else {})
 
 
-def comparable(found: list[RecordedCheck]) -> list[Any]:
+def comparable(found: list[ReplayCheck]) -> list[Any]:
     """Return what decides, without the key: equal keys are promised within one way of reading alone."""
     plain = [msgspec.structs.replace(each, key="", rate=1.0) for each in found]
     return sorted(plain, key=lambda each: (each.at, each.check.action, repr(each)))

@@ -26,7 +26,7 @@ from support.serving import settings_of
 
 from pdp.audit import reader as audit_reader
 from pdp.audit.reader import read_audit
-from pdp.audit.records.recorded import MAX_NAMED, ReadReport, RecordedCheck, RecordedOutcome, RecordFilter
+from pdp.audit.records.recorded import MAX_NAMED, ReadReport, RecordedOutcome, RecordFilter, ReplayCheck
 from pdp.audit.records.rows import rows
 from pdp.audit.records.writing import RecordEncoder
 from pdp.cli.dry_run.command import dry_run
@@ -674,21 +674,21 @@ def test_a_damaged_record_is_counted(tmp_path: Path, why: str, edit: dict[str, A
 # --- properties -------------------------------------------------------------------------------------------------
 
 
-def recorded_of(checks: Sequence[Any]) -> list[RecordedCheck]:
+def recorded_of(checks: Sequence[Any]) -> list[ReplayCheck]:
     """Return each check as a recorded check of one resource, in order."""
-    found: dict[int, RecordedCheck] = {}
+    found: dict[int, ReplayCheck] = {}
     batch = admit(decode_checks([msgspec.json.encode(check) for check in checks]).request("test"), EMBEDDED_CALLER)
     assert not batch.rejected
     for check in batch.checks:
         for at, resource in zip(check.at, check.resources, strict=True):
             key = msgspec.json.encode(resource, order="sorted").decode()
-            found[at] = RecordedCheck(
+            found[at] = ReplayCheck(
                 msgspec.structs.replace(check, resources=(resource,), at=(0,)), key, None, f"d{at}", at
             )
     return [found[at] for at in sorted(found)]
 
 
-def compared(checks: Iterable[RecordedCheck], baseline: Pdp | None, candidate: Pdp) -> Differences:
+def compared(checks: Iterable[ReplayCheck], baseline: Pdp | None, candidate: Pdp) -> Differences:
     return asyncio.run(replay(checks, baseline, candidate))
 
 

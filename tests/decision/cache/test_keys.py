@@ -15,15 +15,15 @@ from hypothesis import strategies as st
 from pdp.decision.cache.keys import KeyMaker, is_cacheable, join_parts, resource_fields
 from pdp.engines.cel.engine import CelEngine, CelForbid
 from pdp.engines.cel.rules import inline_rules
-from pdp.engines.engine import READS_POLICIES, Cost, Group, Source
+from pdp.engines.engine import READS_POLICIES, Cost, Dependency, EngineQuestion
 from pdp.engines.grants.engine import GrantsEngine
 from pdp.facts.snapshot import Facts
-from pdp.model.question import Arguments, Env, Principal, Resource
+from pdp.model.question import Arguments, Principal, RequestContext, Resource
 from pdp.model.redaction import DEFAULT_MASKER
 
-GROUP = Group(
+GROUP = EngineQuestion(
     Principal("user", "oidc~a", ("r",), ("g",), '{"k":1}', ("m",), bare=False),
-    "read_data", "table", "lake", "main", delegated=False, env=Env("Iceberg", 1, ("A",), 0),
+    "read_data", "table", "lake", "main", delegated=False, env=RequestContext("Iceberg", 1, ("A",), 0),
 )  # fmt: skip
 RESOURCE = Resource(
     "table", "lake", ("a", "b"), "main", "n", "ICEBERG_TABLE", "BRANCH", "id", {"owner": "x"},
@@ -34,7 +34,7 @@ RESOURCE = Resource(
 class FixedEngine:
     """An engine that declares what a test says."""
 
-    def __init__(self, reads: frozenset[Source] = READS_POLICIES, name: str = "e", digest: str = "d") -> None:
+    def __init__(self, reads: frozenset[Dependency] = READS_POLICIES, name: str = "e", digest: str = "d") -> None:
         self.reads = reads
         self.name = name
         self.digest = digest
@@ -44,7 +44,7 @@ class FixedEngine:
 def maker(
     engine: Any = None, policies: bytes = b"p", epoch: str = "e", sequence: int = 1, *, forbids: bool = False
 ) -> KeyMaker:
-    chosen: Any = engine or FixedEngine(frozenset(Source) - {Source.TIME})
+    chosen: Any = engine or FixedEngine(frozenset(Dependency) - {Dependency.TIME})
     return KeyMaker(chosen, policies, Facts(epoch, sequence), forbids=forbids)
 
 
@@ -92,7 +92,7 @@ def test_every_field_of_a_question_changes_the_key() -> None:
         else:
             assert maker().key(changed) != key, name
     assert {"principal.roles", "principal.attributes", "principal.member_of", "principal.bare", "env.now"} <= fields
-    assert {name for name in fields if "." not in name} == set(Group.__struct_fields__)
+    assert {name for name in fields if "." not in name} == set(EngineQuestion.__struct_fields__)
 
 
 def test_every_field_of_a_resource_changes_the_field() -> None:
@@ -107,12 +107,12 @@ def test_every_field_of_a_resource_changes_the_field() -> None:
 
 def test_keys_are_the_same_in_every_process() -> None:
     """Whatever the order of sets and the seed of hashes: services must share hits."""
-    again = msgspec.msgpack.decode(msgspec.msgpack.encode(GROUP), type=Group)
+    again = msgspec.msgpack.decode(msgspec.msgpack.encode(GROUP), type=EngineQuestion)
     assert maker().key(again) == maker().key(GROUP)
 
 
 def test_policies_facts_engine_and_role_change_the_key() -> None:
-    engine = FixedEngine(frozenset({Source.POLICIES, Source.FACTS}))
+    engine = FixedEngine(frozenset({Dependency.POLICIES, Dependency.FACTS}))
     makers = [
         maker(engine),
         maker(engine, b"q"),
@@ -143,8 +143,8 @@ def test_engines_say_what_they_read() -> None:
         return CelEngine(inline_rules({"r": text}), "oidc", DEFAULT_MASKER)
 
     assert cel("true").reads == READS_POLICIES
-    assert cel("now > timestamp('2020-01-01T00:00:00Z')").reads == {Source.POLICIES, Source.TIME}
-    assert GrantsEngine().reads == {Source.POLICIES, Source.FACTS}
+    assert cel("now > timestamp('2020-01-01T00:00:00Z')").reads == {Dependency.POLICIES, Dependency.TIME}
+    assert GrantsEngine().reads == {Dependency.POLICIES, Dependency.FACTS}
     assert is_cacheable(cel("true"))
     assert is_cacheable(GrantsEngine())
     assert not is_cacheable(cel("now > timestamp('2020-01-01T00:00:00Z')"))
@@ -202,5 +202,5 @@ def test_a_group_that_cannot_be_written_is_not_cached() -> None:
 
 def test_the_types_of_a_question_are_known() -> None:
     """A field of a type that `changes` cannot vary would be forgotten by the tests above."""
-    for struct in (Group, Principal, Env, Resource, Arguments):
+    for struct in (EngineQuestion, Principal, RequestContext, Resource, Arguments):
         assert set(typing.get_type_hints(struct)) >= set(struct.__struct_fields__)

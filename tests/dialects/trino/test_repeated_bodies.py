@@ -20,7 +20,7 @@ from pdp.audit.queue.queue import NoAudit
 from pdp.audit.reader import read_audit
 from pdp.audit.records.recorded import ReadReport
 from pdp.config.load import make_settings
-from pdp.decision.active_policies import Bundle
+from pdp.decision.active_policies import ActivePolicies
 from pdp.dialects.trino.endpoints import TrinoSurface
 from pdp.dialects.trino.requests import QueryOwners
 from pdp.engines.cel.rules import inline_rules
@@ -120,7 +120,7 @@ async def test_other_facts_are_asked_anew() -> None:
 async def test_another_bundle_is_asked_anew() -> None:
     service = LocalService()
     assert await service.allow(body_of())
-    bundle: Bundle = service.pdp.bundle
+    bundle: ActivePolicies = service.pdp.bundle
     service.pdp.bundle = msgspec.structs.replace(bundle, digest="f" * 16)
     assert await service.allow(body_of())
     assert service.cached == [False, False]

@@ -14,9 +14,9 @@ from pdp.engines.cedar.actions import CEDAR_ACTIONS, CONTEXTS
 from pdp.engines.cedar.engine import CedarEngine
 from pdp.engines.cedar.model import load_model
 from pdp.engines.cedar.schema import CedarSources, SourceText, load_schema, own_text
-from pdp.engines.engine import FAILED, FORBID, PERMIT, Group
+from pdp.engines.engine import FAILED, FORBID, PERMIT, EngineQuestion
 from pdp.facts.snapshot import Facts
-from pdp.model.question import Arguments, Env, Resource
+from pdp.model.question import Arguments, RequestContext, Resource
 from pdp.model.references import parse_principal, parse_resource
 from pdp.model.vocabulary import CATALOG_ACTIONS
 
@@ -25,8 +25,8 @@ def engine_of(text: str, entities: object = ()) -> CedarEngine:
     return CedarEngine(load_model(CedarSources((SourceText(text),), (SourceText(json.dumps(list(entities))),))))  # type: ignore[call-overload]
 
 
-def group_of(action: str, type: str, user: str = "user:oidc~a") -> Group:
-    return Group(parse_principal(user), action, type, "lake", None, delegated=False, env=Env())
+def group_of(action: str, type: str, user: str = "user:oidc~a") -> EngineQuestion:
+    return EngineQuestion(parse_principal(user), action, type, "lake", None, delegated=False, env=RequestContext())
 
 
 def test_the_schema_has_the_actions_and_contexts_of_the_table() -> None:

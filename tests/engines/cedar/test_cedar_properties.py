@@ -13,9 +13,9 @@ from pdp.engines.cedar.actions import CEDAR_ACTIONS
 from pdp.engines.cedar.engine import CedarEngine
 from pdp.engines.cedar.model import load_model
 from pdp.engines.cedar.schema import CedarSources, SourceText
-from pdp.engines.engine import EFFECT_NAMES, Group
+from pdp.engines.engine import EFFECT_NAMES, EngineQuestion
 from pdp.facts.snapshot import Facts
-from pdp.model.question import Env, Principal, Resource
+from pdp.model.question import Principal, RequestContext, Resource
 from pdp.model.references import parse_principal, parse_resource
 from pdp.store.world import parse_world
 
@@ -113,11 +113,13 @@ def engine_of(text: str, entities: list[Any]) -> CedarEngine:
     return CedarEngine(load_model(CedarSources((SourceText(text),), (SourceText(json.dumps(entities)),))))
 
 
-def group_of(principal: Principal, action: str, type: str) -> Group:
-    return Group(principal, action, type, "wh", None, delegated=False, env=Env())
+def group_of(principal: Principal, action: str, type: str) -> EngineQuestion:
+    return EngineQuestion(principal, action, type, "wh", None, delegated=False, env=RequestContext())
 
 
-def verdicts(engine: CedarEngine, group: Group, resources: list[Resource], facts: Facts) -> list[tuple[Any, ...]]:
+def verdicts(
+    engine: CedarEngine, group: EngineQuestion, resources: list[Resource], facts: Facts
+) -> list[tuple[Any, ...]]:
     found = engine.decide(group, resources, facts)
     return [
         (EFFECT_NAMES[effect], by, list(found.errors.get(row, ())))

@@ -12,13 +12,13 @@ from support.cel_rule_sets import groups, rule_sets
 from pdp.engines.cel.engine import CelEngine, CelForbid
 from pdp.engines.cel.program import compile_program
 from pdp.engines.cel.rules import inline_rules
-from pdp.engines.engine import ABSTAIN, FORBID, PERMIT, Group
+from pdp.engines.engine import ABSTAIN, FORBID, PERMIT, EngineQuestion
 from pdp.facts.snapshot import Facts
-from pdp.model.arrays import PathColumn
-from pdp.model.question import Env, Principal, Resource
+from pdp.model.arrays import PathArray
+from pdp.model.question import Principal, RequestContext, Resource
 
 
-def expected(engine: Any, group: Group, resource: Resource) -> tuple[int, str | None, tuple[str, ...]]:
+def expected(engine: Any, group: EngineQuestion, resource: Resource) -> tuple[int, str | None, tuple[str, ...]]:
     outcomes = engine.reference_evaluator(group).outcomes(resource)
     true = [outcome.rule for outcome in outcomes if outcome.rule is not None]
     raised = tuple(sorted({rule for outcome in outcomes for rule in outcome.raised}))
@@ -29,18 +29,18 @@ def expected(engine: Any, group: Group, resource: Resource) -> tuple[int, str | 
     return (PERMIT, f"cel:{true[-1]}", ()) if len(true) == len(outcomes) else (ABSTAIN, None, raised)
 
 
-def column_of(resources: list[Resource], names: list[str]) -> PathColumn:
+def column_of(resources: list[Resource], names: list[str]) -> PathArray:
     """Return the names in the containers of the resources, in turns; in a single one if the first has no path."""
     paths = [resource.path for resource in resources] if resources[0].path else [()]
     parents = list(dict.fromkeys(path[:end] for path in paths for end in range(len(path), -1, -1)))[: len(names)]
-    return PathColumn(resources[0], parents, [row % len(parents) for row in range(len(names))], names)
+    return PathArray(resources[0], parents, [row % len(parents) for row in range(len(names))], names)
 
 
 @pytest.mark.differential
 @settings(max_examples=1500)
 @given(rule_sets, st.lists(groups(), min_size=1, max_size=4), st.sampled_from([CelEngine, CelForbid]), st.booleans())
 def test_engines_agree_with_the_reference_evaluator(
-    rules: dict[str, str], asked: list[tuple[Group, list[Resource]]], kind: Any, dotted: bool
+    rules: dict[str, str], asked: list[tuple[EngineQuestion, list[Resource]]], kind: Any, dotted: bool
 ) -> None:
     engine = kind(inline_rules(rules), "oidc")
     for group, resources in asked:
@@ -60,9 +60,9 @@ def test_engines_agree_with_the_reference_evaluator(
 
 def test_names_that_rules_see_rewritten_are_the_same_in_a_column() -> None:
     engine = CelEngine(inline_rules({"a": "path=='a.b\u001d'"}), "oidc")
-    group = Group(Principal("user", "oidc~a"), "read_data", "table", "w", "main", False, Env())
+    group = EngineQuestion(Principal("user", "oidc~a"), "read_data", "table", "w", "main", False, RequestContext())
     for name in ("b\0", "b."):
-        column = PathColumn.in_one(Resource("table", "w", ref="main"), ("a",), [name, "c"])
+        column = PathArray.in_one(Resource("table", "w", ref="main"), ("a",), [name, "c"])
         assert engine.decide(group, column, Facts.empty()) == engine.decide(group, list(column), Facts.empty())
 
 
@@ -97,14 +97,18 @@ def test_remembered_residues_are_bounded(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr("pdp.engines.cel.selection.MAX_RESIDUE_SETS", 10)
     engine = CelEngine(inline_rules({"r": "role.startsWith('u') && path=='a'"}), "oidc")
     for number in range(100):
-        group = Group(Principal("user", f"oidc~u{number}"), "READ_ENTITY_VALUE", "content", "w", "main", False, Env())
+        group = EngineQuestion(
+            Principal("user", f"oidc~u{number}"), "READ_ENTITY_VALUE", "content", "w", "main", False, RequestContext()
+        )
         assert engine.decide(group, [Resource("content", "w", ("a",))], Facts.empty()).effects == b"\1"
     assert len(engine._selector._residue_sets) == 10
 
 
 def test_long_kinds_of_content_are_not_remembered() -> None:
     engine = CelEngine(inline_rules({"a": "contentType=='x' && op=='READ_ENTITY_VALUE'"}), "oidc")
-    group = Group(Principal("user", "oidc~a"), "READ_ENTITY_VALUE", "content", "w", "main", False, Env())
+    group = EngineQuestion(
+        Principal("user", "oidc~a"), "READ_ENTITY_VALUE", "content", "w", "main", False, RequestContext()
+    )
     for kind in ("x", "y" * 100_000, "z" * 100_000):
         engine.decide(group, (Resource("content", "w", ("a",), content_type=kind),), Facts.empty())
     kept = [part for _, kind in engine.group_checks(group)._residues for part in kind]
@@ -115,6 +119,6 @@ def test_long_kinds_of_content_are_not_remembered() -> None:
 def test_a_rule_about_time_needs_the_time_of_the_decision() -> None:
     """A check without a time would be decided as in 1970, and a rule with an end would permit."""
     engine = CelEngine(inline_rules({"r": "now < timestamp('2026-01-01T00:00:00Z')"}), "oidc")
-    group = Group(Principal("user", "oidc~a"), "read_data", "table", "w", "main", False, Env())
+    group = EngineQuestion(Principal("user", "oidc~a"), "read_data", "table", "w", "main", False, RequestContext())
     with pytest.raises(ValueError, match="time of the decision"):
         engine.decide(group, [Resource("table", "w", ("n", "t"))], Facts.empty())

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from spec.grant_worlds import IDS, PRINCIPALS, changes, group, resource_of, worlds
 
-from pdp.engines.engine import PERMIT, Engine, Group
+from pdp.engines.engine import PERMIT, Engine, EngineQuestion
 from pdp.engines.grants import principal_grants
 from pdp.engines.grants.edits import QUESTIONS
 from pdp.engines.grants.effective_access import EffectiveAccess
@@ -17,7 +17,7 @@ from pdp.engines.grants.model import ACTIONS
 from pdp.engines.grants.principal_grants import CacheBudget
 from pdp.facts.objects import Change, Grant, GrantAdded, GrantRemoved, Object, ObjectPut, key_from_text, key_of
 from pdp.facts.snapshot import Facts
-from pdp.model.arrays import PathColumn
+from pdp.model.arrays import PathArray
 from pdp.model.question import Resource
 from pdp.store.world import parse_world
 
@@ -26,13 +26,13 @@ TYPES = ("table", "view", "generic_table", "dataset", "namespace")
 ALICE = "user:i~x"
 
 
-def decided(engine: Engine, asked: Group, resources: Any, facts: Facts) -> list[tuple[bool, str | None]]:
+def decided(engine: Engine, asked: EngineQuestion, resources: Any, facts: Facts) -> list[tuple[bool, str | None]]:
     """Return allow or deny, and `by`, of each resource."""
     verdicts = engine.decide(asked, resources, facts)
     return [(effect == PERMIT, by) for effect, by in zip(verdicts.effects, verdicts.by, strict=True)]
 
 
-def plain(asked: Group, resource: Resource, facts: Facts) -> tuple[bool, str | None]:
+def plain(asked: EngineQuestion, resource: Resource, facts: Facts) -> tuple[bool, str | None]:
     """Return the same for one resource, from all relations on its object and without any cache."""
     access = EffectiveAccess(facts, asked.principal, {})
     key = key_of(resource)
@@ -41,14 +41,14 @@ def plain(asked: Group, resource: Resource, facts: Facts) -> tuple[bool, str | N
 
 
 @st.composite
-def columns(draw: st.DrawFn) -> PathColumn:
+def columns(draw: st.DrawFn) -> PathArray:
     """Rows of one type in several containers, some of them twice."""
     type = draw(st.sampled_from(TYPES))
     names = ("a", "b", "z") if type == "namespace" else ("t", "a", "u")
     parents = draw(st.lists(st.sampled_from(PARENTS), min_size=1, max_size=6, unique=True))
     rows = [*range(len(parents)), *draw(st.lists(st.integers(0, len(parents) - 1), max_size=12))]
     at = draw(st.permutations(rows))
-    return PathColumn(Resource(type, "v"), parents, draw(st.sampled_from((list, bytes)))(at), [
+    return PathArray(Resource(type, "v"), parents, draw(st.sampled_from((list, bytes)))(at), [
         draw(st.sampled_from(names)) for _ in at
     ])  # fmt: skip
 
@@ -133,7 +133,7 @@ def moved(grant: str, target: str) -> list[Change]:
     return [GrantRemoved(old), GrantAdded(Grant(key_from_text(target), old.privilege, old.principal, old.id))]
 
 
-TABLES = PathColumn(Resource("table", "v"), (("a",), ("b",), ("a", "a")), (0, 1, 2, 0), ["t", "t", "t", "u"])
+TABLES = PathArray(Resource("table", "v"), (("a",), ("b",), ("a", "a")), (0, 1, 2, 0), ["t", "t", "t", "u"])
 STORY: list[tuple[list[Change], str, list[bool]]] = [
     ([], "read_data", [False, False, False, False]),
     (added(f"{ALICE} select table:v/b/t"), "read_data", [False, True, False, False]),
@@ -169,7 +169,7 @@ def test_every_write_is_seen_by_the_next_question() -> None:
 
 def test_an_object_with_more_grants_inside_than_rows_asked() -> None:
     facts = Facts.empty().apply(1, added(*(f"{ALICE} select table:v/a/t{number}" for number in range(50))))
-    column = PathColumn.in_one(Resource("table", "v"), ("a",), ["t7", "x"])
+    column = PathArray.in_one(Resource("table", "v"), ("a",), ["t7", "x"])
     wanted = [(True, f"grants:select on table:v/a/t7 via {ALICE}"), (False, None)]
     question = group(ALICE, "read_data", column[0])
     for asked in (column, list(column)):
@@ -181,7 +181,7 @@ def test_answers_stay_right_when_the_cache_is_too_small(monkeypatch: pytest.Monk
     monkeypatch.setattr("pdp.engines.grants.engine._MAX_PRINCIPALS", 2)
     users = [f"user:i~{number}" for number in range(6)]
     facts = Facts.empty().apply(1, added(*(f"{user} select table:v/a/{user[-1]}" for user in users)))
-    column = PathColumn(Resource("table", "v"), (("a",), ("b",)), (0, 0, 1), ["0", "1", "1"])
+    column = PathArray(Resource("table", "v"), (("a",), ("b",)), (0, 0, 1), ["0", "1", "1"])
     engine = GrantsEngine()
     for user in users * 3:
         question = group(user, "read_data", column[0])
@@ -196,7 +196,7 @@ def test_a_grant_of_its_own_on_each_table_of_a_column() -> None:
     roles = [GrantAdded(Grant(table, "ownership", "role:r")) for table in tables[::3]]
     ids = [GrantAdded(Grant(table, "modify", ALICE, "1")) for table in tables[::4]]
     above = added(f"{ALICE} assignee role:r", f"{ALICE} modify warehouse:v")
-    column = PathColumn(Resource("table", "v"), (("a",), ("b",)), [*[0] * len(names), 1], [*names, "t1"])
+    column = PathArray(Resource("table", "v"), (("a",), ("b",)), [*[0] * len(names), 1], [*names, "t1"])
     engine = GrantsEngine()
     for write in ([], roles, ids, above):
         facts = facts.apply(facts.sequence + 1, write)

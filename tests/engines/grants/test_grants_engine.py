@@ -6,7 +6,7 @@ from spec.grant_worlds import ask, group, resource_of
 from pdp.engines.engine import ABSTAIN, PERMIT
 from pdp.engines.grants.engine import GrantsEngine
 from pdp.engines.grants.model import ACTIONS, MODEL, NESSIE, STORED
-from pdp.engines.grants.rules import RULES, RelationRule, evaluate
+from pdp.engines.grants.rules import RULES, RelationDefinition, evaluate
 from pdp.facts.snapshot import Facts
 from pdp.model import vocabulary
 from pdp.model.question import Principal, Resource, Trace
@@ -35,7 +35,7 @@ def world(*grants: str) -> Facts:
     return parse_world({"objects": OBJECTS, "grants": entries})
 
 
-def leaves(rule: RelationRule) -> list[RelationRule]:
+def leaves(rule: RelationDefinition) -> list[RelationDefinition]:
     return [leaf for part in rule.parts for leaf in leaves(part)] if rule.parts else [rule]
 
 
@@ -60,7 +60,7 @@ def test_every_name_in_a_rule_exists() -> None:
 
 def test_every_stored_privilege_has_a_relation_and_a_strength() -> None:
     for type, stored in STORED.items():
-        assert {p for p in stored if RelationRule("stored", p) in leaves(RULES[type][p])} == stored
+        assert {p for p in stored if RelationDefinition("stored", p) in leaves(RULES[type][p])} == stored
         assert stored <= set(PRIVILEGES)
     assert len(MODEL) == 11
 

@@ -16,7 +16,7 @@ from pdp.engines.engine import PERMIT
 from pdp.engines.grants.engine import GrantsEngine
 from pdp.engines.grants.model import ACTIONS, STORED
 from pdp.facts.objects import GrantAdded, key_of
-from pdp.model.arrays import PathColumn
+from pdp.model.arrays import PathArray
 from pdp.model.question import Resource
 from pdp.model.references import format_resource, parse_principal
 from pdp.store.world import parse_world, read_grant
@@ -138,7 +138,7 @@ def test_whoever_may_list_everything_in_a_container_lists_all_in_it(data: st.Dat
     for container, path in (("warehouse:v", ()), ("namespace:v/a", ("a",)), ("namespace:v/a/a", ("a", "a"))):
         everything = ask(ENGINE, facts, principal, "list_everything", container)[0]
         for type, action in product(("table", "view"), ("include_in_list", "get_metadata")):
-            column = PathColumn.in_one(Resource(type, "v"), path, ["t", "u", "x"])
+            column = PathArray.in_one(Resource(type, "v"), path, ["t", "u", "x"])
             verdicts = ENGINE.decide(group(principal, action, column[0]), column, facts)
             singles = [ask(ENGINE, facts, principal, action, format_resource(resource)) for resource in column]
             assert [(effect == PERMIT, by) for effect, by in zip(verdicts.effects, verdicts.by, strict=True)] == singles

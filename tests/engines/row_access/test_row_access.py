@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from spec.restriction import visible_part
 from support.paths import RECORDED as RECORDED_FOLDER
 
-from pdp.engines.row_access.engine import UNRESTRICTED, Restriction, RowAccess
+from pdp.engines.row_access.engine import UNRESTRICTED, Restriction, RowAccessEngine
 from pdp.engines.row_access.members import Members, parse_grantee
 from pdp.engines.row_access.policies import parse_document
 from pdp.engines.row_access.validation import compile_policies
@@ -27,7 +27,7 @@ OIDC = Members("user:{subject}", "oidc")
 NOBODY = Facts.empty()
 
 
-def access(data: dict[str, Any], members: Members = OIDC) -> RowAccess:
+def access(data: dict[str, Any], members: Members = OIDC) -> RowAccessEngine:
     document = {key: value for key, value in data.items() if key != "protected"}
     return compile_policies([parse_document(document)]).build_engine(members, data.get("protected", ()))
 

@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from pdp.engines.row_access.engine import RowAccess
+from pdp.engines.row_access.engine import RowAccessEngine
 from pdp.engines.row_access.members import Members
 from pdp.engines.row_access.policies import LONGEST_CONSTANT, LONGEST_SQL, parse_document
 from pdp.engines.row_access.validation import compile_policies
 from pdp.errors import InvalidArgument, PolicyError
-from pdp.facts.row_policies import RowRule
+from pdp.facts.row_policies import RowPolicy
 from pdp.management.row_policy_checks import check_rule
 
-NO_ACCESS = RowAccess({}, Members("user:{subject}", "oidc"))
+NO_ACCESS = RowAccessEngine({}, Members("user:{subject}", "oidc"))
 START = "region = '"
 
 
@@ -44,7 +44,7 @@ def test_files_and_the_store_take_the_same_sizes(entry: dict[str, Any], problem:
     body = {"id": "p", "table": "lake.s.t", "grantees": ["allUsers"], "dialect": "trino", **entry, **more}
     document = parse_document({"masks" if is_mask else "policies": [body]})
     text = entry["expression"] if is_mask else entry["filter"]
-    rule = RowRule(
+    rule = RowPolicy(
         ("lake", "s", "t"), "p", ("allUsers",), text, column=more.get("column", ""), kind=entry.get("kind", "")
     )
     if not problem:

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from support.rows import MASK, POLICY, load
 
-from pdp.decision.active_policies import Bundle
+from pdp.decision.active_policies import ActivePolicies
 from pdp.engines.row_access.engine import NO_ROWS, UNRESTRICTED, Restriction
-from pdp.facts.objects import Grant, GrantAdded, RulePut, RuleRemoved
-from pdp.facts.row_policies import RowRule
+from pdp.facts.objects import Grant, GrantAdded, RowPolicyPut, RowPolicyRemoved
+from pdp.facts.row_policies import RowPolicy
 from pdp.facts.snapshot import Facts
 from pdp.model.question import Principal, Resource
 
@@ -29,13 +29,13 @@ GRANTEES = ["user:alice@example.com", "group:eu", "domain:example.com", "role:et
 FILTERS = ["x = 1", "TRUE", "false", "y IN (1, 2)", "current_user = c"]
 
 
-def facts_of(*rules: RowRule) -> Facts:
+def facts_of(*rules: RowPolicy) -> Facts:
     member = Grant(("role", ("etl",)), "assignee", "user:oidc~bob@example.com")
-    return Facts.from_changes("e", 1, [*map(RulePut, rules), GrantAdded(member)])
+    return Facts.from_changes("e", 1, [*map(RowPolicyPut, rules), GrantAdded(member)])
 
 
-def rule_of(entry: dict[str, Any]) -> RowRule:
-    return RowRule(
+def rule_of(entry: dict[str, Any]) -> RowPolicy:
+    return RowPolicy(
         tuple(entry["table"].split(".")),
         entry["id"],
         tuple(entry["grantees"]),
@@ -47,7 +47,7 @@ def rule_of(entry: dict[str, Any]) -> RowRule:
     )
 
 
-def restrict(bundle: Bundle, who: Principal, facts: Facts, *path: str, stale: bool = False) -> Restriction:
+def restrict(bundle: ActivePolicies, who: Principal, facts: Facts, *path: str, stale: bool = False) -> Restriction:
     table = Resource("table", "lake", path or ("s", "t"))
     return bundle.row_access.restrict(who, table, facts, stale=stale)
 
@@ -92,29 +92,29 @@ def test_the_store_restricts_as_files_do(tmp_path: Path, seed: int) -> None:
 def test_a_change_of_rules_counts_at_once(tmp_path: Path) -> None:
     bundle, alice = load(tmp_path, {}), PEOPLE[0]
     assert restrict(bundle, alice, facts_of()) == UNRESTRICTED
-    facts = facts_of(RowRule(TABLE, "p", ("allUsers",), "x = 1"))
+    facts = facts_of(RowPolicy(TABLE, "p", ("allUsers",), "x = 1"))
     for sequence, text in enumerate(["x = 2", "x = 3", "TRUE"], 2):
-        facts = facts.apply(sequence, [RulePut(RowRule(TABLE, "p", ("allUsers",), text))])
+        facts = facts.apply(sequence, [RowPolicyPut(RowPolicy(TABLE, "p", ("allUsers",), text))])
         found = restrict(bundle, alice, facts)
         assert (found.rows.expression if found.rows else "TRUE") == text
-    facts = facts.apply(9, [RuleRemoved((TABLE, "", "p"))])
+    facts = facts.apply(9, [RowPolicyRemoved((TABLE, "", "p"))])
     assert restrict(bundle, alice, facts) == UNRESTRICTED
 
 
 @pytest.mark.parametrize(
     "rule",
     [
-        RowRule(TABLE, "p", ("allUsers",), "x ="),
-        RowRule(TABLE, "p", ("allUsers",), "FALSE) OR (1=1"),
-        RowRule(TABLE, "p", ("allUsers",), "count(*) > 0"),
-        RowRule(TABLE, "p", ("allUsers",), "x = 1", "no_dialect"),
-        RowRule(TABLE, "p", ("allUsers",), "x % 2 = 1", "bigquery"),
-        RowRule(TABLE, "p", ("everyone",), "TRUE"),
-        RowRule(TABLE, "p", ("allUsers",), "TRUE", tombstone=True),
-        RowRule(TABLE, "p", (), "TRUE"),
+        RowPolicy(TABLE, "p", ("allUsers",), "x ="),
+        RowPolicy(TABLE, "p", ("allUsers",), "FALSE) OR (1=1"),
+        RowPolicy(TABLE, "p", ("allUsers",), "count(*) > 0"),
+        RowPolicy(TABLE, "p", ("allUsers",), "x = 1", "no_dialect"),
+        RowPolicy(TABLE, "p", ("allUsers",), "x % 2 = 1", "bigquery"),
+        RowPolicy(TABLE, "p", ("everyone",), "TRUE"),
+        RowPolicy(TABLE, "p", ("allUsers",), "TRUE", tombstone=True),
+        RowPolicy(TABLE, "p", (), "TRUE"),
     ],
 )
-def test_an_unusable_rule_shows_no_row(tmp_path: Path, rule: RowRule) -> None:
+def test_an_unusable_rule_shows_no_row(tmp_path: Path, rule: RowPolicy) -> None:
     """A store can hold what an older version, or another hand, has written."""
     found = restrict(load(tmp_path, {}), PEOPLE[0], facts_of(rule))
     assert found.rows is not None
@@ -124,13 +124,13 @@ def test_an_unusable_rule_shows_no_row(tmp_path: Path, rule: RowRule) -> None:
 @pytest.mark.parametrize(
     "rule",
     [
-        RowRule(TABLE, "m", ("everyone",), column="c", kind="hash"),
-        RowRule(TABLE, "m", ("allUsers",), "x)", column="c", kind="expression"),
-        RowRule(TABLE, "m", ("allUsers",), "upper(c)", "no_dialect", column="c", kind="expression"),
-        RowRule(TABLE, "m", ("user:nobody",), column="c", kind="hash", exempt=("allUsers",), tombstone=True),
+        RowPolicy(TABLE, "m", ("everyone",), column="c", kind="hash"),
+        RowPolicy(TABLE, "m", ("allUsers",), "x)", column="c", kind="expression"),
+        RowPolicy(TABLE, "m", ("allUsers",), "upper(c)", "no_dialect", column="c", kind="expression"),
+        RowPolicy(TABLE, "m", ("user:nobody",), column="c", kind="hash", exempt=("allUsers",), tombstone=True),
     ],
 )
-def test_an_unusable_mask_shows_no_value(tmp_path: Path, rule: RowRule) -> None:
+def test_an_unusable_mask_shows_no_value(tmp_path: Path, rule: RowPolicy) -> None:
     found = restrict(load(tmp_path, {}), PEOPLE[0], facts_of(rule))
     assert found.masks["c"].kind == "null"
     assert found.shows_rows != rule.tombstone
@@ -139,7 +139,7 @@ def test_an_unusable_mask_shows_no_value(tmp_path: Path, rule: RowRule) -> None:
 def test_a_filter_of_the_store_never_runs_as_the_user_of_a_file(tmp_path: Path) -> None:
     """Trino evaluates the joined filters as one user. A file names the user, and `current_user` would be that one."""
     bundle = load(tmp_path, {"policies": [POLICY | {"id": "z", "identity": "svc"}]})
-    found = restrict(bundle, PEOPLE[0], facts_of(RowRule(TABLE, "a", ("allUsers",), "c = current_user")))
+    found = restrict(bundle, PEOPLE[0], facts_of(RowPolicy(TABLE, "a", ("allUsers",), "c = current_user")))
     assert found.rows is not None
     assert (found.rows.expression, found.rows.identity) == ("(false) OR (x = 1)", "svc")
 
@@ -147,13 +147,13 @@ def test_a_filter_of_the_store_never_runs_as_the_user_of_a_file(tmp_path: Path) 
 def test_stale_facts_show_nothing_of_a_table_with_stored_rules(tmp_path: Path) -> None:
     """A policy may have been revoked since. Tables of files alone are as before."""
     bundle = load(tmp_path, {"policies": [POLICY]})
-    facts = facts_of(RowRule(("lake", "s", "u"), "p", ("allUsers",), "TRUE"))
+    facts = facts_of(RowPolicy(("lake", "s", "u"), "p", ("allUsers",), "TRUE"))
     assert restrict(bundle, PEOPLE[0], facts, "s", "u", stale=True).blank
     assert not restrict(bundle, PEOPLE[0], facts, "s", "t", stale=True).blank
 
 
 def test_containers_know_the_rules_of_the_store_below(tmp_path: Path) -> None:
-    access, facts = load(tmp_path, {}).row_access, facts_of(RowRule(TABLE, "p", ("role:etl",), "x = 1"))
+    access, facts = load(tmp_path, {}).row_access, facts_of(RowPolicy(TABLE, "p", ("role:etl",), "x = 1"))
     schema, other = Resource("namespace", "lake", ("S",)), Resource("namespace", "lake", ("z",))
     assert access.tables_below(schema, facts) == [("s", "t")]
     assert access.tables_below(schema) == access.tables_below(other, facts) == []

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from support.converging import awaited
 
-from pdp.engines.engine import FAILED, PERMIT, Group, Verdicts
+from pdp.engines.engine import FAILED, PERMIT, EngineQuestion, Verdicts
 from pdp.engines.guarded import AwaitedEngine
 from pdp.engines.scopes.engine import ScopesEngine
 from pdp.engines.scopes.resolvers import MOST_AWAITED, MOST_THREADS, ResolvingScopes
 from pdp.facts.snapshot import Facts
-from pdp.model.question import Env, Principal, Resource
+from pdp.model.question import Principal, RequestContext, Resource
 
 PATIENCE = 60.0
 
@@ -76,7 +76,9 @@ def engine_of(resolver: Callable[..., Any], seconds: float = PATIENCE) -> Awaite
 
 
 def ask(engine: AwaitedEngine, count: int, user: str = "alice", distinct: int | None = None) -> asyncio.Task[Verdicts]:
-    group = Group(Principal("user", f"oidc~{user}"), "read_data", "table", "lake", None, delegated=False, env=Env())
+    group = EngineQuestion(
+        Principal("user", f"oidc~{user}"), "read_data", "table", "lake", None, delegated=False, env=RequestContext()
+    )
     resources = [Resource("table", "lake", ("s", f"t{number % (distinct or count)}")) for number in range(count)]
     return asyncio.create_task(engine.ask(group, resources, Facts.empty()))
 

@@ -17,7 +17,7 @@ from support.table_rows import concrete_rows
 from pdp.audit.reader import TORN, TrailLine, read_lines
 from pdp.audit.records.recorded import ReadReport
 from pdp.audit.records.schema import RECORD, Inputs, Record
-from pdp.audit.records.tables import AskedRows, TableRowReader, asked_text, json_value
+from pdp.audit.records.tables import SplitChecks, TableRowReader, asked_text, json_value
 from pdp.audit.records.writing import RecordEncoder
 from pdp.errors import InvalidReference
 from pdp.lake.ingest.batches import SINGLE_REQUEST
@@ -321,8 +321,8 @@ def test_each_check_of_a_later_schema_is_refused_once(record: Any, columns_from:
     if found.later is None:
         return
     asked, before = found.later.asked, asked_text(RECORD.decode(line))
-    rows = msgspec.json.decode(asked, type=AskedRows) if asked else AskedRows()
-    known = msgspec.json.decode(before, type=AskedRows) if before else AskedRows()
+    rows = msgspec.json.decode(asked, type=SplitChecks) if asked else SplitChecks()
+    known = msgspec.json.decode(before, type=SplitChecks) if before else SplitChecks()
     places = [[(group.at, group.resources) for group in each.groups] for each in (rows, known)]
     assert (rows.undecidable, places[0]) == (known.undecidable, places[1])
     for group in rows.groups:

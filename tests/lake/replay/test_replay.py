@@ -27,7 +27,7 @@ from pdp.lake.lake import Lake
 from pdp.lake.replay.archive import read_archive
 from pdp.lake.replay.questions import ReplayChoice
 from pdp.lake.replay.replaying import LakeReplay, ReplayResult, ReplayTotals, read_result
-from pdp.offline.replay.basis import AS_RECORDED, CandidatePolicies, FolderArchive, RecordedBasis, RecordedFacts
+from pdp.offline.replay.basis import AS_RECORDED, CandidatePolicies, FolderArchive, HistoricalPdps, RecordedFacts
 from pdp.offline.replay.replay import repeat_recorded, replay
 
 pytestmark = [pytest.mark.spark, pytest.mark.process, pytest.mark.timeout(900)]
@@ -58,7 +58,7 @@ def replayed(lake: Lake, candidate: CandidatePolicies = AS_RECORDED, /, **choice
 def test_every_decision_is_the_recorded_one(company: Company, lake: Lake) -> None:
     reading = ReadReport()
     read = read_audit(company.folder, reading, RecordFilter(listings=True, at_revision=True))
-    basis = RecordedBasis(FolderArchive(company.folder), rebuild_pdp)
+    basis = HistoricalPdps(FolderArchive(company.folder), rebuild_pdp)
     by_folder = asyncio.run(repeat_recorded(read, basis, reading, lambda _: None))
     assert (by_folder.checks, by_folder.totals) == (company.checks, {})
     assert replayed(lake).totals == ReplayTotals(company.checks, company.checks)

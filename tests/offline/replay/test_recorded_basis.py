@@ -12,19 +12,19 @@ from pdp.app.facts import build_pdp
 from pdp.config.load import make_settings
 from pdp.engines.cel.rules import inline_rules
 from pdp.errors import MissingFacts
-from pdp.facts.objects import Grant, GrantAdded, RulePut
-from pdp.facts.row_policies import RowRule
+from pdp.facts.objects import Grant, GrantAdded, RowPolicyPut
+from pdp.facts.row_policies import RowPolicy
 from pdp.facts.snapshot import Facts
 from pdp.model.revision import Revision
 from pdp.offline.cases.runner import MemoryAudit
-from pdp.offline.replay.basis import CandidatePolicies, RecordedBasis
+from pdp.offline.replay.basis import CandidatePolicies, HistoricalPdps
 
 TABLE = ("lake", "sales", "orders")
 SETTINGS = {"authorities": {"default": {"engines": ["grants"]}}, "warehouses": {"lake": {}}}
 
 
-def rule(text: str) -> RulePut:
-    return RulePut(RowRule(TABLE, "eu", ("allUsers",), text))
+def rule(text: str) -> RowPolicyPut:
+    return RowPolicyPut(RowPolicy(TABLE, "eu", ("allUsers",), text))
 
 
 class Archive:
@@ -44,10 +44,10 @@ class Archive:
         return self._facts[revision.sequence]
 
 
-def basis(facts: Facts) -> tuple[RecordedBasis, str]:
+def basis(facts: Facts) -> tuple[HistoricalPdps, str]:
     bundle = build_pdp(make_settings(SETTINGS, Path.cwd()), Facts.empty(), (inline_rules({}), inline_rules({}))).bundle
     assert json.loads(bundle.text)
-    return RecordedBasis(Archive(bundle.text), rebuild_pdp, CandidatePolicies(facts=facts)), bundle.digest
+    return HistoricalPdps(Archive(bundle.text), rebuild_pdp, CandidatePolicies(facts=facts)), bundle.digest
 
 
 @pytest.mark.parametrize(("sequence", "text"), [(1, "region = 'EU'"), (2, "region = 'US'"), (3, None)])

@@ -14,7 +14,7 @@ from support.secure_views import random_policies
 
 from pdp.cli.main import cli
 from pdp.engines.row_access.policies import parse_document
-from pdp.facts.row_policies import RowRule
+from pdp.facts.row_policies import RowPolicy
 from pdp.offline.row_policies.changes import rules_of_documents
 from pdp.offline.row_policies.lint import lint_row_files
 
@@ -87,11 +87,11 @@ def test_lint_finds_rules_of_the_store_that_hide_everything(folder: Path) -> Non
     create("good", "--filter", "amount > 3")
     create("m", "--mask", "region", "--kind", "null", "--grantee", "allUsers")
     rules = [
-        RowRule(("lake", "sales", "orders"), "a", ("nobody:x",), "TRUE"),
-        RowRule(("lake", "sales", "orders"), "b", ("allUsers",), "amount >"),
-        RowRule(("lake", "sales", "orders"), "c", ("allUsers",), "", column="region", kind="blur"),
-        RowRule(("lake", "sales", "orders"), "d", ("allUsers",), "", column="nosuch", kind="null"),
-        RowRule(("lake", "sales", "gone"), "e", ("allUsers",), "TRUE", tombstone=True),
+        RowPolicy(("lake", "sales", "orders"), "a", ("nobody:x",), "TRUE"),
+        RowPolicy(("lake", "sales", "orders"), "b", ("allUsers",), "amount >"),
+        RowPolicy(("lake", "sales", "orders"), "c", ("allUsers",), "", column="region", kind="blur"),
+        RowPolicy(("lake", "sales", "orders"), "d", ("allUsers",), "", column="nosuch", kind="null"),
+        RowPolicy(("lake", "sales", "gone"), "e", ("allUsers",), "TRUE", tombstone=True),
     ]
     findings = lint_row_files([folder / "rows.yaml"], rules)
     assert [(one.code, one.severity, one.rule) for one in findings] == [

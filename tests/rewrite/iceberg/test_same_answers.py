@@ -13,15 +13,15 @@ from support.generated_sql import RELATIONS, SqlGenerator
 from support.rewriting import POLICIES
 from support.secure_views import random_masks, random_policies
 
-from pdp.rewrite.process.messages import Call, FilterCall, KnownRelation, Reader, RewriteCall, Setup
-from pdp.rewrite.process.worker import Rewriting
+from pdp.rewrite.process.messages import Call, FilterCall, KnownRelation, PolicyState, RewriteCall, StatementUser
+from pdp.rewrite.process.worker import RewriteProcess
 from pdp.row_access.bodies import DIALECTS
 
 DATA = json.loads(POLICIES.read_text("utf-8"))
 DEFAULT = DATA["default"]
 READERS = (
-    Reader("user", "oidc~alice@example.com", ("eu@example.com",)),
-    Reader("user", "oidc~dave@partner.example"),
+    StatementUser("user", "oidc~alice@example.com", ("eu@example.com",)),
+    StatementUser("user", "oidc~dave@partner.example"),
 )
 
 
@@ -30,7 +30,7 @@ def full(name: str) -> tuple[str, ...]:
     return (*DEFAULT[: 3 - len(parts)], *parts)
 
 
-def described(policies: list[Any], masks: list[Any]) -> Iterator[Setup]:
+def described(policies: list[Any], masks: list[Any]) -> Iterator[PolicyState]:
     """Yield the setups: with relations in a file, and in a catalog."""
     views = {name: {**view, "dialect": "duckdb"} for name, view in DATA["views"].items() if not view.get("owner")}
     rest = {"default": DEFAULT, "policies": policies, "masks": masks}
@@ -42,10 +42,10 @@ def described(policies: list[Any], masks: list[Any]) -> Iterator[Setup]:
         ([{**rest, "tables": DATA["tables"], "views": views}], ()),
         ([rest], (msgspec.msgpack.encode(known[::2]), msgspec.msgpack.encode(known[1::2]))),
     ):
-        yield Setup("1", documents, (), "user:{subject}", "oidc", {}, warehouses=("lake",), known=relations)
+        yield PolicyState("1", documents, (), "user:{subject}", "oidc", {}, warehouses=("lake",), known=relations)
 
 
-def answer(rewriting: Rewriting, call: Call) -> str:
+def answer(rewriting: RewriteProcess, call: Call) -> str:
     """Return the answer with one name for the rows that a filter reads, whose names are random.
 
     Spellings to confirm are left out: a file has nothing to confirm.
@@ -60,7 +60,7 @@ def test_a_catalog_answers_as_a_file_does() -> None:
     dice = random.Random(11)
     answered = 0
     for world in range(5):
-        filed, known = map(Rewriting, described(random_policies(dice), random_masks(dice)))
+        filed, known = map(RewriteProcess, described(random_policies(dice), random_masks(dice)))
         generator = SqlGenerator(dice)
         for _ in range(16):
             reader = dice.choice(READERS)

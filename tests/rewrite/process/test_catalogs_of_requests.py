@@ -6,11 +6,18 @@ import random
 
 import pytest
 
-from pdp.facts.row_policies import RowRule
-from pdp.rewrite.process.messages import Reader, Reply, RewriteCall, Setup, SuppliedCatalog, SuppliedTable
-from pdp.rewrite.process.worker import Rewriting
+from pdp.facts.row_policies import RowPolicy
+from pdp.rewrite.process.messages import (
+    PolicyState,
+    RewriteCall,
+    RewriteReply,
+    StatementUser,
+    SuppliedCatalog,
+    SuppliedTable,
+)
+from pdp.rewrite.process.worker import RewriteProcess
 
-READERS = [Reader("user", "oidc~alice"), Reader("user", "oidc~bob")]
+READERS = [StatementUser("user", "oidc~alice"), StatementUser("user", "oidc~bob")]
 DEFAULTS = [(), ("lake", "sales"), ("lake", "hr")]
 COLUMNS = [{}, {"region": "VARCHAR", "id": "INT", "open": "BOOLEAN"}, {"region": "INT"}, {"open": "INT", "id": "INT"}]
 NAMES = ["lake.sales.orders", "lake.sales.regions", "lake.hr.orders", "lake.hr.regions"]
@@ -29,9 +36,9 @@ STATEMENTS = [
 ]
 
 
-def rules_of(dice: random.Random) -> tuple[RowRule, ...]:
+def rules_of(dice: random.Random) -> tuple[RowPolicy, ...]:
     return tuple(
-        RowRule(tuple(name.split(".")), f"p{at}", (dice.choice(["allUsers", "user:alice"]),), filter, "duckdb")
+        RowPolicy(tuple(name.split(".")), f"p{at}", (dice.choice(["allUsers", "user:alice"]),), filter, "duckdb")
         for name in NAMES
         for at, filter in enumerate(dice.sample(FILTERS, dice.randrange(3)))
     )
@@ -50,18 +57,20 @@ def call_of(dice: random.Random) -> RewriteCall:
 @pytest.mark.parametrize("seed", range(25))
 def test_an_answer_does_not_depend_on_the_catalogs_of_earlier_requests(seed: int) -> None:
     dice = random.Random(seed)
-    made = Setup("1", [{"default": ["lake", "sales"]}], (), "user:{subject}", "oidc", {}, rules=rules_of(dice))
-    shared = Rewriting(made)
+    made = PolicyState("1", [{"default": ["lake", "sales"]}], (), "user:{subject}", "oidc", {}, rules=rules_of(dice))
+    shared = RewriteProcess(made)
     for _ in range(40):
         call = call_of(dice)
-        assert shared.answer(call) == Rewriting(made).answer(call), call
+        assert shared.answer(call) == RewriteProcess(made).answer(call), call
 
 
-def answer(statement: str, described: dict[str, dict[str, str]], reader: Reader, rules: tuple[RowRule, ...]) -> Reply:
+def answer(
+    statement: str, described: dict[str, dict[str, str]], reader: StatementUser, rules: tuple[RowPolicy, ...]
+) -> RewriteReply:
     tables = {name: SuppliedTable(columns) for name, columns in described.items()}
     supplied = SuppliedCatalog(("lake", "sales"), tables)
-    made = Setup("1", [], (), "user:{subject}", "oidc", {}, rules=rules)
-    return Rewriting(made).answer(RewriteCall(statement, "duckdb", reader, supplied))
+    made = PolicyState("1", [], (), "user:{subject}", "oidc", {}, rules=rules)
+    return RewriteProcess(made).answer(RewriteCall(statement, "duckdb", reader, supplied))
 
 
 @pytest.mark.parametrize("statement", ["DELETE FROM {}", "INSERT INTO {} VALUES ('EU')", "CREATE TABLE {} AS SELECT 1"])
@@ -81,13 +90,13 @@ def test_a_catalog_that_hides_the_filtered_table_does_not_open_the_table_of_the_
 ) -> None:
     """A caller could otherwise change the rows of `regions` by a catalog in which nothing reads them."""
     table = ("lake", "sales", "orders")
-    reads = RowRule(table, "some", ("allUsers",), "region IN (SELECT region FROM regions)", "duckdb")
-    everything = RowRule(table, "all", ("user:alice",), "TRUE", "duckdb")
+    reads = RowPolicy(table, "some", ("allUsers",), "region IN (SELECT region FROM regions)", "duckdb")
+    everything = RowPolicy(table, "all", ("user:alice",), "TRUE", "duckdb")
     alice, bob = READERS
     text = statement.format("lake.sales.regions")
     assert answer(text, described, bob, (reads, everything)).error == "RAP_WRITE_NEEDS_FULL_ACCESS"
     assert answer(text, described, alice, (reads, everything)).error == ""
-    mask = RowRule(table, "m", ("user:alice",), column="region", kind="null")
+    mask = RowPolicy(table, "m", ("user:alice",), column="region", kind="null")
     assert answer(text, described, alice, (reads, everything, mask)).error == "RAP_WRITE_NEEDS_FULL_ACCESS"
     assert answer(statement.format("lake.sales.elsewhere"), described, bob, (reads,)).error in (
         "",

@@ -7,12 +7,19 @@ import itertools
 import pytest
 
 from pdp.engines.row_access.members import Grantee, Members, parse_grantee
-from pdp.facts.row_policies import RowRule
+from pdp.facts.row_policies import RowPolicy
 from pdp.facts.snapshot import Facts
 from pdp.model.question import Principal
 from pdp.rewrite.identity import CallerIdentity, owner_identity
-from pdp.rewrite.process.messages import Reader, RewriteCall, Setup, SuppliedCatalog, SuppliedTable, SuppliedView
-from pdp.rewrite.process.worker import Rewriting
+from pdp.rewrite.process.messages import (
+    PolicyState,
+    RewriteCall,
+    StatementUser,
+    SuppliedCatalog,
+    SuppliedTable,
+    SuppliedView,
+)
+from pdp.rewrite.process.worker import RewriteProcess
 
 TEMPLATES = [
     "user:{subject}",
@@ -46,26 +53,28 @@ def test_with_a_claim_nobody_knows_the_user_behind_a_member() -> None:
 @pytest.mark.parametrize("claim", ["", "email"])
 def test_behind_a_view_the_owner_sees_what_the_owner_sees_outside(template: str, grantee: str, claim: str) -> None:
     members = Members(template, "oidc", claim)
-    rule = RowRule(("lake", "s", "t"), "p", (grantee,), "n = 1", "duckdb")
+    rule = RowPolicy(("lake", "s", "t"), "p", (grantee,), "n = 1", "duckdb")
     for name in USERS:
         user = Principal("user", name, attributes='{"email": "x@example.com"}' if claim else "{}", bare=True)
         member = members.member(user)
-        shown = behind_view(Setup("1", [], (), template, "oidc", {}, rules=(rule,), claim=claim), member)
+        shown = behind_view(PolicyState("1", [], (), template, "oidc", {}, rules=(rule,), claim=claim), member)
         grantees = members.matches(user, parsed(rule), Facts.empty())
         if not claim:
             assert ("n = 1" in shown) == grantees, (name, member)
         assert "n = 1" not in shown or not grantee.startswith("domain:") or (grantees and not claim)
 
 
-def parsed(rule: RowRule) -> tuple[Grantee, ...]:
+def parsed(rule: RowPolicy) -> tuple[Grantee, ...]:
     return tuple(map(parse_grantee, rule.grantees))
 
 
-def behind_view(made: Setup, owner: str) -> str:
+def behind_view(made: PolicyState, owner: str) -> str:
     supplied = SuppliedCatalog(
         ("lake", "s"), {"t": SuppliedTable({"n": "INT"})}, {"v": SuppliedView("SELECT n FROM t", owner=owner)}
     )
-    reply = Rewriting(made).answer(RewriteCall("SELECT n FROM v", "duckdb", Reader("user", "oidc~eve"), supplied))
+    reply = RewriteProcess(made).answer(
+        RewriteCall("SELECT n FROM v", "duckdb", StatementUser("user", "oidc~eve"), supplied)
+    )
     assert not reply.error
     return reply.sql
 
@@ -75,7 +84,7 @@ def test_members_alone_are_of_a_domain_unless_of_another_provider() -> None:
     for bare, qualified in itertools.product((False, True), repeat=2):
         member = f"user:{'partner~' if qualified else ''}bob@example.com"
         caller = owner_identity(member) if bare else CallerIdentity(member)
-        domain = parsed(RowRule(("lake", "s", "t"), "p", ("domain:example.com",)))
+        domain = parsed(RowPolicy(("lake", "s", "t"), "p", ("domain:example.com",)))
         assert caller.is_named(domain) is not qualified
         assert caller.may_be_named(domain)
         assert caller.explain_policy(domain)[0] is not qualified

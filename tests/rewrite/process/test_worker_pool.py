@@ -12,16 +12,16 @@ import psutil  # type: ignore[import-untyped]
 import pytest
 
 from pdp.errors import Overloaded, Unavailable
-from pdp.facts.row_policies import RowRule
+from pdp.facts.row_policies import RowPolicy
 from pdp.rewrite.errors import PARSE_ERROR, RewriteRefused
-from pdp.rewrite.process.messages import FilterCall, PolicyRow, Reader, RewriteCall, Setup
+from pdp.rewrite.process.messages import FilterCall, PolicyRow, PolicyState, RewriteCall, StatementUser
 from pdp.rewrite.process.pool import WorkerPool
-from pdp.rewrite.process.worker import Rewriting
+from pdp.rewrite.process.worker import RewriteProcess
 
 pytestmark = pytest.mark.process
 DOCUMENT = {"default": ["lake", "sales"], "tables": {"items": {"columns": {"id": "INT"}}}}
-SETUP = Setup("1", [DOCUMENT], (), "user:{subject}", "oidc", {})
-READER = Reader("user", "oidc~bob")
+SETUP = PolicyState("1", [DOCUMENT], (), "user:{subject}", "oidc", {})
+READER = StatementUser("user", "oidc~bob")
 CALL = RewriteCall("SELECT id FROM items", "duckdb", READER)
 
 
@@ -117,12 +117,14 @@ async def test_long_filters_and_constants_do_not_delay_the_set_up() -> None:
     """No text is parsed before a statement needs the table: 2,000 such texts take the parser minutes."""
     text = " OR ".join(["a = 'x' AND b"] * 600)
     rules = tuple(
-        RowRule(("lake", "sales", f"t{at}"), "r", ("allUsers",), text, column=column, kind="constant" if column else "")
+        RowPolicy(
+            ("lake", "sales", f"t{at}"), "r", ("allUsers",), text, column=column, kind="constant" if column else ""
+        )
         for at in range(1_000)
         for column in ("", "c")
     )
     pool = WorkerPool(1, 60)
-    made = Setup("4", [DOCUMENT], (), "user:{subject}", "oidc", {}, rules=rules)
+    made = PolicyState("4", [DOCUMENT], (), "user:{subject}", "oidc", {}, rules=rules)
     assert (await pool.ask("a", made, CALL)).sql == CALL.sql
     await pool.close()
 
@@ -130,13 +132,13 @@ async def test_long_filters_and_constants_do_not_delay_the_set_up() -> None:
 async def test_new_policies_reach_a_running_process() -> None:
     pool = WorkerPool(1, 60)
     policy = {"id": "p", "table": "items", "grantees": ["allUsers"], "filter": "id > 1", "dialect": "duckdb"}
-    closed = Setup("2", [{**DOCUMENT, "policies": [policy]}], (), "user:{subject}", "oidc", {})
+    closed = PolicyState("2", [{**DOCUMENT, "policies": [policy]}], (), "user:{subject}", "oidc", {})
     assert await answered(pool) == CALL.sql
     assert "id > 1" in (await pool.ask("a", closed, CALL)).sql
-    protected = Setup("3", [DOCUMENT], (("lake", "sales"),), "user:{subject}", "oidc", {})
+    protected = PolicyState("3", [DOCUMENT], (("lake", "sales"),), "user:{subject}", "oidc", {})
     assert "WHERE FALSE" in (await pool.ask("a", protected, CALL)).sql
     assert await answered(pool) == CALL.sql
-    broken = Setup("4", [{"views": {"v": {}}}], (), "user:{subject}", "oidc", {})
+    broken = PolicyState("4", [{"views": {"v": {}}}], (), "user:{subject}", "oidc", {})
     assert (await pool.ask("a", broken, CALL)).error, "unusable policies refuse every statement"
     await pool.close()
 
@@ -179,7 +181,7 @@ async def test_policies_are_asked_for_by_statements_that_read_them_alone() -> No
 def test_policies_of_a_warehouse_are_those_of_each_of_its_catalogs() -> None:
     document = {**DOCUMENT, "policies": [{"id": "p", "table": "items", "grantees": ["allUsers"], "filter": "id = 1"}]}
     catalogs = {"first": "lake", "second": "lake", "other": "pond"}
-    rewriting = Rewriting(Setup("1", [document], (), "user:{subject}", "oidc", {}, catalogs))
+    rewriting = RewriteProcess(PolicyState("1", [document], (), "user:{subject}", "oidc", {}, catalogs))
     row = PolicyRow("lake", "sales", "items", "p", "allUsers", "id = 1")
     for name, shown in (("first", True), ("second", True), ("other", False)):
         text = f"SELECT * FROM {name}.information_schema.row_access_policies"

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from typing import Any, Final
 
-from pdp.engines.engine import ABSTAIN, EFFECT_NAMES, FORBID, PERMIT, READS_POLICIES, Cost, Group, Verdicts
+from pdp.engines.engine import ABSTAIN, EFFECT_NAMES, FORBID, PERMIT, READS_POLICIES, Cost, EngineQuestion, Verdicts
 from pdp.facts.snapshot import Facts
 from pdp.model.question import Resource, Trace
 
@@ -33,17 +33,17 @@ class TeamTables:
         """Tell whether the engine has an opinion on an action on a type of object."""
         return type == "table" and action in ACTIONS
 
-    def decide(self, group: Group, resources: Sequence[Resource], facts: Facts) -> Verdicts:
+    def decide(self, group: EngineQuestion, resources: Sequence[Resource], facts: Facts) -> Verdicts:
         """Return one effect and one reason for each table, in order."""
         found = [self._verdict(group, resource) for resource in resources]
         return Verdicts(bytes([effect for effect, _ in found]), [reason for _, reason in found])
 
-    def explain(self, group: Group, resource: Resource, facts: Facts) -> Trace:
+    def explain(self, group: EngineQuestion, resource: Resource, facts: Facts) -> Trace:
         """Return the verdict on one table for `pdp explain`."""
         effect, reason = self._verdict(group, resource)
         return Trace(f"{self.name}: {group.action}", EFFECT_NAMES[effect], reason or "no rule of this engine")
 
-    def _verdict(self, group: Group, resource: Resource) -> tuple[int, str | None]:
+    def _verdict(self, group: EngineQuestion, resource: Resource) -> tuple[int, str | None]:
         """Return the effect and the reason: a forbid wins over every permit, silence leaves the answer to others."""
         team = resource.path[0]
         if group.action == "drop":

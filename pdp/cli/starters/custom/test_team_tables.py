@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from team_tables import TeamTables  # type: ignore[import-not-found, unused-ignore]
 
 from pdp.engines.contract import EngineContract
-from pdp.engines.engine import Engine, Group
-from pdp.model.question import Env, Principal, Resource
+from pdp.engines.engine import Engine, EngineQuestion
+from pdp.model.question import Principal, RequestContext, Resource
 
 
 class TestTeamTables(EngineContract):
@@ -19,11 +19,15 @@ class TestTeamTables(EngineContract):
         engine: Engine = TeamTables({"archives": ["archive"]})
         return engine
 
-    def groups(self) -> Sequence[Group]:
+    def groups(self) -> Sequence[EngineQuestion]:
         """Return the questions: two actions, for somebody of the team and for somebody else."""
         users = (Principal("user", "oidc~alice", groups=("sales",)), Principal("user", "oidc~bob"))
         actions = ("read_data", "drop")
-        return [Group(user, action, "table", "lake", None, False, Env()) for user in users for action in actions]
+        return [
+            EngineQuestion(user, action, "table", "lake", None, False, RequestContext())
+            for user in users
+            for action in actions
+        ]
 
     def resources(self) -> Sequence[Resource]:
         """Return tables of the team, of the archive, and of others."""
