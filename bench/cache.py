@@ -21,9 +21,9 @@ from statistics import median
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
-from support.caches import redis_cache, with_cache, written
-from support.generated_pdps import LastRecord, batch, make_pdp
-from support.redis_server import redis_server
+from support.generators.generated_pdps import LastRecord, batch, make_pdp
+from support.servers.redis_server import redis_server
+from support.service.caches import redis_cache, with_cache, written
 
 from pdp.decision.cache.local import InProcessCache
 from pdp.decision.service import Pdp

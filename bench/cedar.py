@@ -23,8 +23,8 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
 import cedarpy
 from spec.cedar import CedarSpec, ref
-from support.caches import with_cache
-from support.generated_pdps import LastRecord, batch
+from support.generators.generated_pdps import LastRecord, batch
+from support.service.caches import with_cache
 
 from pdp.app.facts import build_pdp
 from pdp.config.load import make_settings

@@ -18,8 +18,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
-from support.converging import PATIENCE, Service, services
-from support.postgres import postgres
+from support.oracles.converging import PATIENCE, Service, services
+from support.servers.postgres import postgres
 
 WRITES = 300
 

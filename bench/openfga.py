@@ -26,7 +26,7 @@ import lakehouses
 import openfga_peer
 from lakehouses import BATCH, FAN_OUT, FAN_OUT_KINDS, KINDS, TEN_THOUSAND, Question
 from loopback import Connection
-from support.serving import serve_process
+from support.service.serving import serve_process
 
 BATCHES: Final = "20 BatchChecks of 50"
 MISSING: Final = f"""

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from loopback import Connection
 from openfga_model import Tuple, authorization_model, question, relation_of, subject, tuples_of
-from support.postgres import free_port, postgres
+from support.servers.postgres import free_port, postgres
 
 GET_IT: Final = "go install github.com/openfga/openfga/cmd/openfga@v1.22.1"
 _TUPLES_PER_WRITE: Final = 100

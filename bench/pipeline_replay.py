@@ -20,8 +20,8 @@ import pyarrow as pa
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
-from support.lakes import ingest
-from support.recorded_company import Company
+from support.generators.recorded_company import Company
+from support.servers.lakes import ingest
 
 from pdp.app.archived_bundle import rebuild_pdp
 from pdp.lake.catalog import folder_catalog

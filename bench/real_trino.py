@@ -26,10 +26,10 @@ sys.path.extend(str(Path(__file__).parent.parent / folder) for folder in ("tests
 import figures
 import trino.dbapi
 from figures import Figure, middle_pair
-from support.real_trino import access_control, serving_policies
-from support.serving import Process
-from support.trino_distribution import VERSION
-from support.trino_server import Setup, trino_server
+from support.servers.real_trino import access_control, serving_policies
+from support.servers.trino_distribution import VERSION
+from support.servers.trino_server import Setup, trino_server
+from support.service.serving import Process
 
 Times = dict[str, dict[str, list[float]]]
 """Query -> Trino -> milliseconds of each run."""

@@ -10,7 +10,7 @@ from contextlib import ExitStack
 import pytest
 import structlog
 from hypothesis import HealthCheck, settings
-from support.postgres import PostgresMissing, fresh_database, postgres
+from support.servers.postgres import PostgresMissing, fresh_database, postgres
 
 # machines are shared: how long an example takes says nothing; CI judges a change by the same examples each time, and
 # new ones are looked for wherever else the tests run

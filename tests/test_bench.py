@@ -8,7 +8,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from support.cel_values import arguments
+from support.generators.cel_values import arguments
 from support.paths import RECORDED, ROOT
 
 sys.path.append(str(ROOT / "bench"))

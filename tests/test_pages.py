@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.page_player import LANGUAGES, Player, clone_environment, make_clone
-from support.pages import Block, blocks_of, entry_of, page_entries, page_names
-from support.private_network import private_network
+from support.pages.page_player import LANGUAGES, Player, clone_environment, make_clone
+from support.pages.pages import Block, blocks_of, entry_of, page_entries, page_names
+from support.servers.private_network import private_network
 
 ENTRIES = page_entries()
 WITHOUT_NETWORK = "THE PAGES OF THE DOCUMENTATION ARE NOT PLAYED"

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.answered_load import AnsweredLoad, answered_load
-from support.converging import until
-from support.disk_pauses import disk_pauses
-from support.segment_checks import check_segments
-from support.serving import serve_process
+from support.faults.disk_pauses import disk_pauses
+from support.generators.answered_load import AnsweredLoad, answered_load
+from support.oracles.converging import until
+from support.oracles.segment_checks import check_segments
+from support.service.serving import serve_process
 
 pytestmark = pytest.mark.process
 KEY = "a key of the chain"

@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.audit_files import all_records, audit_files
-from support.http_client import fetch
+from support.clients.http_client import fetch
+from support.faults.rightless_writer import NOBODY
+from support.oracles.audit_files import all_records, audit_files
+from support.oracles.segment_checks import check_segments
 from support.paths import ROOT, TESTS
-from support.rightless_writer import NOBODY
-from support.segment_checks import check_segments
-from support.serving import Process, serve_process
+from support.service.serving import Process, serve_process
 
 pytestmark = pytest.mark.process
 CHECK = {"principal": "user:oidc~Alice", "action": "read_data", "resource": "table:lake/Foo@prod"}
@@ -222,7 +222,7 @@ def test_lost_rights_let_the_open_file_grow_and_the_next_one_wait(tmp_path: Path
         os.chown(place, NOBODY, -1)
         for folder in (tmp_path, *list(tmp_path.parents)[:4]):
             folder.chmod(folder.stat().st_mode | 0o011)
-    command = [sys.executable, "-m", "support.rightless_writer", str(place)]
+    command = [sys.executable, "-m", "support.faults.rightless_writer", str(place)]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (ROOT, TESTS)))}
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment) as writer:
         stdin, stdout = writer.stdin, writer.stdout

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.audit_files import all_records
-from support.audit_receiver import AuditReceiver, receiving
-from support.audit_sinks import until
-from support.http_client import fetch
-from support.serving import Process, serve_process
+from support.clients.http_client import fetch
+from support.oracles.audit_files import all_records
+from support.servers.audit_receiver import AuditReceiver, receiving
+from support.service.audit_sinks import until
+from support.service.serving import Process, serve_process
 
 pytestmark = pytest.mark.process
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 import pytest
-from support.generated_pdps import make_pdp
-from support.serving import settings_of
+from support.generators.generated_pdps import make_pdp
+from support.service.serving import settings_of
 
 from pdp.app.caching import build_cache, seal_keys
 from pdp.decision.active_policies import ActivePolicies, Authority

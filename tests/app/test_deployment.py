@@ -11,10 +11,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support.audit_files import all_records
-from support.containers import ADDRESS, Pod, pod_of
-from support.deployment import DEPLOY, memory_bytes, probe_url, read_image, read_manifest
-from support.http_client import fetch
+from support.clients.http_client import fetch
+from support.oracles.audit_files import all_records
+from support.oracles.containers import ADDRESS, Pod, pod_of
+from support.service.deployment import DEPLOY, memory_bytes, probe_url, read_image, read_manifest
 
 pytestmark = [pytest.mark.process, pytest.mark.slow]
 

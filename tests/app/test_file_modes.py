@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.commands import run_pdp
-from support.http_client import fetch
-from support.serving import serve_process, serving, settings_of
+from support.clients.http_client import fetch
+from support.service.commands import run_pdp
+from support.service.serving import serve_process, serving, settings_of
 
 pytestmark = pytest.mark.process
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support.serving import settings_of
+from support.service.serving import settings_of
 
 from pdp.app.run import instance_lock
 from pdp.errors import ConfigError

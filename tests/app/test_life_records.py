@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.audit_files import all_records
-from support.converging import until
-from support.serving import Process, serve_process
+from support.oracles.audit_files import all_records
+from support.oracles.converging import until
+from support.service.serving import Process, serve_process
 
 pytestmark = pytest.mark.process
 

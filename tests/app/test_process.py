@@ -18,11 +18,11 @@ import grpc
 import psutil  # type: ignore[import-untyped]
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from support.audit_files import all_records, audit_files, file_text, records_in
-from support.commands import example_option, run_pdp
-from support.http_client import fetch
+from support.clients.http_client import fetch
+from support.oracles.audit_files import all_records, audit_files, file_text, records_in
 from support.paths import RECORDED
-from support.serving import FREE_PORTS, Process, serve_process
+from support.service.commands import example_option, run_pdp
+from support.service.serving import FREE_PORTS, Process, serve_process
 
 from pdp.surfaces.wire import decision_pb2 as wire
 from pdp.surfaces.wire import decision_pb2_grpc as wire_grpc

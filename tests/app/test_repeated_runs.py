@@ -16,13 +16,13 @@ from typing import Any
 import psycopg
 import pytest
 from click.testing import CliRunner
-from support.audit_files import all_records
-from support.command_line import COMPOSITION
-from support.converging import until
-from support.http_client import fetch
-from support.mixed_load import LATER_RULES, MixedLoad, configure_mixed, write_rules
-from support.postgres import fresh_database
-from support.serving import Process, serve_process
+from support.clients.http_client import fetch
+from support.generators.mixed_load import LATER_RULES, MixedLoad, configure_mixed, write_rules
+from support.oracles.audit_files import all_records
+from support.oracles.converging import until
+from support.servers.postgres import fresh_database
+from support.service.command_line import COMPOSITION
+from support.service.serving import Process, serve_process
 
 from pdp.audit.facts.history import FactsHistory
 from pdp.audit.records.rows import rows

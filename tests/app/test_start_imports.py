@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from support.paths import ROOT
-from support.serving import FREE_PORTS
+from support.service.serving import FREE_PORTS
 
 pytestmark = pytest.mark.process
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import grpc
 import pytest
-from support.http_client import fetch
-from support.serving import Process, serve_process
+from support.clients.http_client import fetch
+from support.service.serving import Process, serve_process
 
 from pdp.surfaces.wire import decision_pb2 as wire
 from pdp.surfaces.wire import decision_pb2_grpc as wire_grpc

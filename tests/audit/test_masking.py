@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.audit_files import audit_records, audit_text
-from support.http_client import client_of
-from support.serving import settings_of
+from support.clients.http_client import client_of
+from support.oracles.audit_files import audit_records, audit_text
+from support.service.serving import settings_of
 
 from pdp.audit.reader import read_audit
 from pdp.audit.records.recorded import ReadReport

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.cel_values import conformance, recorded, same
+from support.generators.cel_values import conformance, recorded, same
 
 from pdp.cel.compiler import compile_expression
 from pdp.cel.syntax import CompileError

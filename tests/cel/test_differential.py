@@ -10,8 +10,8 @@ import pytest
 from cel_expr_python import cel
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support.cel_generated import NAMES, WORLDS, closed, rules
-from support.cel_values import DEFAULTS, arguments
+from support.generators.cel_generated import NAMES, WORLDS, closed, rules
+from support.generators.cel_values import DEFAULTS, arguments
 
 from pdp.cel.syntax import CompileError
 from pdp.cel.values import RuleError

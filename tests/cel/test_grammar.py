@@ -6,8 +6,8 @@ import re
 from importlib.metadata import version
 
 import pytest
-from support import reference_parser
-from support.reference_parser import load_grammar
+from support.oracles import reference_parser
+from support.oracles.reference_parser import load_grammar
 
 from pdp.cel import syntax
 from pdp.cel.parser import parse

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from support.cel_generated import FRAGMENTS
-from support.cel_values import arguments
+from support.generators.cel_generated import FRAGMENTS
+from support.generators.cel_values import arguments
 
 from pdp.cel.syntax import MAX_SOURCE, CompileError
 from pdp.cel.values import RuleError

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support import reference_parser
-from support.cel_generated import FRAGMENTS, rules
-from support.cel_values import conformance
+from support.generators.cel_generated import FRAGMENTS, rules
+from support.generators.cel_values import conformance
+from support.oracles import reference_parser
 
 from pdp.cel import parser
 from pdp.cel.syntax import MAX_DEPTH, CompileError, Node, Select

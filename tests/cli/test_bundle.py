@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
-from support.bundles import write_keys
-from support.commands import run_pdp
+from support.generators.bundles import write_keys
+from support.service.commands import run_pdp
 
 pytestmark = pytest.mark.process
 

@@ -14,11 +14,11 @@ from typing import Any
 
 import javaproperties
 import pytest
-from support.commands import example_option, run_pdp
-from support.http_client import fetch
-from support.idp import Authority
+from support.clients.http_client import fetch
 from support.paths import RECORDED as RECORDED_FOLDER
-from support.serving import Process, serve_process, serving, settings_of
+from support.servers.idp import Authority
+from support.service.commands import example_option, run_pdp
+from support.service.serving import Process, serve_process, serving, settings_of
 
 pytestmark = pytest.mark.process
 

@@ -15,9 +15,9 @@ from xml.etree import ElementTree as ET
 
 import click
 import pytest
-from support.commands import run_pdp, start_pdp
 from support.paths import RECORDED, ROOT
-from support.serving import Process, serve_process
+from support.service.commands import run_pdp, start_pdp
+from support.service.serving import Process, serve_process
 
 from pdp.cli.main import cli
 

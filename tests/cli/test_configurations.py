@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
-from support.commands import run_pdp
-from support.http_client import fetch
-from support.serving import serve_process
+from support.clients.http_client import fetch
+from support.service.commands import run_pdp
+from support.service.serving import serve_process
 
 pytestmark = pytest.mark.process
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from support.paths import ROOT
-from support.serving import serve_process
+from support.service.serving import serve_process
 
 pytestmark = pytest.mark.process
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.commands import run_pdp
+from support.service.commands import run_pdp
 
 pytestmark = pytest.mark.process
 

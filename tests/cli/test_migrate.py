@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
-from support.commands import run_pdp
 from support.paths import RECORDED
+from support.service.commands import run_pdp
 
 pytestmark = pytest.mark.process
 

@@ -7,8 +7,8 @@ import shlex
 from pathlib import Path
 
 import pytest
-from support.commands import run_pdp
 from support.paths import ROOT
+from support.service.commands import run_pdp
 
 pytestmark = pytest.mark.process
 

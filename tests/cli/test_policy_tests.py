@@ -11,7 +11,7 @@ from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
-from support.commands import run_pdp, start_pdp
+from support.service.commands import run_pdp, start_pdp
 
 pytestmark = pytest.mark.process
 

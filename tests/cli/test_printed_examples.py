@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from support.commands import run_pdp
 from support.paths import ROOT
+from support.service.commands import run_pdp
 
 pytestmark = pytest.mark.process
 

@@ -16,9 +16,9 @@ from typing import Any, Final
 
 import pytest
 import yaml
-from support.command_line import COMPOSITION
-from support.idp import Authority, jwk
-from support.setting_keys import NAME, SettingKey, holds_text, setting_keys
+from support.generators.setting_keys import NAME, SettingKey, holds_text, setting_keys
+from support.servers.idp import Authority, jwk
+from support.service.command_line import COMPOSITION
 
 from pdp.app.facts import build_catalogs, inspect_facts
 from pdp.app.service import Service

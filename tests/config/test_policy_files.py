@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.serving import settings_of
+from support.service.serving import settings_of
 
 from pdp.app.assembly import build_bundle, read_rules
 from pdp.app.service import Service

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.commands import run_pdp
-from support.serving import FREE_PORTS
+from support.service.commands import run_pdp
+from support.service.serving import FREE_PORTS
 
 from pdp.config.load import make_settings
 from pdp.errors import ConfigError

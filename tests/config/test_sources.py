@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.serving import settings_of
+from support.service.serving import settings_of
 
 from pdp.config.policy_files import policy_files
 from pdp.errors import ConfigError

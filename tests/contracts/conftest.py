@@ -7,8 +7,8 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from support.postgres import fresh_schema
-from support.stores import Open
+from support.servers.postgres import fresh_schema
+from support.service.stores import Open
 
 from pdp.store.sql import open_store
 from pdp.store.store import Store

@@ -12,8 +12,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.audit_receiver import CONDUCTS, AuditReceiver, lines_of, receiving
-from support.audit_sinks import FAST, PipeReader, assert_complete, batches, new_instance, open_sink, record_line, until
+from support.servers.audit_receiver import CONDUCTS, AuditReceiver, lines_of, receiving
+from support.service.audit_sinks import (
+    FAST,
+    PipeReader,
+    assert_complete,
+    batches,
+    new_instance,
+    open_sink,
+    record_line,
+    until,
+)
 
 from pdp.audit.push import delivery
 from pdp.audit.queue.sinks import AuditSink

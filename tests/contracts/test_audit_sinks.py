@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import pytest
-from support.audit_files import records_in
-from support.audit_receiver import AuditReceiver
-from support.audit_sinks import FAST, PipeReader, open_sink
+from support.oracles.audit_files import records_in
+from support.servers.audit_receiver import AuditReceiver
+from support.service.audit_sinks import FAST, PipeReader, open_sink
 
 from pdp.audit.files.folder import AuditFolder
 from pdp.audit.files.segments import segment_files

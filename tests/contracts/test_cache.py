@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.caches import redis_cache
-from support.redis_server import RedisServer, redis_server
+from support.servers.redis_server import RedisServer, redis_server
+from support.service.caches import redis_cache
 
 from pdp.decision.cache.cache import Cache, CachedVerdict, Lookup, NewVerdicts, NoCache
 from pdp.decision.cache.local import InProcessCache, TieredCache

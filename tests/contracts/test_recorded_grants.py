@@ -8,10 +8,10 @@ from typing import Any
 
 import grpc
 import pytest
-from support.grpc_messages import check_message
-from support.http_client import HttpClient, client_of
+from support.clients.grpc_messages import check_message
+from support.clients.http_client import HttpClient, client_of
 from support.paths import RECORDED as RECORDED_FOLDER
-from support.serving import serving, settings_of
+from support.service.serving import serving, settings_of
 
 from pdp.surfaces.wire import decision_pb2 as wire
 from pdp.surfaces.wire import decision_pb2_grpc as wire_grpc

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 import pytest
-from support.stores import Open, added, adding, content, followed, grant, write
+from support.service.stores import Open, added, adding, content, followed, grant, write
 
 from pdp.errors import Unavailable
 from pdp.facts.objects import Change, GrantAdded, GrantRemoved, Object, ObjectDeleted, ObjectPut

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from support.postgres import Cluster, cluster
-from support.stores import added, content, write
+from support.servers.postgres import Cluster, cluster
+from support.service.stores import added, content, write
 
 from pdp.errors import Unavailable
 from pdp.facts.objects import Change

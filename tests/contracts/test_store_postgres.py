@@ -13,9 +13,9 @@ import psycopg
 import pytest
 import sqlalchemy as sa
 from psycopg import sql
-from support.postgres import find_programs, free_port, fresh_database
-from support.proxy import proxied
-from support.stores import Open, added, content, grant, write
+from support.servers.postgres import find_programs, free_port, fresh_database
+from support.servers.proxy import proxied
+from support.service.stores import Open, added, content, grant, write
 
 from pdp.errors import ConfigError, Unavailable
 from pdp.facts.objects import Change

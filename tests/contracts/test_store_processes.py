@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from support.paths import ROOT
-from support.stores import Open, adding, content, followed, grant, write
+from support.service.stores import Open, adding, content, followed, grant, write
 
 from pdp.facts.objects import Object, ObjectPut
 from pdp.facts.snapshot import Facts

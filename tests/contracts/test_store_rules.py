@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import msgspec
-from support.stores import Open, added, content, followed, put, rule, write
+from support.service.stores import Open, added, content, followed, put, rule, write
 
 from pdp.facts.objects import Change, RowPolicyRemoved
 from pdp.facts.snapshot import Facts

@@ -7,7 +7,7 @@ from importlib import resources
 import pytest
 import sqlalchemy as sa
 from alembic.script import ScriptDirectory
-from support.stores import added, grant
+from support.service.stores import added, grant
 
 from pdp.errors import ConfigError
 from pdp.facts.objects import GrantRemoved

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 from support.paths import ROOT
-from support.stores import Open, added, content, followed, write
+from support.service.stores import Open, added, content, followed, write
 
 from pdp.errors import ConfigError, Unavailable
 from pdp.facts.objects import Change, Object, ObjectPut

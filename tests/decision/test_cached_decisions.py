@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
-from support import worlds
-from support.caches import value_of, with_cache, written
-from support.generated_pdps import LastRecord, batch, decide, make_pdp
+from support.generators import worlds
+from support.generators.generated_pdps import LastRecord, batch, decide, make_pdp
+from support.service.caches import value_of, with_cache, written
 
 from pdp.decision import turns
 from pdp.decision.active_policies import Authority

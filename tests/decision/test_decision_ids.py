@@ -7,7 +7,7 @@ import sys
 from uuid import UUID
 
 import pytest
-from support.generated_pdps import decide_and_record, make_pdp
+from support.generators.generated_pdps import decide_and_record, make_pdp
 
 CHECK = {"principal": "anonymous", "action": "read_data", "resource": "table:w/a/b"}
 PRINT_IDS = """

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from support.generated_pdps import batch, make_pdp
+from support.generators.generated_pdps import batch, make_pdp
 
 from pdp.audit.reader import read_audit
 from pdp.audit.records.recorded import ReadReport, ReplayCheck

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 from support.authentication import oidc
-from support.http_client import HttpClient, client_of
-from support.idp import provider, token
-from support.serving import settings_of
+from support.clients.http_client import HttpClient, client_of
+from support.servers.idp import provider, token
+from support.service.serving import settings_of
 
 from pdp.decision.inspection import GrantVisibility
 from pdp.model.question import Trace

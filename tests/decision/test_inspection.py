@@ -9,9 +9,9 @@ from typing import Any
 
 import msgspec
 import pytest
-from support.audit_files import audit_records
 from support.authentication import ORDERS, PEOPLE, ask, oidc, post, service_of, users
-from support.idp import Provider, provider, token
+from support.oracles.audit_files import audit_records
+from support.servers.idp import Provider, provider, token
 
 from pdp.app.assembly import read_rules
 from pdp.app.facts import build_pdp

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.http_client import fetch
-from support.neighbours import assert_served
-from support.serving import Process, serve_process
+from support.clients.http_client import fetch
+from support.faults.neighbours import assert_served
+from support.service.serving import Process, serve_process
 
 from pdp.decision.plan_cache import in_parts
 from pdp.decision.turns import Resumable

@@ -8,9 +8,9 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support import worlds
-from support.cel_rule_sets import groups, rule_sets
-from support.generated_pdps import batch, make_pdp
+from support.generators import worlds
+from support.generators.cel_rule_sets import groups, rule_sets
+from support.generators.generated_pdps import batch, make_pdp
 
 from pdp.decision.active_policies import EngineStack
 from pdp.decision.combine import combine_one, combine_rows

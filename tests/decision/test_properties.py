@@ -10,8 +10,8 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support import worlds
-from support.generated_pdps import batch, decide, make_pdp
+from support.generators import worlds
+from support.generators.generated_pdps import batch, decide, make_pdp
 
 from pdp.decision.service import Pdp
 from pdp.engines.engine import PERMIT, READS_POLICIES, Cost, Verdicts

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 from spec import scopes as spec
-from support.audit_files import all_records
-from support.http_client import HttpClient, client_of
-from support.serving import settings_of
+from support.clients.http_client import HttpClient, client_of
+from support.oracles.audit_files import all_records
+from support.service.serving import settings_of
 
 from pdp.app.service import Service
 from pdp.errors import ConfigError

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.http_client import client_of
-from support.serving import settings_of
+from support.clients.http_client import client_of
+from support.service.serving import settings_of
 
 from pdp.app.archived_bundle import rebuild_pdp
 from pdp.app.assembly import build_bundle, read_rules

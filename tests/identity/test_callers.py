@@ -15,7 +15,6 @@ import aiohttp
 import grpc
 import pytest
 from cryptography import x509
-from support.audit_files import audit_records, audit_text
 from support.authentication import (
     ORDERS,
     PEOPLE,
@@ -30,9 +29,10 @@ from support.authentication import (
     stub,
     users,
 )
-from support.http_client import http_client
-from support.idp import Authority, Provider, jwk, provider, rsa_key, token
-from support.serving import serving, settings_of
+from support.clients.http_client import http_client
+from support.oracles.audit_files import audit_records, audit_text
+from support.servers.idp import Authority, Provider, jwk, provider, rsa_key, token
+from support.service.serving import serving, settings_of
 
 from pdp.config.identity import EVIDENCE
 from pdp.config.load import load_settings, make_settings

@@ -8,10 +8,10 @@ from typing import Any
 
 import grpc
 import pytest
-from support.commands import run_pdp
-from support.grpc_messages import check_message
-from support.http_client import client_of, http_client
-from support.serving import example_settings, serving
+from support.clients.grpc_messages import check_message
+from support.clients.http_client import client_of, http_client
+from support.service.commands import run_pdp
+from support.service.serving import example_settings, serving
 
 from pdp.app.service import Service
 from pdp.config.identity import EVIDENCE

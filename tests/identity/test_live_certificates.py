@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from cryptography import x509
-from support.idp import Authority
+from support.servers.idp import Authority
 
 from pdp.errors import ConfigError
 from pdp.identity.certificate_names import read_end

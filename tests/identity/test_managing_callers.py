@@ -13,8 +13,8 @@ import grpc
 import pytest
 from google.protobuf.json_format import MessageToDict, ParseDict
 from support.authentication import ORDERS, PEOPLE, WORLD, bearer, oidc, service_of
-from support.http_client import http_client
-from support.idp import Provider, provider, token
+from support.clients.http_client import http_client
+from support.servers.idp import Provider, provider, token
 
 from pdp.app.service import Service
 from pdp.surfaces.wire import decision_pb2 as wire

@@ -15,7 +15,19 @@ from typing import Any
 
 import jwt
 import pytest
-from support.idp import ISSUER, Provider, b64, claims, ec_key, jwk, provider, public_pem, raw_token, rsa_key, token
+from support.servers.idp import (
+    ISSUER,
+    Provider,
+    b64,
+    claims,
+    ec_key,
+    jwk,
+    provider,
+    public_pem,
+    raw_token,
+    rsa_key,
+    token,
+)
 
 from pdp.config.load import make_settings
 from pdp.errors import ConfigError, Unauthenticated, Unavailable

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.commands import run_pdp
-from support.iceberg_rest import iceberg_server
-from support.lakes import decision_line, ids_of, ingest, rows, write_segment
-from support.spark import spark_session
+from support.servers.iceberg_rest import iceberg_server
+from support.servers.lakes import decision_line, ids_of, ingest, rows, write_segment
+from support.servers.spark import spark_session
+from support.service.commands import run_pdp
 
 from pdp.config.load import make_settings
 from pdp.config.warehouses import LakeSettings

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from support.rewriting import FOLDER, POLICIES, plain_value, sorted_rows
-from support.spark_tables import SparkTables, recorded_tables
+from support.servers.spark_tables import SparkTables, recorded_tables
 
 from pdp.errors import ConfigError, InvalidArgument
 from pdp.lake import enforce

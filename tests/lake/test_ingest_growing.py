@@ -12,9 +12,9 @@ from pathlib import Path
 import psutil  # type: ignore[import-untyped]
 import pytest
 import zstandard
-from support.lakes import control_lines, decision_line, ids_of, rows, write_segment
 from support.paths import ROOT
-from support.spark import folder_lake, spark_options
+from support.servers.lakes import control_lines, decision_line, ids_of, rows, write_segment
+from support.servers.spark import folder_lake, spark_options
 
 pytestmark = [pytest.mark.spark, pytest.mark.process, pytest.mark.timeout(900)]
 MOST_SECONDS = 400

@@ -15,12 +15,12 @@ from typing import Any
 
 import psutil  # type: ignore[import-untyped]
 import pytest
-from support.answered_load import answered_load
-from support.commands import run_pdp
-from support.lakes import TABLES, rows
+from support.generators.answered_load import answered_load
 from support.paths import ROOT
-from support.serving import serve_process
-from support.spark import folder_lake, spark_options
+from support.servers.lakes import TABLES, rows
+from support.servers.spark import folder_lake, spark_options
+from support.service.commands import run_pdp
+from support.service.serving import serve_process
 
 from pdp.lake.lake import Lake
 

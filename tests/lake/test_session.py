@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.lakes import decision_line, write_segment
-from support.spark import PROPERTIES, folder_lake
+from support.servers.lakes import decision_line, write_segment
+from support.servers.spark import PROPERTIES, folder_lake
 
 from pdp.lake.session import failure_cause
 

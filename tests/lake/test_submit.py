@@ -11,9 +11,9 @@ import tarfile
 from pathlib import Path
 
 import pytest
-from support.lakes import decision_line, event_line, ids_of, rows, write_segment
 from support.paths import ROOT
-from support.spark import folder_lake
+from support.servers.lakes import decision_line, event_line, ids_of, rows, write_segment
+from support.servers.spark import folder_lake
 
 from pdp.lake.session import ICEBERG
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from support.spark import folder_lake
+from support.servers.spark import folder_lake
 
 from pdp.audit.records.tables import COLUMNS
 from pdp.errors import InvalidArgument

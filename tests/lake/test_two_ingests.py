@@ -10,10 +10,10 @@ from pathlib import Path
 
 import psutil  # type: ignore[import-untyped]
 import pytest
-from support.iceberg_rest import iceberg_server
-from support.lakes import decision_line, ids_of, ingest, rows, write_segment
 from support.paths import ROOT
-from support.spark import folder_lake, spark_options, spark_session
+from support.servers.iceberg_rest import iceberg_server
+from support.servers.lakes import decision_line, ids_of, ingest, rows, write_segment
+from support.servers.spark import folder_lake, spark_options, spark_session
 
 from pdp.config.warehouses import LakeSettings
 from pdp.errors import Unavailable

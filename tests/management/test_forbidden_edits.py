@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.http_client import HttpClient, client_of
-from support.serving import settings_of
+from support.clients.http_client import HttpClient, client_of
+from support.service.serving import settings_of
 
 OWNER, READER, ROOT = "user:oidc~own", "user:oidc~rest", "user:oidc~root"
 RULES = {

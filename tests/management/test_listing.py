@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from spec.grant_worlds import IDS, OBJECTS, PRINCIPALS, worlds
 from spec.grants import above, kind_of
-from support.serving import settings_of
+from support.service.serving import settings_of
 
 from pdp.app.facts import build_pdp
 from pdp.decision.service import Pdp

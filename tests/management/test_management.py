@@ -16,8 +16,8 @@ from urllib.parse import quote
 import msgspec
 import psutil  # type: ignore[import-untyped]
 import pytest
-from support.http_client import HttpClient, client_of
-from support.serving import settings_of
+from support.clients.http_client import HttpClient, client_of
+from support.service.serving import settings_of
 
 from pdp.app.facts import build_pdp
 from pdp.engines.cel.rules import inline_rules

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.audit_files import all_records
-from support.http_client import HttpClient, client_of
-from support.serving import settings_of
+from support.clients.http_client import HttpClient, client_of
+from support.oracles.audit_files import all_records
+from support.service.serving import settings_of
 
 from pdp.audit.records.rows import requests
 

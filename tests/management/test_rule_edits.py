@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from support.rows import POLICY, load
+from support.oracles.rows import POLICY, load
 
 from pdp.engines.grants.administration import Administration
 from pdp.engines.grants.edits import Actor, ObjectEdits, ObjectPatch

@@ -6,8 +6,8 @@ import asyncio
 from pathlib import Path
 
 import psycopg
-from support.http_client import client_of
-from support.serving import settings_of
+from support.clients.http_client import client_of
+from support.service.serving import settings_of
 
 GRANT = {"principal": "user:oidc~eve", "privilege": "select", "object": "table:lake/sales/orders"}
 

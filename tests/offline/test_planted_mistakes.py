@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
-from support.command_line import COMPOSITION
 from support.paths import TESTS
+from support.service.command_line import COMPOSITION
 
 from pdp.cli.main import cli
 

@@ -10,13 +10,22 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from support.engine_cases import EngineCase, Tally, Way, recorded, rewriting, run_case, worlds
-from support.equivalence import DATA
+from support.oracles.engine_cases import EngineCase, Tally, Way, recorded, rewriting, run_case, worlds
+from support.oracles.equivalence import DATA
+from support.oracles.secure_views import mask_columns
+from support.oracles.trino_tables import (
+    MASKED,
+    MASKS,
+    OUTSIDE,
+    WORKERS,
+    TrinoTables,
+    trino_document,
+    trino_tables,
+    user_of,
+)
+from support.pages.worked_examples import EXAMPLES, document, ids_of
 from support.rewriting import full_database, plain_value, recorded_service, rows_of, sorted_rows, write_policies
-from support.secure_views import mask_columns
-from support.trino_distribution import java, server_folder
-from support.trino_tables import MASKED, MASKS, OUTSIDE, WORKERS, TrinoTables, trino_document, trino_tables, user_of
-from support.worked_examples import EXAMPLES, document, ids_of
+from support.servers.trino_distribution import java, server_folder
 
 from pdp.rewrite.process.local import RewriteRequest, service_of_files
 

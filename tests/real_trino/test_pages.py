@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support.page_player import Player, make_clone
-from support.pages import blocks_of, entry_of, page_entries, page_names
-from support.private_network import private_network
-from support.trino_distribution import command_line, java
-from support.trino_server import unpack_server, write_script
+from support.pages.page_player import Player, make_clone
+from support.pages.pages import blocks_of, entry_of, page_entries, page_names
+from support.servers.private_network import private_network
+from support.servers.trino_distribution import command_line, java
+from support.servers.trino_server import unpack_server, write_script
 
 QUIET = ("--enable-native-access=ALL-UNNAMED", "-Dorg.jline.terminal.dumb=true")
 """Options of Java without which the command line warns about Java and about the missing terminal."""

@@ -10,9 +10,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 
 import pytest
-from support import scenarios
-from support.real_trino import LEFT_OUT, Stand, standing
-from support.trino_distribution import java, server_folder
+from support.pages import scenarios
+from support.servers.real_trino import LEFT_OUT, Stand, standing
+from support.servers.trino_distribution import java, server_folder
 
 from pdp.model.trino_operations import TRINO_OPERATIONS
 

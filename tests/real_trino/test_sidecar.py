@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 import trino.dbapi
-from support.containers import ADDRESS, pod_of
-from support.deployment import probe_url, read_image, read_manifest
-from support.http_client import fetch
-from support.trino_distribution import VERSION
-from support.trino_server import Setup, trino_server
+from support.clients.http_client import fetch
+from support.oracles.containers import ADDRESS, pod_of
+from support.servers.trino_distribution import VERSION
+from support.servers.trino_server import Setup, trino_server
+from support.service.deployment import probe_url, read_image, read_manifest
 from trino.exceptions import TrinoQueryError
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]

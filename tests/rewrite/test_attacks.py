@@ -6,7 +6,7 @@ import json
 import time
 
 import pytest
-from support.equivalence import service_of
+from support.oracles.equivalence import service_of
 from support.rewriting import code_of, recorded_service
 
 from pdp.engines.row_access.policies import PolicyBody

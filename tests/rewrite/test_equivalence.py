@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 from sqlglot import exp
-from support.equivalence import Comparison, comparisons, service_of
-from support.generated_sql import SqlGenerator
+from support.generators.generated_sql import SqlGenerator
+from support.oracles.equivalence import Comparison, comparisons, service_of
 
 from pdp.rewrite import mentions, policies, rendering, visible_relations
 from pdp.rewrite.errors import NOT_COVERED

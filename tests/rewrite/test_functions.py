@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import duckdb
 import pytest
-from support.equivalence import service_of
+from support.oracles.equivalence import service_of
 from support.rewriting import code_of
 
 from pdp.rewrite.errors import FILTER_INVALID, UNSUPPORTED_FUNCTION

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.equivalence import DATA, service_of
+from support.oracles.equivalence import DATA, service_of
+from support.oracles.secure_views import mask_columns
 from support.rewriting import code_of, full_database, rows_of
-from support.secure_views import mask_columns
 
 from pdp.rewrite import errors
 from pdp.rewrite.process.local import RewriteRequest

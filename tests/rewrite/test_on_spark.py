@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from support.engine_cases import Tally, recorded, rewriting, run_case, worlds
+from support.oracles.engine_cases import Tally, recorded, rewriting, run_case, worlds
 from support.rewriting import recorded_service
-from support.spark_tables import SparkTables, recorded_tables
+from support.servers.spark_tables import SparkTables, recorded_tables
 
 pytestmark = [pytest.mark.spark, pytest.mark.process]
 

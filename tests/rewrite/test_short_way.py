@@ -5,10 +5,10 @@ from __future__ import annotations
 import random
 
 import pytest
-from support.equivalence import service_of
-from support.generated_sql import SqlGenerator
+from support.generators.generated_sql import SqlGenerator
+from support.oracles.equivalence import service_of
+from support.oracles.secure_views import random_policies
 from support.rewriting import code_of, recorded_cases, recorded_service
-from support.secure_views import random_policies
 
 from pdp.rewrite.fast_ways import FastPass
 from pdp.rewrite.process.local import RewriteRequest

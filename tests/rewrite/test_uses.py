@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.equivalence import service_of
+from support.oracles.equivalence import service_of
 
 from pdp.rewrite.identity import CallerIdentity
 from pdp.rewrite.policies import policy_set_of

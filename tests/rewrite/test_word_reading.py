@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 from sqlglot import exp
-from support.equivalence import CALLERS, DATA, service_of
-from support.generated_sql import SqlGenerator
+from support.generators.generated_sql import SqlGenerator
+from support.oracles.equivalence import CALLERS, DATA, service_of
+from support.oracles.secure_views import random_masks, random_policies
 from support.rewriting import code_of
-from support.secure_views import random_masks, random_policies
 
 from pdp.rewrite import mentions, rendering
 from pdp.rewrite.errors import NOT_COVERED, RewriteRefused

@@ -11,12 +11,12 @@ from typing import Any
 import grpc
 import pytest
 from click.testing import CliRunner
-from support.command_line import COMPOSITION
-from support.http_client import HttpClient, client_of
+from support.clients.http_client import HttpClient, client_of
+from support.clients.rpc_clients import GrpcClient
+from support.pages.worked_examples import EXAMPLES, Example, document, example_database, ids_of
 from support.rewriting import write_policies
-from support.rpc_clients import GrpcClient
-from support.serving import settings_of
-from support.worked_examples import EXAMPLES, Example, document, example_database, ids_of
+from support.service.command_line import COMPOSITION
+from support.service.serving import settings_of
 
 from pdp.cli.main import cli
 from pdp.engines.row_access.members import ANONYMOUS_MEMBER as ANONYMOUS

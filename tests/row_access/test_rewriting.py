@@ -11,11 +11,11 @@ from typing import Any
 import duckdb
 import grpc
 import pytest
-from support.audit_files import all_records
-from support.http_client import HttpClient, client_of
+from support.clients.http_client import HttpClient, client_of
+from support.clients.rpc_clients import ConnectClient, GrpcClient, RpcClient, RpcError
+from support.oracles.audit_files import all_records
 from support.rewriting import FOLDER, POLICIES, code_of, known_rows, recorded_cases, recorded_data, recorded_service
-from support.rpc_clients import ConnectClient, GrpcClient, RpcClient, RpcError
-from support.serving import settings_of
+from support.service.serving import settings_of
 
 from pdp.rewrite.process.local import RewriteRequest
 from pdp.surfaces.wire import decision_pb2 as wire

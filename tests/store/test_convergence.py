@@ -15,8 +15,8 @@ from http.client import HTTPException
 from typing import Any
 
 import pytest
-from support.converging import Service, Services, assert_log_is_the_state, reading, services, until
-from support.postgres import fresh_database
+from support.oracles.converging import Service, Services, assert_log_is_the_state, reading, services, until
+from support.servers.postgres import fresh_database
 
 pytestmark = pytest.mark.process
 

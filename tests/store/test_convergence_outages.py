@@ -12,8 +12,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from support.commands import run_pdp
-from support.converging import (
+from support.oracles.converging import (
     BY_RULE,
     Service,
     Services,
@@ -24,9 +23,10 @@ from support.converging import (
     services,
     until,
 )
-from support.postgres import Cluster, cluster, free_port, fresh_database
-from support.proxy import proxied
-from support.serving import FREE_PORTS
+from support.servers.postgres import Cluster, cluster, free_port, fresh_database
+from support.servers.proxy import proxied
+from support.service.commands import run_pdp
+from support.service.serving import FREE_PORTS
 
 pytestmark = pytest.mark.process
 

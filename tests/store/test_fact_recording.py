@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager, closing, contextmanager
 from functools import partial
 from pathlib import Path
 
-from support.stores import added, content, grant, write
+from support.service.stores import added, content, grant, write
 
 from pdp.audit.facts.history import FactsHistory
 from pdp.audit.facts.writer import FactWriter

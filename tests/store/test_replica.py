@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
-from support.stores import added, grant, write
+from support.service.stores import added, grant, write
 
 from pdp.errors import Unavailable
 from pdp.facts.objects import Change, GrantAdded, GrantRemoved

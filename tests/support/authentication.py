@@ -12,10 +12,10 @@ from typing import Any
 import aiohttp
 import grpc
 from google.protobuf.json_format import MessageToDict
-from support.grpc_messages import check_message
-from support.http_client import http_client
-from support.idp import ISSUER, Provider, provider
-from support.serving import serving, settings_of
+from support.clients.grpc_messages import check_message
+from support.clients.http_client import http_client
+from support.servers.idp import ISSUER, Provider, provider
+from support.service.serving import serving, settings_of
 
 from pdp.app.service import Service
 from pdp.surfaces.wire import decision_pb2 as wire

@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from functools import partial
 
-from support.stores import added, adding, followed
+from support.service.stores import added, adding, followed
 
 from pdp.facts.objects import Change
 from pdp.store.sql import open_store

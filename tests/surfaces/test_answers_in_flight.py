@@ -11,9 +11,9 @@ from typing import Any
 
 import grpc
 import pytest
-from support.audit_syncs import before_each_sync
-from support.http_client import HttpClient, client_of
-from support.serving import settings_of
+from support.clients.http_client import HttpClient, client_of
+from support.faults.audit_syncs import before_each_sync
+from support.service.serving import settings_of
 
 from pdp.surfaces.wire import decision_pb2 as wire
 

@@ -15,8 +15,8 @@ from connectrpc.code import Code
 from connectrpc.compat import google_protobuf_binary_codec, google_protobuf_json_codec
 from connectrpc.errors import ConnectError
 from connectrpc.method import IdempotencyLevel, MethodInfo, StreamType
-from support.http_client import HttpClient, Response, client_of
-from support.serving import example_settings
+from support.clients.http_client import HttpClient, Response, client_of
+from support.service.serving import example_settings
 
 from pdp.surfaces.wire import decision_pb2 as wire
 

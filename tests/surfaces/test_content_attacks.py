@@ -10,9 +10,9 @@ from typing import Any
 import grpc
 import pytest
 from google.protobuf.struct_pb2 import ListValue, Struct, Value
-from support.http_client import fetch
-from support.neighbours import assert_served, peak_memory
-from support.serving import Process, serve_process
+from support.clients.http_client import fetch
+from support.faults.neighbours import assert_served, peak_memory
+from support.service.serving import Process, serve_process
 
 from pdp.surfaces.wire import decision_pb2 as wire
 

@@ -15,7 +15,7 @@ import psutil  # type: ignore[import-untyped]
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
-from support.serving import example_settings, serve_process, serving
+from support.service.serving import example_settings, serve_process, serving
 
 from pdp.app.service import Service
 from pdp.errors import ConfigError

@@ -14,9 +14,9 @@ import grpc
 import psutil  # type: ignore[import-untyped]
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from support.attack_times import comes_back, is_quick, is_quick_blocking
-from support.hostile_http2 import END_HEADERS, HEADERS, METHODS, OPENED, RESET, call_head, frame
-from support.serving import Process, serve_process, serve_twin
+from support.clients.hostile_http2 import END_HEADERS, HEADERS, METHODS, OPENED, RESET, call_head, frame
+from support.faults.attack_times import comes_back, is_quick, is_quick_blocking
+from support.service.serving import Process, serve_process, serve_twin
 
 from pdp.surfaces.wire import decision_pb2 as wire
 from pdp.surfaces.wire import decision_pb2_grpc as wire_grpc

@@ -10,9 +10,9 @@ from typing import Any
 
 import grpc
 import pytest
-from support.http_client import HttpClient, http_client
+from support.clients.http_client import HttpClient, http_client
 from support.rewriting import FOLDER
-from support.serving import serving, settings_of
+from support.service.serving import serving, settings_of
 
 from pdp.engines.row_access.members import Members, development_identity, stated_member
 from pdp.surfaces.wire import decision_pb2 as wire

@@ -25,12 +25,12 @@ import psutil  # type: ignore[import-untyped]
 import pytest
 import yaml
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from support.attack_times import MOST_MEMORY, Times, percentile
 from support.authentication import bearer
-from support.hostile_client import SHAPES
-from support.idp import ISSUER, Authority, jwk, token
+from support.clients.hostile_client import SHAPES
+from support.faults.attack_times import MOST_MEMORY, Times, percentile
 from support.paths import TESTS
-from support.serving import Process, serve_process
+from support.servers.idp import ISSUER, Authority, jwk, token
+from support.service.serving import Process, serve_process
 
 from pdp.app.process import PAUSE_SECONDS
 from pdp.surfaces.wire import decision_pb2 as wire
@@ -127,7 +127,7 @@ def service(folder: Path, tls: bool = False) -> Iterator[Server]:
 def attack(server: Server, seed: int, seconds: float) -> Iterator[subprocess.Popen[str]]:
     """Run hostile clients in a process of their own, on every listener."""
     addresses = [f"{name}={address}" for name, address in server.process.addresses.items()]
-    command = [sys.executable, "-m", "support.hostile_client", str(seconds), str(seed), *addresses, *CHOSEN]
+    command = [sys.executable, "-m", "support.clients.hostile_client", str(seconds), str(seed), *addresses, *CHOSEN]
     with subprocess.Popen(command, cwd=TESTS, stdout=subprocess.PIPE, text=True) as attacker:
         try:
             yield attacker

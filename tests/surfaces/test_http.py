@@ -15,9 +15,9 @@ from typing import Any
 
 import psutil  # type: ignore[import-untyped]
 import pytest
-from support.http_client import HttpClient, assert_discreet, client_of, fetch
-from support.http_wire import PATIENCE, Connections, connection, exchange, head, read_answer
-from support.serving import Process, example_settings, serve_process
+from support.clients.http_client import HttpClient, assert_discreet, client_of, fetch
+from support.clients.http_wire import PATIENCE, Connections, connection, exchange, head, read_answer
+from support.service.serving import Process, example_settings, serve_process
 
 ALICE = {"principal": "user:oidc~Alice", "action": "read_data", "resource": "table:lake/Foo@prod"}
 GOOD = json.dumps({"checks": [ALICE]}).encode()

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import psutil  # type: ignore[import-untyped]
 import pytest
-from support.attack_times import comes_back, is_quick_blocking
-from support.http_client import fetch
-from support.http_wire import head
-from support.serving import Process, serve_process, serve_twin
+from support.clients.http_client import fetch
+from support.clients.http_wire import head
+from support.faults.attack_times import comes_back, is_quick_blocking
+from support.service.serving import Process, serve_process, serve_twin
 
 pytestmark = pytest.mark.process
 MIB = 1 << 20

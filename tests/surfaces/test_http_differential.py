@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
-from support.http_pair import ALLOW, CHECK, IMMEDIATE, LOOPS, ServerPair, assert_same, sending, server_pair
+from support.clients.http_pair import ALLOW, CHECK, IMMEDIATE, LOOPS, ServerPair, assert_same, sending, server_pair
 
 EXAMPLES = int(os.environ.get("PDP_HTTP_EXAMPLES", "400"))
 """Streams of requests for each of twelve pairs of servers, in a long run."""

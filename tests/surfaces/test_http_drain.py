@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 
 import pytest
-from support.serving import example_settings, serving
+from support.service.serving import example_settings, serving
 
 BODY = json.dumps({"checks": []}).encode()
 REQUESTS = {

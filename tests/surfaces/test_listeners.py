@@ -8,7 +8,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
-from support.serving import settings_of
+from support.service.serving import settings_of
 
 from pdp.errors import ConfigError
 from pdp.surfaces.listeners import Sockets, bind, bound_address, close, listen, open_listeners, reserve

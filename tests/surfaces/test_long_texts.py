@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from support.audit_files import audit_records
-from support.http_client import Response, fetch
-from support.neighbours import assert_served
-from support.serving import Process, serve_process
+from support.clients.http_client import Response, fetch
+from support.faults.neighbours import assert_served
+from support.oracles.audit_files import audit_records
+from support.service.serving import Process, serve_process
 
 from pdp.decision.bodies import MAX_TEXT, MAX_VALUES
 from pdp.model.references import MAX_CLAIM_TEXT, MAX_NAME, MAX_PATH

@@ -8,9 +8,9 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from support.audit_files import all_records
-from support.http_client import assert_discreet
-from support.serving import Process, serve_process
+from support.clients.http_client import assert_discreet
+from support.oracles.audit_files import all_records
+from support.service.serving import Process, serve_process
 
 pytestmark = pytest.mark.process
 LINE = b"POST %b HTTP/1.1\r\n"

@@ -9,9 +9,9 @@ from typing import Any
 
 import grpc
 import pytest
-from support.audit_files import all_records
-from support.http_client import HttpClient, client_of
-from support.serving import settings_of
+from support.clients.http_client import HttpClient, client_of
+from support.oracles.audit_files import all_records
+from support.service.serving import settings_of
 
 from pdp.surfaces.wire import decision_pb2 as wire
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import grpc
 import pytest
-from support.http_client import Response, fetch
-from support.neighbours import assert_served, peak_memory
-from support.serving import Process, serve_process
+from support.clients.http_client import Response, fetch
+from support.faults.neighbours import assert_served, peak_memory
+from support.service.serving import Process, serve_process
 
 from pdp.decision.path_arrays import MOST_REPEATED
 from pdp.surfaces.wire import decision_pb2 as wire

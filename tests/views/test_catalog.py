@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 from aiohttp import web
-from support.audit_files import audit_records
-from support.commands import run_pdp
-from support.http_client import HttpClient
-from support.iceberg_rest import IcebergServer, iceberg_server
-from support.view_loads import ENGINES, LOAD, OWNER, WORLD, load_client
+from support.clients.http_client import HttpClient
+from support.oracles.audit_files import audit_records
+from support.oracles.view_loads import ENGINES, LOAD, OWNER, WORLD, load_client
+from support.servers.iceberg_rest import IcebergServer, iceberg_server
+from support.service.commands import run_pdp
 
 from pdp.audit.records.rows import requests
 from pdp.config.warehouses import CatalogSettings

@@ -11,10 +11,10 @@ from typing import Any
 import grpc
 import msgspec
 import pytest
-from support.audit_files import audit_files, audit_records
-from support.commands import run_pdp
+from support.oracles.audit_files import audit_files, audit_records
+from support.oracles.view_loads import ENGINES, LOAD, OWNER, WORLD, load_client
 from support.paths import ROOT
-from support.view_loads import ENGINES, LOAD, OWNER, WORLD, load_client
+from support.service.commands import run_pdp
 
 from pdp.app.facts import build_pdp
 from pdp.audit.reader import read_audit

@@ -19,10 +19,10 @@ from typing import Final
 
 import pytest
 from cryptography import x509
-from support.converging import PATIENCE, until
-from support.http_client import fetch
-from support.idp import Authority
-from support.serving import Process, serve_process
+from support.clients.http_client import fetch
+from support.oracles.converging import PATIENCE, until
+from support.servers.idp import Authority
+from support.service.serving import Process, serve_process
 
 pytestmark = pytest.mark.process
 

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.acme import install_acme
-from support.converging import until
-from support.http_client import fetch
+from support.clients.http_client import fetch
+from support.oracles.converging import until
 from support.paths import ROOT
-from support.serving import Process, serve_process, settings_of
+from support.servers.acme import install_acme
+from support.service.serving import Process, serve_process, settings_of
 
 from pdp.app.archived_bundle import rebuild_pdp
 from pdp.app.assembly import ENGINES, build_bundle, read_rules

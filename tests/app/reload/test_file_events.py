@@ -7,9 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support.converging import until
-from support.http_client import fetch
-from support.serving import Process, serve_process
+from support.clients.http_client import fetch
+from support.oracles.converging import until
+from support.service.serving import Process, serve_process
 
 pytestmark = pytest.mark.process
 

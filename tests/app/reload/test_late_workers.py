@@ -11,8 +11,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from support.converging import awaited
-from support.serving import settings_of
+from support.oracles.converging import awaited
+from support.service.serving import settings_of
 
 from pdp.app.assembly import build_bundle
 from pdp.app.reload.load_messages import LoadedPolicies, Published

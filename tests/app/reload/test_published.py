@@ -13,8 +13,8 @@ import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
-from support.generated_pdps import decide
-from support.serving import settings_of
+from support.generators.generated_pdps import decide
+from support.service.serving import settings_of
 
 from pdp.app.assembly import build_bundle, read_rules
 from pdp.app.facts import build_pdp

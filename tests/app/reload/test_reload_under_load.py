@@ -13,10 +13,10 @@ from random import Random
 from typing import Any, Final
 
 import pytest
-from support.converging import PATIENCE, until
-from support.generated_pdps import batch, decide
-from support.http_client import fetch
-from support.serving import Process, serve_process, settings_of
+from support.clients.http_client import fetch
+from support.generators.generated_pdps import batch, decide
+from support.oracles.converging import PATIENCE, until
+from support.service.serving import Process, serve_process, settings_of
 
 from pdp.app.archived_bundle import rebuild_pdp
 from pdp.app.process import resident_bytes

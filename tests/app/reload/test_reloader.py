@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.converging import awaited
-from support.file_limits import no_descriptors
-from support.serving import settings_of
+from support.faults.file_limits import no_descriptors
+from support.oracles.converging import awaited
+from support.service.serving import settings_of
 
 from pdp.app.assembly import build_bundle, read_rules
 from pdp.app.reload import loader, loader_process

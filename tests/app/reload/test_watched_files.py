@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support.serving import settings_of
+from support.service.serving import settings_of
 
 from pdp.app.reload.watched_files import (
     SETTLED_SECONDS,

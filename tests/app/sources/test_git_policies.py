@@ -8,9 +8,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from support.converging import until
-from support.http_client import fetch
-from support.serving import Process, serve_process
+from support.clients.http_client import fetch
+from support.oracles.converging import until
+from support.service.serving import Process, serve_process
 
 from pdp.app.sources.client import SourceUnreachable
 from pdp.app.sources.git import GitSource

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.bundles import BundleServer, bundle_server, private_key, write_keys
-from support.commands import run_pdp
-from support.converging import until
-from support.http_client import fetch
-from support.serving import Process, serve_process
+from support.clients.http_client import fetch
+from support.generators.bundles import BundleServer, bundle_server, private_key, write_keys
+from support.oracles.converging import until
+from support.service.commands import run_pdp
+from support.service.serving import Process, serve_process
 
 from pdp.config.bundles.archive import build
 

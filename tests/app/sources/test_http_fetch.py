@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.bundles import BundleServer, bundle_server
-from support.idp import Authority
-from support.serving import settings_of
+from support.generators.bundles import BundleServer, bundle_server
+from support.servers.idp import Authority
+from support.service.serving import settings_of
 
 from pdp.app.sources.client import SourceUnreachable
 from pdp.app.sources.http import HttpFetcher

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.bundles import Answer, BundleServer, bundle_server, private_key, write_keys
-from support.converging import until
-from support.http_client import fetch
-from support.serving import Process, serve_process, settings_of
+from support.clients.http_client import fetch
+from support.generators.bundles import Answer, BundleServer, bundle_server, private_key, write_keys
+from support.oracles.converging import until
+from support.service.serving import Process, serve_process, settings_of
 
 from pdp.app.sources.client import FetchedBundle, SourceUnreachable
 from pdp.app.sources.http import HttpFetcher

@@ -9,7 +9,7 @@ from typing import Any
 
 import aiohttp
 import pytest
-from support.serving import settings_of
+from support.service.serving import settings_of
 
 from pdp.app.workers.channel import Assignment
 from pdp.app.workers.process import WorkerFailed, WorkerProcess, describe_exit

@@ -18,11 +18,11 @@ from typing import Any
 
 import grpc
 import pytest
-from support.audit_files import audit_files, records_in
-from support.commands import example_option, run_pdp
-from support.converging import PATIENCE, Service, assert_log_is_the_state, configure, until
-from support.http_client import fetch
-from support.serving import FREE_PORTS, Process, serve_process
+from support.clients.http_client import fetch
+from support.oracles.audit_files import audit_files, records_in
+from support.oracles.converging import PATIENCE, Service, assert_log_is_the_state, configure, until
+from support.service.commands import example_option, run_pdp
+from support.service.serving import FREE_PORTS, Process, serve_process
 
 from pdp.surfaces.wire import decision_pb2 as wire
 from pdp.surfaces.wire import decision_pb2_grpc as wire_grpc

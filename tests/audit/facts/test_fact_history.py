@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.stores import added, content, grant
+from support.service.stores import added, content, grant
 
 from pdp.audit.facts import folder as fact_folder
 from pdp.audit.facts import writer as fact_writer

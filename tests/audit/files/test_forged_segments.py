@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from support.audit_trails import KEY, InstancePlan, WrittenAudit, record_line, write_audit, write_instance
+from support.oracles.audit_trails import KEY, InstancePlan, WrittenAudit, record_line, write_audit, write_instance
 
 from pdp.audit.files.chain import ChainHash, SegmentHead, chain_line, end_line
 from pdp.audit.files.folder import AuditFolder, SegmentForm

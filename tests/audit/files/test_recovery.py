@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from support.segment_checks import check_segments
+from support.oracles.segment_checks import check_segments
 
 from pdp.audit.files.chain import ChainHash
 from pdp.audit.files.compression import SegmentCompressor

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.audit_files import records_in
-from support.segment_checks import check_segments
+from support.oracles.audit_files import records_in
+from support.oracles.segment_checks import check_segments
 
 from pdp.audit.files import folder as audit_folder
 from pdp.audit.files.chain import ChainHash

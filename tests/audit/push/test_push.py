@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from support.audit_receiver import receiving
-from support.audit_sinks import FAST, PipeReader, assert_complete, batches, new_instance, until
-from support.generated_pdps import decide_and_record, make_pdp
-from support.idp import Authority
+from support.generators.generated_pdps import decide_and_record, make_pdp
+from support.servers.audit_receiver import receiving
+from support.servers.idp import Authority
+from support.service.audit_sinks import FAST, PipeReader, assert_complete, batches, new_instance, until
 
 from pdp.app.audit import open_sinks
 from pdp.audit.push import delivery

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.audit_files import file_audit, records_in
-from support.audit_syncs import before_each_sync
-from support.file_limits import largest_file
-from support.generated_pdps import decide_and_record, make_pdp
-from support.segment_checks import check_segments
+from support.faults.audit_syncs import before_each_sync
+from support.faults.file_limits import largest_file
+from support.generators.generated_pdps import decide_and_record, make_pdp
+from support.oracles.audit_files import file_audit, records_in
+from support.oracles.segment_checks import check_segments
 
 from pdp.audit.files.segments import segment_files
 from pdp.audit.queue import file_sink, queue

@@ -16,13 +16,13 @@ from typing import Any
 import psutil  # type: ignore[import-untyped]
 import pytest
 from msgspec.structs import replace
-from support.audit_files import audit_records, file_audit, records_in
-from support.audit_sinks import PipeReader
-from support.audit_syncs import before_each_sync
-from support.file_limits import largest_file
-from support.generated_pdps import decide_and_record, make_pdp
-from support.http_client import fetch
-from support.serving import serve_process
+from support.clients.http_client import fetch
+from support.faults.audit_syncs import before_each_sync
+from support.faults.file_limits import largest_file
+from support.generators.generated_pdps import decide_and_record, make_pdp
+from support.oracles.audit_files import audit_records, file_audit, records_in
+from support.service.audit_sinks import PipeReader
+from support.service.serving import serve_process
 
 from pdp.audit.files.folder import AuditFolder
 from pdp.audit.files.segments import segment_files

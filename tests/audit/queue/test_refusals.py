@@ -11,12 +11,12 @@ from typing import Any
 
 import grpc
 import pytest
-from support.audit_files import all_records
 from support.authentication import oidc
-from support.http_client import HttpClient, client_of
-from support.http_wire import exchange, head
-from support.idp import provider
-from support.serving import settings_of
+from support.clients.http_client import HttpClient, client_of
+from support.clients.http_wire import exchange, head
+from support.oracles.audit_files import all_records
+from support.servers.idp import provider
+from support.service.serving import settings_of
 
 from pdp.audit.queue.queue import NoAudit
 from pdp.errors import Unavailable

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
-from support.audit_files import all_records, file_audit, records_in
-from support.generated_pdps import decide_and_record, make_pdp
-from support.http_client import HttpClient, client_of
-from support.serving import settings_of
+from support.clients.http_client import HttpClient, client_of
+from support.generators.generated_pdps import decide_and_record, make_pdp
+from support.oracles.audit_files import all_records, file_audit, records_in
+from support.service.serving import settings_of
 from uuid_utils import uuid7
 
 from pdp.audit.files.segments import segment_files

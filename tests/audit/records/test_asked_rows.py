@@ -8,9 +8,9 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support import generated_records, worlds
-from support.generated_pdps import decide_and_record, make_pdp
-from support.table_rows import table_rows
+from support.generators import generated_records, worlds
+from support.generators.generated_pdps import decide_and_record, make_pdp
+from support.oracles.table_rows import table_rows
 
 from pdp.audit.records.record import DecisionRecord
 from pdp.audit.records.recorded import ReadReport, RecordFilter, RecordReader, ReplayCheck

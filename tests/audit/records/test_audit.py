@@ -11,10 +11,10 @@ from typing import Any
 import msgspec
 import pytest
 from hypothesis import given
-from support import worlds
-from support.audit_files import all_records, file_audit
-from support.generated_pdps import decide_and_record, make_pdp
-from support.serving import example_settings, serving
+from support.generators import worlds
+from support.generators.generated_pdps import decide_and_record, make_pdp
+from support.oracles.audit_files import all_records, file_audit
+from support.service.serving import example_settings, serving
 
 from pdp.audit.records.rows import requests, rows
 from pdp.audit.records.writing import RecordEncoder

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support import generated_records, worlds
-from support.generated_pdps import decide_and_record, make_pdp
+from support.generators import generated_records, worlds
+from support.generators.generated_pdps import decide_and_record, make_pdp
+from support.oracles.plain_records import plain_record
 from support.paths import TESTS
-from support.plain_records import plain_record
 
 from pdp.app.facts import build_pdp
 from pdp.audit.records.record import DecisionRecord

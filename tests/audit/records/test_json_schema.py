@@ -14,12 +14,12 @@ import pytest
 from hypothesis import given
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import ValidationError
-from support import generated_records, worlds
-from support.audit_files import audit_files, file_text
-from support.generated_pdps import decide_and_record, make_pdp
-from support.http_client import client_of
+from support.clients.http_client import client_of
+from support.generators import generated_records, worlds
+from support.generators.generated_pdps import decide_and_record, make_pdp
+from support.oracles.audit_files import audit_files, file_text
 from support.paths import ROOT, TESTS
-from support.serving import serve_process, settings_of
+from support.service.serving import serve_process, settings_of
 
 from pdp.app.facts import build_pdp
 from pdp.audit.records.record import DecisionRecord

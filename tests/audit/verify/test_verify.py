@@ -16,7 +16,7 @@ import pytest
 import zstandard
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from support.audit_trails import (
+from support.oracles.audit_trails import (
     CORRUPTIONS,
     KEY,
     Corruption,

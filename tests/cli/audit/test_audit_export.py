@@ -16,11 +16,11 @@ import pytest
 from click.testing import CliRunner, Result
 from hypothesis import given
 from hypothesis import strategies as st
-from support import generated_records
-from support.audit_records import HOSTILE, AuditWriter, check, json_lines
-from support.command_line import COMPOSITION
-from support.generated_records import records
+from support.generators import generated_records
+from support.generators.generated_records import records
+from support.oracles.audit_records import HOSTILE, AuditWriter, check, json_lines
 from support.paths import ROOT
+from support.service.command_line import COMPOSITION
 
 from pdp.audit.records.record import DecisionRecord
 from pdp.audit.records.rows import requests, rows

@@ -19,10 +19,10 @@ import pytest
 from click.testing import CliRunner, Result
 from hypothesis import given
 from hypothesis import strategies as st
-from support.audit_records import HOSTILE, AuditWriter, check, json_lines
-from support.command_line import COMPOSITION
-from support.converging import until
+from support.oracles.audit_records import HOSTILE, AuditWriter, check, json_lines
+from support.oracles.converging import until
 from support.paths import ROOT
+from support.service.command_line import COMPOSITION
 
 from pdp.audit.files.chain import ChainHash
 from pdp.audit.files.folder import SegmentForm

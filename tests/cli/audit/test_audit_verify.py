@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
-from support.audit_files import audit_files
-from support.audit_records import AuditWriter, check, json_lines
-from support.command_line import COMPOSITION
-from support.http_client import fetch
-from support.serving import Process, serve_process
+from support.clients.http_client import fetch
+from support.oracles.audit_files import audit_files
+from support.oracles.audit_records import AuditWriter, check, json_lines
+from support.service.command_line import COMPOSITION
+from support.service.serving import Process, serve_process
 
 from pdp.audit.files.chain import ChainHash
 from pdp.audit.files.folder import SegmentForm

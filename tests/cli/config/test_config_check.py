@@ -9,7 +9,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from support.commands import run_pdp
+from support.service.commands import run_pdp
 
 from pdp.cli.config.command import masked
 

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from support.commands import run_pdp
+from support.service.commands import run_pdp
 
 from pdp.cli.config.foreign_variables import check_foreign_variables
 from pdp.errors import ConfigError

@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.commands import run_pdp
 from support.paths import ROOT
+from support.service.commands import run_pdp
 
 from pdp.cli.config.init import MODELS, starter_files
 

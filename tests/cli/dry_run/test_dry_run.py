@@ -15,14 +15,14 @@ import yaml
 from click.testing import CliRunner, Result
 from hypothesis import given
 from hypothesis import strategies as st
-from support import worlds
-from support.audit_files import audit_records, audit_text
-from support.command_line import COMPOSITION
-from support.commands import run_pdp
-from support.generated_pdps import decide, decide_and_record, make_pdp
-from support.http_client import client_of
+from support.clients.http_client import client_of
+from support.generators import worlds
+from support.generators.generated_pdps import decide, decide_and_record, make_pdp
+from support.oracles.audit_files import audit_records, audit_text
 from support.paths import ROOT
-from support.serving import settings_of
+from support.service.command_line import COMPOSITION
+from support.service.commands import run_pdp
+from support.service.serving import settings_of
 
 from pdp.audit import reader as audit_reader
 from pdp.audit.reader import read_audit

@@ -16,11 +16,11 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from spec.grant_worlds import worlds
-from support.command_line import grants
-from support.commands import run_pdp
-from support.http_client import fetch
-from support.serving import serve_process
-from support.stores import content
+from support.clients.http_client import fetch
+from support.service.command_line import grants
+from support.service.commands import run_pdp
+from support.service.serving import serve_process
+from support.service.stores import content
 
 from pdp.cli.grants import imports
 from pdp.engines.grants.administration import Administration

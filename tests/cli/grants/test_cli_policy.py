@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import Result
-from support.command_line import policy
+from support.service.command_line import policy
 
 CONFIG = {
     "warehouses": {"lake": {"project": "p"}},

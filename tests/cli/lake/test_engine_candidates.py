@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.command_line import COMPOSITION
-from support.generated_pdps import decide
+from support.generators.generated_pdps import decide
+from support.service.command_line import COMPOSITION
 
 from pdp.app.archived_bundle import rebuild_pdp
 from pdp.app.facts import build_pdp

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.bundles import private_key
+from support.generators.bundles import private_key
 
 from pdp.config.bundles.archive import BundleParts, add_signature, build, pack, read_files, split, unpack, write_files
 from pdp.config.bundles.manifest import MANIFEST, SIGNATURES, BundleRefused, make_manifest

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.config_entries import entry
+from support.generators.config_entries import entry
 
 from pdp.config.quarkus.expressions import expand
 from pdp.errors import PolicyError

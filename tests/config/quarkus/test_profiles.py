@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-from support.config_entries import entry
+from support.generators.config_entries import entry
 
 from pdp.config.quarkus.expressions import EnvironmentNames, dotted_name, environment_entries, spelling
 from pdp.config.quarkus.profiles import ConfigSource, active_config

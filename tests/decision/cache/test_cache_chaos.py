@@ -19,11 +19,11 @@ from typing import Any
 
 import pytest
 import redis
-from support import worlds
-from support.caches import new_metrics, redis_cache, value_of
-from support.generated_pdps import LastRecord, batch, make_pdp
-from support.redis_faults import faults
-from support.redis_server import RedisServer, redis_server
+from support.faults.redis_faults import faults
+from support.generators import worlds
+from support.generators.generated_pdps import LastRecord, batch, make_pdp
+from support.servers.redis_server import RedisServer, redis_server
+from support.service.caches import new_metrics, redis_cache, value_of
 
 from pdp.decision.cache.local import InProcessCache, TieredCache
 from pdp.decision.cache.writer import CacheMetrics

@@ -21,11 +21,11 @@ from typing import Any
 
 import pytest
 import redis
-from support.audit_files import audit_records
-from support.converging import BY_RULE, Service, configure, reading
-from support.redis_faults import faults
-from support.redis_server import RedisServer, redis_server
-from support.serving import serve_process
+from support.faults.redis_faults import faults
+from support.oracles.audit_files import audit_records
+from support.oracles.converging import BY_RULE, Service, configure, reading
+from support.servers.redis_server import RedisServer, redis_server
+from support.service.serving import serve_process
 
 pytestmark = [pytest.mark.process, pytest.mark.slow]
 SECONDS = float(os.environ.get("PDP_CHAOS_SECONDS", "1"))

@@ -15,8 +15,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from pydantic import ValidationError
-from support.caches import redis_cache
-from support.redis_server import RedisServer, free_port, redis_server
+from support.servers.redis_server import RedisServer, free_port, redis_server
+from support.service.caches import redis_cache
 
 from pdp.config.cache import CacheSettings
 from pdp.decision.cache.cache import CachedVerdict, Lookup, NewVerdicts

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 import structlog
-from support.caches import new_metrics, redis_cache, value_of
-from support.redis_server import RedisServer, free_port, redis_server
+from support.servers.redis_server import RedisServer, free_port, redis_server
+from support.service.caches import new_metrics, redis_cache, value_of
 
 from pdp.decision.cache.cache import MOST_FIELDS, CachedVerdict, Lookup, NewVerdicts
 from pdp.decision.cache.local import InProcessCache, TieredCache

@@ -13,9 +13,9 @@ from typing import Any
 import aiohttp
 import grpc
 import pytest
-from support.audit_files import audit_records
-from support.redis_server import RedisServer, redis_server
-from support.serving import serving, settings_of
+from support.oracles.audit_files import audit_records
+from support.servers.redis_server import RedisServer, redis_server
+from support.service.serving import serving, settings_of
 
 from pdp.app.service import Service
 from pdp.audit.records.rows import rows

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 import yaml
 from aiohttp import web
-from support.audit_files import audit_records
-from support.http_client import client_of
-from support.serving import settings_of
-from support.trino_wants import Ask
+from support.clients.http_client import client_of
+from support.oracles.audit_files import audit_records
+from support.oracles.trino_wants import Ask
+from support.service.serving import settings_of
 
 from pdp.config.load import load_settings
 from pdp.errors import ConfigError

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.http_client import Response, fetch
-from support.neighbours import assert_served
-from support.serving import Process, serve_process
+from support.clients.http_client import Response, fetch
+from support.faults.neighbours import assert_served
+from support.service.serving import Process, serve_process
 
 pytestmark = pytest.mark.process
 BATCH = "/v1/data/trino/batch"

@@ -12,8 +12,8 @@ from typing import Any
 import msgspec
 import psutil  # type: ignore[import-untyped]
 import pytest
-from support.audit_files import audit_records
-from support.trino_row_access import RowAccessClient, row_access_client
+from support.oracles.audit_files import audit_records
+from support.oracles.trino_row_access import RowAccessClient, row_access_client
 
 from pdp.app.facts import build_pdp
 from pdp.audit.queue.queue import NoAudit

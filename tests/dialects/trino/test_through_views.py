@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.http_client import HttpClient, client_of
+from support.clients.http_client import HttpClient, client_of
 from support.paths import RECORDED
-from support.serving import settings_of
+from support.service.serving import settings_of
 
 ROWS = {
     "policies": [

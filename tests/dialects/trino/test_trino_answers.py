@@ -12,10 +12,10 @@ import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.http_client import HttpClient, client_of
-from support.trino_answers import ENDPOINTS, objection
-from support.trino_wants import FILES, GROUPS, RECORDED, Asked, bodies_of_statements
-from support.trino_wants import settings as settings_of
+from support.clients.http_client import HttpClient, client_of
+from support.oracles.trino_answers import ENDPOINTS, objection
+from support.oracles.trino_wants import FILES, GROUPS, RECORDED, Asked, bodies_of_statements
+from support.oracles.trino_wants import settings as settings_of
 
 from pdp.engines.row_access.members import Members
 from pdp.engines.row_access.policies import parse_document

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 from jwt.algorithms import ECAlgorithm
-from support.audit_files import audit_records
-from support.http_client import HttpClient, client_of
-from support.serving import settings_of
+from support.clients.http_client import HttpClient, client_of
+from support.oracles.audit_files import audit_records
+from support.service.serving import settings_of
 
 WORLD = {
     "objects": ["project:p", {"object": "warehouse:lake", "parent": "project:p"}],

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import yaml
-from support.trino_wants import (
+from support.oracles.trino_wants import (
     FILES,
     GROUPS,
     Ask,

@@ -13,10 +13,10 @@ import msgspec
 import pytest
 import yaml
 from structlog.testing import capture_logs
-from support.http_client import client_of
-from support.trino_answers import objection
-from support.trino_wants import FILES, Asked, bodies_of_statements, by_the_model
-from support.trino_wants import settings as settings_of
+from support.clients.http_client import client_of
+from support.oracles.trino_answers import objection
+from support.oracles.trino_wants import FILES, Asked, bodies_of_statements, by_the_model
+from support.oracles.trino_wants import settings as settings_of
 
 from pdp.app.service import Service
 from pdp.engines.engine import READS_POLICIES, Cost

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.http_client import client_of
-from support.serving import settings_of
+from support.clients.http_client import client_of
+from support.service.serving import settings_of
 
 from pdp.app.facts import build_pdp
 from pdp.config.load import make_settings

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import yaml
+from support.oracles.trino_wants import Ask, asking
 from support.paths import TESTS
-from support.trino_wants import Ask, asking
 
 from pdp.model.trino_operations import TRINO_OPERATIONS
 

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.commands import run_pdp
-from support.http_client import client_of, fetch
+from support.clients.http_client import client_of, fetch
 from support.paths import RECORDED as RECORDED_FOLDER
 from support.paths import ROOT
-from support.serving import serve_process, settings_of
+from support.service.commands import run_pdp
+from support.service.serving import serve_process, settings_of
 
 import pdp.dialects.trino
 from pdp.audit.records.rows import rows

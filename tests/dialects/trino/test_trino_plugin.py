@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 import yaml
+from support.oracles.trino_wants import Ask, asking
 from support.paths import TESTS
-from support.trino_wants import Ask, asking
 
 from pdp.model.trino_operations import TRINO_OPERATIONS
 

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.http_client import client_of
+from support.clients.http_client import client_of
 from support.paths import RECORDED as RECORDED_FOLDER
-from support.serving import settings_of
+from support.service.serving import settings_of
 
 RECORDED = RECORDED_FOLDER / "trino"
 WORLD = {

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.audit_files import audit_records
-from support.trino_row_access import RowAccessClient, row_access_client
+from support.oracles.audit_files import audit_records
+from support.oracles.trino_row_access import RowAccessClient, row_access_client
 
 from pdp.facts.snapshot import Facts
 from pdp.model.trino_operations import METADATA_TABLES

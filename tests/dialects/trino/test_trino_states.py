@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 import yaml
+from support.oracles.trino_wants import asking
 from support.paths import TESTS
-from support.trino_wants import asking
 
 from pdp.dialects.trino.known_objects import MAX_OBJECTS_BELOW
 

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.generated_pdps import decide
+from support.generators.generated_pdps import decide
 
 from pdp.app.archived_bundle import rebuild_pdp
 from pdp.app.facts import build_pdp

@@ -6,9 +6,9 @@ import itertools
 import json
 from pathlib import Path
 
-from support.audit_files import all_records
-from support.http_client import client_of
-from support.serving import settings_of
+from support.clients.http_client import client_of
+from support.oracles.audit_files import all_records
+from support.service.serving import settings_of
 
 USERS, TABLES = ("alice", "bob", "carol"), ("a", "b", "c")
 GRANTED = {("alice", "a"), ("alice", "b"), ("alice", "c"), ("bob", "a")}

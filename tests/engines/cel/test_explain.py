@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from hypothesis import given
-from support.cel_rule_sets import groups, rule, rule_sets
+from support.generators.cel_rule_sets import groups, rule, rule_sets
 from support.paths import RECORDED as RECORDED_FOLDER
 
 from pdp.cel.parser import parse

@@ -13,9 +13,9 @@ import pytest
 from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
-from support.cel_values import RECORDED, arguments
-from support.commands import run_pdp
+from support.generators.cel_values import RECORDED, arguments
 from support.paths import ROOT
+from support.service.commands import run_pdp
 
 from pdp.cel.values import RuleError
 from pdp.cli.lint import lint as command

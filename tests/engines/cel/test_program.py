@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.cel_generated import WORLDS, rules
-from support.cel_values import DEFAULTS, arguments
+from support.generators.cel_generated import WORLDS, rules
+from support.generators.cel_values import DEFAULTS, arguments
 
 from pdp.cel.compiler import compile_expression
 from pdp.cel.patterns import MAX_PATTERN, compile_pattern, find_string_test

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from support.cel_values import RECORDED, arguments
+from support.generators.cel_values import RECORDED, arguments
 
 from pdp.cel.values import RuleError
 from pdp.engines.cel.rules import RuleSet, inline_rules

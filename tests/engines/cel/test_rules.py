@@ -9,7 +9,7 @@ import javaproperties
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.cel_values import arguments
+from support.generators.cel_values import arguments
 
 from pdp.config.quarkus import properties
 from pdp.engines.cel import sources

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.cel_rule_sets import groups, rule_sets
+from support.generators.cel_rule_sets import groups, rule_sets
 
 from pdp.engines.cel.engine import CelEngine, CelForbid
 from pdp.engines.cel.program import compile_program

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.acme import install_acme
+from support.servers.acme import install_acme
 
 
 @pytest.fixture(scope="session")

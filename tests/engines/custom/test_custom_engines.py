@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.audit_files import all_records, audit_records
-from support.converging import awaited
-from support.http_client import client_of
-from support.redis_server import redis_server
-from support.serving import settings_of
+from support.clients.http_client import client_of
+from support.oracles.audit_files import all_records, audit_records
+from support.oracles.converging import awaited
+from support.servers.redis_server import redis_server
+from support.service.serving import settings_of
 
 from pdp.app.archived_bundle import rebuild_pdp
 from pdp.app.service import Service

@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.command_line import grants
-from support.commands import NOTES
-from support.http_client import fetch
+from support.clients.http_client import fetch
 from support.paths import ROOT
-from support.serving import serve_process
+from support.service.command_line import grants
+from support.service.commands import NOTES
+from support.service.serving import serve_process
 
 from pdp.engines.grants.edits import ACCEPT, CREATE, DELETE, RENAME, right_to_add, right_to_remove
 from pdp.engines.grants.model import MODEL, STORED

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
-from support.rows import MASK, POLICY, bundle_of, load, seen
+from support.oracles.rows import MASK, POLICY, bundle_of, load, seen
 
 from pdp.errors import ConfigError, DuplicateRule, PolicyError
 

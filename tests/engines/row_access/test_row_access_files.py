@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 import yaml
+from support.oracles.rows import MASK, POLICY, RECORDED, bundle_of, load, seen
 from support.paths import ROOT
-from support.rows import MASK, POLICY, RECORDED, bundle_of, load, seen
 
 from pdp.engines.row_access.engine import REASON_PREFIX
 from pdp.errors import ConfigError, PolicyError

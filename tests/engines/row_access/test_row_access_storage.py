@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.audit_files import audit_records
+from support.oracles.audit_files import audit_records
+from support.oracles.view_loads import load_client
 from support.paths import ROOT
-from support.view_loads import load_client
 
 from pdp.app.facts import build_pdp
 from pdp.audit.reader import read_audit

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.rows import MASK, POLICY, load
+from support.oracles.rows import MASK, POLICY, load
 
 from pdp.decision.active_policies import ActivePolicies
 from pdp.engines.row_access.engine import NO_ROWS, UNRESTRICTED, Restriction

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from support.converging import awaited
+from support.oracles.converging import awaited
 
 from pdp.engines.engine import FAILED, PERMIT, EngineQuestion, Verdicts
 from pdp.engines.guarded import AwaitedEngine

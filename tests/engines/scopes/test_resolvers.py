@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.acme import install_acme
-from support.audit_files import audit_records
-from support.http_client import client_of
+from support.clients.http_client import client_of
+from support.oracles.audit_files import audit_records
 from support.paths import TESTS
-from support.serving import settings_of
+from support.servers.acme import install_acme
+from support.service.serving import settings_of
 
 from pdp.app.service import Service
 from pdp.errors import ConfigError

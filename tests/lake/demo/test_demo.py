@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
-from support.commands import run_pdp
-from support.spark import spark_options
+from support.servers.spark import spark_options
+from support.service.commands import run_pdp
 
 pytestmark = [pytest.mark.spark, pytest.mark.process, pytest.mark.timeout(900)]
 

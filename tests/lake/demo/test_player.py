@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.audit_files import all_records
-from support.commands import run_pdp
+from support.oracles.audit_files import all_records
+from support.service.commands import run_pdp
 
 from pdp.errors import Unavailable
 from pdp.lake.demo.clock import ClockHand

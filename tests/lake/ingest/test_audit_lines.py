@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from support import generated_records
-from support.table_rows import concrete_rows
+from support.generators import generated_records
+from support.oracles.table_rows import concrete_rows
 
 from pdp.audit.reader import TORN, TrailLine, read_lines
 from pdp.audit.records.recorded import ReadReport

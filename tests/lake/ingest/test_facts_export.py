@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support.lakes import rows
-from support.spark import folder_lake
-from support.stores import added, content, grant
+from support.servers.lakes import rows
+from support.servers.spark import folder_lake
+from support.service.stores import added, content, grant
 
 from pdp.audit.facts.files import FOLDER, RecordedRevision
 from pdp.audit.facts.writer import FactWriter

@@ -10,8 +10,17 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from support.lakes import control_lines, decision_line, event_line, ids_of, ingest, rows, snapshots, write_segment
-from support.spark import folder_lake
+from support.servers.lakes import (
+    control_lines,
+    decision_line,
+    event_line,
+    ids_of,
+    ingest,
+    rows,
+    snapshots,
+    write_segment,
+)
+from support.servers.spark import folder_lake
 
 from pdp.errors import InvalidArgument, PdpError
 from pdp.lake.ingest.batches import BatchCounts, read_ranges, write_ranges

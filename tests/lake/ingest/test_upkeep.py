@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support.lakes import decision_line, event_line, ids_of, ingest, rows, snapshots, write_segment
-from support.spark import folder_lake
+from support.servers.lakes import decision_line, event_line, ids_of, ingest, rows, snapshots, write_segment
+from support.servers.spark import folder_lake
 
 from pdp.errors import InvalidArgument, Unavailable
 from pdp.lake.ingest.batches import BatchCounts

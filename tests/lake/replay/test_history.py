@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from support.command_line import COMPOSITION
-from support.lakes import ingest
+from support.generators.recorded_company import ROWS, Company
 from support.paths import ROOT
-from support.recorded_company import ROWS, Company
-from support.spark import folder_lake
+from support.servers.lakes import ingest
+from support.servers.spark import folder_lake
+from support.service.command_line import COMPOSITION
 
 from pdp.cli.lake import pipeline
 from pdp.facts.objects import Grant, GrantAdded, GrantRemoved

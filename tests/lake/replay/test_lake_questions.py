@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.lakes import decision_line, ingest, write_segment
-from support.spark import folder_lake
-from support.varied_company import VariedCompany
+from support.generators.varied_company import VariedCompany
+from support.servers.lakes import decision_line, ingest, write_segment
+from support.servers.spark import folder_lake
 
 from pdp.errors import Unavailable
 from pdp.lake.lake import Lake

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from support.command_line import COMPOSITION
-from support.lakes import decision_line, ingest, write_segment
-from support.recorded_company import RULES, Company, planted_rows, planted_rules
-from support.spark import folder_lake, spark_options
+from support.generators.recorded_company import RULES, Company, planted_rows, planted_rules
+from support.servers.lakes import decision_line, ingest, write_segment
+from support.servers.spark import folder_lake, spark_options
+from support.service.command_line import COMPOSITION
 
 from pdp.app.archived_bundle import rebuild_pdp
 from pdp.audit.reader import read_audit

@@ -7,11 +7,11 @@ import json
 from pathlib import Path
 
 import pytest
-from support.command_line import COMPOSITION
-from support.http_client import client_of
-from support.lakes import ingest
-from support.serving import settings_of
-from support.spark import folder_lake
+from support.clients.http_client import client_of
+from support.servers.lakes import ingest
+from support.servers.spark import folder_lake
+from support.service.command_line import COMPOSITION
+from support.service.serving import settings_of
 
 from pdp.app.archived_bundle import rebuild_pdp
 from pdp.cli.lake.replay import read_candidate

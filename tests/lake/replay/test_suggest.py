@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from support.command_line import COMPOSITION
-from support.lakes import event_line, ingest, write_segment
-from support.recorded_company import ROWS, RULES, Company, world
-from support.spark import folder_lake
-from support.varied_company import VariedCompany
+from support.generators.recorded_company import ROWS, RULES, Company, world
+from support.generators.varied_company import VariedCompany
+from support.servers.lakes import event_line, ingest, write_segment
+from support.servers.spark import folder_lake
+from support.service.command_line import COMPOSITION
 
 from pdp.app.archived_bundle import rebuild_pdp
 from pdp.cli.dry_run.command import DIFFERENT

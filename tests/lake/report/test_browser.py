@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.browser import CONTRAST, chromium, open_page
-from support.reports import empty_report, report
+from support.pages.reports import empty_report, report
+from support.servers.browser import CONTRAST, chromium, open_page
 
 from pdp.lake.report.html import render
 

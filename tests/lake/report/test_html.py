@@ -9,7 +9,7 @@ from html.parser import HTMLParser
 
 import msgspec
 import pytest
-from support.reports import BOB, answer, empty_report, report
+from support.pages.reports import BOB, answer, empty_report, report
 
 from pdp.lake.report.html import render
 

@@ -7,7 +7,7 @@ import io
 import json
 
 import pytest
-from support.reports import answer, report
+from support.pages.reports import answer, report
 
 from pdp.lake.report.asking import QUESTIONS
 from pdp.lake.report.outputs import csv_text, file_texts, json_text

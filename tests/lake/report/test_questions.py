@@ -11,9 +11,9 @@ from random import Random
 from typing import Any
 
 import pytest
-from support.report_lake import DENIED, LakeRows, ago, check, granted
-from support.reports import columns_of
-from support.spark import folder_lake
+from support.pages.report_lake import DENIED, LakeRows, ago, check, granted
+from support.pages.reports import columns_of
+from support.servers.spark import folder_lake
 
 from pdp.lake.report.asking import QUESTIONS, Asker, Report, ReportAnswer, missing_privileges, read_question
 from pdp.lake.report.html import render

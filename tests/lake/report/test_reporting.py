@@ -7,10 +7,10 @@ import re
 from pathlib import Path
 
 import pytest
-from support.commands import run_pdp
+from support.pages.report_lake import LakeRows, check
 from support.paths import ROOT
-from support.report_lake import LakeRows, check
-from support.spark import folder_lake, spark_options
+from support.servers.spark import folder_lake, spark_options
+from support.service.commands import run_pdp
 
 from pdp.errors import InvalidArgument
 from pdp.lake.lake import Lake

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.caches import redis_cache, value_of, with_cache, written
-from support.case_surfaces import surfaces
-from support.commands import run_pdp
 from support.paths import ROOT, TESTS
-from support.redis_server import redis_server
+from support.servers.redis_server import redis_server
+from support.service.caches import redis_cache, value_of, with_cache, written
+from support.service.case_surfaces import surfaces
+from support.service.commands import run_pdp
 
 from pdp.app.assembly import read_rules
 from pdp.app.facts import build_pdp

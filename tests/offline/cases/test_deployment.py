@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.commands import run_pdp
-from support.http_client import client_of
-from support.serving import FREE_PORTS
+from support.clients.http_client import client_of
+from support.service.commands import run_pdp
+from support.service.serving import FREE_PORTS
 
 from pdp.config.load import load_settings
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.trino_row_access import POLICIES, WORLD, RowAccessClient, row_access_client
+from support.oracles.trino_row_access import POLICIES, WORLD, RowAccessClient, row_access_client
 
 from pdp.app.facts import build_pdp
 from pdp.offline.cases.cases import Case

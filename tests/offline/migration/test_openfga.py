@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
-from support.fga_export import export_world, fga_id, fga_user
+from support.generators.fga_export import export_world, fga_id, fga_user
 from support.paths import RECORDED
 
 from pdp.app.facts import build_pdp

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 from hypothesis import given
-from support import worlds
-from support.generated_pdps import decide, make_pdp
+from support.generators import worlds
+from support.generators.generated_pdps import decide, make_pdp
 
 from pdp.errors import PolicyError
 from pdp.facts.objects import Grant

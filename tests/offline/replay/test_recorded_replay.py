@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support import worlds
-from support.recorded_runs import EPOCH, FIRST, STEPS, Run, play, repeat
+from support.generators import worlds
+from support.generators.recorded_runs import EPOCH, FIRST, STEPS, Run, play, repeat
 
 from pdp.audit.facts.files import FOLDER, list_files
 from pdp.facts.objects import Grant, GrantAdded, GrantRemoved

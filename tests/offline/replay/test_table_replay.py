@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support import worlds
-from support.recorded_runs import CHANGES, FIRST, POLICIES, STEPS, play
-from support.table_rows import TableArchive, folder_records, table_rows
+from support.generators import worlds
+from support.generators.recorded_runs import CHANGES, FIRST, POLICIES, STEPS, play
+from support.oracles.table_rows import TableArchive, folder_records, table_rows
 
 from pdp.app.archived_bundle import rebuild_pdp
 from pdp.audit.reader import read_audit

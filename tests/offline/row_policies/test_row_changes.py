@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from support.command_line import COMPOSITION
-from support.equivalence import DATA
+from support.oracles.equivalence import DATA
+from support.oracles.secure_views import random_policies
 from support.rewriting import full_database
-from support.secure_views import random_policies
+from support.service.command_line import COMPOSITION
 
 from pdp.cli.main import cli
 from pdp.engines.row_access.policies import NamedDocument, parse_document

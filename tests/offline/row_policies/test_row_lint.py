@@ -12,7 +12,7 @@ import duckdb
 import pytest
 import sqlglot
 from click.testing import CliRunner
-from support.command_line import COMPOSITION
+from support.service.command_line import COMPOSITION
 
 from pdp.cli.main import cli
 from pdp.offline.row_policies.lint import ROW_CODES, lint_row_files

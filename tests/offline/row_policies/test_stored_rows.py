@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
-from support.command_line import COMPOSITION, policy
-from support.secure_views import random_policies
+from support.oracles.secure_views import random_policies
+from support.service.command_line import COMPOSITION, policy
 
 from pdp.cli.main import cli
 from pdp.engines.row_access.policies import parse_document

@@ -14,8 +14,8 @@ from urllib.parse import unquote
 
 import pytest
 from aiohttp import web
-from support.idp import Authority
-from support.serving import settings_of
+from support.servers.idp import Authority
+from support.service.serving import settings_of
 
 from pdp.config.warehouses import CatalogSettings
 from pdp.errors import ConfigError, Unavailable

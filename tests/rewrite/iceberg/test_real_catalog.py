@@ -13,10 +13,10 @@ from typing import Any
 
 import duckdb
 import pytest
-from support.audit_files import all_records
-from support.http_client import HttpClient, client_of
-from support.iceberg_rest import IcebergServer, iceberg_server
-from support.serving import settings_of
+from support.clients.http_client import HttpClient, client_of
+from support.oracles.audit_files import all_records
+from support.servers.iceberg_rest import IcebergServer, iceberg_server
+from support.service.serving import settings_of
 
 pytestmark = pytest.mark.process
 BOB = "user:oidc~bob@example.com"

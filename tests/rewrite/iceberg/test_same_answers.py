@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import msgspec
-from support.generated_sql import RELATIONS, SqlGenerator
+from support.generators.generated_sql import RELATIONS, SqlGenerator
+from support.oracles.secure_views import random_masks, random_policies
 from support.rewriting import POLICIES
-from support.secure_views import random_masks, random_policies
 
 from pdp.rewrite.process.messages import Call, FilterCall, KnownRelation, PolicyState, RewriteCall, StatementUser
 from pdp.rewrite.process.worker import RewriteProcess

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from support.equivalence import DATA, service_of
+from support.oracles.equivalence import DATA, service_of
+from support.oracles.secure_views import filtered_database
 from support.rewriting import code_of, full_database, rows_of
-from support.secure_views import filtered_database
 
 from pdp.rewrite.process.local import RewriteRequest
 

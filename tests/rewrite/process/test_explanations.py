@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from support.command_line import COMPOSITION
-from support.equivalence import DATA
+from support.oracles.equivalence import DATA
 from support.rewriting import POLICIES, recorded_service
+from support.service.command_line import COMPOSITION
 
 from pdp.cli.main import cli
 from pdp.rewrite.process.local import RewriteRequest

@@ -8,7 +8,7 @@ import pytest
 from google.protobuf.message import DecodeError
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from support.batch_requests import expand, unresolved
+from support.generators.batch_requests import expand, unresolved
 
 from pdp.decision.batch_builder import BatchBuilder
 from pdp.decision.turns import LONGEST_IMMEDIATE

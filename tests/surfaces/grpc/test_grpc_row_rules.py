@@ -8,9 +8,9 @@ from typing import Any
 
 import grpc
 import pytest
-from support.http_client import HttpClient, client_of
-from support.rpc_clients import ConnectClient, GrpcClient, RpcClient, RpcError
-from support.serving import settings_of
+from support.clients.http_client import HttpClient, client_of
+from support.clients.rpc_clients import ConnectClient, GrpcClient, RpcClient, RpcError
+from support.service.serving import settings_of
 
 from pdp.surfaces.wire import decision_pb2 as wire
 

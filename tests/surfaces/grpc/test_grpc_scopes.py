@@ -9,10 +9,10 @@ from typing import Any
 import grpc
 import pytest
 from google.protobuf.json_format import ParseDict
-from support.audit_files import audit_records
-from support.http_client import client_of
-from support.rpc_clients import ConnectClient, GrpcClient, RpcClient, RpcError
-from support.serving import settings_of
+from support.clients.http_client import client_of
+from support.clients.rpc_clients import ConnectClient, GrpcClient, RpcClient, RpcError
+from support.oracles.audit_files import audit_records
+from support.service.serving import settings_of
 
 from pdp.surfaces.wire import decision_pb2 as wire
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import grpc
 import pytest
-from support.audit_files import all_records
-from support.serving import Process, serve_process
+from support.oracles.audit_files import all_records
+from support.service.serving import Process, serve_process
 
 from pdp.surfaces.wire import decision_pb2 as wire
 from pdp.surfaces.wire import decision_pb2_grpc as wire_grpc

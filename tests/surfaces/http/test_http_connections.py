@@ -16,8 +16,17 @@ from typing import Any
 
 import pytest
 from support.authentication import oidc
-from support.http_pair import ALLOW, CHECK, RawConnection, ServerPair, describe, on_every_loop, server_pair, settle
-from support.idp import Authority, provider, token
+from support.clients.http_pair import (
+    ALLOW,
+    CHECK,
+    RawConnection,
+    ServerPair,
+    describe,
+    on_every_loop,
+    server_pair,
+    settle,
+)
+from support.servers.idp import Authority, provider, token
 
 from pdp.model.question import Caller
 from pdp.surfaces.http import connection as http_connection

@@ -10,10 +10,10 @@ from typing import Any
 from urllib.parse import urlencode
 
 import pytest
-from support.audit_files import all_records
-from support.http_client import HttpClient, client_of
-from support.postgres import fresh_schema
-from support.serving import settings_of
+from support.clients.http_client import HttpClient, client_of
+from support.oracles.audit_files import all_records
+from support.servers.postgres import fresh_schema
+from support.service.serving import settings_of
 
 PATH, MASKS, ORDERS = "/v1/row-access-policies", "/v1/column-masks", "table:lake/sales/orders"
 OWNER, EVE, ADMIN = "user:oidc~own@example.com", "user:oidc~eve@example.com", "user:oidc~admin"

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.audit_files import audit_records
-from support.commands import run_pdp
-from support.http_client import HttpClient, client_of
-from support.serving import settings_of
+from support.clients.http_client import HttpClient, client_of
+from support.oracles.audit_files import audit_records
+from support.service.commands import run_pdp
+from support.service.serving import settings_of
 
 from pdp.app.assembly import read_rules
 from pdp.app.facts import build_pdp
