@@ -259,19 +259,19 @@ class Pdp:
             return answer.id
         return ""
 
-    def filter(self, batch: Batch, columns: Sequence[TypedColumn]) -> DecidedAccess:
+    def restrict(self, batch: Batch, columns: Sequence[TypedColumn]) -> DecidedAccess:
         """Return the visible rows, and values of `columns`, of the table of a batch of one check.
 
         A rejected check sees nothing. Raise Unavailable if the audit cannot be served. The event loop gets no turn:
-        use `filter_many` for more than FEW_COLUMNS.
+        use `restrict_many` for more than FEW_COLUMNS.
         """
-        return finish(self._filter(batch, columns))
+        return finish(self._restrict(batch, columns))
 
-    async def filter_many(self, batch: Batch, columns: Sequence[TypedColumn]) -> DecidedAccess:
-        """Return the same as `filter` for any number of columns. Give the event loop turns."""
-        return await finish_in_turns(self._filter(batch, columns))
+    async def restrict_many(self, batch: Batch, columns: Sequence[TypedColumn]) -> DecidedAccess:
+        """Return the same as `restrict` for any number of columns. Give the event loop turns."""
+        return await finish_in_turns(self._restrict(batch, columns))
 
-    def _filter(self, batch: Batch, columns: Sequence[TypedColumn]) -> Resumable[DecidedAccess]:
+    def _restrict(self, batch: Batch, columns: Sequence[TypedColumn]) -> Resumable[DecidedAccess]:
         started = time.perf_counter()
         self.audit.admit()
         basis = self._basis()

@@ -353,7 +353,7 @@ class StatementService:
         if not columns and restriction.masks:
             raise InvalidArgument("`columns` are needed, with their types: a column is masked")
         batch = Batch(asking.surface, asking.caller, 1, (check,))
-        decided = await self._pdp.filter_many(batch, columns)
+        decided = await self._pdp.restrict_many(batch, columns)
         rows = decided.view.rows
         masks = [
             (column.name, SqlExpression(mask.expression, mask.identity))
@@ -366,7 +366,7 @@ class StatementService:
     async def _view(self, asking: _Asking, check: Check, columns: Sequence[TypedColumn]) -> str:
         """Record the question for the visible part of a table; return the id of the record."""
         batch = Batch(asking.surface, asking.caller, 1, (check,))
-        return (await self._pdp.filter_many(batch, columns)).id
+        return (await self._pdp.restrict_many(batch, columns)).id
 
     def _record(self, asking: _Asking, body: RewriteBody, uses: Sequence[RelationUse], **outcome: Any) -> None:
         """Record a rewriting. A refusal has a code."""

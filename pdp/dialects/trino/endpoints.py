@@ -155,7 +155,7 @@ class TrinoSurface:
         try:
             async with asyncio.timeout(self._seconds):
                 batch = self._admit(TrinoRequest(input, [question.table]), caller)
-                view, id = await self._pdp.filter_many(batch, question.columns)
+                view, id = await self._pdp.restrict_many(batch, question.columns)
         except Exception as error:  # noqa: BLE001  it denies
             id = self._failures.handle(input.action.operation, error, caller)
             view = await run_aside(hidden_view, question.columns)
@@ -247,7 +247,7 @@ class TrinoSurface:
     ) -> DecidedAccess:
         """Return the visible rows and values of a table; none of them after a failure."""
         try:
-            return self._pdp.filter(self._admit(TrinoRequest(input, [table]), caller), columns)
+            return self._pdp.restrict(self._admit(TrinoRequest(input, [table]), caller), columns)
         except Exception as error:  # noqa: BLE001  it denies
             return DecidedAccess(hidden_view(columns), self._failures.handle(input.action.operation, error, caller))
 

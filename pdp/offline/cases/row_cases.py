@@ -94,7 +94,7 @@ class RowCases:
     def _ask_one(self, batch: Batch, at: int, wanted: WantedRows) -> RowOutcome:
         """Ask about the table of a batch of one check, at position `at` of the case."""
         columns = [TypedColumn(name, column.type) for name, column in wanted.masks.items()]
-        view = self._pdp.filter(batch, columns).view
+        view = self._pdp.restrict(batch, columns).view
         record = self._decided[-1]
         masks = record.masks or {}
         answer, why, remarks = RowAnswer(view, record.answer.by[0] or "", masks), "", [*_ambiguous_nulls(wanted.masks)]

@@ -187,7 +187,7 @@ async def decide_again(pdp: Pdp, audit: CapturingAudit, equals: Sequence[EqualCh
 def view_again(pdp: Pdp, audit: CapturingAudit, recorded: ReplayCheck) -> RepeatedAccess:
     """Return a row view: whether rows are shown, and the reasons of the row filter and of each mask."""
     columns = [TypedColumn(name, _ANY_TYPE) for name in recorded.masks or ()]
-    decided = pdp.filter(Batch("replay", EMBEDDED_CALLER, 1, (recorded.check,)), columns)
+    decided = pdp.restrict(Batch("replay", EMBEDDED_CALLER, 1, (recorded.check,)), columns)
     record = audit.record
     assert record
     answer, masks = record.answer, record.masks or {}

@@ -112,7 +112,7 @@ class Run:
         for check in batch.checks:
             one = msgspec.structs.replace(check, resources=check.resources[:1], at=(0,))
             columns = [TypedColumn(name, "bigint") for name in ("c", "$path", "d")]
-            self.pdp.filter(Batch("test", EMBEDDED_CALLER, 1, (one,)), columns)
+            self.pdp.restrict(Batch("test", EMBEDDED_CALLER, 1, (one,)), columns)
 
     def repeat(self) -> tuple[Differences, ReadReport]:
         assert self.writer.close(10)
