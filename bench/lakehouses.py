@@ -6,7 +6,7 @@ import random
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple, TypeAlias
 
-Question: TypeAlias = tuple[str, str, str]
+AskedRight: TypeAlias = tuple[str, str, str]
 """Principal, action, object."""
 BATCH: Final = 50
 """Questions in one batch: the default limit of OpenFGA's BatchCheck."""
@@ -58,7 +58,7 @@ class Layout(NamedTuple):
         """Return a random user."""
         return f"user:oidc~u{rng.randrange(self.users)}"
 
-    def questions(self, rng: random.Random, count: int, *, below: bool = True) -> list[Question]:
+    def questions(self, rng: random.Random, count: int, *, below: bool = True) -> list[AskedRight]:
         """Return random questions, two thirds about tables. `below` includes visibility from below."""
         kinds = rng.choices(("table", "namespace", "warehouse"), (65, 25, 10), k=count)
         actions = ACTIONS if below else _FROM_ABOVE

@@ -21,13 +21,13 @@ from statistics import median
 from typing import Any, Final, TypeAlias
 
 import lakehouses
-from lakehouses import MILLION, TEN_THOUSAND, Layout, Question
+from lakehouses import MILLION, TEN_THOUSAND, AskedRight, Layout
 
 from pdp.engines.engine import EngineQuestion
 from pdp.engines.grants.engine import GrantsEngine
 from pdp.facts.objects import SERVER, Change, Grant, GrantAdded, Object, ObjectPut, key_from_text
 from pdp.facts.snapshot import Facts
-from pdp.model.question import RequestContext, Resource
+from pdp.model.question import Question, Resource
 from pdp.model.references import parse_principal, parse_resource
 from pdp.store.sql import open_store
 
@@ -59,13 +59,13 @@ def grant_changes(grants: Iterable[Mapping[str, str]]) -> Iterator[GrantAdded]:
         yield GrantAdded(Grant(key, grant["privilege"], sys.intern(grant["principal"])))
 
 
-def engine_check(question: Question) -> EngineCheck:
+def engine_check(question: AskedRight) -> EngineCheck:
     """Return a question as the group and resource for the engine."""
     principal, action, text = question
     resource = parse_resource(text)
-    return EngineQuestion(
-        parse_principal(principal), action, resource.type, resource.warehouse, None, False, RequestContext()
-    ), (resource,)
+    return EngineQuestion(Question(parse_principal(principal), action), resource.type, resource.warehouse, None), (
+        resource,
+    )
 
 
 def per_check(engine: GrantsEngine, facts: Facts, checks: Sequence[EngineCheck]) -> float:

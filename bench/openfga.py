@@ -24,7 +24,7 @@ sys.path.append(str(Path(__file__).parent.parent / "tests"))
 
 import lakehouses
 import openfga_peer
-from lakehouses import BATCH, FAN_OUT, FAN_OUT_KINDS, KINDS, TEN_THOUSAND, Question
+from lakehouses import BATCH, FAN_OUT, FAN_OUT_KINDS, KINDS, TEN_THOUSAND, AskedRight
 from loopback import Connection
 from support.service.serving import serve_process
 
@@ -56,11 +56,11 @@ class Peer(NamedTuple):
     """A server. `batch` encodes the request of a batch of questions, `allowed` decodes the response."""
 
     url: str
-    batch: Callable[[Sequence[Question]], bytes]
+    batch: Callable[[Sequence[AskedRight]], bytes]
     allowed: Callable[[bytes], list[bool]]
 
 
-def our_request(url: str, questions: Sequence[Question]) -> bytes:
+def our_request(url: str, questions: Sequence[AskedRight]) -> bytes:
     """Return the request of a batch for our service."""
     checks = [{"principal": principal, "action": action, "resource": text} for principal, action, text in questions]
     return Connection.request(f"{url}/v1/check", json.dumps({"checks": checks}).encode())
@@ -145,7 +145,7 @@ def rate(url: str, batches: Iterable[bytes], connections: int, seconds: float = 
         return sum(pool.map(work, range(connections))) * BATCH / (time.perf_counter() - start)
 
 
-def check_agreement(ours: Peer, theirs: Peer, questions: Sequence[Question]) -> None:
+def check_agreement(ours: Peer, theirs: Peer, questions: Sequence[AskedRight]) -> None:
     """Exit if the two servers answer a question differently."""
     with Connection(ours.url) as our_connection, Connection(theirs.url) as their_connection:
         for at in range(0, len(questions), BATCH):
@@ -157,7 +157,7 @@ def check_agreement(ours: Peer, theirs: Peer, questions: Sequence[Question]) -> 
                     raise SystemExit(f"{question}: ours says {our_answer}, OpenFGA {their_answer}")
 
 
-def likely_questions(data: Mapping[str, Any], count: int) -> list[Question]:
+def likely_questions(data: Mapping[str, Any], count: int) -> list[AskedRight]:
     """Return questions of grantees about their granted objects, so that many are allowed."""
     rng = random.Random(31)
     questions = []
@@ -168,7 +168,7 @@ def likely_questions(data: Mapping[str, Any], count: int) -> list[Question]:
     return questions
 
 
-def compare_answers(mine: Peer, theirs: Peer, data: Mapping[str, Any], questions: Sequence[Question]) -> None:
+def compare_answers(mine: Peer, theirs: Peer, data: Mapping[str, Any], questions: Sequence[AskedRight]) -> None:
     """Exit if the servers disagree; print how many of the answers are allowed."""
     every = [*questions, *likely_questions(data, min(300, len(data["grants"])))]
     check_agreement(mine, theirs, every)
@@ -226,7 +226,7 @@ def batches(mine: Peer, theirs: Peer | None) -> None:
         row(what, rates[0], rates[1] if theirs else None, "checks/s", "goal 100x")
 
 
-def mixed(rng: random.Random, *, below: bool, alone: bool) -> list[Question]:
+def mixed(rng: random.Random, *, below: bool, alone: bool) -> list[AskedRight]:
     """Return one batch of questions, of a single user if `alone`."""
     user = TEN_THOUSAND.user(rng)
     questions = TEN_THOUSAND.questions(rng, BATCH, below=below)

@@ -21,7 +21,7 @@ from pdp.decision.codec import decision_body, decode_checks
 from pdp.engines.cel.rules import RuleSet
 from pdp.identity.callers import EMBEDDED_CALLER
 from pdp.identity.evidence import admit
-from pdp.model.question import Answer
+from pdp.model.answer import Answer
 from pdp.model.trino_operations import TRINO_OPERATIONS
 from pdp.model.vocabulary import CATALOG_ACTIONS, CEL_CHECKS
 

@@ -18,7 +18,7 @@ from pdp.cli.terminal import fail, visible
 from pdp.cli.wiring import Wiring
 from pdp.config.settings import Settings
 from pdp.identity.callers import EMBEDDED_CALLER
-from pdp.model.question import DEFAULT_DENY, Trace
+from pdp.model.answer import DEFAULT_DENY, Trace
 from pdp.model.references import parse_principal
 from pdp.views.codec import LoadBody, LoadResult, LoadStep, decode_load, encode_load
 from pdp.views.loads import ViewSecurity

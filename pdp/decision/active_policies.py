@@ -19,8 +19,9 @@ from pdp.engines.engine import Dependency, Engine, ForbiddenPath
 from pdp.engines.guarded import AwaitedEngine, FailedEngine, applying
 from pdp.engines.row_access.engine import RowAccessEngine
 from pdp.facts.row_policies import FoldedName
+from pdp.model.answer import Reason
 from pdp.model.bounded_cache import BoundedCache
-from pdp.model.question import Principal, Reason
+from pdp.model.question import Principal
 
 _STACKS: Final = 1024
 _LONGEST_ACTION: Final = 128

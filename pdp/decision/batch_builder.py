@@ -2,36 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from functools import cache
 from operator import attrgetter
 from typing import Final, TypeAlias
 
-import msgspec
 from msgspec import UNSET, UnsetType
+from msgspec.json import encode
+from msgspec.structs import replace
 
 from pdp.decision.bodies import (
     CheckBody,
-    ContextBody,
-    PrincipalBody,
     ResourceBody,
     bound_values,
-    make_acting_role,
     make_arguments,
     make_principal,
+    make_question,
     make_resource,
 )
 from pdp.decision.path_arrays import PathArrayParser, RepeatedText
 from pdp.errors import InvalidArgument
+from pdp.model.answer import Rejection
 from pdp.model.arrays import PathArray, positions_by
 from pdp.model.question import (
     NO_ARGUMENTS,
+    NO_CONTEXT,
     UNNAMED,
     AtLeast,
     BatchRequest,
     Check,
     CheckGrouper,
     Principal,
-    Rejection,
+    Question,
     RequestContext,
     Resource,
 )
@@ -40,9 +42,7 @@ from pdp.model.trino_operations import TRINO_PREFIX
 
 Named: TypeAlias = str | ResourceBody | UnsetType
 """Resource as a check names it. UNSET where the check names none."""
-_question_of: Final = attrgetter("principal", "action", "delegated", "acting_role", "context")
 _FIRST: Final = range(1)
-_NO_ENV: Final = RequestContext()
 _BOTH: Final = Rejection("invalid_argument", "a check has `resource` or `resources`, not both")
 
 
@@ -73,14 +73,14 @@ class BatchBuilder:
         bodies, at = self._add_lists(bodies)
         for rows in _equal_questions(bodies):
             body = bodies[rows[0]]
-            question = _make_question(body) if len(rows) > 1 else None
-            if question is None:
+            shared = _shared_check(body) if len(rows) > 1 else None
+            if shared is None:
                 for row in rows:
                     self._put_body(bodies[row], at[row])
             else:
                 whole = len(rows) == len(bodies)
                 self._put_column(
-                    question, [bodies[row].resource for row in rows], at if whole else [at[row] for row in rows]
+                    shared, [bodies[row].resource for row in rows], at if whole else [at[row] for row in rows]
                 )
 
     def add_body(self, body: CheckBody) -> None:
@@ -106,12 +106,12 @@ class BatchBuilder:
 
     def put(self, body: CheckBody, named: Sequence[str | ResourceBody], at: Sequence[int]) -> None:
         """Put the question of a body without resources, about each of some resources, at positions that were taken."""
-        question = _make_question(body)
-        if question is not None:
-            self._put_column(question, named, at)
+        shared = _shared_check(body)
+        if shared is not None:
+            self._put_column(shared, named, at)
             return
         for resource, position in zip(named, at, strict=True):
-            self._put_body(msgspec.structs.replace(body, resource=resource, resources=UNSET), position)
+            self._put_body(replace(body, resource=resource, resources=UNSET), position)
 
     def add_resources(
         self, check: Check, resources: Sequence[Resource | Rejection], at: Sequence[int] | None = None
@@ -133,7 +133,7 @@ class BatchBuilder:
                 resolved.append((resource, position))
         self._put_resources(check, resolved)
         if unresolved:
-            self._unresolved.append(msgspec.structs.replace(check, at=unresolved))
+            self._unresolved.append(replace(check, at=unresolved))
 
     def add_column(self, check: Check, resources: PathArray, at: Sequence[int]) -> None:
         """Add one question about a column of paths at the positions `at`.
@@ -141,7 +141,7 @@ class BatchBuilder:
         The calls for one request must together cover all positions.
         """
         self._size += len(resources)
-        self._columns.append(msgspec.structs.replace(check, resources=resources, at=at))
+        self._columns.append(replace(check, resources=resources, at=at))
 
     def reject(self, rejected: Rejection, count: int = 1) -> None:
         """Reject the next `count` positions."""
@@ -188,32 +188,31 @@ class BatchBuilder:
         """Put a check of one resource at a position; reject the position if a part does not parse."""
         principal = None
         try:
-            resource, env, query_id = _subject(body)
+            resource, context, query_id = _subject(body)
             principal = _principal(body)
-            role = make_acting_role(body.acting_role)
+            question = make_question(body, principal, context)
         except InvalidArgument as error:
             if principal is UNNAMED:
                 # A missing principal is the earlier error. Only admission knows whether the caller has one.
-                self._unresolved.append(Check(UNNAMED, "", (), (position,)))
+                self._unresolved.append(Check(Question(UNNAMED, ""), (), (position,)))
             self._rejected[position] = Rejection(error.code, str(error))
         else:
-            check = Check(principal, body.action, (resource,), (position,), body.delegated, role, env, query_id)
-            self._singles.append(check)
+            self._singles.append(Check(question, (resource,), (position,), query_id))
 
-    def _put_column(self, question: Check, named: Sequence[Named], at: Sequence[int]) -> None:
+    def _put_column(self, shared: Check, named: Sequence[Named], at: Sequence[int]) -> None:
         """Put a question about each of some resources at the positions `at`. Bad resources reject their positions."""
         parser = PathArrayParser()
         left = at
         # Trino's plans take no name in a column for a metadata table's, such as `t$files`. Only Trino's own decoder
         # makes columns for them, because it has told such names apart.
-        if not question.action.startswith(TRINO_PREFIX):
+        if not shared.question.action.startswith(TRINO_PREFIX):
             left = parser.add(named, at)
         for column in parser.columns.values():
             positions = at if len(column.at) == len(at) else column.at
-            self._columns.append(msgspec.structs.replace(question, resources=column.resources(), at=positions))
+            self._columns.append(replace(shared, resources=column.resources(), at=positions))
         if left:
             named_at = dict(zip(at, named, strict=True))
-            self._put_resources(question, self._resolved((named_at[position], position) for position in left))
+            self._put_resources(shared, self._resolved((named_at[position], position) for position in left))
 
     def _resolved(self, named: Iterable[tuple[Named, int]]) -> Iterator[tuple[Resource, int]]:
         """Yield resources with their positions; reject the positions of those that do not parse."""
@@ -223,14 +222,14 @@ class BatchBuilder:
             except InvalidArgument as error:
                 self._rejected[position] = Rejection(error.code, str(error))
 
-    def _put_resources(self, question: Check, resources: Iterable[tuple[Resource, int]]) -> None:
+    def _put_resources(self, shared: Check, resources: Iterable[tuple[Resource, int]]) -> None:
         """Put a question about resources at their positions: one column per type, warehouse and ref."""
         columns: dict[tuple[str, str, str | None], tuple[list[Resource], list[int]]] = {}
         for resource, position in resources:
             column = columns.setdefault((resource.type, resource.warehouse, resource.ref), ([], []))
             column[0].append(resource)
             column[1].append(position)
-        self._columns += (msgspec.structs.replace(question, resources=some, at=at) for some, at in columns.values())
+        self._columns += (replace(shared, resources=some, at=at) for some, at in columns.values())
 
 
 def _joined(checks: Sequence[Check]) -> Sequence[Check]:
@@ -249,47 +248,44 @@ def make_check(body: CheckBody) -> Check | None:
         return None
     try:
         if type(body.resource) is str and body.context is UNSET:
-            resource, env, query_id = parse_resource(body.resource), _NO_ENV, ""
+            resource, context, query_id = parse_resource(body.resource), NO_CONTEXT, ""
         else:
-            resource, env, query_id = _subject(body)
-        principal = _principal(body)
-        role = None if body.acting_role is UNSET else make_acting_role(body.acting_role)
+            resource, context, query_id = _subject(body)
+        question = make_question(body, _principal(body), context)
     except InvalidArgument:
         return None
-    return Check(principal, body.action, (resource,), _FIRST, body.delegated, role, env, query_id)
+    return Check(question, (resource,), _FIRST, query_id)
 
 
 def _equal_questions(bodies: Sequence[CheckBody]) -> Iterable[Sequence[int]]:
     """Return the rows of bodies that are equal in all but the resource, in order of first appearance."""
-    questions: list[Hashable] = list(map(_question_of, bodies))
+    if not bodies:
+        return ()
+    questions: list[Hashable] = list(map(_all_but_resources(type(bodies[0])), bodies))
     try:
         if len(set(questions)) == 1:
             return (range(len(bodies)),)
-    except TypeError:  # a principal or a context in parts has no hash: equal JSON stands for it
-        questions = [(*_as_json(body), body.action, body.delegated, body.acting_role) for body in bodies]
+    except TypeError:  # a principal or a context in parts has no hash: equal JSON stands for the body
+        questions = [encode(replace(body, resource=UNSET, resources=UNSET)) for body in bodies]
     return positions_by(questions, lambda question: question).values()
 
 
-def _as_json(body: CheckBody) -> tuple[Hashable, Hashable]:
-    """Return the principal and the context of a body in a form with a hash. Equal forms mean equal values."""
-    principal, context = body.principal, body.context
-    return (
-        msgspec.json.encode(principal) if isinstance(principal, PrincipalBody) else principal,
-        msgspec.json.encode(context) if isinstance(context, ContextBody) else context,
-    )
+@cache
+def _all_but_resources(body: type[CheckBody]) -> Callable[[CheckBody], Hashable]:
+    """Return the getter of all fields of bodies of a type but their resources."""
+    return attrgetter(*[name for name in body.__struct_fields__ if name not in ("resource", "resources")])
 
 
-def _make_question(body: CheckBody) -> Check | None:
+def _shared_check(body: CheckBody) -> Check | None:
     """Return the check of a body without resources; None if a part does not parse, or if there are arguments."""
     if body.context is not UNSET and body.context.arguments:
         return None
     try:
-        env, query_id = _circumstances(body)
-        principal = _principal(body)
-        role = make_acting_role(body.acting_role)
+        context, query_id = _circumstances(body)
+        question = make_question(body, _principal(body), context)
     except InvalidArgument:
         return None
-    return Check(principal, body.action, (), (), body.delegated, role, env, query_id)
+    return Check(question, (), (), query_id)
 
 
 def _subject(body: CheckBody) -> tuple[Resource, RequestContext, str]:
@@ -298,7 +294,7 @@ def _subject(body: CheckBody) -> tuple[Resource, RequestContext, str]:
     if body.context is not UNSET:
         arguments = make_arguments(body.context.arguments)
         if arguments is not NO_ARGUMENTS:
-            resource = msgspec.structs.replace(resource, arguments=arguments)
+            resource = replace(resource, arguments=arguments)
     return resource, *_circumstances(body)
 
 
@@ -306,7 +302,7 @@ def _circumstances(body: CheckBody) -> tuple[RequestContext, str]:
     """Return the environment and the query id of a check; raise InvalidArgument."""
     context = body.context
     if context is UNSET:
-        return _NO_ENV, ""
+        return NO_CONTEXT, ""
     if not is_id(context.query_id):
         raise InvalidArgument("`context.queryId` is not 1 to 128 of A-Z a-z 0-9 . _ : -")
     if context.actions:

@@ -19,6 +19,8 @@ from pdp.model.question import (
     VERSIONED_TYPES,
     Arguments,
     Principal,
+    Question,
+    RequestContext,
     Resource,
 )
 from pdp.model.references import (
@@ -100,6 +102,12 @@ class CheckBody(JsonBody):
     acting_role: str | UnsetType = UNSET
     context: ContextBody | UnsetType = UNSET
     resources: list[str | ResourceBody] | UnsetType = UNSET
+
+
+def make_question(body: CheckBody, principal: Principal, context: RequestContext) -> Question:
+    """Return the question of a body; raise InvalidArgument for an invalid acting role."""
+    role = None if body.acting_role is UNSET else make_acting_role(body.acting_role)
+    return Question(principal, body.action, body.delegated, role, context)
 
 
 class ErrorBody(msgspec.Struct, frozen=True):

@@ -31,7 +31,8 @@ from pdp.decision.turns import TurnClock
 from pdp.decision.verdict_cache import VerdictCache
 from pdp.engines.engine import Engine, EngineQuestion, Verdicts
 from pdp.engines.guarded import AwaitedEngine
-from pdp.model.question import Reason, Resource
+from pdp.model.answer import Reason
+from pdp.model.question import Resource
 
 
 class PendingVerdicts:

@@ -14,7 +14,8 @@ from pdp.decision.batch_builder import BatchBuilder, make_check
 from pdp.decision.bodies import AnswerForm, CheckBody, ErrorBody, JsonBody
 from pdp.decision.path_arrays import shared_message
 from pdp.errors import InvalidArgument, TooManyChecks, TooMuchRepeated
-from pdp.model.question import DEFAULT_DENY, Answer, AtLeast, BatchRequest, Decision, Reason, Rejection
+from pdp.model.answer import DEFAULT_DENY, Answer, Decision, Reason, Rejection
+from pdp.model.question import AtLeast, BatchRequest
 from pdp.model.strict import decode, parse
 
 

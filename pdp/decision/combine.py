@@ -16,8 +16,9 @@ from pdp.decision.active_policies import ActivePolicies, EngineStack
 from pdp.decision.plan import AllOf, AnyAlone, AnyOf, FixedDecision, Leaf, Node, Split, first_leaf
 from pdp.decision.turns import TURN_SECONDS
 from pdp.engines.engine import ABSTAIN, FAILED, FORBID, PERMIT, SILENT, Engine, EngineQuestion, Verdicts
+from pdp.model.answer import DEFAULT_DENY, STORE_STALE, Reason
 from pdp.model.arrays import PathArray
-from pdp.model.question import DEFAULT_DENY, STORE_STALE, Reason, Resource
+from pdp.model.question import Resource
 from pdp.model.references import format_resource
 
 CHUNK: Final = 2000

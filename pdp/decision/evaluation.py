@@ -28,7 +28,8 @@ from pdp.decision.turns import Resumable, TurnClock
 from pdp.engines.engine import FAILED, Cost, Dependency, Engine, EngineQuestion, Verdicts
 from pdp.engines.guarded import AwaitedEngine
 from pdp.facts.snapshot import Facts
-from pdp.model.question import Reason, Resource
+from pdp.model.answer import Reason
+from pdp.model.question import Resource
 from pdp.telemetry import Telemetry
 
 log = structlog.get_logger()

@@ -20,7 +20,8 @@ from pdp.decision.turns import Resumable, TurnClock
 from pdp.engines.engine import ABSTAIN, ALLOWED_BY_EFFECT, EFFECT_NAMES, NO_ERRORS, PERMIT, Engine, Verdicts
 from pdp.engines.guarded import AwaitedEngine, applying
 from pdp.facts.snapshot import Facts
-from pdp.model.question import DEFAULT_DENY, Answer, Batch, Check, Reason, Trace
+from pdp.model.answer import DEFAULT_DENY, Answer, Reason, Trace
+from pdp.model.question import Batch, Check
 from pdp.model.references import format_resource
 from pdp.model.revision import Revision, new_id
 

@@ -18,21 +18,9 @@ import msgspec
 from pdp.decision.plan import parent_of
 from pdp.errors import InvalidReference
 from pdp.facts.objects import ObjectKey, key_of
+from pdp.model.answer import DEFAULT_DENY, Answer, Reason, Rejection, Trace
 from pdp.model.arrays import positions_by
-from pdp.model.question import (
-    DEFAULT_DENY,
-    Answer,
-    Batch,
-    Caller,
-    Check,
-    Load,
-    Principal,
-    Reason,
-    Rejection,
-    Resource,
-    Trace,
-    ViewCommit,
-)
+from pdp.model.question import Batch, Caller, Check, Load, Principal, Question, Resource, ViewCommit
 from pdp.model.references import parse_resource
 from pdp.model.vocabulary import CONTENT_TYPE, VIEW_CHANGES
 
@@ -63,10 +51,12 @@ def guards(batch: Batch) -> tuple[Check, ...]:
 
 def reject_invisible(batch: Batch, visible: bytes) -> Batch:
     """Return the batch with the inspected checks rejected at positions that are not visible."""
-    if not any(check.inspected for check in batch.checks):
+    if not any(check.question.inspected for check in batch.checks):
         return batch
-    refused = {at: _NOT_INSPECTED for check in batch.checks if check.inspected for at in check.at if not visible[at]}
-    kept = [_without(check, refused) if check.inspected else check for check in batch.checks]
+    refused = {
+        at: _NOT_INSPECTED for check in batch.checks if check.question.inspected for at in check.at if not visible[at]
+    }
+    kept = [_without(check, refused) if check.question.inspected else check for check in batch.checks]
     checks = tuple(check for check in kept if check.at)
     return msgspec.structs.replace(batch, checks=checks, rejected={**batch.rejected, **refused})
 
@@ -105,17 +95,17 @@ def _guards(check: Check, own: Principal) -> Iterator[Check]:
         if resource.arguments.destination
     ]
     yield from _guards_of(own, [target for target, _ in destinations], [at for _, at in destinations])
-    if check.acting_role is not None:
-        role = Resource("role", name=check.acting_role)
-        yield Check(own, _READ_GRANTS, [role] * len(check.at), check.at)
+    if check.question.acting_role is not None:
+        role = Resource("role", name=check.question.acting_role)
+        yield Check(Question(own, _READ_GRANTS), [role] * len(check.at), check.at)
 
 
 def _further_objects(check: Check) -> Iterator[Sequence[Resource]]:
     """Yield, for a load, the views of its chain; for the creation of a view, its container."""
-    security = check.view_security
+    security = check.question.view_security
     if isinstance(security, Load):
         yield from ([view.resource(target) for target in check.resources] for view in security.views)
-    elif isinstance(security, ViewCommit) and check.action in _CREATING_ACTIONS:
+    elif isinstance(security, ViewCommit) and check.question.action in _CREATING_ACTIONS:
         yield [parent_of(view) for view in check.resources]
 
 
@@ -124,7 +114,7 @@ def _guards_of(own: Principal, resources: Sequence[Resource], at: Sequence[int])
     guarded = [_guard_of(resource) for resource in resources]
     rows_by = positions_by(guarded, lambda guard: (guard[0].type, guard[1], guard[0].warehouse, guard[0].ref))
     for (_, action, _, _), rows in rows_by.items():
-        yield Check(own, action, [guarded[row][0] for row in rows], [at[row] for row in rows])
+        yield Check(Question(own, action), [guarded[row][0] for row in rows], [at[row] for row in rows])
 
 
 def _guard_of(resource: Resource) -> tuple[Resource, str]:

@@ -9,25 +9,25 @@ Decision trees.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from typing import Final, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from pdp.decision.active_policies import ActivePolicies
 from pdp.engines.engine import EngineQuestion
 from pdp.engines.row_access.engine import Restriction
 from pdp.engines.row_access.through_views import through
 from pdp.facts.snapshot import Facts
+from pdp.model.answer import STORE_STALE, Reason
 from pdp.model.arrays import positions_by
 from pdp.model.question import (
-    STORE_STALE,
     VERSIONED_TYPES,
     Arguments,
     Check,
     Principal,
     QuerySession,
-    Reason,
-    RequestContext,
+    Question,
     Resource,
 )
 from pdp.model.vocabulary import (
@@ -165,16 +165,15 @@ _REF_CHECKS: Final = NESSIE_CHECKS - CONFIG_CHECKS
 
 
 class PlanContext(msgspec.Struct, frozen=True, gc=False):
-    """Principal and circumstances of the concrete checks of one check.
+    """Question behind the concrete checks of one check, and the circumstances of their planning.
 
+    `question` is what engines get: an acting role is already its principal, and what only plans obey is gone.
     `admin`: the principal is an instance admin, asks for itself and acts as no role. `stale`: the facts are too old to
-    permit anything. `rules_follow`: row rules of the store follow the object of a rename.
+    permit anything. `rules_follow`: row policies of the store follow the object of a rename.
     `session`: the principal may be the owner of a view, and the row policies of the user of the query count.
     """
 
-    principal: Principal
-    delegated: bool
-    env: RequestContext
+    question: Question
     bundle: ActivePolicies
     facts: Facts
     stale: bool = False
@@ -182,12 +181,27 @@ class PlanContext(msgspec.Struct, frozen=True, gc=False):
     rules_follow: bool = False
     session: QuerySession | None = None
 
+    @property
+    def principal(self) -> Principal:
+        """Return the subject of the concrete checks."""
+        return self.question.principal
+
+    @property
+    def delegated(self) -> bool:
+        """Tell whether the concrete checks are delegated."""
+        return self.question.delegated
+
+    def asking(self, **changes: Any) -> PlanContext:
+        """Return the context with another question. `changes` are fields of the question."""
+        return replace(self, question=replace(self.question, **changes))
+
     def group(self, type: str, action: str, resource: Resource) -> EngineQuestion:
         """Return the group of a concrete check. The ref is resolved here, before any engine."""
         ref = resource.ref
         if ref is None and (type in VERSIONED_TYPES or type == "warehouse"):
             ref = self.bundle.default_ref(resource.warehouse)
-        return EngineQuestion(self.principal, action, type, resource.warehouse, ref, self.delegated, self.env)
+        question = self.question if self.question.action == action else replace(self.question, action=action)
+        return EngineQuestion(question, type, resource.warehouse, ref)
 
     def leaf(self, type: str, action: str, resources: Sequence[Resource]) -> Node:
         """Plan one concrete check; deny a raw Nessie check that lacks its ref."""
@@ -265,9 +279,8 @@ class PlanContext(msgspec.Struct, frozen=True, gc=False):
 
     def with_actions(self, actions: Sequence[str]) -> PlanContext:
         """Return this context with more names in the `actions` that rules see."""
-        return msgspec.structs.replace(
-            self, env=msgspec.structs.replace(self.env, actions=(*self.env.actions, *actions))
-        )
+        context = self.question.context
+        return self.asking(context=replace(context, actions=(*context.actions, *actions)))
 
     def _with_target(self, type: str, action: str, resources: Sequence[Resource]) -> Node:
         """Plan an action; a rename also needs the right to create in the target's container.
@@ -275,7 +288,7 @@ class PlanContext(msgspec.Struct, frozen=True, gc=False):
         Row policies and masks of files do not follow an object to another name, and those of the store follow only when
         the rename is reported. Therefore only a principal that sees all rows and columns may rename.
         """
-        if (action == "DELETE_ENTITY" and _RENAME_FROM in self.env.actions) or (
+        if (action == "DELETE_ENTITY" and _RENAME_FROM in self.question.context.actions) or (
             action in RENAMES and type == "warehouse"
         ):
             return self.deny_restricted(resources, action, lambda part: self.leaf(type, action, part))
@@ -316,24 +329,26 @@ class Planners(msgspec.Struct, frozen=True):
 
 def plan(check: Check, context: PlanContext, planners: Sequence[Planner]) -> Node:
     """Plan a check: the first planner that knows the subject, else the plain plan of the action."""
-    if check.acting_role is not None:
+    action, role = check.question.action, check.question.acting_role
+    if role is not None:
         if context.stale:  # the right to act as a role is a fact too, and stale facts permit nothing
-            return context.fixed(False, STORE_STALE, check.action, check.resources)
-        if not context.facts.can_assume(context.principal, check.acting_role):
-            return context.fixed(False, "cannot_assume", check.action, check.resources)
-        context = msgspec.structs.replace(context, principal=Principal("role", check.acting_role), admin=False)
+            return context.fixed(False, STORE_STALE, action, check.resources)
+        if not context.facts.can_assume(context.principal, role):
+            return context.fixed(False, "cannot_assume", action, check.resources)
+        context = replace(context.asking(principal=Principal("role", role)), admin=False)
     for planner in planners:
         if node := planner(context, check):
             return node
-    return context.concrete(check.action, check.resources)
+    return context.concrete(action, check.resources)
 
 
 def context_of(check: Check, bundle: ActivePolicies, facts: Facts, *, stale: bool) -> PlanContext:
     """Return the context in which the planning of a check begins."""
-    principal = bundle.with_mapped_roles(check.principal)
-    admin = principal.id in bundle.instance_admins and not check.inspected
-    follow, session = check.rules_follow, check.session
-    return PlanContext(principal, check.delegated, check.env, bundle, facts, stale, admin, follow, session)
+    question = check.question
+    principal = bundle.with_mapped_roles(question.principal)
+    admin = principal.id in bundle.instance_admins and not question.inspected
+    planned = question.planned(principal)
+    return PlanContext(planned, bundle, facts, stale, admin, question.rules_follow, question.session)
 
 
 def parent_of(resource: Resource) -> Resource:

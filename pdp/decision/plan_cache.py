@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from msgspec.structs import replace
 
@@ -22,12 +22,12 @@ from pdp.errors import TooManyChecks
 from pdp.facts.snapshot import Facts
 from pdp.model.arrays import PathArray
 from pdp.model.bounded_cache import BoundedCache
-from pdp.model.question import Batch, Check, Resource
+from pdp.model.question import Batch, Check, Question, Resource
 
 _MAX_PLANS: Final = 4096
 _LONGEST_KEY: Final = 1024
 """Plans that are remembered, and characters of the texts of a remembered question."""
-_Key: TypeAlias = tuple[Any, ...]
+_Key: TypeAlias = tuple[Question, str, str, str | None]
 
 
 class PlanTemplate:
@@ -75,7 +75,9 @@ class PlanCache:
         if not known.is_known:
             known.is_known = True
             # Nothing permits by stale facts, and plans under them are not used again.
-            known.prepared = None if self._stale else prepare_plan(known.node, check.action, self._bundle, self._facts)
+            known.prepared = (
+                None if self._stale else prepare_plan(known.node, check.question.action, self._bundle, self._facts)
+            )
         return known
 
     def _key(self, check: Check) -> _Key | None:
@@ -89,17 +91,16 @@ class PlanCache:
             some = resources[0]
             if some.arguments.destination is not None or not some.path:
                 return None
+        question = check.question
         if (
-            check.view_security is not None
-            or check.rules_follow
-            or check.session is not None
+            question.view_security is not None
+            or question.rules_follow
+            or question.session is not None
             or not self._planners.has_plain_names(check, self._facts)
         ):
             return None
-        return (
-            check.principal, check.action, check.delegated, check.acting_role, check.env, check.inspected,
-            some.type, some.warehouse, some.ref,
-        )  # fmt: skip
+        # INVARIANT: plans of one key differ in the names of resources alone. So the whole question is in the key.
+        return question, some.type, some.warehouse, some.ref
 
     def _keep(self, key: _Key | None, check: Check) -> Node:
         """Return a new plan; remember the plan if it has a key and asks about the resources of the check alone."""
@@ -131,8 +132,7 @@ def _with_resources(node: Node, resources: Sequence[Resource]) -> Node:
 def _length(check: Check) -> int:
     """Return the number of characters of the texts of a question."""
     first = check.resources[0]
-    texts = (check.action, check.acting_role, first.type, first.warehouse, first.ref)
-    return check.principal.length() + check.env.length() + sum(len(text) for text in texts if text)
+    return check.question.length() + sum(len(text) for text in (first.type, first.warehouse, first.ref) if text)
 
 
 MAX_LEAVES: Final = 50_000

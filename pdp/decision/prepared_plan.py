@@ -200,15 +200,19 @@ def decide_check(check: Check, tree: Node, decide: LeafCall) -> DecidedCheck:
     if type(tree) is Leaf:
         resources = tree.resources or check.resources
         verdicts = decide(tree, resources)
-        plain = resources is check.resources and tree.group.action == check.action and check.view_security is None
+        plain = (
+            resources is check.resources
+            and tree.group.action == check.question.action
+            and check.question.view_security is None
+        )
         leaf = LeafDecision(tree.group, resources, check.at, verdicts)
         return DecidedCheck(check, plain, (leaf,), verdicts)
     concrete: list[LeafDecision] = []
     outcome = _decide(tree, check, decide, concrete)
     plain = False
-    if type(tree) is FixedDecision and check.view_security is None:
+    if type(tree) is FixedDecision and check.question.view_security is None:
         leaf = concrete[0]
-        plain = leaf.group.action == check.action and leaf.resources is check.resources
+        plain = leaf.group.action == check.question.action and leaf.resources is check.resources
     return DecidedCheck(check, plain, tuple(concrete), outcome)
 
 

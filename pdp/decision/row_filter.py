@@ -13,7 +13,8 @@ from pdp.engines.engine import ABSTAIN, PERMIT, Verdicts
 from pdp.engines.row_access.engine import KnownMasks, Restriction, hide_everything
 from pdp.engines.row_access.explain import RowExplanation, explain_restriction
 from pdp.errors import InvalidArgument
-from pdp.model.question import DEFAULT_DENY, Batch, Predicate, Reason, TableAccess, TypedColumn
+from pdp.model.answer import DEFAULT_DENY, Predicate, Reason, TableAccess, TypedColumn
+from pdp.model.question import Batch
 
 FEW_COLUMNS: Final = 256
 _COLUMN_PART: Final = 16
@@ -32,13 +33,13 @@ def restrict(planners: Planners, batch: Batch, basis: DecisionSnapshot) -> tuple
     if batch.rejected:
         return hide_everything(batch.rejected[0].by), ()
     check = batch.checks[0]
-    if check.inspected:
+    if check.question.inspected:
         return hide_everything("denied"), ()
     table = check.resources[0]
     context = context_of(check, basis.bundle, basis.facts, stale=basis.stale)
     restriction = planners.restriction(context, table)
     verdicts = Verdicts(bytes([PERMIT if restriction.shows_rows else ABSTAIN]), [restriction.by])
-    group = context.group(table.type, check.action, table)
+    group = context.group(table.type, check.question.action, table)
     leaf = LeafDecision(group, check.resources, check.at, verdicts)
     return restriction, (DecidedCheck(check, True, (leaf,), verdicts),)
 

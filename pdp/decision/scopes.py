@@ -20,7 +20,8 @@ from pdp.decision.plan import Node, PlanContext
 from pdp.decision.service import Pdp
 from pdp.errors import InvalidArgument, InvalidReference
 from pdp.identity.evidence import admit, asserted_principal
-from pdp.model.question import DEFAULT_DENY, Batch, BatchRequest, Caller, Check, Decision, Principal, Reason, Resource
+from pdp.model.answer import DEFAULT_DENY, Decision, Reason
+from pdp.model.question import Batch, BatchRequest, Caller, Check, Principal, Question, Resource
 from pdp.model.references import NESSIE_SIGNS, check_part, check_path
 from pdp.model.strict import decode
 
@@ -126,12 +127,12 @@ def encode_scopes(answer: ScopeAnswer) -> bytes:
 
 def plan_scope(context: PlanContext, check: Check) -> Node | None:
     """Return the decision about a scope without a table; None for any other check."""
-    if check.action not in _SERVER_ACTIONS or check.resources[0].type != "server":
+    if check.question.action not in _SERVER_ACTIONS or check.resources[0].type != "server":
         return None
-    by = PUBLIC if check.action == _ON_SERVER["public"] else AUTHORIZED
-    is_open = check.action == _ON_SERVER["authorized"] and context.principal.type == "user"
+    by = PUBLIC if check.question.action == _ON_SERVER["public"] else AUTHORIZED
+    is_open = check.question.action == _ON_SERVER["authorized"] and context.principal.type == "user"
     allowed = by == PUBLIC or is_open
-    return context.fixed(allowed, by if allowed else DEFAULT_DENY, check.action, check.resources)
+    return context.fixed(allowed, by if allowed else DEFAULT_DENY, check.question.action, check.resources)
 
 
 def _require_plain_names(checks: Sequence[Check], warehouses: Mapping[str, WarehouseSettings]) -> None:
@@ -217,7 +218,7 @@ class _ScopeReader:
     def _check(self, action: str, place: bytes, resource: Resource) -> int:
         number = self._numbers.setdefault((action, place), len(self.checks))
         if number == len(self.checks):
-            self.checks.append(Check(self._principal, action, (resource,), (number,)))
+            self.checks.append(Check(Question(self._principal, action), (resource,), (number,)))
         return number
 
 

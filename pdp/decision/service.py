@@ -42,7 +42,8 @@ from pdp.engines.grants.engine import GrantsEngine
 from pdp.engines.row_access.explain import RowExplanation
 from pdp.errors import InvalidArgument
 from pdp.facts.snapshot import Facts
-from pdp.model.question import Answer, AtLeast, Batch, Caller, Check, Consistency, Reason, TypedColumn
+from pdp.model.answer import Answer, Reason, TypedColumn
+from pdp.model.question import AtLeast, Batch, Caller, Check, Consistency
 from pdp.model.revision import Revision, new_id
 from pdp.telemetry import Telemetry
 
@@ -378,17 +379,17 @@ def _each(function: Callable[..., T], *columns: Iterable[Any]) -> Resumable[list
 
 def at_time(batch: Batch, seconds: int) -> Batch:
     """Return the batch with the time of the decision in every check that has none yet."""
-    checks = [check if check.env.now else _check_at(check, seconds) for check in batch.checks]
+    checks = [check if check.question.context.now else _check_at(check, seconds) for check in batch.checks]
     return msgspec.structs.replace(batch, checks=checks)
 
 
 def _check_at(check: Check, seconds: int) -> Check:
-    return msgspec.structs.replace(check, env=msgspec.structs.replace(check.env, now=seconds))
+    return check.asking(context=msgspec.structs.replace(check.question.context, now=seconds))
 
 
 def _decided_leaf(check: Check, leaf: Leaf | FixedDecision, verdicts: Verdicts) -> DecidedCheck:
-    group, resources = leaf.group, leaf.resources
-    plain = group.action == check.action and resources is check.resources and check.view_security is None
+    group, resources, question = leaf.group, leaf.resources, check.question
+    plain = group.action == question.action and resources is check.resources and question.view_security is None
     return DecidedCheck(check, plain, (LeafDecision(group, resources, check.at, verdicts),), verdicts)
 
 

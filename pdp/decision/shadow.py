@@ -18,8 +18,9 @@ from pdp.decision.plan import FixedDecision, Leaf
 from pdp.decision.ports import DecisionSnapshot
 from pdp.decision.turns import AwaitingResumable, finish_in_turns
 from pdp.engines.engine import PERMIT
+from pdp.model.answer import DEFAULT_DENY
 from pdp.model.events import EventLog, ShadowDifference, ShadowEvent
-from pdp.model.question import DEFAULT_DENY, Batch
+from pdp.model.question import Batch
 from pdp.model.references import format_resource
 from pdp.telemetry import Telemetry
 

@@ -21,7 +21,8 @@ from pdp.engines.engine import (
 from pdp.engines.engine_types import PolicySources
 from pdp.errors import ConfigError
 from pdp.facts.snapshot import Facts
-from pdp.model.question import Reason, Resource, Trace
+from pdp.model.answer import Reason, Trace
+from pdp.model.question import Resource
 
 NAME: Final = "allow_all"
 VARIABLE: Final = "PDP_DEVELOPMENT"

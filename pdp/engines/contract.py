@@ -18,7 +18,8 @@ from collections.abc import Sequence
 from pdp.engines.engine import PERMIT, AsyncEngine, Cost, Dependency, Engine, EngineQuestion, Verdicts
 from pdp.engines.guarded import checked
 from pdp.facts.snapshot import Facts
-from pdp.model.question import Principal, RequestContext, Resource, Trace
+from pdp.model.answer import Trace
+from pdp.model.question import Principal, Question, Resource
 from pdp.model.vocabulary import CATALOG_ACTIONS
 
 
@@ -38,9 +39,7 @@ class EngineContract:
         principals = (Principal("user", "oidc~alice"), Principal("role", "etl"), Principal("anonymous", ""))
         actions = sorted(CATALOG_ACTIONS["table"])
         return [
-            EngineQuestion(who, action, "table", "lake", "main", False, RequestContext())
-            for who in principals
-            for action in actions
+            EngineQuestion(Question(who, action), "table", "lake", "main") for who in principals for action in actions
         ]
 
     def resources(self) -> Sequence[Resource]:

@@ -14,7 +14,8 @@ from typing import Final, Protocol, TypeAlias, runtime_checkable
 import msgspec
 
 from pdp.facts.snapshot import Facts
-from pdp.model.question import Principal, Reason, RequestContext, Resource, Trace
+from pdp.model.answer import Reason, Trace
+from pdp.model.question import Principal, Question, RequestContext, Resource
 
 ABSTAIN: Final = 0
 PERMIT: Final = 1
@@ -31,17 +32,35 @@ EFFECT_NAMES: Final = ("silent", "permit", "forbid", "failed")
 class EngineQuestion(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
     """Common part of a set of concrete checks, without a query or trace id.
 
-    `principal` is the subject of the decision: an acting role is already the principal. `type` is concrete. `ref` is
-    None if neither the resource names a ref nor the warehouse has a default.
+    The principal of `question` is the subject of the decision: an acting role is already the principal. `type` is
+    concrete. `ref` is None if neither the resource names a ref nor the warehouse has a default.
     """
 
-    principal: Principal
-    action: str
+    # INVARIANT: two engine questions are equal only if the whole question is, with fields that no engine reads yet.
+    question: Question
     type: str
     warehouse: str
     ref: str | None
-    delegated: bool
-    env: RequestContext
+
+    @property
+    def principal(self) -> Principal:
+        """Return the subject of the decision."""
+        return self.question.principal
+
+    @property
+    def action(self) -> str:
+        """Return the catalog action or Nessie check."""
+        return self.question.action
+
+    @property
+    def delegated(self) -> bool:
+        """Tell whether a view switched to the principal, or the caller says so."""
+        return self.question.delegated
+
+    @property
+    def context(self) -> RequestContext:
+        """Return the context of the request."""
+        return self.question.context
 
 
 NO_ERRORS: Final[Mapping[int, tuple[str, ...]]] = MappingProxyType({})

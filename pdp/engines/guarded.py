@@ -22,7 +22,8 @@ from pdp.engines.engine import (
     Verdicts,
 )
 from pdp.facts.snapshot import Facts
-from pdp.model.question import Resource, Trace
+from pdp.model.answer import Trace
+from pdp.model.question import Resource
 from pdp.model.references import format_resource
 
 _EFFECTS: Final = frozenset((ABSTAIN, PERMIT, FORBID, FAILED))

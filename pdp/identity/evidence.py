@@ -14,8 +14,9 @@ from typing import Final
 import msgspec
 
 from pdp.errors import AssertionNotAllowed, InvalidArgument
+from pdp.model.answer import Rejection
 from pdp.model.arrays import PathArray, positions_by
-from pdp.model.question import UNNAMED, Batch, BatchRequest, Caller, Check, Principal, Rejection, grouping_key
+from pdp.model.question import UNNAMED, Batch, BatchRequest, Caller, Check, Principal, grouping_key
 from pdp.model.trino_operations import TRINO_OPERATIONS, TRINO_PREFIX
 
 _NONE: Final[frozenset[str]] = frozenset()
@@ -46,7 +47,7 @@ def admit(request: BatchRequest, caller: Caller) -> Batch:
             if isinstance(outcome, Rejection):
                 refused.update(dict.fromkeys(part.at, outcome))
             else:
-                resolved |= outcome.principal is not part.principal
+                resolved |= outcome.question.principal is not part.question.principal
                 admitted.append(outcome)
     for check in request.unresolved:  # rejected already, but missing evidence is the error to report
         outcome = admit_check(check, caller)
@@ -70,8 +71,8 @@ def _batch(
 def _lacks_principal(request: BatchRequest) -> bool:
     """Tell whether a check names no principal."""
     if len(request.checks) == 1 and not request.unresolved:
-        return request.checks[0].principal is UNNAMED
-    return any(check.principal is UNNAMED for check in (*request.checks, *request.unresolved))
+        return request.checks[0].question.principal is UNNAMED
+    return any(check.question.principal is UNNAMED for check in (*request.checks, *request.unresolved))
 
 
 def admit_check(check: Check, caller: Caller, evidence: frozenset[str] = _NONE) -> Check | Rejection:
@@ -81,18 +82,18 @@ def admit_check(check: Check, caller: Caller, evidence: frozenset[str] = _NONE) 
     of resources with properties needs `properties`. A token proves the principal of its caller.
     """
     try:
-        principal, stated = _resolve(caller, check.principal)
+        principal, stated = _resolve(caller, check.question.principal)
     except InvalidArgument as error:
         return Rejection(error.code, str(error))
-    if principal is not check.principal:
-        check = msgspec.structs.replace(check, principal=principal)
-    if check.delegated or _is_delegated_operation(check.action):
+    if principal is not check.question.principal:
+        check = check.asking(principal=principal)
+    if check.question.delegated or _is_delegated_operation(check.question.action):
         stated |= {"delegated"}
     missing = (stated | evidence) - caller.may_assert
     if not missing:
         return check
     if _is_inspection(caller, missing):
-        return msgspec.structs.replace(check, inspected=True)
+        return check.asking(inspected=True)
     return Rejection("assertion_not_allowed", _refusal(caller, missing))
 
 

@@ -11,7 +11,7 @@ from typing import Final, Literal, TypeAlias
 
 import msgspec
 
-from pdp.audit.records.tables import COLUMNS, ColumnType
+from pdp.audit.records.tables import COLUMNS, MORE_COLUMNS, ColumnType
 
 SqlType: TypeAlias = Literal[
     "string", "array<string>", "boolean", "int", "bigint", "double", "timestamp", "date", "binary"
@@ -59,11 +59,12 @@ class LakeTable(msgspec.Struct, frozen=True):
         return tuple(column.name for column in self.columns)
 
 
+_EXPORTED: Final = "as in `pdp audit export`"
 DECISIONS: Final = LakeTable(
     "decisions",
     "one row for each concrete check: the columns of `pdp audit export`, and what deciding again needs",
     (
-        *(LakeColumn(name, _TYPES[type], "as in `pdp audit export`") for name, type in COLUMNS.items()),
+        *(LakeColumn(name, _TYPES[type], _EXPORTED) for name, type in COLUMNS.items() if name not in MORE_COLUMNS),
         LakeColumn("day", "date", "day of `time`, UTC"),
         LakeColumn("warehouse", "string", "warehouse of the resource"),
         LakeColumn("decision_id", "string", "key of the row: `<id>#<number of the row in its record>`"),
@@ -75,6 +76,7 @@ DECISIONS: Final = LakeTable(
         LakeColumn(
             "single", "boolean", "the record has this check alone, and its row in `requests` has the same values"
         ),
+        *(LakeColumn(name, _TYPES[type], _EXPORTED) for name, type in MORE_COLUMNS.items()),
     ),
     ("day", "bucket(16, principal)"),
 )

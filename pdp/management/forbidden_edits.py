@@ -18,7 +18,8 @@ from pdp.errors import Forbidden, InvalidArgument
 from pdp.facts.objects import ObjectKey, resource_of
 from pdp.facts.snapshot import Facts
 from pdp.management.requests import Requester, linked
-from pdp.model.question import DEFAULT_DENY, NAMED_TYPES, Arguments, Batch, Check, Reason, Resource
+from pdp.model.answer import DEFAULT_DENY, Reason
+from pdp.model.question import NAMED_TYPES, Arguments, Batch, Check, Question, Resource
 from pdp.model.references import format_resource
 
 MOST_QUESTIONS: Final = 20_000
@@ -50,7 +51,7 @@ async def refuse_forbidden(pdp: Pdp, requester: Requester, questions: Sequence[E
         return
     principal, role = requester.principal, requester.acting_role
     checks = [
-        Check(principal, action, (resource,), (at,), acting_role=role, rules_follow=True)
+        Check(Question(principal, action, acting_role=role, rules_follow=True), (resource,), (at,))
         for at, (action, resource) in enumerate(questions)
     ]
     result = await pdp.decide_unrecorded(Batch(LISTING, linked(requester), len(checks), checks))
@@ -60,7 +61,7 @@ async def refuse_forbidden(pdp: Pdp, requester: Requester, questions: Sequence[E
         refused = any(leaf.verdicts.effects[0] in (FORBID, FAILED) for leaf in decided.concrete)
         if refused or not _is_silent(result.record.answer.by[at]):
             target = format_resource(check.resources[0])
-            raise Forbidden(f"`{principal.id}` may not {check.action} {target}: {result.answer.by[at]}")
+            raise Forbidden(f"`{principal.id}` may not {check.question.action} {target}: {result.answer.by[at]}")
 
 
 def _questions(facts: Facts, edits: ObjectEdits) -> Iterator[EditQuestion]:

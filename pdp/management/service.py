@@ -43,8 +43,9 @@ from pdp.management.requests import (
     objects_request,
     recorded,
 )
+from pdp.model.answer import Reason
 from pdp.model.arrays import positions_by
-from pdp.model.question import NAMED_TYPES, Batch, Caller, Check, Principal, Reason, Resource
+from pdp.model.question import NAMED_TYPES, Batch, Caller, Check, Principal, Question, Resource
 from pdp.model.references import format_resource, parse_principal
 from pdp.model.revision import Revision
 
@@ -169,7 +170,7 @@ class Management:
         )
 
         def checks(names: Sequence[str]) -> list[Check]:
-            return [Check(parse_principal(name), action, (resource,), (at,)) for at, name in enumerate(names)]
+            return [Check(Question(parse_principal(name), action), (resource,), (at,)) for at, name in enumerate(names)]
 
         asked = list_access_request(requester, action, resource).asked
         found = await self._permitted(_Listing(_unguarded(linked(requester)), asked, checks), candidates, page)
@@ -201,12 +202,9 @@ class Management:
             by_warehouse = positions_by(names, lambda name: keys[name][1][0] if keys[name][1] else "")
             return [
                 Check(
-                    principal,
-                    query.action,
+                    Question(principal, query.action, acting_role=requester.acting_role, inspected=inspected),
                     [resource_of(keys[names[i]]) for i in at],
                     at,
-                    acting_role=requester.acting_role,
-                    inspected=inspected,
                 )
                 for at in by_warehouse.values()
             ]
@@ -317,7 +315,7 @@ class Management:
             return
         if not caller.may_inspect:
             raise AssertionNotAllowed(f"caller `{caller.name}` may not assert principals")
-        right = Check(actor, "read_assignments", (resource,), (0,), acting_role=requester.acting_role)
+        right = Check(Question(actor, "read_assignments", acting_role=requester.acting_role), (resource,), (0,))
         answer = await self._pdp.check(Batch(LISTING, linked(requester), 1, (right,)))
         if not answer.allowed[0]:
             raise Forbidden(f"`{actor.id}` lacks read_assignments on {format_resource(resource)}")

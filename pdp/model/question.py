@@ -7,9 +7,12 @@ thousand tables is therefore one object with a list, and an engine prepares once
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from typing import Any, TypeAlias
+from operator import attrgetter
+from typing import Any, Final, TypeAlias
 
 import msgspec
+
+from pdp.model.answer import Rejection
 
 CONTENT_TYPES = frozenset({"content", "namespace", "table", "view", "generic_table", "dataset", "table_or_view"})
 """Resource types with a path below a warehouse."""
@@ -30,14 +33,6 @@ NAMED_TYPES = frozenset({"project", "tag", "role", "user"})
 """Resource types that have a name and no path."""
 RESOURCE_TYPES = VERSIONED_TYPES | NAMED_TYPES | ENGINE_TYPES | {"server", "warehouse", "repository_config"}
 """Every type that a caller may name."""
-
-Reason: TypeAlias = str
-"""Cause of a decision, as `by` shows the cause: `cel:<rule>`, `grants:...`, `default_deny`, ..."""
-
-DEFAULT_DENY = "default_deny"
-"""Reason of a denial where no engine permits or forbids."""
-STORE_STALE = "store_stale"
-"""Reason of a denial because the facts are too old to permit anything."""
 
 
 class Arguments(msgspec.Struct, frozen=True, gc=False):
@@ -117,6 +112,10 @@ class RequestContext(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
         return len(self.api_name) + sum(map(len, self.actions))
 
 
+NO_CONTEXT: Final = RequestContext()
+"""Context of a check that says nothing about its request."""
+
+
 class ChainView(msgspec.Struct, frozen=True):
     """View of a chain, in the warehouse and on the ref of the loaded object.
 
@@ -162,38 +161,75 @@ class QuerySession(msgspec.Struct, frozen=True, gc=False):
     user: Principal | None
 
 
-class Check(msgspec.Struct, frozen=True, gc=False):
-    """One question about resources that share type, warehouse and ref.
+class Question(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
+    """Everything that decides a check besides its resources.
 
-    `at[i]` is the position of `resources[i]` in the answer. `query_user` is the id of the user who runs the query
-    `query_id`, if not the principal. `view_security` is present for loads and changes of views. `inspected`: the caller
-    asks about another principal and may not assert principals. Such a caller gets answers only for objects whose
-    grants the caller may read. `rules_follow`: the row rules of the store follow the object of a rename. `session` is
-    present where row policies of the user of a query hold behind views.
+    `delegated`: a view switched to the principal, or the caller says so. `view_security` is present for loads and
+    changes of views. `inspected`: the caller asks about another principal and may not assert principals. Such a caller
+    gets answers only for objects whose grants the caller may read. `rules_follow`: the row policies of the store follow
+    the object of a rename. `session` is present where row policies of the user of a query hold behind views.
     """
 
+    # INVARIANT: whoever keeps an answer, a plan or a text for later keeps it by the whole question, never by a list of
+    # its fields. A field that is added here then tells two questions apart everywhere.
     principal: Principal
     action: str
-    resources: Sequence[Resource]
-    at: Sequence[int]
     delegated: bool = False
     acting_role: str | None = None
-    env: RequestContext = RequestContext()
-    query_id: str = ""
-    query_user: str = ""
+    context: RequestContext = NO_CONTEXT
     view_security: Load | ViewCommit | None = None
     inspected: bool = False
     rules_follow: bool = False
     session: QuerySession | None = None
 
+    def length(self) -> int:
+        """Count the characters of the texts of any length. Caches refuse long keys."""
+        return sum([_length(getattr(self, name)) for name in self.__struct_fields__])
+
+    def planned(self, principal: Principal) -> Question:
+        """Return the question that engines get: about a principal, without the fields that the plan itself obeys."""
+        changes = {name: value for name, value in _PLANNED.items() if getattr(self, name) != value}
+        if not changes and principal is self.principal:
+            return self
+        return msgspec.structs.replace(self, principal=principal, **changes)
+
+
+_PLANNED: Final[Mapping[str, Any]] = {
+    "acting_role": None, "view_security": None, "inspected": False, "rules_follow": False, "session": None,
+}  # fmt: skip
+"""Fields that the plan obeys before any engine is asked, with the values that engines see. Engines see all others."""
+
+
+def _length(value: Any) -> int:
+    if isinstance(value, str):
+        return len(value)
+    return value.length() if isinstance(value, Principal | RequestContext) else len(repr(value)) if value else 0
+
+
+class Check(msgspec.Struct, frozen=True, gc=False):
+    """One question about resources that share type, warehouse and ref.
+
+    `at[i]` is the position of `resources[i]` in the answer. `query_user` is the id of the user who runs the query
+    `query_id`, if not the principal. Both are recorded, and decide nothing.
+    """
+
+    question: Question
+    resources: Sequence[Resource]
+    at: Sequence[int]
+    query_id: str = ""
+    query_user: str = ""
+
+    def asking(self, **changes: Any) -> Check:
+        """Return the check with another question about the same resources. `changes` are fields of the question."""
+        return msgspec.structs.replace(self, question=msgspec.structs.replace(self.question, **changes))
+
+
+_shared_by = attrgetter(*[name for name in Check.__struct_fields__ if name not in ("resources", "at")])
+
 
 def grouping_key(check: Check, resource: Resource) -> Hashable:
     """Return the key that two checks share if one check may ask about the resources of both."""
-    return (
-        check.principal, check.action, check.delegated, check.acting_role, check.env, check.query_id,
-        check.query_user, check.session, check.inspected, check.view_security, resource.type, resource.warehouse,
-        resource.ref,
-    )  # fmt: skip
+    return _shared_by(check), resource.type, resource.warehouse, resource.ref
 
 
 class CheckGrouper:
@@ -219,14 +255,6 @@ class CheckGrouper:
         return tuple(
             msgspec.structs.replace(check, resources=resources, at=at) for check, resources, at in self._groups.values()
         )
-
-
-class Rejection(msgspec.Struct, frozen=True):
-    """Rejection of one check. The position is denied; other positions are not affected."""
-
-    code: str
-    message: str
-    by: Reason = "invalid_check"
 
 
 class TokenIdentity(msgspec.Struct, frozen=True):
@@ -278,31 +306,6 @@ class Caller(msgspec.Struct, frozen=True):
     stated: HeaderIdentity | None = None
 
 
-class Predicate(msgspec.Struct, frozen=True):
-    """SQL expression. `identity` is the engine's user that evaluates the expression, empty for the asking user."""
-
-    expression: str
-    identity: str = ""
-
-
-class TypedColumn(msgspec.Struct, frozen=True):
-    """Column with its type in the asking engine's notation."""
-
-    name: str
-    type: str
-
-
-class TableAccess(msgspec.Struct, frozen=True):
-    """Visible part of a table. `rows` None means all rows; `masks[i]` None means that column i has no mask.
-
-    `more_rows` is a second filter, which another user evaluates: visible rows pass both.
-    """
-
-    rows: Predicate | None
-    masks: tuple[Predicate | None, ...]
-    more_rows: Predicate | None = None
-
-
 class Batch(msgspec.Struct, frozen=True, gc=False):
     """Admitted request: `size` answers in order, from `checks` and from `rejected` by position.
 
@@ -341,47 +344,3 @@ class AtLeast(msgspec.Struct, frozen=True, rename="camel"):
 
 
 Consistency: TypeAlias = str | AtLeast
-
-
-class Trace(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Node of an explanation: the question, the outcome, and the parts that lead to the outcome."""
-
-    what: str
-    outcome: str
-    why: str = ""
-    parts: tuple[Trace, ...] = ()
-
-
-class Decision(msgspec.Struct, frozen=True):
-    """Answer at one position. `errors` has the sorted ids of rules that raised, on denials only."""
-
-    allowed: bool
-    by: tuple[Reason, ...]
-    errors: tuple[str, ...] = ()
-    cached: bool = False
-    trace: Trace | None = None
-    error: Rejection | None = None
-
-
-class Answer(msgspec.Struct, frozen=True, gc=False):
-    """Decisions of a batch in columns, with no object per item.
-
-    `allowed[i]` is 0 or 1. `by[i]` is None where no engine permitted or forbade. `cached[i]` is 1 where a verdict
-    behind the decision came from a cache; empty if none did.
-    """
-
-    id: str
-    revision: str
-    allowed: bytes
-    by: Sequence[Reason | None]
-    errors: Mapping[int, tuple[str, ...]]
-    rejected: Mapping[int, Rejection]
-    traces: Mapping[int, Trace]
-    cached: bytes = b""
-
-    def decision(self, at: int) -> Decision:
-        """Return the decision at one position as an object."""
-        allowed = bool(self.allowed[at])
-        errors = () if allowed else self.errors.get(at, ())
-        by, cached = (self.by[at] or DEFAULT_DENY,), bool(self.cached and self.cached[at])
-        return Decision(allowed, by, errors, cached, self.traces.get(at), self.rejected.get(at))

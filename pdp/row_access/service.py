@@ -22,8 +22,9 @@ from pdp.errors import AssertionNotAllowed, InvalidArgument, PdpError, TableDeni
 from pdp.facts.row_policies import TablePath
 from pdp.facts.snapshot import Facts
 from pdp.identity.evidence import asserted_principal, own_principal
+from pdp.model.answer import TypedColumn
 from pdp.model.events import RewriteEvent
-from pdp.model.question import Batch, Caller, Check, Principal, Resource, TypedColumn
+from pdp.model.question import Batch, Caller, Check, Principal, Question, Resource
 from pdp.model.references import check_path, format_resource
 from pdp.model.revision import new_id
 from pdp.rewrite.errors import (
@@ -159,7 +160,7 @@ class StatementService:
             raise _unknown_dialect(body.dialect)
         await self._pdp.await_consistency(body.consistency)
         reader = self._reader(asking)
-        check = Check(asking.principal, _READS[table.type], (table,), (0,), acting_role=asking.acting_role)
+        check = Check(Question(asking.principal, _READS[table.type], acting_role=asking.acting_role), (table,), (0,))
         await self._decide(asking, [check])
         columns = [TypedColumn(column.name, column.type) for column in body.columns]
         catalog = None if body.catalog is UNSET else body.catalog
@@ -266,7 +267,7 @@ class StatementService:
     async def _may_read_grants(self, asking: _Asking, relations: Sequence[Resource]) -> bytes:
         """Return for each relation 1 or 0: the right of the principal to read grants, and so policies."""
         checks = [
-            Check(asking.principal, "read_assignments", (relation,), (at,), acting_role=asking.acting_role)
+            Check(Question(asking.principal, "read_assignments", acting_role=asking.acting_role), (relation,), (at,))
             for at, relation in enumerate(relations)
         ]
         return (await self._pdp.decide(Batch(asking.surface, asking.caller, len(checks), checks))).answer.allowed
@@ -290,7 +291,7 @@ class StatementService:
         denied = next((at for at, allowed in enumerate(answer.allowed) if not allowed), None)
         if denied is not None:
             check = checks[denied]
-            error = TableDenied(f"`{check.action}` on `{format_resource(check.resources[0])}` is denied")
+            error = TableDenied(f"`{check.question.action}` on `{format_resource(check.resources[0])}` is denied")
             error.record_id = answer.id
             raise error
         return result
@@ -308,13 +309,17 @@ class StatementService:
             elif use.owner:
                 principal, role, delegated = self._owner(use.owner), None, True
             if use.role in ("create", "replace"):
-                yield Check(principal, f"create_{kind}", (parent_of(relation),), (0,), delegated, role)
+                yield Check(
+                    Question(principal, f"create_{kind}", delegated=delegated, acting_role=role),
+                    (parent_of(relation),),
+                    (0,),
+                )
                 if use.role == "replace":
-                    yield Check(principal, "drop", (relation,), (0,), delegated, role)
+                    yield Check(Question(principal, "drop", delegated=delegated, acting_role=role), (relation,), (0,))
             elif use.role == "write":
-                yield Check(principal, "write_data", (relation,), (0,), delegated, role)
+                yield Check(Question(principal, "write_data", delegated=delegated, acting_role=role), (relation,), (0,))
             else:
-                yield Check(principal, _READS[kind], (relation,), (0,), delegated, role)
+                yield Check(Question(principal, _READS[kind], delegated=delegated, acting_role=role), (relation,), (0,))
 
     def _owner(self, member: str) -> Principal:
         """Return the user behind a member; raise TableDenied if the template of members does not tell the user."""

@@ -8,7 +8,8 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from pdp.decision.bodies import ErrorBody, JsonBody, PrincipalBody, ResourceBody
-from pdp.model.question import Decision, Load
+from pdp.model.answer import Decision
+from pdp.model.question import Load
 from pdp.model.strict import decode
 
 

@@ -27,14 +27,14 @@ from pdp.engines.engine import PERMIT
 from pdp.errors import InvalidArgument, InvalidReference, ProtectedPropertyModification
 from pdp.identity.callers import trusted_engines_of
 from pdp.identity.evidence import admit_check, own_principal
+from pdp.model.answer import DEFAULT_DENY, Rejection
 from pdp.model.question import (
-    DEFAULT_DENY,
     Batch,
     Caller,
     ChainView,
     Check,
     Load,
-    Rejection,
+    Question,
     Resource,
     TokenIdentity,
     TrustedEngine,
@@ -263,7 +263,7 @@ def _change_check(body: ChangeBody, caller: Caller) -> Check:
 
 def _check(action: str, body: LoadBody | ChangeBody, caller: Caller, resource: Resource) -> Check:
     principal = own_principal(caller) if body.principal is UNSET else make_principal(body.principal)
-    return Check(principal, action, (resource,), (0,), acting_role=make_acting_role(body.acting_role))
+    return Check(Question(principal, action, acting_role=make_acting_role(body.acting_role)), (resource,), (0,))
 
 
 def _admit(check: Check, caller: Caller, token: TokenBody | None, *, properties: bool = False) -> Check | Rejection:

@@ -11,7 +11,8 @@ from typing import Final
 from msgspec.structs import replace
 
 from pdp.decision.plan import AllOf, AnyAlone, Node, PlanContext
-from pdp.model.question import Check, Load, Principal, QuerySession, Reason, Resource, ViewCommit
+from pdp.model.answer import Reason
+from pdp.model.question import Check, Load, Principal, QuerySession, Resource, ViewCommit
 from pdp.model.vocabulary import VIEW_CHANGES
 
 NO_SUCH_VIEW: Final = "no_such_view"
@@ -24,7 +25,7 @@ WRITES: Final = "write_data"
 
 def plan_views(context: PlanContext, check: Check) -> Node | None:
     """Return the plan of a load or of a change of a view; None for every other check."""
-    security = check.view_security
+    security = check.question.view_security
     if isinstance(security, Load):
         return _plan_load(context, check, security)
     return _plan_change(context, check, security) if security else None
@@ -71,7 +72,7 @@ def _plan_storage(context: PlanContext, check: Check, hidden: Reason | None, loa
         return context.deny_where(withheld, check.resources, action, partial(context.leaf, type, action))
 
     reads, writes = plan_access(READS), plan_access(WRITES)
-    optional = check.action == "loadTable"
+    optional = check.question.action == "loadTable"
     if context.delegated and not load.owner_writes and not optional:
         return AnyAlone((reads,)), AnyAlone((writes,), optional=True)
     return (AnyAlone((reads, writes), optional=optional),)
@@ -83,13 +84,13 @@ def _as_owner(context: PlanContext, owner: str) -> PlanContext:
     The first principal stays the user whose row policies can hold behind the view.
     """
     session = context.session or QuerySession(context.principal)
-    return replace(context, principal=Principal("user", owner, bare=True), delegated=True, session=session)
+    return replace(context.asking(principal=Principal("user", owner, bare=True), delegated=True), session=session)
 
 
 def _plan_change(context: PlanContext, check: Check, commit: ViewCommit) -> Node:
     if commit.touched:
-        return context.fixed(False, PROTECTED, check.action, check.resources)
-    step = next(step for action, step in VIEW_CHANGES.values() if action == check.action)
+        return context.fixed(False, PROTECTED, check.question.action, check.resources)
+    step = next(step for action, step in VIEW_CHANGES.values() if action == check.question.action)
     context = context.with_actions(step.also)
     if step.on == "parent":
         return context.in_parent(step.action, check.resources)

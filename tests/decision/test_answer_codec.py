@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pdp.decision.codec import decision_body, encode_answer
-from pdp.model.question import Answer, Rejection, Trace
+from pdp.model.answer import Answer, Rejection, Trace
 
 REJECTIONS = [Rejection("invalid_argument", "`?`"), Rejection("ambiguous_name", "two", "ambiguous_name")]
 rows = st.lists(

@@ -27,11 +27,12 @@ from pdp.decision.service import Pdp
 from pdp.engines.engine import PERMIT, READS_POLICIES, Cost, Dependency, Engine, EngineQuestion, Verdicts
 from pdp.facts.objects import Grant, GrantAdded, GrantRemoved
 from pdp.facts.snapshot import Facts
-from pdp.model.question import Answer, AtLeast, Batch, Principal, RequestContext, Resource
+from pdp.model.answer import Answer
+from pdp.model.question import AtLeast, Batch, Principal, Question, Resource
 from pdp.store.replica import FixedFacts
 
 CHECK = {"principal": "user:oidc~a", "action": "read_data", "resource": "table:w/n/t@main"}
-GROUP = EngineQuestion(Principal("user", "oidc~a"), "read_data", "table", "w", "main", False, RequestContext())
+GROUP = EngineQuestion(Question(Principal("user", "oidc~a"), "read_data"), "table", "w", "main")
 
 
 def outcomes(answer: Answer) -> list[Any]:
@@ -42,7 +43,7 @@ def outcomes(answer: Answer) -> list[Any]:
 def entries(record: Any) -> Any:
     """Return what a record says of concrete checks."""
     return [
-        (decided.check.action, list(decided.check.at), decided.plain, leaf)
+        (decided.check.question.action, list(decided.check.at), decided.plain, leaf)
         for decided in record.checks
         for leaf in as_lists(decided.concrete)
     ]

@@ -13,7 +13,7 @@ from support.generators.generated_pdps import batch, make_pdp
 from pdp.audit.reader import read_audit
 from pdp.audit.records.recorded import ReadReport, ReplayCheck
 from pdp.decision.service import Pdp
-from pdp.model.question import Answer
+from pdp.model.answer import Answer
 from pdp.offline.cases.runner import MemoryAudit
 from pdp.offline.replay.replay import replay
 
@@ -74,7 +74,7 @@ async def test_a_replay_decides_at_the_time_that_the_rules_saw(tmp_path: Path) -
     pdp = pdp_at(IN_2025, NEW_YEAR - 1)
     await pdp.check(batch([CHECK]))
     (check,) = recorded(pdp, tmp_path)
-    assert check.check.env.now == NEW_YEAR - 1
+    assert check.check.question.context.now == NEW_YEAR - 1
     assert not await replay([check], None, pdp_at(IN_2025, NEW_YEAR + 1))
     assert (await replay([check], None, pdp_at({"r": "now > timestamp('2026-01-01T00:00:00Z')"}, 0))).totals[
         "lost"

@@ -9,9 +9,9 @@ import pytest
 from pdp.decision.combine import fold
 from pdp.decision.plan import AllOf, Leaf
 from pdp.engines.engine import ABSTAIN, FAILED, FORBID, PERMIT, EngineQuestion, Verdicts
-from pdp.model.question import Principal, RequestContext, Resource
+from pdp.model.question import Principal, Question, Resource
 
-GROUP = EngineQuestion(Principal("user", "oidc~a"), "rename", "table", "w", "main", False, RequestContext())
+GROUP = EngineQuestion(Question(Principal("user", "oidc~a"), "rename"), "table", "w", "main")
 STRONGEST_FIRST = (FORBID, FAILED, ABSTAIN, PERMIT)
 REASONS = {FORBID: "cel:f", FAILED: "cel:failed", ABSTAIN: None, PERMIT: "cel:p"}
 

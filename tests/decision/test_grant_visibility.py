@@ -15,7 +15,7 @@ from support.servers.idp import provider, token
 from support.service.serving import settings_of
 
 from pdp.decision.inspection import GrantVisibility
-from pdp.model.question import Trace
+from pdp.model.answer import Trace
 
 ALICE, BOB = "user:oidc~alice", "user:oidc~bob"
 MINE = "table:lake/sales/mine"

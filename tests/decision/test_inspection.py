@@ -27,7 +27,8 @@ from pdp.engines.engine import READS_POLICIES, Cost
 from pdp.facts.snapshot import Facts
 from pdp.identity.callers import EMBEDDED_CALLER
 from pdp.identity.evidence import admit, admit_check
-from pdp.model.question import Caller, Check, Principal, Rejection, Resource
+from pdp.model.answer import Rejection
+from pdp.model.question import Caller, Check, Principal, Question, Resource
 from pdp.offline.cases.runner import MemoryAudit
 
 READ = {"action": "read_data", "resource": ORDERS}
@@ -126,7 +127,7 @@ async def test_an_inspection_is_recorded_with_what_was_refused(idp: Provider, tm
     assert [row["allowed"] for row in record["checks"]] == [True, False]
     assert record["checks"][1]["error"]["code"] == "assertion_not_allowed"
     again = list(read_audit(tmp_path / "audit", ReadReport()))
-    assert {found.check.inspected for found in again} == {True}
+    assert {found.check.question.inspected for found in again} == {True}
 
 
 # --- what answers show --------------------------------------------------------------------------------------------
@@ -381,7 +382,7 @@ async def test_mapped_groups_of_trino_are_memberships(tmp_path: Path) -> None:
             answers.append((await post(service, body, "/v1/data/trino/allow"))[2]["result"])
     assert answers == [True, False, False]
     again = list(read_audit(tmp_path / "audit", ReadReport()))
-    assert [found.check.principal.member_of for found in again] == [("analyst",), (), ()]
+    assert [found.check.question.principal.member_of for found in again] == [("analyst",), (), ()]
 
 
 def test_memberships_count_like_stored_ones() -> None:
@@ -393,6 +394,6 @@ def test_memberships_count_like_stored_ones() -> None:
     assert facts.roles_of(Principal("anonymous", "", member_of=("analyst",))) == frozenset()
     assert dave != Principal("user", "oidc~dave")
     known = Caller("gateway", frozenset({"principals"}))
-    refused = admit_check(Check(dave, "read_data", (Resource("server"),), (0,)), known)
+    refused = admit_check(Check(Question(dave, "read_data"), (Resource("server"),), (0,)), known)
     assert isinstance(refused, Rejection)
     assert "roles" in refused.message

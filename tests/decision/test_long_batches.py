@@ -18,7 +18,7 @@ from pdp.decision.plan_cache import in_parts
 from pdp.decision.turns import Resumable
 from pdp.identity.callers import EMBEDDED_CALLER
 from pdp.model.arrays import PathArray
-from pdp.model.question import Batch, Check, Principal, Resource
+from pdp.model.question import Batch, Check, Principal, Question, Resource
 
 BOB = "user:oidc~bob"
 WORLD = {
@@ -127,7 +127,7 @@ def test_parts_of_a_long_check_are_the_check(count: int, column: bool) -> None:
         if column
         else [Resource("table", "w", ("s", name)) for name in names]
     )
-    check = Check(Principal("user", "oidc~bob"), "read_data", resources, range(count))
+    check = Check(Question(Principal("user", "oidc~bob"), "read_data"), resources, range(count))
     parts = run(in_parts(Batch("http", EMBEDDED_CALLER, count, (check,)))).checks
     assert [resource.path[-1] for part in parts for resource in part.resources] == names
     assert [at for part in parts for at in part.at] == list(range(count))

@@ -18,7 +18,7 @@ from pdp.decision.service import Pdp
 from pdp.engines.cel.rules import inline_rules
 from pdp.engines.row_access.policies import parse_document
 from pdp.model.arrays import PathArray
-from pdp.model.question import NO_ARGUMENTS, Arguments, Check, Load, Principal, RequestContext, Resource
+from pdp.model.question import NO_ARGUMENTS, Arguments, Check, Load, Principal, Question, RequestContext, Resource
 from pdp.model.trino_operations import TRINO_OPERATIONS
 from pdp.store.world import parse_world
 
@@ -76,7 +76,11 @@ def checks(draw: st.DrawFn) -> Check:
         arguments = Arguments(destination=destination) if destination else NO_ARGUMENTS
         resources, at = (Resource(type, warehouse, path, ref, arguments=arguments),), (0,)
     load = draw(st.sampled_from([None, None, None, Load()])) if type == "table" else None
-    return Check(principal, action, resources, at, delegated, role, env, view_security=load)
+    return Check(
+        Question(principal, action, delegated=delegated, acting_role=role, context=env, view_security=load),
+        resources,
+        at,
+    )
 
 
 def plan_or_error(make: Any) -> Any:
@@ -105,5 +109,5 @@ def test_a_long_question_is_not_remembered(warehouse: str, ref: str | None) -> N
     memo = PlanCache(PLANNERS, pdp.bundle, pdp.source.facts, stale=False)
     principal = Principal("user", "oidc~bob")
     for resource in (Resource("table", warehouse, ("a", "t"), ref), Resource("table", "w", ("a", "t"))):
-        memo.plan(Check(principal, "read_data", (resource,), (0,)))
+        memo.plan(Check(Question(principal, "read_data"), (resource,), (0,)))
     assert len(memo._plans) == 1

@@ -22,7 +22,8 @@ from pdp.engines.cel.rules import inline_rules
 from pdp.engines.engine import ABSTAIN, FAILED, FORBID, PERMIT, EngineQuestion, FixedAnswer, Verdicts
 from pdp.engines.grants.engine import GrantsEngine
 from pdp.facts.snapshot import Facts
-from pdp.model.question import DEFAULT_DENY, Batch, Check, Principal, RequestContext, Resource
+from pdp.model.answer import DEFAULT_DENY
+from pdp.model.question import Batch, Check, Principal, Question, Resource
 
 
 def decided(pdp: Pdp, asked: Batch) -> Any:
@@ -104,8 +105,8 @@ def test_engines_that_are_always_silent_may_be_left_out(given: Any, forbids: int
         for column, (*_, fixed) in zip(columns, given, strict=True)
     ]
     stack = EngineStack((None,) * len(calls), min(forbids, len(calls)), combine)  # type: ignore[arg-type]
-    group = EngineQuestion(Principal("user", "u"), "get_metadata", "table", "w", "main", False, RequestContext())
-    check = Check(group.principal, group.action, (Resource("table", "w", ("a", "t")),), (0,))
+    group = EngineQuestion(Question(Principal("user", "u"), "get_metadata"), "table", "w", "main")
+    check = Check(Question(group.principal, group.action), (Resource("table", "w", ("a", "t")),), (0,))
     tree = PreparedTree(Leaf(group, ()), group.action)
     tree.add(group, stack, calls)
     decided = tree.decide(check)
@@ -132,7 +133,7 @@ def test_a_table_and_a_view_of_one_name_are_one_question_to_rules() -> None:
     engine = CelEngine(inline_rules({"a": "path.startsWith('a')"}), "oidc")
     table, view = (
         engine.prepare(
-            EngineQuestion(Principal("user", "u"), "get_metadata", type, "w", "main", False, RequestContext()),
+            EngineQuestion(Question(Principal("user", "u"), "get_metadata"), type, "w", "main"),
             Facts.empty(),
         )
         for type in ("table", "view")

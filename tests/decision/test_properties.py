@@ -15,7 +15,7 @@ from support.generators.generated_pdps import batch, decide, make_pdp
 
 from pdp.decision.service import Pdp
 from pdp.engines.engine import PERMIT, READS_POLICIES, Cost, Verdicts
-from pdp.model.question import Answer
+from pdp.model.answer import Answer
 
 
 def decisions(answer: Answer) -> list[Any]:

@@ -11,12 +11,10 @@ import pytest
 from pdp.engines.engine import ABSTAIN, FAILED, PERMIT, READS_POLICIES, Cost, EngineQuestion, Verdicts
 from pdp.engines.guarded import AwaitedEngine, FailedEngine, GuardedEngine, InvalidVerdicts, applying
 from pdp.facts.snapshot import Facts
-from pdp.model.question import RequestContext, Resource
+from pdp.model.question import Question, Resource
 from pdp.model.references import parse_principal, parse_resource
 
-GROUP = EngineQuestion(
-    parse_principal("user:oidc~a"), "read_data", "table", "lake", None, delegated=False, env=RequestContext()
-)
+GROUP = EngineQuestion(Question(parse_principal("user:oidc~a"), "read_data"), "table", "lake", None)
 ENDS = [asyncio.CancelledError, GeneratorExit, SystemExit, StopIteration, StopAsyncIteration, MemoryError]
 
 

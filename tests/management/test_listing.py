@@ -22,7 +22,7 @@ from pdp.facts.objects import key_from_text
 from pdp.identity.callers import EMBEDDED_CALLER
 from pdp.management.requests import ObjectQuery, PageRequest, PageResult, Requester
 from pdp.management.service import Management
-from pdp.model.question import Batch, Check, Resource
+from pdp.model.question import Batch, Check, Question, Resource
 from pdp.model.references import parse_principal, parse_resource
 from pdp.store.world import parse_world
 
@@ -61,7 +61,7 @@ def services(draw: st.DrawFn) -> tuple[dict[str, Any], Pdp, frozenset[str]]:
 
 async def allowed(pdp: Pdp, principal: str, action: str, resource: Resource, role: str | None = None) -> bool:
     """The plain check."""
-    check = Check(parse_principal(principal), action, (resource,), (0,), acting_role=role)
+    check = Check(Question(parse_principal(principal), action, acting_role=role), (resource,), (0,))
     answer = await pdp.check(Batch("http", EMBEDDED_CALLER, 1, (check,)))
     return bool(answer.allowed[0])
 

@@ -25,7 +25,7 @@ from pdp.engines.grants.administration import Administration
 from pdp.engines.grants.edits import Actor, GrantEdits, ObjectEdits
 from pdp.errors import Forbidden, InvalidArgument, Unavailable
 from pdp.identity.callers import EMBEDDED_CALLER
-from pdp.model.question import Batch, Check, Resource
+from pdp.model.question import Batch, Check, Question, Resource
 from pdp.model.references import parse_principal
 from pdp.store.world import parse_world, read_grant, read_key, read_object
 
@@ -709,7 +709,7 @@ async def test_strangers_do_not_fill_the_memory(
         checks = []
         for at in range(BATCH):
             principal, action, resource = ask(start + at)
-            checks.append(Check(parse_principal(principal), action, (resource,), (at,)))
+            checks.append(Check(Question(parse_principal(principal), action), (resource,), (at,)))
         await pdp.check(Batch("http", EMBEDDED_CALLER, BATCH, checks))
 
     for start in range(0, 2 * BATCH, BATCH):

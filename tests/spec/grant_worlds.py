@@ -17,7 +17,7 @@ from pdp.facts.objects import (
     key_from_text,
 )
 from pdp.facts.snapshot import Facts
-from pdp.model.question import RequestContext, Resource
+from pdp.model.question import Question, Resource
 from pdp.model.references import parse_principal, parse_resource
 
 PATHS = ("v/a", "v/b", "v/a/a", "v/a/b", "w/a", "w/a/a")
@@ -102,9 +102,7 @@ changes = st.lists(
 
 def group(principal: str, action: str, resource: Resource) -> EngineQuestion:
     """Return the group of a check of one resource."""
-    return EngineQuestion(
-        parse_principal(principal), action, resource.type, resource.warehouse, None, False, RequestContext()
-    )
+    return EngineQuestion(Question(parse_principal(principal), action), resource.type, resource.warehouse, None)
 
 
 def ask(

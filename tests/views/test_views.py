@@ -24,7 +24,17 @@ from pdp.config.load import load_settings, make_settings
 from pdp.engines.engine import READS_POLICIES, Cost, EngineQuestion
 from pdp.errors import ConfigError, InvalidArgument, TooManyChecks
 from pdp.identity.callers import EMBEDDED_CALLER, trusted_engines_of
-from pdp.model.question import Caller, ChainView, Check, Load, Principal, Resource, TokenIdentity, TrustedEngine
+from pdp.model.question import (
+    Caller,
+    ChainView,
+    Check,
+    Load,
+    Principal,
+    Question,
+    Resource,
+    TokenIdentity,
+    TrustedEngine,
+)
 from pdp.offline.cases.cases import Case
 from pdp.offline.cases.runner import MemoryAudit, build_case_pdp
 from pdp.offline.replay.replay import replay
@@ -383,7 +393,7 @@ async def test_records_of_loads_decide_again(tmp_path: Path) -> None:
     reading = ReadReport()
     recorded = list(read_audit(tmp_path / "audit", reading))
     assert (len(recorded), reading.skipped, reading.rejected) == (len(MORE) + len(changes), {}, 0)
-    assert not any(one.check.delegated for one in recorded), "the hops are, the load is not"
+    assert not any(one.check.question.delegated for one in recorded), "the hops are, the load is not"
     assert not await replay(recorded, None, pdp)
     everything = {
         "grants": [{"principal": "user:oidc~bob", "privilege": "modify", "object": "warehouse:lake"}],
@@ -403,7 +413,9 @@ async def test_loads_through_different_chains_are_different_loads() -> None:
     then = RecordedOutcome(True, "grants:select on view:lake/ns/v via user:oidc~alice")
     recorded = [
         ReplayCheck(
-            Check(alice, "loadTable", (table,), (0,), view_security=Load((ChainView(("ns", "v"), owner=owner),))),
+            Check(
+                Question(alice, "loadTable", view_security=Load((ChainView(("ns", "v"), owner=owner),))), (table,), (0,)
+            ),
             "t",
             then,
         )

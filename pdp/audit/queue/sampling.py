@@ -94,7 +94,7 @@ class AllowSampler:
         return max([self._rate_of(surface, check) for check in record.batch.checks], default=1.0)
 
     def _rate_of(self, surface: str, check: Check) -> float:
-        key = (surface, check.action, check.principal.id)
+        key = (surface, check.question.action, check.question.principal.id)
         rate = self._rates.get(key)
         if rate is None:
             rate = max([rule.rate for rule in self._rules if rule.matches(*key)], default=1.0)

@@ -39,8 +39,9 @@ from pdp.audit.records.inputs import (
 from pdp.audit.records.record import DecidedCheck, DecisionRecord, LeafDecision
 from pdp.audit.records.schema import write_view_security
 from pdp.engines.engine import ALLOWED_BY_EFFECT, PERMIT
+from pdp.model.answer import DEFAULT_DENY, Answer, Reason, Rejection
 from pdp.model.arrays import PathArray
-from pdp.model.question import DEFAULT_DENY, Answer, Check, Principal, Reason, Rejection, Resource
+from pdp.model.question import Check, Principal, Resource
 from pdp.model.redaction import Redactor
 
 COLUMNS_FROM: Final = 32
@@ -180,8 +181,10 @@ class EntryEncoder:
         answer, check = self._record.answer, decided.check
         resources = check.resources
         allowed, by, errors = answer.allowed, answer.by, answer.errors
-        shared = self._shared(check.action, check.principal, check.delegated, self._number(check))
-        if check.view_security:
+        shared = self._shared(
+            check.question.action, check.question.principal, check.question.delegated, self._number(check)
+        )
+        if check.question.view_security:
             shared = f"{shared},{json_text(write_view_security(check))[1:-1]}"
         if len(resources) >= self._columns_from:
             shared += self._cached_column(check.at)

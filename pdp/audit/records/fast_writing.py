@@ -22,8 +22,8 @@ from pdp.audit.records.inputs import (
 )
 from pdp.audit.records.record import DecidedCheck, DecisionRecord
 from pdp.engines.engine import PERMIT, Verdicts
+from pdp.model.answer import Reason
 from pdp.model.bounded_cache import BoundedCache
-from pdp.model.question import Reason
 
 _KEPT: Final = 4096
 _LONGEST_KEPT: Final = 2000
@@ -59,8 +59,7 @@ class PlainEncoder:
             return None
         leaf = concrete[0]
         key = (
-            leaf.group, check.principal, check.acting_role, check.env, check.inspected,
-            batch.surface, batch.caller.name, record.answer.revision, resource.ref,
+            leaf.group, check.question, batch.surface, batch.caller.name, record.answer.revision, resource.ref,
         )  # fmt: skip
         frame = self._frames.get(key) or self._make_frame(record, key)
         if frame is None:
@@ -133,7 +132,7 @@ class SplitEncoder:
             return None
         decided = record.checks[0]
         check, concrete = decided.check, decided.concrete
-        if decided.plain or check.view_security is not None or not 0 < len(concrete) <= _MOST_ROWS:
+        if decided.plain or check.question.view_security is not None or not 0 < len(concrete) <= _MOST_ROWS:
             return None
         for leaf in concrete:
             if leaf.resources is not check.resources:
@@ -141,9 +140,8 @@ class SplitEncoder:
         resource = check.resources[0]
         bare = is_bare(resource)
         key = (
-            tuple([leaf.group for leaf in concrete]), check.principal, check.acting_role, check.env, check.inspected,
-            check.action, check.delegated, batch.surface, batch.caller.name, record.answer.revision,
-            resource.type, resource.ref, bare,
+            tuple([leaf.group for leaf in concrete]), check.question,
+            batch.surface, batch.caller.name, record.answer.revision, resource.type, resource.ref, bare,
         )  # fmt: skip
         frame = self._frames.get(key) or self._make_frame(record, key, bare=bare)
         if frame is None:
@@ -171,11 +169,12 @@ class SplitEncoder:
         """Return the frame of a record; None if the reference of the resource is more than a path."""
         batch, decided = record.batch, record.checks[0]
         check, groups = decided.check, [leaf.group for leaf in decided.concrete]
+        question = check.question
         resource = check.resources[0]
         around = [around_path(group.type, resource.ref or group.ref or "") for group in groups]
         around.append(around_path(resource.type, resource.ref or ""))
         shared = [shared_text(group.action, quote(group.principal.id), delegated=group.delegated) for group in groups]
-        shared.append(shared_text(check.action, quote(check.principal.id), delegated=check.delegated))
+        shared.append(shared_text(question.action, quote(question.principal.id), delegated=question.delegated))
         starts = [
             f'}}}},"revision":{quote(record.answer.revision)},"checks":[{{',
             *["},{"] * (len(groups) - 1),

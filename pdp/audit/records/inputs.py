@@ -12,6 +12,7 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
+from pdp.audit.records.schema import more_fields, shared_inputs
 from pdp.model.bounded_cache import BoundedCache
 from pdp.model.question import (
     NAMED_TYPES,
@@ -20,6 +21,8 @@ from pdp.model.question import (
     VERSIONED_TYPES,
     Check,
     Principal,
+    QuerySession,
+    Question,
     RequestContext,
     Resource,
 )
@@ -43,8 +46,8 @@ def quote_all(texts: Iterable[str]) -> str:
     return f"[{','.join(map(quote, texts))}]"
 
 
-InputsKey: TypeAlias = tuple[Any, ...]
-"""The inputs of a check beside action and resource: checks with equal keys share one `inputs` object of a record."""
+InputsKey: TypeAlias = tuple[Question, str, str]
+"""Inputs of a check beside those of each entry: checks with equal keys share one `inputs` object of a record."""
 
 _KEPT_INPUTS: Final = 1000
 _LONGEST_KEPT: Final = 4000
@@ -58,7 +61,7 @@ _PATH_TYPES: Final = RESOURCE_TYPES - NAMED_TYPES - {"server"}
 
 def inputs_key(check: Check) -> InputsKey:
     """Return the key by which checks share inputs."""
-    return (check.principal, check.acting_role, check.env, check.query_id, check.query_user, check.inspected)
+    return shared_inputs(check.question), check.query_id, check.query_user
 
 
 def first_by_inputs(checks: Sequence[Check]) -> dict[InputsKey, Check]:
@@ -77,7 +80,7 @@ class InputsEncoder:
 
     def __init__(self, masker: Redactor = DEFAULT_MASKER) -> None:
         self.masker = masker
-        self._kept: BoundedCache[InputsKey, str] = BoundedCache(_KEPT_INPUTS, _LONGEST_KEPT)
+        self._kept: BoundedCache[Question, str] = BoundedCache(_KEPT_INPUTS, _LONGEST_KEPT)
 
     def encode(self, check: Check) -> str:
         """Return the `inputs` object of a check as JSON."""
@@ -85,11 +88,11 @@ class InputsEncoder:
 
     def before_query(self, check: Check) -> str:
         """Return an `inputs` object up to the query. The query and the ends of two objects follow."""
-        key = (check.principal, check.acting_role, check.env, check.inspected)
-        text = self._kept.get(key)
+        question = shared_inputs(check.question)
+        text = self._kept.get(question)
         if text is None:
-            text = _before_query(check, self.masker)
-            self._kept.keep(key, text, len(text))
+            text = _before_query(question, self.masker)
+            self._kept.keep(question, text, len(text))
         return text
 
 
@@ -161,21 +164,30 @@ def more_than_reference(resource: Resource, masker: Redactor) -> str:
     return f'{more},"masked":{json_text(masked)}' if masked else more
 
 
-def _before_query(check: Check, masker: Redactor) -> str:
+def _before_query(question: Question, masker: Redactor) -> str:
     """Return an `inputs` object without the ends of the object and of its `context`."""
-    role = quote(f"role:{check.acting_role}") if check.acting_role is not None else "null"
-    inspected = ',"inspected":true' if check.inspected else ""
-    principal = _principal(check.principal, masker)
-    return f'{{"principal":{principal},"actingRole":{role}{inspected},"context":{{{_context(check.env)}'
+    role = quote(f"role:{question.acting_role}") if question.acting_role is not None else "null"
+    text = f'{{"principal":{_principal(question.principal, masker)},"actingRole":{role}'
+    for field in more_fields(type(question)):
+        value = getattr(question, field.name)
+        if value != field.default:
+            text = f'{text},"{field.key}":{_value(value, masker)}'
+    return f'{text},"context":{{{_context(question.context)}'
 
 
-def _context(env: RequestContext) -> str:
-    actions = f'"actions":{quote_all(env.actions)}'
-    if env.now:
-        actions = f'{actions},"now":{env.now}'
-    if not env.api_name and not env.api_version:
+def _value(value: Any, masker: Redactor) -> str:
+    if isinstance(value, QuerySession):
+        return f'{{"user":{"null" if value.user is None else _principal(value.user, masker)}}}'
+    return json_text(value)
+
+
+def _context(context: RequestContext) -> str:
+    actions = f'"actions":{quote_all(context.actions)}'
+    if context.now:
+        actions = f'{actions},"now":{context.now}'
+    if not context.api_name and not context.api_version:
         return actions
-    return f'{actions},"api":{{"name":{quote(env.api_name)},"version":{env.api_version}}}'
+    return f'{actions},"api":{{"name":{quote(context.api_name)},"version":{context.api_version}}}'
 
 
 def _principal(principal: Principal, masker: Redactor) -> str:

@@ -11,7 +11,8 @@ from typing import Final
 import msgspec
 
 from pdp.engines.engine import FAILED, EngineQuestion, Verdicts
-from pdp.model.question import Answer, Batch, Check, Reason, Resource
+from pdp.model.answer import Answer, Reason
+from pdp.model.question import Batch, Check, Resource
 
 LISTING: Final = "list"
 """Surface of the checks behind a listing: hypothetical questions, which let nobody in."""

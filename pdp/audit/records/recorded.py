@@ -19,12 +19,23 @@ from pdp.audit.records.schema import (
     Inputs,
     Record,
     RecordedLoad,
+    RecordedPrincipal,
     RecordedViewCommit,
     check_target,
+    more_inputs,
     read_view_security,
 )
 from pdp.errors import InvalidReference
-from pdp.model.question import NO_ARGUMENTS, Arguments, Check, Principal, RequestContext, Resource
+from pdp.model.question import (
+    NO_ARGUMENTS,
+    Arguments,
+    Check,
+    Principal,
+    QuerySession,
+    Question,
+    RequestContext,
+    Resource,
+)
 from pdp.model.references import format_resource, parse_principal, parse_resource
 
 MAX_NAMED: Final = 20
@@ -135,21 +146,31 @@ NAMELESS: Final = Principal("user", "")
 """User of LakeQL without a name. No request can spell the id."""
 
 
-def check_with(inputs: Inputs) -> Check:
+def check_with(inputs: Inputs, question: type[Question] = Question) -> Check:
     """Return a check with inputs, without action and resource. The id of the query decides nothing and is left out.
 
     Raise MaskedValues or InvalidReference.
     """
-    recorded = inputs.principal
+    principal = _principal(inputs.principal)
+    role = parse_principal(inputs.acting_role).name if inputs.acting_role is not None else None
+    api = inputs.context.api
+    context = RequestContext(api.name, api.version, inputs.context.actions, inputs.context.now)
+    session = None if inputs.session is None else QuerySession(_user(inputs.session.user))
+    more = {name: getattr(inputs, name) for name in more_inputs(type(inputs)) if name != "session"}
+    return Check(question(principal, "", acting_role=role, context=context, session=session, **more), (), ())
+
+
+def _user(recorded: RecordedPrincipal | None) -> Principal | None:
+    return None if recorded is None else _principal(recorded)
+
+
+def _principal(recorded: RecordedPrincipal) -> Principal:
+    """Return a recorded principal; raise MaskedValues or InvalidReference."""
     if recorded.masked:
         raise MaskedValues("attributes are masked")
     name = NAMELESS if recorded.id == NAMELESS.id else parse_principal(recorded.id)
     attributes = bytes(recorded.attributes).decode()
-    principal = Principal(name.type, name.name, recorded.roles, recorded.groups, attributes, recorded.member_of)
-    role = parse_principal(inputs.acting_role).name if inputs.acting_role is not None else None
-    api = inputs.context.api
-    env = RequestContext(api.name, api.version, inputs.context.actions, inputs.context.now)
-    return Check(principal, "", (), (), acting_role=role, env=env, inspected=inputs.inspected)
+    return Principal(name.type, name.name, recorded.roles, recorded.groups, attributes, recorded.member_of)
 
 
 def ask(
@@ -157,14 +178,17 @@ def ask(
 ) -> Check:
     """Return a check with an action, still without a resource; raise InvalidReference for a load of no view."""
     security = read_view_security(action, load, change)
-    return msgspec.structs.replace(check, action=action, delegated=delegated, view_security=security)
+    return check.asking(action=action, delegated=delegated, view_security=security)
 
 
 def ask_about(check: Check, written: WrittenResource, *, delegated: bool) -> tuple[Check, str]:
     """Return a check with a resource, and the key of the resource; raise EntryError or InvalidReference."""
     resource, key = _resource(written)
     check_target(check, resource)
-    return msgspec.structs.replace(check, resources=(resource,), at=(0,), delegated=delegated), key
+    question = check.question
+    if question.delegated != delegated:
+        question = msgspec.structs.replace(question, delegated=delegated)
+    return msgspec.structs.replace(check, question=question, resources=(resource,), at=(0,)), key
 
 
 def _resource(recorded: WrittenResource) -> tuple[Resource, str]:
@@ -266,8 +290,9 @@ class RecordReader:
             return
         for item in items:
             # a view chain delegates single concrete checks of a load, but not the load itself
-            part_delegated = not shared.view_security and item.at in delegated
-            recorded = self._recorded(shared, item, shared.delegated or part_delegated)
+            question = shared.question
+            part_delegated = not question.view_security and item.at in delegated
+            recorded = self._recorded(shared, item, question.delegated or part_delegated)
             if recorded:
                 self._report.checks += 1
                 yield recorded
@@ -299,6 +324,6 @@ class RecordReader:
 
     def _matches(self, check: Check) -> bool:
         filter, time = self._filter, self._record.time
-        if filter.principal and check.principal.id != filter.principal:
+        if filter.principal and check.question.principal.id != filter.principal:
             return False
         return (not filter.since or time >= filter.since) and (not filter.until or time < filter.until)

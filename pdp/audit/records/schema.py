@@ -8,14 +8,15 @@ View security in a record.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Final
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
 from pdp.errors import InvalidReference
-from pdp.model.question import ChainView, Check, Load, Resource, ViewCommit
+from pdp.model.question import ChainView, Check, Load, Question, Resource, ViewCommit
 from pdp.model.references import format_resource, parse_principal, parse_resource
 from pdp.model.vocabulary import LOADS, VIEW_CHANGES
 
@@ -54,7 +55,7 @@ class RecordedViewCommit(msgspec.Struct, frozen=True, forbid_unknown_fields=True
 
 def write_view_security(check: Check) -> dict[str, Any]:
     """Return the `load` or `change` field of a check; empty for every other check."""
-    about = check.view_security
+    about = check.question.view_security
     if isinstance(about, Load):
         chain = tuple(_write_view(view, check.resources[0]) for view in about.views)
         return {
@@ -79,8 +80,8 @@ def read_view_security(
 
 def check_target(check: Check, resource: Resource) -> None:
     """Raise InvalidReference if a recorded load or change is about a type of resource that has none."""
-    if check.view_security and resource.type not in LOADS.get(check.action, ("view",)):
-        raise InvalidReference(f"a {check.action} of a {resource.type}")
+    if check.question.view_security and resource.type not in LOADS.get(check.question.action, ("view",)):
+        raise InvalidReference(f"a {check.question.action} of a {resource.type}")
 
 
 def _write_view(view: ChainView, target: Resource) -> RecordedChainView:
@@ -177,6 +178,12 @@ class RecordedContext(msgspec.Struct, frozen=True, forbid_unknown_fields=True, r
     now: int = 0
 
 
+class RecordedSession(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The user of the query that asks, null if unknown."""
+
+    user: RecordedPrincipal | None
+
+
 class Inputs(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     """Inputs that checks of a record share. Unknown keys are refused, because they might decide."""
 
@@ -184,6 +191,65 @@ class Inputs(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
     acting_role: str | None = None
     context: RecordedContext = RecordedContext()
     inspected: bool = False
+    rules_follow: bool = False
+    session: RecordedSession | None = None
+
+
+IN_ENTRIES: Final[Mapping[str, Any]] = {"action": "", "delegated": False, "view_security": None}
+"""Fields of a question that each entry has, with the values that stand for them among the inputs."""
+_OWN_FORM: Final = frozenset({"principal", "acting_role", "context"})
+"""Inputs with a form of their own. All others are JSON values under their names."""
+
+
+class InputField(NamedTuple):
+    """Field of a question among the inputs of a record: its name, its key in JSON, and the value that is left out."""
+
+    name: str
+    key: str
+    default: Any
+
+
+@cache
+def more_fields(question: type[Question]) -> tuple[InputField, ...]:
+    """Return the fields of a question that stand among the inputs under their own names."""
+    known = _OWN_FORM | IN_ENTRIES.keys()
+    return tuple(
+        InputField(field.name, _camel(field.name), field.default)
+        for field in msgspec.structs.fields(question)
+        if field.name not in known
+    )
+
+
+def more_inputs(inputs: type[Inputs]) -> tuple[str, ...]:
+    """Return the names of the inputs that stand in a record under their own names."""
+    return tuple(name for name in inputs.__struct_fields__ if name not in _OWN_FORM)
+
+
+def shared_inputs(question: Question) -> Question:
+    """Return the part of a question that stands among the inputs: all but the fields of each entry."""
+    return msgspec.structs.replace(question, **IN_ENTRIES)
+
+
+def inputs_type(question: type[Question]) -> type[Inputs]:
+    """Return the type that reads the inputs of a question: `Inputs`, and every field of the question that it lacks."""
+    lacking = {field.name for field in more_fields(question)} - {*Inputs.__struct_fields__}
+    if not lacking:
+        return Inputs
+    fields = [field for field in msgspec.structs.fields(question) if field.name in lacking]
+    # INVARIANT: a field of a question is read back, or the whole record is refused. It never goes missing in a replay.
+    return msgspec.defstruct(  # type: ignore[return-value]
+        "Inputs", [(field.name, field.type, field.default) for field in fields], bases=(Inputs,), frozen=True,
+        forbid_unknown_fields=True, rename="camel",
+    )  # fmt: skip
+
+
+def _camel(name: str) -> str:
+    first, *others = name.split("_")
+    return first + "".join(map(str.title, others))
+
+
+if not TYPE_CHECKING:
+    Inputs = inputs_type(Question)
 
 
 class CheckEntry(msgspec.Struct, frozen=True, rename="camel"):

@@ -29,6 +29,7 @@ from pdp.audit.records.recorded import (
 from pdp.audit.records.rows import DecisionRow, EntryError, entry_rows
 from pdp.audit.records.schema import (
     FILTER_EVENT,
+    IN_ENTRIES,
     CheckEntry,
     FullResource,
     Inputs,
@@ -39,10 +40,10 @@ from pdp.audit.records.schema import (
 from pdp.audit.selection import RecordItem, RecordSelection, inputs_of, record_items, resource_text
 from pdp.errors import InvalidReference
 from pdp.model.bounded_cache import BoundedCache
-from pdp.model.question import Check
+from pdp.model.question import Check, Question
 
 ColumnType: TypeAlias = Literal["text", "texts", "flag", "number", "ratio", "time", "json"]
-COLUMNS: Final[Mapping[str, ColumnType]] = {
+_OWN_COLUMNS: Final[Mapping[str, ColumnType]] = {
     "event": "text",
     "id": "text",
     "instance": "text",
@@ -79,6 +80,23 @@ COLUMNS: Final[Mapping[str, ColumnType]] = {
     "answer": "flag",
     "masks": "json",
 }
+_WITHOUT_COLUMN: Final = {"context", "inspected", "rules_follow", "session"}
+"""Inputs without a column of their own: the column `inputs` of the lake has them."""
+_PLAIN_TYPES: Final[Mapping[Any, ColumnType]] = {str: "text", bool: "flag", int: "number", tuple[str, ...]: "texts"}
+
+
+def question_columns(question: type[Question]) -> dict[str, ColumnType]:
+    """Return the columns of those inputs of a question that no other column shows, such as a new field."""
+    shown = _WITHOUT_COLUMN | _OWN_COLUMNS.keys()
+    return {
+        field.name: _PLAIN_TYPES.get(field.type, "json")
+        for field in msgspec.structs.fields(question)
+        if field.name not in shown and field.name not in IN_ENTRIES
+    }
+
+
+MORE_COLUMNS: Final = question_columns(Question)
+COLUMNS: Final[Mapping[str, ColumnType]] = {**_OWN_COLUMNS, **MORE_COLUMNS}
 """Column -> the type of its values. `docs/audit.md` says what each holds."""
 CheckRow: TypeAlias = dict[str, Any]
 """Column -> value. A value that does not apply is None."""
@@ -129,7 +147,7 @@ def _shared(record: Record) -> CheckRow:
 
 def _inputs(inputs: Inputs | None) -> CheckRow:
     if inputs is None:
-        names = ("query_id", "query_user", "principal", "roles", "groups", "attributes", "acting_role")
+        names = ("query_id", "query_user", "principal", "roles", "groups", "attributes", "acting_role", *MORE_COLUMNS)
         return dict.fromkeys(names)
     principal, context = inputs.principal, inputs.context
     return {
@@ -140,6 +158,7 @@ def _inputs(inputs: Inputs | None) -> CheckRow:
         "groups": principal.groups,
         "attributes": None if bytes(principal.attributes) == b"{}" else principal.attributes,
         "acting_role": inputs.acting_role,
+        **{name: getattr(inputs, name) for name in MORE_COLUMNS},
     }
 
 

@@ -20,7 +20,7 @@ import msgspec
 
 from pdp.config.settings import Settings
 from pdp.engines.engine import ABSTAIN, FORBID, PERMIT
-from pdp.model.question import Reason
+from pdp.model.answer import Reason
 
 KEPT_EFFECTS = frozenset((ABSTAIN, PERMIT, FORBID))
 """Effects that may be cached. A failure is no verdict."""

@@ -24,7 +24,7 @@ from pdp.engines.engine import Dependency, Engine, EngineQuestion
 from pdp.facts.snapshot import Facts
 from pdp.model.question import Resource
 
-FORMAT: Final = b"1"
+FORMAT: Final = b"2"
 """Version of keys and values. Another form gets another number."""
 KEY_BYTES: Final = 32
 FIELD_BYTES: Final = 24
@@ -73,8 +73,9 @@ class KeyMaker:
 
         The time is left out: it is set for all engines if one reads it, and such an engine is not cached.
         """
-        if group.env.now:
-            group = replace(group, env=replace(group.env, now=0))
+        if group.context.now:
+            question = replace(group.question, context=replace(group.context, now=0))
+            group = replace(group, question=question)
         try:
             fields = [_encode(getattr(group, name)) for name in group.__struct_fields__]
         except _UNENCODABLE:

@@ -28,7 +28,8 @@ from pdp.dialects.trino.known_objects import ListedNames, NameCatalog
 from pdp.dialects.trino.requests import RequestDecoder, TrinoRequest
 from pdp.errors import InvalidArgument, Unavailable
 from pdp.identity.evidence import admit
-from pdp.model.question import Answer, Batch, Caller, Predicate, TypedColumn
+from pdp.model.answer import Answer, Predicate, TypedColumn
+from pdp.model.question import Batch, Caller
 from pdp.surfaces.admission import BodyLimits
 from pdp.surfaces.http.answers import EndpointAnswer
 from pdp.surfaces.http.handlers import HttpHandlers, Routes

@@ -13,7 +13,8 @@ import structlog
 
 from pdp.decision.service import Pdp
 from pdp.errors import Forbidden, InvalidArgument, Unavailable
-from pdp.model.question import Batch, Caller, Rejection
+from pdp.model.answer import Rejection
+from pdp.model.question import Batch, Caller
 from pdp.model.trino_operations import TRINO_OPERATIONS
 
 DENIED: Final = b'{"result":false}'

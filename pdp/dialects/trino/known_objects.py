@@ -29,8 +29,9 @@ from pdp.engines.row_access.engine import UNRESTRICTED, Restriction, hide_everyt
 from pdp.errors import AmbiguousName, Unavailable
 from pdp.facts.objects import container_key
 from pdp.facts.snapshot import Facts
+from pdp.model.answer import Rejection
 from pdp.model.arrays import PathArray
-from pdp.model.question import NO_ARGUMENTS, Batch, Check, Rejection, Resource
+from pdp.model.question import NO_ARGUMENTS, Batch, Check, Resource
 from pdp.model.trino_operations import METADATA_TABLES, TRINO_OPERATIONS
 from pdp.model.vocabulary import TABULAR_TYPES
 

@@ -15,7 +15,8 @@ from msgspec.structs import replace
 from pdp.decision.plan import AllOf, AnyOf, FixedDecision, Node, PlanContext, split
 from pdp.dialects.trino.known_objects import TABLE_TYPES, content_of, known_at, objects_at
 from pdp.dialects.trino.names import base_table, suffix_of
-from pdp.model.question import Check, Reason, Resource
+from pdp.model.answer import Reason
+from pdp.model.question import Check, Resource
 from pdp.model.trino_operations import (
     METADATA_TABLES,
     PLACE_PROPERTIES,
@@ -38,8 +39,8 @@ class OperationPlanner:
     def __init__(self, context: PlanContext, check: Check, operation: TrinoOperation) -> None:
         self.context = context
         self.trino = context.bundle.trino
-        self.action = check.action
-        self.name = check.action.removeprefix(TRINO_PREFIX)
+        self.action = check.question.action
+        self.name = check.question.action.removeprefix(TRINO_PREFIX)
         self.resources = check.resources
         self.operation = operation
         self.user = self.trino_name(context.principal.name)

@@ -37,8 +37,9 @@ from pdp.dialects.trino.operation_planner import (
 )
 from pdp.errors import InvalidReference
 from pdp.facts.snapshot import Facts
+from pdp.model.answer import Reason
 from pdp.model.arrays import PathArray
-from pdp.model.question import Check, Reason, Resource
+from pdp.model.question import Check, Resource
 from pdp.model.trino_operations import MAINTENANCE, TRINO_OPERATIONS, TRINO_PREFIX, TrinoOperation
 
 PROCEDURES: Final = "config:trino.procedures"
@@ -258,13 +259,13 @@ _PART_COUNTS: Final[Mapping[str, tuple[int, int]]] = {
 
 def plan_operation(context: PlanContext, check: Check) -> Node | None:
     """Return the plan of a `trino:` action; None for every other action."""
-    if not check.action.startswith(TRINO_PREFIX):
+    if not check.question.action.startswith(TRINO_PREFIX):
         return None
-    operation = TRINO_OPERATIONS.get(check.action.removeprefix(TRINO_PREFIX))
+    operation = TRINO_OPERATIONS.get(check.question.action.removeprefix(TRINO_PREFIX))
     if operation is None:
-        return context.fixed(False, "unknown_action", check.action, check.resources)
+        return context.fixed(False, "unknown_action", check.question.action, check.resources)
     if operation.delegated:
-        context = replace(context, delegated=True)
+        context = context.asking(delegated=True)
     if has_metadata_tables(check.resources):
         return split(
             check.resources,
@@ -276,7 +277,7 @@ def plan_operation(context: PlanContext, check: Check) -> Node | None:
 
 def has_plain_names(check: Check, facts: Facts) -> bool:
     """Tell whether no name of a check of an operation is ambiguous or the name of a metadata table."""
-    if not check.action.startswith(TRINO_PREFIX):
+    if not check.question.action.startswith(TRINO_PREFIX):
         return True
     resources = check.resources
     if type(resources) is PathArray:

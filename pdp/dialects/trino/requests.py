@@ -23,8 +23,9 @@ from pdp.dialects.trino.name_arrays import PlacedColumn, rows_left, schema_colum
 from pdp.dialects.trino.names import Names
 from pdp.dialects.trino.table_lists import TableList, decode_table_list, refuse_duplicates_in
 from pdp.errors import InvalidArgument, TooManyChecks
+from pdp.model.answer import Rejection
 from pdp.model.bounded_cache import BoundedCache
-from pdp.model.question import Arguments, BatchRequest, Check, Principal, QuerySession, Rejection, Resource
+from pdp.model.question import Arguments, BatchRequest, Check, Principal, QuerySession, Question, Resource
 from pdp.model.references import bound_claims, check_part, is_id
 from pdp.model.strict import decode
 from pdp.model.trino_operations import TRINO_PREFIX
@@ -209,10 +210,12 @@ def _with_resources(names: Names, request: TrinoRequest, question: _Question) ->
     if len(request.resources) == 1:
         resource = _read(names, request.input.action, request.resources[0])
         if not isinstance(resource, Rejection):
-            check = Check(principal, action, (resource,), _FIRST, query_id=query, query_user=user, session=session)
+            check = Check(
+                Question(principal, action, session=session), (resource,), _FIRST, query_id=query, query_user=user
+            )
             return BatchRequest("trino", 1, (check,), {})
     builder = BatchBuilder()
-    check = Check(principal, action, (), (), query_id=query, query_user=user, session=session)
+    check = Check(Question(principal, action, session=session), (), (), query_id=query, query_user=user)
     _add_resources(builder, check, names, request)
     return builder.request("trino")
 

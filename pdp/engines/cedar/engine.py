@@ -41,8 +41,9 @@ from pdp.engines.cedar.requests import (
 from pdp.engines.cedar.schema import action_uid, load_cedarpy
 from pdp.engines.engine import FAILED, Cost, Dependency, EngineQuestion, Verdicts
 from pdp.facts.snapshot import Facts
+from pdp.model.answer import Reason, Trace
 from pdp.model.bounded_cache import BoundedCache
-from pdp.model.question import Principal, Reason, Resource, Trace
+from pdp.model.question import Principal, Resource
 
 _READS: Final = frozenset({Dependency.POLICIES, Dependency.FACTS})
 _PRINCIPALS: Final = 64

@@ -15,7 +15,7 @@ from pdp.engines.cedar.actions import Uid, as_text
 from pdp.engines.cedar.entity_files import MOST_ENTRIES
 from pdp.engines.cedar.policies import CedarPolicy, policy_number
 from pdp.engines.engine import ABSTAIN, EFFECT_NAMES, FORBID, PERMIT
-from pdp.model.question import Reason, Trace
+from pdp.model.answer import Reason, Trace
 
 _RAISING: Final = re.compile(r"error while evaluating policy `(policy\d+)`: (.*)", re.DOTALL)
 

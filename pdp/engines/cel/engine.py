@@ -35,9 +35,10 @@ from pdp.engines.engine import (
     Verdicts,
 )
 from pdp.facts.snapshot import Facts
+from pdp.model.answer import Reason, Trace
 from pdp.model.arrays import PathArray
 from pdp.model.bounded_cache import BoundedCache
-from pdp.model.question import Reason, Resource, Trace
+from pdp.model.question import Resource
 from pdp.model.redaction import DEFAULT_MASKER, Redactor
 from pdp.model.vocabulary import CEL_CHECKS, VIEW_ONLY, NessieCheck
 

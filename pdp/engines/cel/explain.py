@@ -17,7 +17,8 @@ from pdp.engines.cel.path_tables import path_of
 from pdp.engines.cel.program import RULE_VARIABLES
 from pdp.engines.cel.residue import PATH_ARGUMENT
 from pdp.engines.cel.rules import Rule, RulePart, split_rule
-from pdp.model.question import Resource, Trace
+from pdp.model.answer import Trace
+from pdp.model.question import Resource
 from pdp.model.redaction import DEFAULT_MASKER, Redactor
 from pdp.model.vocabulary import NessieCheck
 

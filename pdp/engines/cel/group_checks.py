@@ -46,7 +46,7 @@ class GroupChecks:
     def length(self) -> int:
         """Count the characters of the group's texts."""
         group = self._group
-        return group.principal.length() + group.env.length() + len(group.warehouse) + len(group.ref or "")
+        return group.principal.length() + group.context.length() + len(group.warehouse) + len(group.ref or "")
 
     def varies(self, check: NessieCheck) -> bool:
         """Tell whether the check differs from resource to resource."""
@@ -111,7 +111,7 @@ class GroupChecks:
         group = self._group
         content_type, type, properties = kind
         subject = self._subject
-        if self._selector.uses_time and not group.env.now:
+        if self._selector.uses_time and not group.context.now:
             raise ValueError("the time of the decision is not set")
         return CheckValues(
             check.op,
@@ -120,15 +120,15 @@ class GroupChecks:
             group.ref or "",
             content_type,
             type,
-            (group.env.api_name, group.env.api_version),
-            (*group.env.actions, *check.actions),
+            (group.context.api_name, group.context.api_version),
+            (*group.context.actions, *check.actions),
             group.delegated,
             group.warehouse,
             group.action,
             subject.groups,
             subject.attributes,
             properties,
-            group.env.now,
+            group.context.now,
         )
 
 

@@ -46,8 +46,9 @@ from pdp.facts.objects import (
     split_key,
 )
 from pdp.facts.snapshot import Facts
+from pdp.model.answer import Reason
 from pdp.model.arrays import Path
-from pdp.model.question import CONTENT_TYPES, Principal, Reason
+from pdp.model.question import CONTENT_TYPES, Principal
 from pdp.model.vocabulary import PRIVILEGES
 
 

@@ -23,8 +23,9 @@ from pdp.engines.grants.model import CONTENT, MODEL, NESSIE
 from pdp.engines.grants.principal_grants import CacheBudget, ExtraPrivileges
 from pdp.facts.objects import BIT, SERVER, Grant, ObjectKey, key_text, mask_of
 from pdp.facts.snapshot import Facts
+from pdp.model.answer import Reason, Trace
 from pdp.model.arrays import PathArray
-from pdp.model.question import Principal, Reason, Resource, Trace
+from pdp.model.question import Principal, Resource
 
 _PERMITTED: Final = bytes([PERMIT])
 

@@ -11,7 +11,7 @@ from pdp.engines.grants.effective_access import EffectiveAccess
 from pdp.engines.grants.model import MODEL, STORED
 from pdp.engines.grants.rules import CIRCUMSTANCE_BIT
 from pdp.facts.objects import BIT, ObjectKey, key_text
-from pdp.model.question import Trace
+from pdp.model.answer import Trace
 from pdp.model.vocabulary import PRIVILEGES
 
 _WEAKEST_FIRST: Final = tuple(reversed(PRIVILEGES))

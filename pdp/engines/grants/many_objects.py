@@ -17,8 +17,9 @@ from pdp.engines.grants.effective_access import EffectiveAccess, grant_reason_ar
 from pdp.engines.grants.principal_grants import NO_NAMES, ContainerAccess, GranteeNodes, OwnNames
 from pdp.engines.grants.rules import PRECEDENCE, evaluate
 from pdp.facts.objects import ContainerPath
+from pdp.model.answer import Reason
 from pdp.model.arrays import Path, PathArray
-from pdp.model.question import Reason, Resource
+from pdp.model.question import Resource
 from pdp.model.references import encode_part
 
 

@@ -18,8 +18,9 @@ from pdp.engines.grants.rules import CIRCUMSTANCE_BIT, EffectiveRelations, evalu
 from pdp.facts.nodes import GranteeNode, StoredPrivileges
 from pdp.facts.objects import BIT, VISIBILITY, ContainerPath, ObjectKey, ObjectName, join_key, split_key
 from pdp.facts.snapshot import Facts
+from pdp.model.answer import Reason
 from pdp.model.arrays import Path
-from pdp.model.question import Principal, Reason
+from pdp.model.question import Principal
 
 ExtraPrivileges: TypeAlias = Mapping[ObjectKey, int]
 """Object -> mask of privileges without a stored grant."""

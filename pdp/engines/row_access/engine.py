@@ -42,8 +42,9 @@ from pdp.facts.row_policies import (
     widen_name,
 )
 from pdp.facts.snapshot import Facts
+from pdp.model.answer import STORE_STALE, Predicate, Reason, TableAccess, TypedColumn
 from pdp.model.bounded_cache import BoundedCache
-from pdp.model.question import STORE_STALE, Predicate, Principal, Reason, Resource, TableAccess, TypedColumn
+from pdp.model.question import Principal, Resource
 from pdp.model.references import parse_resource
 
 _MEMO_ENTRIES: Final = 20_000

@@ -12,7 +12,8 @@ from pdp.engines.row_access.members import Grantee, Members
 from pdp.engines.row_access.policies import Mask, TablePolicies
 from pdp.engines.row_access.trino import bind_caller
 from pdp.facts.snapshot import Facts
-from pdp.model.question import Principal, Reason, Resource
+from pdp.model.answer import Reason
+from pdp.model.question import Principal, Resource
 
 _MOST_NAMES: Final = 20
 """Grantees and groups that a sentence lists."""

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from pdp.config.policies import ThroughViews
 from pdp.engines.row_access.engine import NO_ROWS, Restriction, hide_everything
 from pdp.engines.row_access.policies import KINDS, Mask
-from pdp.model.question import Predicate, Reason
+from pdp.model.answer import Predicate, Reason
 
 UNKNOWN_USER: Final = "unknown_query_user"
 """Reason of a restriction because nobody knows the user of the query."""

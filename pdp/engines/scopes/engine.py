@@ -39,8 +39,9 @@ from pdp.engines.scopes.permissions import (
     user_of,
 )
 from pdp.facts.snapshot import Facts
+from pdp.model.answer import Trace
 from pdp.model.arrays import PathArray
-from pdp.model.question import Resource, Trace
+from pdp.model.question import Resource
 from pdp.model.vocabulary import TABULAR_TYPES
 
 NAME: Final = "scopes"

@@ -15,7 +15,7 @@ import msgspec
 from pdp.engines.engine import EFFECT_NAMES, PERMIT
 from pdp.engines.scopes.permissions import ANY_TABLE, READ, EntryBody, NamedEntry, RuleBody, Scope, ScopeUser, Target
 from pdp.errors import Place
-from pdp.model.question import Reason, Trace
+from pdp.model.answer import Reason, Trace
 
 
 def explain_access(

@@ -21,7 +21,8 @@ from pdp.engines.engine import ABSTAIN, FAILED, PERMIT, Cost, Dependency, Engine
 from pdp.engines.scopes.engine import NAME, ScopesEngine
 from pdp.engines.scopes.permissions import QUESTIONS, Scope, ScopeUser, Target, target_of, user_of
 from pdp.facts.snapshot import Facts
-from pdp.model.question import Reason, Resource
+from pdp.model.answer import Reason
+from pdp.model.question import Resource
 
 T = TypeVar("T")
 MOST_AWAITED: Final = 64

@@ -26,7 +26,7 @@ from pdp.audit.records.schema import (
     Record,
     RecordHeader,
 )
-from pdp.audit.records.tables import inputs_text
+from pdp.audit.records.tables import MORE_COLUMNS, ColumnType, inputs_text, json_value
 from pdp.lake.ingest.later_records import LaterRecord, read_later
 from pdp.model.bounded_cache import BoundedCache
 
@@ -77,10 +77,10 @@ class KnownInputs(NamedTuple):
     inputs: Inputs | None
     text: str | None
     columns: tuple[Any, ...]
-    """Query and its user, then principal, roles, groups, attributes and the acting role."""
+    """Query and its user, then principal, roles, groups, attributes, the acting role, and `MORE_COLUMNS`."""
 
 
-NO_INPUTS: Final = KnownInputs(None, None, (None,) * 7)
+NO_INPUTS: Final = KnownInputs(None, None, (None,) * (7 + len(MORE_COLUMNS)))
 
 
 class RecordLine(NamedTuple):
@@ -238,7 +238,12 @@ def inputs_columns(inputs: Inputs) -> tuple[Any, ...]:
         principal.groups,
         None if attributes == b"{}" else attributes.decode(),
         inputs.acting_role,
+        *[_column(getattr(inputs, name), type) for name, type in MORE_COLUMNS.items()],
     )
+
+
+def _column(value: Any, type: ColumnType) -> Any:
+    return json_value(value) if type == "json" else value
 
 
 def line_place(line: TrailLine) -> RecordHeader | None:

@@ -12,6 +12,7 @@ from typing import Any, Final, TypeAlias
 from pdp.audit.records.schema import FullResource, Record
 from pdp.audit.records.tables import (
     COLUMNS,
+    MORE_COLUMNS,
     asked_text,
     check_rows,
     concrete_items,
@@ -71,7 +72,7 @@ class RowMaker:
         )  # fmt: skip
 
     def _plain(self, line: RecordLine, source: str) -> Row:
-        record, (_, text, (query, user, principal, roles, groups, attributes, acting)) = line.record, line.inputs
+        record, (_, text, (query, user, principal, roles, groups, attributes, acting, *more)) = line.record, line.inputs
         entry = record.checks[0]
         resource, details = entry.resource, None
         if isinstance(resource, FullResource):
@@ -84,7 +85,7 @@ class RowMaker:
             entry.subject or None, entry.action or None, resource, details, entry.delegated, bool(entry.cached),
             entry.allowed, str(entry.by[0]), entry.errors or (), None, entry.allowed,
             json_value(record.masks) if record.masks else None, line.day, self._warehouse(resource),
-            f"{record.id}#0", record.schema, text, None, _errors_text(entry.errors), source, is_single(line),
+            f"{record.id}#0", record.schema, text, None, _errors_text(entry.errors), source, is_single(line), *more,
         )  # fmt: skip
 
     def _any(self, line: RecordLine, record: Record, source: str) -> Iterator[Row]:
@@ -94,11 +95,11 @@ class RowMaker:
                 if row[name] is not None:
                     row[name] = json_value(row[name])
             row["time"] = line.time
-            values = [row[name] for name in COLUMNS]
+            values = [row[name] for name in COLUMNS if name not in MORE_COLUMNS]
             text, rest = _again(line, record, item)
             yield (
                 *values, line.day, self._warehouse(row["resource"]), f"{record.id}#{number}", record.schema, text, rest,
-                _errors_text(row["errors"]), source, False,
+                _errors_text(row["errors"]), source, False, *[row[name] for name in MORE_COLUMNS],
             )  # fmt: skip
 
     def _warehouse(self, reference: str | None) -> str | None:

@@ -16,7 +16,8 @@ from pdp.identity.callers import EMBEDDED_CALLER
 from pdp.lake.lake import Lake
 from pdp.lake.replay.archive import LakeArchive, utc_time
 from pdp.lake.stages import plan_text
-from pdp.model.question import DEFAULT_DENY, Batch, Check
+from pdp.model.answer import DEFAULT_DENY
+from pdp.model.question import Batch, Check
 from pdp.model.revision import Revision
 from pdp.offline.replay.basis import HistoricalPdps, UndecidableCheck
 from pdp.offline.replay.replay import CapturingAudit
@@ -168,7 +169,7 @@ def _interval(basis: HistoricalPdps, check: Check, now: _Moment, until: datetime
     except UndecidableCheck as error:
         raise InvalidArgument(f"the revision {revision} cannot be decided again: {error}") from None
     seconds = int(now.time.timestamp())
-    timed = msgspec.structs.replace(check, env=msgspec.structs.replace(check.env, now=seconds))
+    timed = check.asking(context=msgspec.structs.replace(check.question.context, now=seconds))
     answer = asyncio.run(pdp.check(Batch("history", EMBEDDED_CALLER, 1, (timed if pdp.bundle.reads_time else check,))))
     return RightInterval(now.time, until, bool(answer.allowed[0]), answer.by[0] or DEFAULT_DENY, revision, now.actor)
 
@@ -202,7 +203,7 @@ def _use_rows(lake: Lake, check: Check, day: date) -> DataFrame:
     resource = sql.regexp_replace(sql.regexp_replace("resource", "@[^@]*$", ""), "^[^:]*:", "")
     rows = lake.table("decisions").where(sql.col("day") == sql.lit(day)).where(resource == bare)
     subject = sql.coalesce(sql.col("as"), sql.col("principal"))
-    rows = rows.where((sql.col("principal") == check.principal.id) | (subject == check.principal.id))
+    rows = rows.where((sql.col("principal") == check.question.principal.id) | (subject == check.question.principal.id))
     place: Any = sql.struct("time", "id")
     return rows.groupBy("action", "allowed").agg(
         sql.count(sql.lit(1)), sql.min(place), sql.max(place), sql.sort_array(sql.collect_set("by"))

@@ -158,7 +158,7 @@ def remarks_on_names(case: Case, batch: Batch, settings: Settings) -> Iterator[P
     """
     warehouses, providers = known_warehouses(settings), settings.identity.providers
     for check in batch.checks:
-        provider = check.principal.name.partition("~")[0] if check.principal.type == "user" else ""
+        provider = check.question.principal.name.partition("~")[0] if check.question.principal.type == "user" else ""
         for at, resource in zip(check.at, check.resources, strict=True):
             if _wants_reason(case, at):
                 continue

@@ -21,7 +21,8 @@ from pdp.engines.engine import Cost, Dependency, Engine, EngineQuestion, Verdict
 from pdp.engines.guarded import AwaitedEngine
 from pdp.errors import Place
 from pdp.facts.snapshot import Facts
-from pdp.model.question import Answer, Batch, Reason, Resource, Trace
+from pdp.model.answer import Answer, Reason, Trace
+from pdp.model.question import Batch, Resource
 from pdp.model.trino_operations import TRINO_OPERATIONS
 from pdp.model.vocabulary import CATALOG_ACTIONS, NESSIE_CHECKS
 from pdp.offline.cases.outcomes import CaseOutcome, Problem
@@ -176,8 +177,8 @@ def _near_actions(batch: Batch, at: int) -> str:
     types = ("table", "view") if type == "table_or_view" else (type,)
     operations = [f"trino:{name}" for name in TRINO_OPERATIONS]
     known = [action for type in types for action in CATALOG_ACTIONS.get(type, ())] + sorted(NESSIE_CHECKS) + operations
-    near = difflib.get_close_matches(check.action, known, 1)
-    return f"`{check.action}` on a {type}" + (f", did you mean `{near[0]}`?" if near else "")
+    near = difflib.get_close_matches(check.question.action, known, 1)
+    return f"`{check.question.action}` on a {type}" + (f", did you mean `{near[0]}`?" if near else "")
 
 
 def _misses(trace: Trace) -> Iterator[str]:

@@ -13,7 +13,8 @@ from pdp.engines.row_access.dialects import same_sql
 from pdp.engines.row_access.engine import NO_ROWS, REASON_PREFIX, UNRESTRICTED, RowAccessEngine
 from pdp.engines.row_access.policies import KINDS, Mask, Policy
 from pdp.facts.row_policies import fold_column
-from pdp.model.question import Batch, Check, Predicate, Reason, Resource, TableAccess, TypedColumn
+from pdp.model.answer import Predicate, Reason, TableAccess, TypedColumn
+from pdp.model.question import Batch, Check, Resource
 from pdp.offline.cases.cases import Case, InvalidCase
 from pdp.offline.cases.outcomes import Problem
 
@@ -122,7 +123,7 @@ class RowCases:
             return
         check = batch.checks[0]
         table = check.resources[0]
-        if check.acting_role is not None:
+        if check.question.acting_role is not None:
             yield "row access is asked for a principal, not for an acting role"
         elif table.type not in _TABLE_TYPES:
             yield f"a {table.type} has no rows: ask about a table or view"

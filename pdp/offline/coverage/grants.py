@@ -13,7 +13,8 @@ from pdp.engines.grants.model import ACTIONS, STORED
 from pdp.engines.grants.rules import evaluate
 from pdp.facts.objects import BIT, Grant, GrantRemoved, ObjectKey, key_text
 from pdp.facts.snapshot import Facts
-from pdp.model.question import CONTENT_TYPES, Check, Principal, Reason, Resource
+from pdp.model.answer import Reason
+from pdp.model.question import CONTENT_TYPES, Check, Principal, Resource
 from pdp.offline.cases.reasons import EngineAnswer
 from pdp.offline.coverage.coverage import NOT_NEEDED, Coverage, PolicyItem
 
@@ -67,8 +68,10 @@ class GrantCoverage:
 
     def show_acting_role(self, check: Check, facts: Facts, origin: str) -> None:
         """Note the memberships by which the principal of a decided check acts as a role."""
-        if check.acting_role is not None and facts.can_assume(check.principal, check.acting_role):
-            self.show_membership(check.principal, check.acting_role, facts, origin)
+        if check.question.acting_role is not None and facts.can_assume(
+            check.question.principal, check.question.acting_role
+        ):
+            self.show_membership(check.question.principal, check.question.acting_role, facts, origin)
 
     def show_membership(self, principal: Principal, role: str, facts: Facts, origin: str) -> None:
         """Note the memberships on the ways from a principal to a role."""

@@ -47,7 +47,7 @@ class RowCoverage:
             if record.masks is None or not record.batch.checks:
                 continue
             check = record.batch.checks[0]
-            question = _Question(bundle.row_access, bundle.with_mapped_roles(check.principal), facts)
+            question = _Question(bundle.row_access, bundle.with_mapped_roles(check.question.principal), facts)
             name, table = bundle.row_access.named_policies(check.resources[0])
             for policy in table.policies if wants_filter else ():
                 self._coverage.show(_policy_item(name, policy, origin), question.points_of_policy(policy))

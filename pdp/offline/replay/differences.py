@@ -192,9 +192,9 @@ class CheckObject(NamedTuple):
 
 def check_subject(check: Check) -> CheckSubject:
     """Return subject, action and container of a check of one resource."""
-    role = f"role:{check.acting_role}" if check.acting_role is not None else ""
+    role = f"role:{check.question.acting_role}" if check.question.acting_role is not None else ""
     container = format_resource(_container(check.resources[0]))
-    return CheckSubject(check.principal.id, role, check.action, container)
+    return CheckSubject(check.question.principal.id, role, check.question.action, container)
 
 
 def check_object(check: Check) -> CheckObject:
@@ -210,7 +210,9 @@ def _group_key(change: ChangedCheck) -> GroupKey:
 
 def _object_key(change: ChangedCheck) -> ChangedObject:
     check = change.recorded.check
-    return ChangedObject(*check_object(check), check.delegated, _sortable(change.before), _sortable(change.after))
+    return ChangedObject(
+        *check_object(check), check.question.delegated, _sortable(change.before), _sortable(change.after)
+    )
 
 
 def _sortable(outcome: RecordedOutcome) -> tuple[bool, str, tuple[str, ...]]:

@@ -20,8 +20,9 @@ from pdp.audit.records.recorded import ReadReport, RecordedOutcome, ReplayCheck,
 from pdp.decision.service import Pdp
 from pdp.errors import InvalidArgument
 from pdp.identity.callers import EMBEDDED_CALLER
+from pdp.model.answer import DEFAULT_DENY, Answer, TableAccess, TypedColumn
 from pdp.model.events import Event
-from pdp.model.question import DEFAULT_DENY, Answer, Batch, Check, CheckGrouper, TableAccess, TypedColumn
+from pdp.model.question import Batch, Check, CheckGrouper
 from pdp.model.revision import Revision
 from pdp.offline.replay.basis import HistoricalPdps, UndecidableCheck
 from pdp.offline.replay.differences import ChangedCheck, Differences, difference_kind
@@ -58,10 +59,11 @@ async def replay(
 def at_recorded_time(recorded: ReplayCheck) -> ReplayCheck:
     """Return a check that is decided as if at the time of its record. A check without a record has no such time."""
     check = recorded.check
-    if check.env.now or not recorded.time:
+    if check.question.context.now or not recorded.time:
         return recorded
-    env = msgspec.structs.replace(check.env, now=int(datetime.fromisoformat(recorded.time).timestamp()))
-    return msgspec.structs.replace(recorded, check=msgspec.structs.replace(check, env=env))
+    now = int(datetime.fromisoformat(recorded.time).timestamp())
+    context = msgspec.structs.replace(check.question.context, now=now)
+    return msgspec.structs.replace(recorded, check=check.asking(context=context))
 
 
 class EqualChecks:
@@ -91,8 +93,7 @@ def windows(recorded: Iterable[ReplayCheck], *, by_revision: bool = False) -> It
         check = each.check
         # the recorded outcome is part of the key: equal checks may have been decided differently over time
         key = (
-            check.principal, check.action, check.delegated, check.acting_role, check.env, check.inspected,
-            check.view_security, each.key, each.outcome, each.masks,
+            check.question, each.key, each.outcome, each.masks,
             (each.revision, each.stale) if by_revision else None,
         )  # fmt: skip
         equal = window.get(key)

@@ -233,7 +233,7 @@ def _about(question: RowQuestion, recorded: ReplayCheck) -> ReplayedQuestion:
         container=subject.container,
         resource=object.resource,
         destination=object.destination,
-        delegated=check.delegated,
+        delegated=check.question.delegated,
         first_used=question.first,
         last_used=question.last,
     )

@@ -24,7 +24,8 @@ from pdp.decision.service import Pdp
 from pdp.decision.turns import LONGEST_IMMEDIATE, converted, run_aside
 from pdp.identity.evidence import admit
 from pdp.management.service import Management
-from pdp.model.question import DEFAULT_DENY, Answer, BatchRequest, Caller, Consistency, Decision, Reason, Trace
+from pdp.model.answer import DEFAULT_DENY, Answer, Decision, Reason, Trace
+from pdp.model.question import BatchRequest, Caller, Consistency
 from pdp.row_access.service import StatementService
 from pdp.surfaces.grpc.checks import SHORT, is_dense, read_checks, read_single
 from pdp.surfaces.grpc.handlers import GrpcHandlers, GrpcMethod, RpcAnswer

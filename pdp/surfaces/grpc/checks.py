@@ -14,7 +14,8 @@ from google.protobuf.message import DecodeError
 from pdp.decision.batch_builder import BatchBuilder, make_check
 from pdp.decision.codec import bound_checks
 from pdp.errors import InvalidArgument, PdpError, TooMuchRepeated
-from pdp.model.question import Check, Rejection
+from pdp.model.answer import Rejection
+from pdp.model.question import Check
 from pdp.surfaces.grpc.messages import parse, read_check, read_question
 from pdp.surfaces.wire import decision_pb2 as wire
 

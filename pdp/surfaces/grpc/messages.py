@@ -15,7 +15,8 @@ from msgspec import UNSET, UnsetType
 
 from pdp.decision.bodies import AnswerForm, ApiBody, CheckBody, ContextBody, PrincipalBody, ResourceBody
 from pdp.errors import InvalidArgument
-from pdp.model.question import AtLeast, Rejection
+from pdp.model.answer import Rejection
+from pdp.model.question import AtLeast
 from pdp.surfaces.wire import decision_pb2 as wire
 from pdp.views.codec import ChangeBody, LoadBody, LoadResult, LoadStep, TokenBody, ViewBody
 

@@ -42,7 +42,7 @@ def from_rows(record: Record) -> tuple[list[ReplayCheck], dict[str, int]]:
 def comparable(found: list[ReplayCheck]) -> list[Any]:
     """Return what decides, without the key: equal keys are promised within one way of reading alone."""
     plain = [msgspec.structs.replace(each, key="", rate=1.0) for each in found]
-    return sorted(plain, key=lambda each: (each.at, each.check.action, repr(each)))
+    return sorted(plain, key=lambda each: (each.at, each.check.question.action, repr(each)))
 
 
 def assert_same(record: DecisionRecord, columns_from: int) -> None:

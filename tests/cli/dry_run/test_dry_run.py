@@ -482,7 +482,7 @@ def test_every_decision_of_an_audit_is_read_or_counted(served: Path) -> None:
         dict,
         type(None),
     }
-    assert len({one.check.principal.attributes for one in read}) == 2
+    assert len({one.check.question.principal.attributes for one in read}) == 2
 
 
 @pytest.mark.slow

@@ -31,7 +31,8 @@ from pdp.decision.service import Pdp
 from pdp.decision.verdict_cache import VerdictCache
 from pdp.facts.objects import Grant, GrantAdded, GrantRemoved
 from pdp.facts.snapshot import Facts
-from pdp.model.question import Answer, Batch
+from pdp.model.answer import Answer
+from pdp.model.question import Batch
 from pdp.store.replica import FixedFacts
 
 pytestmark = [pytest.mark.process, pytest.mark.slow]

@@ -13,7 +13,7 @@ from pdp.decision.codec import decode_batch
 from pdp.engines.cel.rules import inline_rules
 from pdp.identity.callers import EMBEDDED_CALLER
 from pdp.identity.evidence import admit
-from pdp.model.question import Answer
+from pdp.model.answer import Answer
 from pdp.store.world import parse_world
 
 WORLD = {

@@ -204,7 +204,7 @@ async def test_records_of_a_view_s_owner_read_back(client: RowAccessClient, tmp_
     await client.service.stop()
     report = ReadReport()
     recorded = list(read_audit(tmp_path / "audit", report))
-    assert {check.check.principal.id for check in recorded} == {"user:oidc~eve", "user:oidc~boss"}
+    assert {check.check.question.principal.id for check in recorded} == {"user:oidc~eve", "user:oidc~boss"}
     assert not report.skipped
 
 

@@ -21,7 +21,8 @@ from pdp.engines.row_access.members import Members
 from pdp.engines.row_access.policies import parse_document
 from pdp.engines.row_access.validation import compile_policies
 from pdp.errors import PolicyError
-from pdp.model.question import Principal, Resource, TypedColumn
+from pdp.model.answer import TypedColumn
+from pdp.model.question import Principal, Resource
 from pdp.store.world import parse_world
 
 EXAMPLES = int(os.environ.get("PDP_TRINO_BODIES", "3000"))

@@ -16,7 +16,7 @@ from pdp.engines.cedar.model import load_model
 from pdp.engines.cedar.schema import CedarSources, SourceText, load_schema, own_text
 from pdp.engines.engine import FAILED, FORBID, PERMIT, EngineQuestion
 from pdp.facts.snapshot import Facts
-from pdp.model.question import Arguments, RequestContext, Resource
+from pdp.model.question import Arguments, Question, Resource
 from pdp.model.references import parse_principal, parse_resource
 from pdp.model.vocabulary import CATALOG_ACTIONS
 
@@ -26,7 +26,7 @@ def engine_of(text: str, entities: object = ()) -> CedarEngine:
 
 
 def group_of(action: str, type: str, user: str = "user:oidc~a") -> EngineQuestion:
-    return EngineQuestion(parse_principal(user), action, type, "lake", None, delegated=False, env=RequestContext())
+    return EngineQuestion(Question(parse_principal(user), action), type, "lake", None)
 
 
 def test_the_schema_has_the_actions_and_contexts_of_the_table() -> None:

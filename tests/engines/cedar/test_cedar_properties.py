@@ -15,7 +15,7 @@ from pdp.engines.cedar.model import load_model
 from pdp.engines.cedar.schema import CedarSources, SourceText
 from pdp.engines.engine import EFFECT_NAMES, EngineQuestion
 from pdp.facts.snapshot import Facts
-from pdp.model.question import Principal, RequestContext, Resource
+from pdp.model.question import Principal, Question, Resource
 from pdp.model.references import parse_principal, parse_resource
 from pdp.store.world import parse_world
 
@@ -114,7 +114,7 @@ def engine_of(text: str, entities: list[Any]) -> CedarEngine:
 
 
 def group_of(principal: Principal, action: str, type: str) -> EngineQuestion:
-    return EngineQuestion(principal, action, type, "wh", None, delegated=False, env=RequestContext())
+    return EngineQuestion(Question(principal, action), type, "wh", None)
 
 
 def verdicts(

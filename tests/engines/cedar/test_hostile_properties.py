@@ -14,7 +14,7 @@ from pdp.engines.cedar.model import load_model
 from pdp.engines.cedar.schema import CedarSources, SourceText
 from pdp.engines.engine import ABSTAIN, FAILED, PERMIT, EngineQuestion, Verdicts
 from pdp.facts.snapshot import Facts
-from pdp.model.question import Arguments, RequestContext, Resource
+from pdp.model.question import Arguments, Question, Resource
 from pdp.model.references import parse_principal
 
 POLICIES = """
@@ -37,7 +37,7 @@ USER = "user:oidc~a"
 
 
 def decide(action: str, *rows: dict[str, Any], arguments: bool = False) -> Verdicts:
-    group = EngineQuestion(parse_principal(USER), action, "table", "lake", None, delegated=False, env=RequestContext())
+    group = EngineQuestion(Question(parse_principal(USER), action), "table", "lake", None)
     resources = [
         Resource("table", "lake", ("a", f"t{at}"), arguments=Arguments(given={"properties": row}))
         if arguments
@@ -84,9 +84,7 @@ def test_long_access_lists_deny_their_own_check_alone() -> None:
 
 
 def test_a_refusal_is_explained() -> None:
-    group = EngineQuestion(
-        parse_principal(USER), "read_data", "table", "lake", None, delegated=False, env=RequestContext()
-    )
+    group = EngineQuestion(Question(parse_principal(USER), "read_data"), "table", "lake", None)
     resource = Resource("table", "lake", ("a", "t"), properties=readers(MOST_ENTRIES + 1))
     trace = ENGINE.explain(group, resource, Facts.empty())
     assert (trace.outcome, f"more than {MOST_ENTRIES} entries" in trace.why) == ("failed", True)

@@ -19,7 +19,7 @@ from pdp.engines.cel.program import RULE_VARIABLES, compile_program
 from pdp.engines.cel.rules import inline_rules
 from pdp.engines.engine import EngineQuestion
 from pdp.facts.snapshot import Facts
-from pdp.model.question import Principal, RequestContext, Resource
+from pdp.model.question import Principal, Question, Resource
 
 RECORDED = RECORDED_FOLDER / "nessie"
 VALUES: dict[str, Any] = dict(
@@ -146,7 +146,7 @@ def test_without_a_reference_a_rule_is_explained_as_it_decides() -> None:
     engine = CelForbid(
         inline_rules({"drop": "op=='DELETE_ENTITY' && ref=='main'", "any": "ref=='x' && role=='Eve'"}), "oidc"
     )
-    group = EngineQuestion(Principal("user", "oidc~Bob"), "read_data", "table", "lake", None, False, RequestContext())
+    group = EngineQuestion(Question(Principal("user", "oidc~Bob"), "read_data"), "table", "lake", None)
     resource = Resource("table", "lake", ("a", "b"))
     assert engine.decide(group, [resource], Facts.empty()).effects == b"\0"
     assert engine.explain(group, resource, Facts.empty()).outcome == "silent"

@@ -15,7 +15,7 @@ from pdp.engines.cel.rules import inline_rules
 from pdp.engines.engine import ABSTAIN, FORBID, PERMIT, EngineQuestion
 from pdp.facts.snapshot import Facts
 from pdp.model.arrays import PathArray
-from pdp.model.question import Principal, RequestContext, Resource
+from pdp.model.question import Principal, Question, Resource
 
 
 def expected(engine: Any, group: EngineQuestion, resource: Resource) -> tuple[int, str | None, tuple[str, ...]]:
@@ -60,7 +60,7 @@ def test_engines_agree_with_the_reference_evaluator(
 
 def test_names_that_rules_see_rewritten_are_the_same_in_a_column() -> None:
     engine = CelEngine(inline_rules({"a": "path=='a.b\u001d'"}), "oidc")
-    group = EngineQuestion(Principal("user", "oidc~a"), "read_data", "table", "w", "main", False, RequestContext())
+    group = EngineQuestion(Question(Principal("user", "oidc~a"), "read_data"), "table", "w", "main")
     for name in ("b\0", "b."):
         column = PathArray.in_one(Resource("table", "w", ref="main"), ("a",), [name, "c"])
         assert engine.decide(group, column, Facts.empty()) == engine.decide(group, list(column), Facts.empty())
@@ -98,7 +98,7 @@ def test_remembered_residues_are_bounded(monkeypatch: pytest.MonkeyPatch) -> Non
     engine = CelEngine(inline_rules({"r": "role.startsWith('u') && path=='a'"}), "oidc")
     for number in range(100):
         group = EngineQuestion(
-            Principal("user", f"oidc~u{number}"), "READ_ENTITY_VALUE", "content", "w", "main", False, RequestContext()
+            Question(Principal("user", f"oidc~u{number}"), "READ_ENTITY_VALUE"), "content", "w", "main"
         )
         assert engine.decide(group, [Resource("content", "w", ("a",))], Facts.empty()).effects == b"\1"
     assert len(engine._selector._residue_sets) == 10
@@ -106,9 +106,7 @@ def test_remembered_residues_are_bounded(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_long_kinds_of_content_are_not_remembered() -> None:
     engine = CelEngine(inline_rules({"a": "contentType=='x' && op=='READ_ENTITY_VALUE'"}), "oidc")
-    group = EngineQuestion(
-        Principal("user", "oidc~a"), "READ_ENTITY_VALUE", "content", "w", "main", False, RequestContext()
-    )
+    group = EngineQuestion(Question(Principal("user", "oidc~a"), "READ_ENTITY_VALUE"), "content", "w", "main")
     for kind in ("x", "y" * 100_000, "z" * 100_000):
         engine.decide(group, (Resource("content", "w", ("a",), content_type=kind),), Facts.empty())
     kept = [part for _, kind in engine.group_checks(group)._residues for part in kind]
@@ -119,6 +117,6 @@ def test_long_kinds_of_content_are_not_remembered() -> None:
 def test_a_rule_about_time_needs_the_time_of_the_decision() -> None:
     """A check without a time would be decided as in 1970, and a rule with an end would permit."""
     engine = CelEngine(inline_rules({"r": "now < timestamp('2026-01-01T00:00:00Z')"}), "oidc")
-    group = EngineQuestion(Principal("user", "oidc~a"), "read_data", "table", "w", "main", False, RequestContext())
+    group = EngineQuestion(Question(Principal("user", "oidc~a"), "read_data"), "table", "w", "main")
     with pytest.raises(ValueError, match="time of the decision"):
         engine.decide(group, [Resource("table", "w", ("n", "t"))], Facts.empty())

@@ -3,13 +3,14 @@
 import pytest
 from spec.grant_worlds import ask, group, resource_of
 
-from pdp.engines.engine import ABSTAIN, PERMIT
+from pdp.engines.engine import ABSTAIN, PERMIT, EngineQuestion
 from pdp.engines.grants.engine import GrantsEngine
 from pdp.engines.grants.model import ACTIONS, MODEL, NESSIE, STORED
 from pdp.engines.grants.rules import RULES, RelationDefinition, evaluate
 from pdp.facts.snapshot import Facts
 from pdp.model import vocabulary
-from pdp.model.question import Principal, Resource, Trace
+from pdp.model.answer import Trace
+from pdp.model.question import Principal, Question, Resource
 from pdp.model.vocabulary import PRIVILEGES
 from pdp.store.world import parse_world
 
@@ -178,7 +179,7 @@ def test_token_roles_are_not_memberships() -> None:
     asked = group(ALICE, "read_data", resource)
     carrying = Principal("user", "oidc~alice", roles=("analyst", "role:analyst"), groups=("analyst",))
     facts = world(f"role:analyst select {TABLE}")
-    other = type(asked)(carrying, asked.action, asked.type, asked.warehouse, None, False, asked.env)
+    other = EngineQuestion(Question(carrying, asked.action, context=asked.context), asked.type, asked.warehouse, None)
     assert ENGINE.decide(other, (resource,), facts).effects == bytes([ABSTAIN])
     assert not facts.can_assume(carrying, "analyst")
 

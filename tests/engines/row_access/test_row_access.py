@@ -18,7 +18,8 @@ from pdp.engines.row_access.policies import parse_document
 from pdp.engines.row_access.validation import compile_policies
 from pdp.errors import PolicyError
 from pdp.facts.snapshot import Facts
-from pdp.model.question import Predicate, Principal, Resource, TypedColumn
+from pdp.model.answer import Predicate, TypedColumn
+from pdp.model.question import Principal, Resource
 from pdp.model.references import parse_principal
 from pdp.store.world import parse_world
 

@@ -16,7 +16,7 @@ from pdp.engines.guarded import AwaitedEngine
 from pdp.engines.scopes.engine import ScopesEngine
 from pdp.engines.scopes.resolvers import MOST_AWAITED, MOST_THREADS, ResolvingScopes
 from pdp.facts.snapshot import Facts
-from pdp.model.question import Principal, RequestContext, Resource
+from pdp.model.question import Principal, Question, Resource
 
 PATIENCE = 60.0
 
@@ -76,9 +76,7 @@ def engine_of(resolver: Callable[..., Any], seconds: float = PATIENCE) -> Awaite
 
 
 def ask(engine: AwaitedEngine, count: int, user: str = "alice", distinct: int | None = None) -> asyncio.Task[Verdicts]:
-    group = EngineQuestion(
-        Principal("user", f"oidc~{user}"), "read_data", "table", "lake", None, delegated=False, env=RequestContext()
-    )
+    group = EngineQuestion(Question(Principal("user", f"oidc~{user}"), "read_data"), "table", "lake", None)
     resources = [Resource("table", "lake", ("s", f"t{number % (distinct or count)}")) for number in range(count)]
     return asyncio.create_task(engine.ask(group, resources, Facts.empty()))
 

@@ -88,7 +88,7 @@ def assert_names_records(company: Company, row: Any) -> None:
     """Check that samples are the first and the last decision, and that the times are theirs."""
     found = [
         check for check in read_audit(company.folder, ReadReport())
-        if (check.check.principal.id, check.check.action) == (row["principal"], row["action"])
+        if (check.check.question.principal.id, check.check.question.action) == (row["principal"], row["action"])
         and check.key in (row["resource"], row["resource"].partition("@")[0])
     ]  # fmt: skip
     places = sorted((check.time, check.decision) for check in found)

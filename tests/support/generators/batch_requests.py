@@ -11,7 +11,14 @@ def expand(request: BatchRequest) -> dict[int, Any]:
     """Return the question or the rejection at each position."""
     by_position: dict[int, Any] = dict(request.rejected)
     for check in request.checks:
-        shared = check.principal, check.action, check.delegated, check.acting_role, check.env, check.query_id
+        shared = (
+            check.question.principal,
+            check.question.action,
+            check.question.delegated,
+            check.question.acting_role,
+            check.question.context,
+            check.query_id,
+        )
         for at, resource in zip(check.at, check.resources, strict=True):
             assert at not in by_position, "a position has one answer"
             assert (resource.type, resource.warehouse, resource.ref) == _shared(check)

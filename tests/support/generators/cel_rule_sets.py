@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from pdp.engines.engine import EngineQuestion
-from pdp.model.question import Arguments, Principal, RequestContext, Resource
+from pdp.model.question import Arguments, Principal, Question, RequestContext, Resource
 from pdp.model.vocabulary import CEL_CHECKS
 
 OPS = sorted({check.op for checks in CEL_CHECKS.values() for check in checks})
@@ -89,13 +89,10 @@ def groups(draw: Any) -> tuple[EngineQuestion, list[Resource]]:
     now = draw(st.sampled_from([1_760_000_000, 1_770_000_000]))
     env = RequestContext(draw(st.sampled_from(["", "a"])), 1, draw(st.sampled_from([(), ("a",), ("n", "ab")])), now)
     group = EngineQuestion(
-        principal,
-        action,
+        Question(principal, action, delegated=draw(st.booleans()), context=env),
         type,
         draw(st.sampled_from(["a", "w"])),
         draw(st.sampled_from(["main", "dev", "a", None])),
-        draw(st.booleans()),
-        env,
     )
     return group, draw(
         st.lists(

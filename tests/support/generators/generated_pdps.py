@@ -15,7 +15,8 @@ from pdp.decision.codec import decode_checks
 from pdp.decision.service import Pdp
 from pdp.identity.callers import EMBEDDED_CALLER
 from pdp.identity.evidence import admit
-from pdp.model.question import Answer, Batch
+from pdp.model.answer import Answer
+from pdp.model.question import Batch
 from pdp.offline.cases.cases import Case
 from pdp.offline.cases.runner import MemoryAudit, build_case_pdp, case_batch
 

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from pdp.audit.records.record import DecidedCheck, DecisionRecord, LeafDecision
 from pdp.engines.engine import PERMIT, EngineQuestion, Verdicts
+from pdp.model.answer import Answer, Rejection
 from pdp.model.arrays import PathArray
 from pdp.model.question import (
     NO_ARGUMENTS,
-    Answer,
     Arguments,
     Batch,
     Caller,
@@ -19,7 +19,7 @@ from pdp.model.question import (
     Check,
     Load,
     Principal,
-    Rejection,
+    Question,
     RequestContext,
     Resource,
     ViewCommit,
@@ -97,16 +97,13 @@ def decided_checks(draw: st.DrawFn, start: int) -> DecidedCheck:
     column = draw(columns_of_resources(count))
     positions: Any = range(start, start + count)
     at = positions if draw(st.booleans()) else list(positions)
-    check = Check(
-        draw(principals), draw(names), column, at, draw(st.booleans()), draw(optional), draw(envs),
-        draw(st.just("") | names), draw(st.just("") | names), draw(securities), draw(st.booleans()),
-    )  # fmt: skip
+    check = Check(Question(draw(principals), draw(names), delegated=draw(st.booleans()), acting_role=draw(optional), context=draw(envs), view_security=draw(securities), inspected=draw(st.booleans())), column, at, query_id=draw(st.just("") | names), query_user=draw(st.just("") | names))  # fmt: skip
     leaves = []
     shared = None
     for _ in range(draw(st.integers(0, 3))):
-        subject = draw(st.just(check.principal) | principals)
+        subject = draw(st.just(check.question.principal) | principals)
         group = EngineQuestion(
-            subject, draw(names), draw(st.sampled_from(["table", "view"])), "w", draw(optional), False, RequestContext()
+            Question(subject, draw(names)), draw(st.sampled_from(["table", "view"])), "w", draw(optional)
         )
         decided = draw(verdicts(count, shared if draw(st.booleans()) else None))
         shared = decided.by
@@ -169,10 +166,7 @@ def single_records(draw: st.DrawFn) -> DecisionRecord:
     path = draw(st.lists(_few_names, max_size=2).map(tuple))
     resource = Resource("table", "w", path, draw(st.none() | _few_names), id=draw(st.sampled_from(["", "", "i"])))
     query = draw(st.sampled_from(["", "q1", 'q"2']))
-    check = Check(
-        draw(_subjects), "a", (resource,), range(1), draw(st.booleans()), draw(st.none() | _few_names),
-        draw(_few_envs), query, draw(st.sampled_from(["", "user:x"])), inspected=draw(st.booleans()),
-    )  # fmt: skip
+    check = Check(Question(draw(_subjects), "a", delegated=draw(st.booleans()), acting_role=draw(st.none() | _few_names), context=draw(_few_envs), inspected=draw(st.booleans())), (resource,), range(1), query_id=query, query_user=draw(st.sampled_from(["", "user:x"])))  # fmt: skip
     raised = draw(st.sampled_from([{}, {0: ("r1",)}]))
     found = Verdicts(draw(st.sampled_from([b"\0", b"\1", b"\2"])), [draw(st.none() | _few_names)], raised)
     decided = DecidedCheck(check, True, (LeafDecision(draw(_few_groups), check.resources, check.at, found),))
@@ -190,10 +184,7 @@ def split_records(draw: st.DrawFn) -> DecisionRecord:
     arguments = draw(st.sampled_from([NO_ARGUMENTS, NO_ARGUMENTS, Arguments("n", given={"columns": ["c"]})]))
     type = draw(st.sampled_from(["table_or_view", "table", "role", "warehouse"]))
     resource = Resource(type, "w", path, draw(st.none() | _few_names), "n", arguments=arguments)
-    check = Check(
-        draw(_subjects), draw(_few_names), (resource,), range(1), draw(st.booleans()), draw(st.none() | _few_names),
-        draw(_few_envs), draw(st.sampled_from(["", "q1"])), draw(st.sampled_from(["", "user:x"])),
-    )  # fmt: skip
+    check = Check(Question(draw(_subjects), draw(_few_names), delegated=draw(st.booleans()), acting_role=draw(st.none() | _few_names), context=draw(_few_envs)), (resource,), range(1), query_id=draw(st.sampled_from(["", "q1"])), query_user=draw(st.sampled_from(["", "user:x"])))  # fmt: skip
     leaves = []
     for _ in range(draw(st.integers(0, 3))):
         resources = check.resources if draw(st.integers(0, 9)) else (resource,)

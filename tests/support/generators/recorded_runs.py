@@ -37,8 +37,9 @@ from pdp.facts.row_policies import RowPolicy
 from pdp.facts.snapshot import Facts
 from pdp.identity.callers import EMBEDDED_CALLER
 from pdp.identity.evidence import admit
+from pdp.model.answer import TypedColumn
 from pdp.model.events import Event
-from pdp.model.question import Batch, TypedColumn
+from pdp.model.question import Batch
 from pdp.offline.cases.cases import Case
 from pdp.offline.cases.runner import MemoryAudit, build_case_pdp
 from pdp.offline.replay.basis import FolderArchive, HistoricalPdps, RecordedFacts

@@ -11,8 +11,9 @@ import msgspec
 from pdp.audit.records.record import DecisionRecord, LeafDecision
 from pdp.audit.records.schema import write_view_security
 from pdp.engines.engine import PERMIT
+from pdp.model.answer import DEFAULT_DENY, Answer, Rejection
 from pdp.model.arrays import PathArray
-from pdp.model.question import DEFAULT_DENY, NO_ARGUMENTS, Answer, Check, Principal, Rejection, Resource
+from pdp.model.question import NO_ARGUMENTS, Check, Principal, Resource
 from pdp.model.references import format_resource
 
 
@@ -48,7 +49,14 @@ def plain_record(record: DecisionRecord, instance: str, seq: int, columns_from: 
 
 
 def inputs_key(check: Check) -> Any:
-    return (check.principal, check.acting_role, check.env, check.query_id, check.query_user, check.inspected)
+    return (
+        check.question.principal,
+        check.question.acting_role,
+        check.question.context,
+        check.query_id,
+        check.query_user,
+        check.question.inspected,
+    )
 
 
 def _checks(record: DecisionRecord, keys: list[Any], columns_from: int) -> list[Any]:
@@ -68,7 +76,9 @@ def _requests(record: DecisionRecord, keys: list[Any], columns_from: int) -> lis
     for decided in record.checks:
         check = decided.check
         if not decided.plain:
-            shared = _shared(check.action, check.principal, check.delegated) | write_view_security(check)
+            shared = _shared(
+                check.question.action, check.question.principal, check.question.delegated
+            ) | write_view_security(check)
             outcome = _request_outcome(check, record.answer)
             written = _written(_numbered(shared, keys, check), check.at, outcome, columns_from)
             entries += _marked(written, check.at, record.answer.cached)
@@ -172,7 +182,7 @@ def _arguments(resource: Resource) -> dict[str, Any]:
 
 
 def _inputs(check: Check) -> dict[str, Any]:
-    env, principal = check.env, check.principal
+    env, principal = check.question.context, check.question.principal
     context: dict[str, Any] = {"actions": env.actions}
     if env.now:
         context["now"] = env.now
@@ -191,7 +201,7 @@ def _inputs(check: Check) -> dict[str, Any]:
     }
     return {
         "principal": subject,
-        "actingRole": None if check.acting_role is None else f"role:{check.acting_role}",
+        "actingRole": None if check.question.acting_role is None else f"role:{check.question.acting_role}",
         "context": context,
-        **({"inspected": True} if check.inspected else {}),
+        **({"inspected": True} if check.question.inspected else {}),
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pdp.model.question import DEFAULT_DENY, Answer, Reason, Rejection
+from pdp.model.answer import DEFAULT_DENY, Answer, Reason, Rejection
 from pdp.surfaces.grpc.answers import check_response
 from pdp.surfaces.wire import decision_pb2 as wire
 

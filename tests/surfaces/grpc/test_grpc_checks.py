@@ -13,7 +13,8 @@ from support.generators.batch_requests import expand, unresolved
 from pdp.decision.batch_builder import BatchBuilder
 from pdp.decision.turns import LONGEST_IMMEDIATE
 from pdp.errors import InvalidArgument, PdpError, TooManyChecks
-from pdp.model.question import BatchRequest, Rejection
+from pdp.model.answer import Rejection
+from pdp.model.question import BatchRequest
 from pdp.surfaces.grpc.checks import is_dense, read_checks, read_single
 from pdp.surfaces.grpc.messages import read_check, read_resource
 from pdp.surfaces.wire import decision_pb2 as wire

@@ -11,7 +11,8 @@ from typing import Any, Final
 
 from pdp.engines.engine import ABSTAIN, EFFECT_NAMES, FORBID, PERMIT, READS_POLICIES, Cost, EngineQuestion, Verdicts
 from pdp.facts.snapshot import Facts
-from pdp.model.question import Resource, Trace
+from pdp.model.answer import Trace
+from pdp.model.question import Resource
 
 ACTIONS: Final = ("read_data", "drop")
 

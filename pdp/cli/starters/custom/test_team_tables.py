@@ -8,7 +8,7 @@ from team_tables import TeamTables  # type: ignore[import-not-found, unused-igno
 
 from pdp.engines.contract import EngineContract
 from pdp.engines.engine import Engine, EngineQuestion
-from pdp.model.question import Principal, RequestContext, Resource
+from pdp.model.question import Principal, Question, Resource
 
 
 class TestTeamTables(EngineContract):
@@ -23,11 +23,7 @@ class TestTeamTables(EngineContract):
         """Return the questions: two actions, for somebody of the team and for somebody else."""
         users = (Principal("user", "oidc~alice", groups=("sales",)), Principal("user", "oidc~bob"))
         actions = ("read_data", "drop")
-        return [
-            EngineQuestion(user, action, "table", "lake", None, False, RequestContext())
-            for user in users
-            for action in actions
-        ]
+        return [EngineQuestion(Question(user, action), "table", "lake", None) for user in users for action in actions]
 
     def resources(self) -> Sequence[Resource]:
         """Return tables of the team, of the archive, and of others."""

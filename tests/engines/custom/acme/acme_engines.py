@@ -7,7 +7,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from pdp.engines.engine import ABSTAIN, FORBID, PERMIT, READS_POLICIES, Cost, Verdicts
-from pdp.model.question import Trace
+from pdp.model.answer import Trace
 
 NAME = "acme"
 if os.environ.get("ACME_IMPORTED"):
