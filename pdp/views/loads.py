@@ -141,7 +141,7 @@ class ViewSecurity:
             load = replace(load, enforced=True)
         if engines and all(engine.owner_writes for engine in engines):
             load = replace(load, owner_writes=True)
-        batch = Batch(surface, caller, 1, (replace(admitted, view_security=load),), explain=explain)
+        batch = Batch(surface, caller, 1, (admitted.asking(view_security=load),), explain=explain)
         return load_result(await self._pdp.decide(batch), load)
 
     async def change(self, body: ChangeBody, caller: Caller, surface: str) -> LoadResult:
@@ -158,7 +158,7 @@ class ViewSecurity:
         owner_properties = [rule.owner_property for rule in self._rules.values()]
         bound_values(body.set, "set")
         touched = protected_keys([*body.set, *body.remove], owner_properties, engines)
-        check = replace(admitted, view_security=ViewCommit(touched))
+        check = admitted.asking(view_security=ViewCommit(touched))
         result = await self._pdp.decide(Batch(surface, caller, 1, (check,)))
         if touched and not result.answer.rejected:
             keys = ", ".join(f"`{key}`" for key in touched)

@@ -155,8 +155,8 @@ _subjects = st.sampled_from([Principal("user", "a"), Principal("user", "a", ("r"
 _few_envs = st.sampled_from([RequestContext(), RequestContext(actions=("x",)), RequestContext("a", 1)])
 _few_names = st.sampled_from(["a", 'q"\\', "ä/@"])
 _few_groups = st.builds(
-    EngineQuestion, _subjects, _few_names, st.sampled_from(["table", "view", "role"]), st.just("w"),
-    st.none() | _few_names, st.booleans(), _few_envs,
+    EngineQuestion, st.builds(Question, _subjects, _few_names, st.booleans(), context=_few_envs),
+    st.sampled_from(["table", "view", "role"]), st.just("w"), st.none() | _few_names,
 )  # fmt: skip
 
 
