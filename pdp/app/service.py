@@ -7,10 +7,9 @@ import errno
 import os
 import ssl
 import time
-from collections.abc import Callable, Coroutine, Iterable
-from functools import partial
+from collections.abc import Coroutine
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import structlog
 from aiohttp import web
@@ -18,66 +17,35 @@ from aiohttp import web
 from pdp.app.assembly import PLANNERS
 from pdp.app.audit import open_audit
 from pdp.app.caching import build_cache
-from pdp.app.facts import WorldEdits, build_catalogs, build_relations, read_source, record_facts
+from pdp.app.facts import WorldEdits, read_source, record_facts
 from pdp.app.process import PAUSE_SECONDS, FreedMemory
 from pdp.app.reload.load_messages import LoadedPolicies, Published
 from pdp.app.reload.published import PreparedPolicies, load_bundle, prepare
 from pdp.app.reload.reloader import Reloader, ServedPolicies
+from pdp.app.wiring import Probes, ServiceCore, Surfaces
 from pdp.audit.files.locks import KnownInstance, known_instances
 from pdp.audit.queue.queue import NoAudit
 from pdp.config.section import is_loopback, split_address
 from pdp.config.settings import Settings
 from pdp.decision.active_policies import ActivePolicies
-from pdp.decision.scopes import ScopeService
 from pdp.decision.service import Pdp
-from pdp.dialects.trino.endpoints import TrinoSurface
-from pdp.identity.callers import Callers
 from pdp.identity.tls import LiveCertificates, checked_certificates
 from pdp.identity.tokens import Tokens
-from pdp.management.row_policies import RowPolicyService
-from pdp.management.service import Management
 from pdp.model.events import OPEN_GATE, ServiceEvent
-from pdp.rewrite.process.pool import WorkerPool
-from pdp.row_access.service import StatementService
-from pdp.row_access.statements import StatementExecutor
-from pdp.store.replica import FixedFacts, Replica
-from pdp.surfaces.admission import BODIES_IN_FLIGHT, Admission, BodyLimits
-from pdp.surfaces.connect import ConnectHandlers
-from pdp.surfaces.grpc.answers import DecisionService
-from pdp.surfaces.grpc.handlers import MOST_ARRIVING, Arrivals, GrpcHandlers
-from pdp.surfaces.grpc.management import GrantsService, PolicyService
-from pdp.surfaces.grpc.server import GrpcServer
-from pdp.surfaces.http.diagnostics import diagnostics_routes
-from pdp.surfaces.http.endpoints import (
-    decision_routes,
-    management_routes,
-    rewriting_routes,
-    row_rule_routes,
-    scope_routes,
-    view_routes,
-)
-from pdp.surfaces.http.handlers import HttpHandlers
-from pdp.surfaces.http.server import AiohttpServer, HttpServer
+from pdp.store.replica import Replica
 from pdp.surfaces.listeners import (
     BACKLOG,
-    ConnectionShares,
     Listeners,
     Sockets,
     bound_address,
     open_listeners,
     remove_socket,
 )
-from pdp.surfaces.refusals import RefusalRecorder
 from pdp.telemetry import Telemetry
-from pdp.views.loads import ViewSecurity
 
 HANDOVER_SECONDS: Final = 1.0
 """Time for clients to send one more request on their connections, whose answer sends them to the successor."""
-T = TypeVar("T")
 log = structlog.get_logger()
-
-_TRINO_TIME_SHARE: Final = 0.9
-"""Share of the request timeout after which Trino gets a denial. The answer must arrive before the timeout."""
 SILENT_SECONDS: Final = 10.0
 """Longest silence of the store while the service is ready. The service asks the store every second."""
 
@@ -109,67 +77,13 @@ class Service:
         self._tokens = Tokens(settings, telemetry)
         self._certificates = _live_certificates(settings, given)
         self.scheme = "https" if self._certificates else "http"
-        callers = Callers(settings, self._tokens)
-        limits, sizes = settings.limits, BodyLimits.of_native(settings.limits)
-        most_bytes = max(limits.max_body_bytes, limits.trino_max_body_bytes) * BODIES_IN_FLIGHT
-        self._admission = Admission(limits.max_in_flight, most_bytes, callers.count)
-        shared = (callers, self._admission, telemetry, limits.request_timeout_seconds)
-        self._refusals = RefusalRecorder(self.pdp.audit, self.audit.gate if self.audit else OPEN_GATE)
-        handlers = HttpHandlers(*shared, refusals=self._refusals)
-        management, self._catalogs = _manage(self.pdp, self.source, settings), build_catalogs(settings)
-        trino, views = self._trino(), ViewSecurity(self.pdp, settings, self._catalogs)
-        rules = RowPolicyService(self.pdp, management)
-        rewriting = self._rewriting(rules)
-        managing = (GrantsService(management), PolicyService(rules))
-        routes = (
-            decision_routes(handlers, self.pdp, limits.max_checks, sizes)
-            | management_routes(handlers, management, sizes)
-            | row_rule_routes(handlers, rules, sizes)
-            | view_routes(handlers, views, sizes)
-            | scope_routes(handlers, self._scopes(), sizes)
-            | rewriting_routes(handlers, rewriting, sizes)
-            | trino.routes(handlers, BodyLimits.of_trino(limits))
-        )
-        connect = ConnectHandlers(*shared, refusals=self._refusals)
-        decisions = partial(DecisionService, self.pdp, views, management, rewriting, self._scopes(), limits)
-        for service in (decisions("connect"), *managing):
-            routes |= connect.routes(service, limits)
-        shares = ConnectionShares.of_process()
-        self._http_server = HttpServer(routes, callers, self._admission, limits, shares.http)
-        self._http = _runner(self._http_server)
-        diagnostics = diagnostics_routes(_as_async(self.unready), _as_async(self.metrics), self.details)
-        self._diagnostics = _runner(AiohttpServer(diagnostics, limits.idle_timeout_seconds, shares.diagnostics))
-        self._grpc = self._grpc_server(shared, sizes, (decisions(), *managing), shares.grpc)
+        gate = self.audit.gate if self.audit else OPEN_GATE
+        core = ServiceCore(settings, telemetry, self.pdp, self.source, self._tokens, self._certificates, gate)
+        probes = Probes(self.unready, self.metrics, self.details)
+        self.surfaces = Surfaces(core, probes, shares_sockets=bool(inherited))
         self._out_of_files_until = 0.0
         self._hurry = asyncio.Event()
         self._following: asyncio.Task[None] | None = None
-
-    def _trino(self) -> TrinoSurface:
-        limits = self.settings.limits
-        seconds = limits.request_timeout_seconds * _TRINO_TIME_SHARE
-        return TrinoSurface(self.pdp, limits.trino_max_resources, seconds, self._catalogs)
-
-    def _scopes(self) -> ScopeService:
-        return ScopeService(self.pdp, self.settings.identity.cel_provider, self.settings.limits.max_checks)
-
-    def _rewriting(self, rules: RowPolicyService) -> StatementService:
-        limits = self.settings.limits
-        self._rewriters = WorkerPool(limits.rewrite_processes, limits.rewrite_seconds)
-        self._relations = build_relations(self.settings, self._telemetry)
-        return StatementService(self.pdp, self._rewriters, StatementExecutor(rules), self._relations)
-
-    def _grpc_server(
-        self,
-        shared: tuple[Any, ...],
-        sizes: BodyLimits,
-        services: Iterable[DecisionService | GrantsService | PolicyService],
-        most: int,
-    ) -> GrpcServer:
-        limits, certificates = self.settings.limits, self._certificates
-        arrivals, certified = Arrivals(MOST_ARRIVING, limits.request_timeout_seconds), bool(certificates)
-        grpc = GrpcHandlers(*shared, arrivals=arrivals, limits=sizes, certified=certified, refusals=self._refusals)
-        methods = {each.name: each.handler(grpc) for each in services}
-        return GrpcServer(methods, limits, certificates, most=most, shared=bool(self._inherited))
 
     def _make_pdp(self, bundle: ActivePolicies) -> Pdp:
         cache = build_cache(self.settings, self._telemetry, bundle)
@@ -186,10 +100,10 @@ class Service:
             reasons.append("the history of facts cannot be written")
         if self.source.age() > SILENT_SECONDS or self.source.is_stale():
             reasons.append(f"the store has not answered for {self.source.age():.0f} seconds")
-        reasons += self._relations.problems()
+        reasons += self.surfaces.relations.problems()
         if self._lacks_files():
             reasons.append("out of file descriptors")
-        if self._http_server.is_crowded():
+        if self.surfaces.http_server.is_crowded():
             reasons.append("too many connections")
         return reasons + (self.reloader.unready() if self.reloader else [])
 
@@ -198,7 +112,7 @@ class Service:
         cache = self.pdp.cache
         found = {"cache": cache.state()} if cache and cache.serves(self.pdp.bundle) else {}
         audit = self.audit.troubles() if self.audit else {}
-        return {**found, **self._relations.troubles(), **audit, **self._source_details()}
+        return {**found, **self.surfaces.relations.troubles(), **audit, **self._source_details()}
 
     def _source_details(self) -> dict[str, str]:
         return self.reloader.details() if self.reloader else {}
@@ -219,14 +133,16 @@ class Service:
             self._following = asyncio.create_task(self.source.follow())
             self._following.add_done_callback(_log_end)
         await self._tokens.start()
-        self._relations.start()
+        self.surfaces.relations.start()
         await self._listen(self._inherited or open_listeners(self.settings))
-        await self._grpc.set_ready(True)
+        await self.surfaces.grpc.set_ready(True)
         self.note("started", revision=self.pdp.revision(), addresses=self.addresses, audit=_audit_before(self.settings))
 
     async def accept_on(self, sockets: Sockets) -> list[web.SockSite]:
         """Serve HTTP on more sockets. Each site can be stopped on its own."""
-        return await _serve_on(self._http, sockets, self._certificates.listening if self._certificates else None)
+        return await _serve_on(
+            self.surfaces.http, sockets, self._certificates.listening if self._certificates else None
+        )
 
     async def _listen(self, listeners: Listeners) -> None:
         server = self.settings.server
@@ -234,11 +150,11 @@ class Service:
         await self.accept_on(listeners.http)
         if listeners.unix:
             self.addresses["unix"] = listeners.unix.getsockname()
-            await _serve_on(self._http, (listeners.unix,))
+            await _serve_on(self.surfaces.http, (listeners.unix,))
         if listeners.diagnostics:
             self.addresses["diagnostics"] = bound_address(server.diagnostics, listeners.diagnostics)
-            await _serve_on(self._diagnostics, listeners.diagnostics)
-        self.addresses["grpc"] = f"{split_address(listeners.grpc)[0]}:{await self._grpc.start(listeners.grpc)}"
+            await _serve_on(self.surfaces.diagnostics, listeners.diagnostics)
+        self.addresses["grpc"] = f"{split_address(listeners.grpc)[0]}:{await self.surfaces.grpc.start(listeners.grpc)}"
 
     async def stop(self, *, successor: bool = False) -> bool:
         """Report unready, serve on for a while, drain requests in flight, close everything, and flush the audit.
@@ -249,31 +165,31 @@ class Service:
         if not self.draining:
             self.note("stopping", successor=successor)
         self.draining = True
-        await self._grpc.set_ready(False)
+        await self.surfaces.grpc.set_ready(False)
         server = self.settings.server
         if not successor:
             await self._wait(server.lame_duck_seconds, self._hurry.wait())
-        self._http_server.drain()
+        self.surfaces.http_server.drain()
         seconds = 0.0 if self._hurry.is_set() else server.drain_seconds
-        grpc_stop = asyncio.create_task(self._grpc.stop(seconds))
-        for site in self._http.sites:
+        grpc_stop = asyncio.create_task(self.surfaces.grpc.stop(seconds))
+        for site in self.surfaces.http.sites:
             await site.stop()
-        await self._http_server.drained(HANDOVER_SECONDS)
-        await self._wait(seconds, self._admission.idle())
+        await self.surfaces.http_server.drained(HANDOVER_SECONDS)
+        await self._wait(seconds, self.surfaces.admission.idle())
         # do not wait longer for requests in flight: they may wait for the store themselves
-        await asyncio.gather(self._http.cleanup(), grpc_stop, self._leave_store())
-        await self._diagnostics.cleanup()
+        await asyncio.gather(self.surfaces.http.cleanup(), grpc_stop, self._leave_store())
+        await self.surfaces.diagnostics.cleanup()
         await self._tokens.stop()
         if "unix" in self.addresses and not self._inherited:
             remove_socket(Path(self.addresses["unix"]))
         await self.pdp.reporter.settle(seconds)
-        await self._rewriters.close()
-        await self._relations.stop()
-        for catalog in self._catalogs.values():
+        await self.surfaces.rewriters.close()
+        await self.surfaces.relations.stop()
+        for catalog in self.surfaces.catalogs.values():
             await catalog.close()
         if self.pdp.cache:
             await self.pdp.cache.close()
-        self._refusals.flush()
+        self.surfaces.refusals.flush()
         self.note("stopped")
         return await self._close_audit(max(1.0, seconds))
 
@@ -333,9 +249,9 @@ class Service:
     async def hurry(self) -> None:
         """Let a stop wait for nothing but the audit."""
         self._hurry.set()
-        self._http_server.hurry()
+        self.surfaces.http_server.hurry()
         if self.draining:
-            await self._grpc.stop(0)
+            await self.surfaces.grpc.stop(0)
 
     async def _wait(self, seconds: float, event: Coroutine[Any, Any, Any]) -> None:
         """Wait for an event, for `seconds` at most, and not after `hurry`."""
@@ -372,7 +288,7 @@ class Service:
                 next_look = time.monotonic() + PAUSE_SECONDS
             now = not self.unready()
             if now != ready:
-                await self._grpc.set_ready(now)
+                await self.surfaces.grpc.set_ready(now)
             ready = now
             await asyncio.sleep(0.25)
 
@@ -389,11 +305,6 @@ def _audit_before(settings: Settings) -> list[KnownInstance]:
     return known_instances(settings.path(folders[0])) if folders else []
 
 
-def _manage(pdp: Pdp, source: FixedFacts | Replica, settings: Settings) -> Management:
-    writer = source if isinstance(source, Replica) else None
-    return Management(pdp, writer, frozenset(settings.store.bootstrap_admins))
-
-
 async def _whole() -> bool:
     """Return True: what is not there is complete."""
     return True
@@ -402,17 +313,6 @@ async def _whole() -> bool:
 def _log_end(task: asyncio.Task[None]) -> None:
     if not task.cancelled():  # a defect: the facts grow stale from here on, and readiness shows this
         log.error("store is no longer followed", exc_info=task.exception())
-
-
-def _as_async(answer: Callable[[], T]) -> Callable[[], Coroutine[Any, Any, T]]:
-    async def wrapped() -> T:
-        return answer()
-
-    return wrapped
-
-
-def _runner(server: web.Server) -> web.ServerRunner:
-    return web.ServerRunner(server, shutdown_timeout=1)
 
 
 async def _serve_on(

@@ -98,7 +98,7 @@ async def test_a_held_answer_is_in_flight_until_it_leaves(
     client: HttpClient, channel: grpc.aio.Channel, disk: threading.Event, name: str
 ) -> None:
     call, wanted = CALLS[name]
-    admission, gate = client.service._admission, client.service._refusals.gate
+    admission, gate = client.service.surfaces.admission, client.service.surfaces.refusals.gate
     assert await call(client, channel) == wanted
     disk.clear()
     held = asyncio.ensure_future(call(client, channel))
@@ -120,9 +120,9 @@ async def test_held_answers_fill_the_places(
     call, wanted = CALLS[name]
     disk.clear()
     held = [asyncio.ensure_future(call(client, channel)) for _ in range(9)]
-    await until(lambda: client.service._admission._begun == 3)
+    await until(lambda: client.service.surfaces.admission._begun == 3)
     await asyncio.sleep(0.3)
-    assert client.service._admission._begun == 3
+    assert client.service.surfaces.admission._begun == 3
     disk.set()
     assert wanted in await asyncio.gather(*held)
     assert await call(client, channel) == wanted

@@ -32,8 +32,8 @@ async def test_the_last_answer_on_a_connection_says_that_it_closes(tmp_path: Pat
         reader, writer = await asyncio.open_connection(host, int(port))
         writer.write(request_bytes)
         assert b"connection: close" not in await answer(reader)
-        service._http_server.drain()
-        waiting = asyncio.create_task(service._http_server.drained(30))
+        service.surfaces.http_server.drain()
+        waiting = asyncio.create_task(service.surfaces.http_server.drained(30))
         await asyncio.sleep(0.05)
         assert not waiting.done()
         writer.write(request_bytes)
@@ -50,7 +50,7 @@ async def test_idle_connections_are_not_awaited_longer_than_asked(tmp_path: Path
         writer.write(REQUESTS["decision"])
         await answer(reader)
         async with asyncio.timeout(10):
-            await service._http_server.drained(0.1)
+            await service.surfaces.http_server.drained(0.1)
             assert await service.stop(successor=True)
             assert await reader.read() == b""
         writer.close()

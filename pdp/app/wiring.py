@@ -1,0 +1,141 @@
+"""Surfaces of a service, wired from settings: HTTP, gRPC, Connect and diagnostics, with the services behind them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final, TypeAlias, TypeVar
+
+from aiohttp import web
+
+from pdp.app.facts import build_catalogs, build_relations
+from pdp.config.settings import Settings
+from pdp.decision.scopes import ScopeService
+from pdp.decision.service import Pdp
+from pdp.dialects.trino.endpoints import TrinoSurface
+from pdp.identity.callers import Callers
+from pdp.identity.tls import LiveCertificates
+from pdp.identity.tokens import Tokens
+from pdp.management.row_policies import RowPolicyService
+from pdp.management.service import Management
+from pdp.model.events import AnswerHold
+from pdp.rewrite.process.pool import WorkerPool
+from pdp.row_access.service import StatementService
+from pdp.row_access.statements import StatementExecutor
+from pdp.store.replica import FixedFacts, Replica
+from pdp.surfaces.admission import BODIES_IN_FLIGHT, Admission, BodyLimits
+from pdp.surfaces.connect import ConnectHandlers
+from pdp.surfaces.grpc.answers import DecisionService
+from pdp.surfaces.grpc.handlers import MOST_ARRIVING, Arrivals, GrpcHandlers
+from pdp.surfaces.grpc.management import GrantsService, PolicyService
+from pdp.surfaces.grpc.server import GrpcServer
+from pdp.surfaces.http.diagnostics import diagnostics_routes
+from pdp.surfaces.http.endpoints import (
+    decision_routes,
+    management_routes,
+    rewriting_routes,
+    row_rule_routes,
+    scope_routes,
+    view_routes,
+)
+from pdp.surfaces.http.handlers import HttpHandlers
+from pdp.surfaces.http.server import AiohttpServer, HttpServer
+from pdp.surfaces.listeners import ConnectionShares
+from pdp.surfaces.refusals import RefusalRecorder
+from pdp.telemetry import Telemetry
+from pdp.views.loads import ViewSecurity
+
+RpcService: TypeAlias = DecisionService | GrantsService | PolicyService
+T = TypeVar("T")
+
+_TRINO_TIME_SHARE: Final = 0.9
+"""Share of the request timeout after which Trino gets a denial. The answer must arrive before the timeout."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceCore:
+    """Parts of a service that its surfaces rest on."""
+
+    settings: Settings
+    telemetry: Telemetry
+    pdp: Pdp
+    source: FixedFacts | Replica
+    tokens: Tokens
+    certificates: LiveCertificates | None
+    gate: AnswerHold
+
+
+@dataclass(frozen=True, slots=True)
+class Probes:
+    """Answers of the diagnostics: reasons against readiness, metrics, and the condition of other parts."""
+
+    unready: Callable[[], list[str]]
+    metrics: Callable[[], bytes]
+    details: Callable[[], dict[str, str]]
+
+
+class Surfaces:
+    """Servers of one service, and what they answer with. Nothing listens yet: the service starts and stops them."""
+
+    def __init__(self, core: ServiceCore, probes: Probes, *, shares_sockets: bool) -> None:
+        """Wire all surfaces. With `shares_sockets`, other processes serve on the sockets, too."""
+        settings, telemetry, pdp = core.settings, core.telemetry, core.pdp
+        limits, sizes = settings.limits, BodyLimits.of_native(settings.limits)
+        callers = Callers(settings, core.tokens)
+        most_bytes = max(limits.max_body_bytes, limits.trino_max_body_bytes) * BODIES_IN_FLIGHT
+        self.admission = Admission(limits.max_in_flight, most_bytes, callers.count)
+        self.refusals = RefusalRecorder(pdp.audit, core.gate)
+        self.catalogs = build_catalogs(settings)
+        self.rewriters = WorkerPool(limits.rewrite_processes, limits.rewrite_seconds)
+        self.relations = build_relations(settings, telemetry)
+
+        management, scopes = _manage(core), ScopeService(pdp, settings.identity.cel_provider, limits.max_checks)
+        views, rules = ViewSecurity(pdp, settings, self.catalogs), RowPolicyService(pdp, management)
+        rewriting = StatementService(pdp, self.rewriters, StatementExecutor(rules), self.relations)
+        trino_seconds = limits.request_timeout_seconds * _TRINO_TIME_SHARE
+        trino = TrinoSurface(pdp, limits.trino_max_resources, trino_seconds, self.catalogs)
+        decisions = partial(DecisionService, pdp, views, management, rewriting, scopes, limits)
+        managing = (GrantsService(management), PolicyService(rules))
+
+        shared = (callers, self.admission, telemetry, limits.request_timeout_seconds)
+        handlers = HttpHandlers(*shared, refusals=self.refusals)
+        routes = (
+            decision_routes(handlers, pdp, limits.max_checks, sizes)
+            | management_routes(handlers, management, sizes)
+            | row_rule_routes(handlers, rules, sizes)
+            | view_routes(handlers, views, sizes)
+            | scope_routes(handlers, scopes, sizes)
+            | rewriting_routes(handlers, rewriting, sizes)
+            | trino.routes(handlers, BodyLimits.of_trino(limits))
+        )
+        connect = ConnectHandlers(*shared, refusals=self.refusals)
+        for service in (decisions("connect"), *managing):
+            routes |= connect.routes(service, limits)
+        shares = ConnectionShares.of_process()
+        self.http_server = HttpServer(routes, callers, self.admission, limits, shares.http)
+        self.http = _runner(self.http_server)
+        diagnostics = diagnostics_routes(_as_async(probes.unready), _as_async(probes.metrics), probes.details)
+        self.diagnostics = _runner(AiohttpServer(diagnostics, limits.idle_timeout_seconds, shares.diagnostics))
+
+        arrivals, certified = Arrivals(MOST_ARRIVING, limits.request_timeout_seconds), bool(core.certificates)
+        rpcs = GrpcHandlers(*shared, arrivals=arrivals, limits=sizes, certified=certified, refusals=self.refusals)
+        rpc_services: tuple[RpcService, ...] = (decisions(), *managing)
+        methods = {each.name: each.handler(rpcs) for each in rpc_services}
+        self.grpc = GrpcServer(methods, limits, core.certificates, most=shares.grpc, shared=shares_sockets)
+
+
+def _manage(core: ServiceCore) -> Management:
+    writer = core.source if isinstance(core.source, Replica) else None
+    return Management(core.pdp, writer, frozenset(core.settings.store.bootstrap_admins))
+
+
+def _as_async(answer: Callable[[], T]) -> Callable[[], Coroutine[Any, Any, T]]:
+    async def wrapped() -> T:
+        return answer()
+
+    return wrapped
+
+
+def _runner(server: web.Server) -> web.ServerRunner:
+    return web.ServerRunner(server, shutdown_timeout=1)
