@@ -22,7 +22,6 @@ from pdp.management.service import Management
 from pdp.model.events import AnswerHold
 from pdp.rewrite.process.pool import WorkerPool
 from pdp.row_access.service import StatementService
-from pdp.row_access.statements import StatementExecutor
 from pdp.store.replica import FixedFacts, Replica
 from pdp.surfaces.admission import BODIES_IN_FLIGHT, Admission, BodyLimits
 from pdp.surfaces.connect import ConnectHandlers
@@ -92,7 +91,7 @@ class Surfaces:
 
         management, scopes = _manage(core), ScopeService(pdp, settings.identity.cel_provider, limits.max_checks)
         views, rules = ViewSecurity(pdp, settings, self.catalogs), RowPolicyService(pdp, management)
-        rewriting = StatementService(pdp, self.rewriters, StatementExecutor(rules), self.relations)
+        rewriting = StatementService(pdp, self.rewriters, rules, self.relations)
         trino_seconds = limits.request_timeout_seconds * _TRINO_TIME_SHARE
         trino = TrinoSurface(pdp, limits.trino_max_resources, trino_seconds, self.catalogs)
         decisions = partial(DecisionService, pdp, views, management, rewriting, scopes, limits)
