@@ -9,20 +9,18 @@ answered without a record.
 from __future__ import annotations
 
 import asyncio
-import threading
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Final, TypeAlias
+from typing import Final
 
 import msgspec
-import structlog
 
+from pdp.audit.queue.batcher import LONG_BATCH, BesideCall, RecordBatcher, size_of
 from pdp.audit.queue.hold import UNWRITTEN, AuditHold
 from pdp.audit.queue.sampling import AllowSampler, ClockWatch, DroppedRecords
-from pdp.audit.queue.sinks import AuditSink, LineBatch, SlowestProgress
+from pdp.audit.queue.sinks import AuditSink, SlowestProgress
 from pdp.audit.records.record import DecisionRecord
-from pdp.audit.records.writing import RecordEncoder
 from pdp.config.audit import Durability, OnFull
 from pdp.errors import Unavailable
 from pdp.model.events import Event, ManagementEvent, RefusalEvent, RewriteEvent
@@ -38,30 +36,18 @@ CROWDED: Final = 0.875
 """Share of these bounds from which requests wait for room, so that those under way find some."""
 _ANSWERED: Final = (ManagementEvent, RewriteEvent)
 """Events of requests with an answer."""
-_DECISION_BYTES: Final = 300
-"""Estimate of the bytes of a record for each of its decisions, until it is encoded."""
-_LINE_BYTES: Final = 64
-"""Bytes that an encoded line needs beside its text."""
 GATHER_SECONDS: Final = 0.025
 """Longest wait before a record goes to the sinks. A killed process loses the records of this time and of one write."""
 TURN: Final = 32
-TURN_DECISIONS: Final = 2000
-"""Waiting records from which the event loop encodes, and decisions after which other callbacks get a turn."""
-LONG_BATCH: Final = 64
-LONG_RECORD: Final = 5000
-"""Decisions of a batch whose rows are counted, and rows of a record that is encoded beside the event loop."""
+"""Waiting records from which the event loop encodes."""
+_ROOM_SECONDS: Final = 0.1
+"""Time between two looks for room, while records are dropped or requests wait."""
 BEHIND: Final = 4000
 GIVE_WAY_SECONDS: Final = 0.001
-_ROOM_SECONDS: Final = 0.1
 """Waiting records from which the event loop gives way to the writer, and for how long.
 
 A busy event loop leaves the interpreter for moments only, which a waiting thread often misses.
 """
-
-log = structlog.get_logger()
-
-BesideCall: TypeAlias = Callable[..., Awaitable[bytes]]
-"""Call that runs a function in a thread and returns its result."""
 
 
 class TrailOptions(msgspec.Struct, frozen=True):
@@ -111,7 +97,8 @@ class RecordQueue:
         self._sinks = tuple(sinks)
         self._progress = sinks[0].progress if len(sinks) == 1 else SlowestProgress([sink.progress for sink in sinks])
         self._sampler = options.sampler
-        self._encoder = RecordEncoder(instance, masker=options.masker)
+        self._batcher = RecordBatcher(instance, options.masker, options.run_beside, telemetry.audit_unencodable.inc)
+        self._batcher.changed = self._look_for_bounds
         self._max_bytes = options.max_bytes
         self._promises = [sink.progress for sink in sinks if sink.progress.promises]
         """Progress of the sinks that make records safe."""
@@ -120,28 +107,9 @@ class RecordQueue:
         self._dropped = DroppedRecords()
         self._count_dropped = telemetry.audit_dropped.inc
         self._clock = ClockWatch()
-        self._pending: list[DecisionRecord | Event] = []
-        self._lines: list[bytes] = []
-        """Lines of records that have left `_pending`."""
-        self._decisions = self._size = 0
-        """Decisions and bytes of the lines."""
-        self._bundles: dict[str, bytes] = {}
-        """Bundles that came with the lines."""
-        self._archived: set[str] = set()
-        """Digests of all bundles so far."""
-        self._taken = self._seq = self._encoded = self._encoded_bytes = 0
-        """Decisions of all records, number of the oldest pending one, decisions and bytes of all encoded ones."""
-        self._run_beside = options.run_beside
-        self._beside_encoder = RecordEncoder(instance, masker=options.masker)
-        self._beside: DecisionRecord | Event | None = None
-        """Oldest pending record, while a thread encodes it. All others wait."""
-        self._task: asyncio.Task[None] | None = None
         self._flush_due = self._turn_due = self._hurried = False
         self._full = False
         """Tells whether too much waited at the last look. Each long record and each `TURN` of records takes a look."""
-        self._count_unencodable = telemetry.audit_unencodable.inc
-        self._encoding = threading.Lock()
-        """Held while records are encoded or handed over: `close` comes from another thread than the event loop's."""
         telemetry.audit_waiting.set_function(self._waiting)
         for promise in self._promises if self.gate.holds else ():
             promise.changed = self.gate.wake
@@ -166,7 +134,7 @@ class RecordQueue:
         """Tell the same as `admit`, for a share of the bounds."""
         return (
             self._waiting() >= MAX_PENDING * share
-            or self._taken - self._progress.decisions >= MAX_PENDING_DECISIONS * share
+            or self._batcher.decisions - self._progress.decisions >= MAX_PENDING_DECISIONS * share
             or self.waiting_bytes() >= self._max_bytes * share
         )
 
@@ -177,14 +145,13 @@ class RecordQueue:
             if sampled is None:
                 return
             record = sampled
-        size = _size(record) if record.masks else record.batch.size
+        size = size_of(record) if record.masks else record.batch.size
         if self._drops and self.is_full():
             if self._sampler:
                 self._sampler.give_back(record)
             self._drop(record, size)
             return
-        self._taken += size
-        self._put(record)
+        self._put(record, size)
         if size > LONG_BATCH:  # many small records come over several flushes, which look, too
             self._full = self.is_full()
             self.gate.look()
@@ -207,7 +174,7 @@ class RecordQueue:
 
     def taken(self) -> int:
         """Return the number of all records so far."""
-        return self._seq + len(self._pending)
+        return self._batcher.taken()
 
     def durable(self) -> int:
         """Return the number of records that are safe on disk."""
@@ -229,10 +196,10 @@ class RecordQueue:
 
     def _hand_over_soon(self) -> None:
         self._hurried = False
-        with self._encoding:
-            self._encode()
+        with self._batcher.lock:
+            self._batcher.encode()
             self._hand_over()
-        if self._pending and not self._beside:
+        if self._batcher.has_work():
             self.hurry()
         self.gate.release()
 
@@ -241,22 +208,20 @@ class RecordQueue:
         self._count_dropped()
         self._flush_later(_ROOM_SECONDS)
 
-    def _put(self, record: DecisionRecord | Event) -> None:
-        self._pending.append(record)
+    def _put(self, record: DecisionRecord | Event, decisions: int = 0) -> None:
+        self._batcher.put(record, decisions)
         if not self._flush_due:
             self._flush_later(GATHER_SECONDS)
-        if not len(self._pending) % TURN:
+        if not len(self._batcher.pending) % TURN:
             self._full = self.is_full()
             self._take_turn_soon()
 
     def close(self, timeout: float) -> bool:
         """Write all waiting records; return False if `timeout` seconds were not enough. Call from any thread."""
-        with self._encoding:
-            self._run_beside = self._beside = None
+        with self._batcher.lock:
             if event := self._dropped.announcement(at_once=True):
-                self._pending.append(event)
-            while self._pending:
-                self._encode()
+                self._batcher.put(event)
+            self._batcher.encode_all()
             self._hand_over()
         return self._close_sinks(timeout) and not self._waiting()
 
@@ -273,11 +238,11 @@ class RecordQueue:
             sink.reopen()
 
     def _waiting(self) -> int:
-        return len(self._pending) + self._seq - self._progress.records
+        return self._batcher.taken() - self._progress.records
 
     def waiting_bytes(self) -> int:
         """Return the bytes of what waits: exactly of lines, by an estimate of the records before them."""
-        return self._encoded_bytes - self._progress.bytes + (self._taken - self._encoded) * _DECISION_BYTES
+        return self._batcher.waiting_bytes(self._progress.bytes)
 
     def _take_turn_soon(self) -> None:
         if not self._turn_due:
@@ -287,23 +252,23 @@ class RecordQueue:
     def _take_turn(self) -> None:
         """Encode pending records; leave the rest of many decisions to a later turn."""
         self._turn_due = False
-        with self._encoding:
-            self._encode()
-        if self._pending and not self._beside:
+        with self._batcher.lock:
+            self._batcher.encode()
+        if self._batcher.has_work():
             self._take_turn_soon()
 
     def _flush(self) -> None:
         """Encode pending records and hand all lines to the writer. Come again if records are left."""
         try:
             self._look_around()
-            with self._encoding:
-                self._encode()
+            with self._batcher.lock:
+                self._batcher.encode()
                 self._hand_over()
             if self._waiting() >= BEHIND and not self._progress.failing:
                 time.sleep(GIVE_WAY_SECONDS)
         finally:  # a defect must not end the flushes
             self._flush_due = False
-            if self._pending:
+            if self._batcher.pending:
                 self._flush_later(GATHER_SECONDS)
             elif self._dropped.records or self.gate.crowded:
                 self._flush_later(_ROOM_SECONDS)
@@ -316,100 +281,15 @@ class RecordQueue:
     def _look_around(self) -> None:
         """Note a jump of the clock, and announce dropped records. Look whether requests have to wait."""
         if event := self._clock.jump():
-            self._pending.append(event)
+            self._batcher.put(event)
         if self._dropped.records and not self.is_full() and (event := self._dropped.announcement()):
-            self._pending.append(event)
+            self._batcher.put(event)
         self.gate.look()
 
-    def _encode(self) -> None:
-        """Encode the oldest pending records. The records themselves are dropped."""
-        if self._beside:
-            return
-        lines: list[bytes] = []
-        decisions = 0
-        for seq, record in enumerate(self._pending, self._seq):
-            size = 0
-            if isinstance(record, DecisionRecord):
-                size = _size(record) if record.masks else record.batch.size
-                if record.bundle_digest not in self._archived:
-                    self._take_bundle(record)
-            if size > LONG_BATCH and self._run_beside and _rows(record) > LONG_RECORD:
-                if not lines:
-                    self._begin_beside(record)
-                break
-            lines.append(_line(self._encoder, record, seq, self._count_unencodable))
-            decisions += size
-            if decisions >= TURN_DECISIONS:
-                break
-        self._add(lines, decisions)
-
-    def _begin_beside(self, record: DecisionRecord | Event) -> None:
-        """Encode the oldest record in a thread."""
-        self._beside = record
-        self._task = asyncio.get_running_loop().create_task(self._encode_beside(record, self._seq))
-
-    async def _encode_beside(self, record: DecisionRecord | Event, seq: int) -> None:
-        assert self._run_beside
-        try:
-            line = await self._run_beside(_line, self._beside_encoder, record, seq, self._count_unencodable)
-            with self._encoding:
-                if self._beside is record:  # `close` has not come first
-                    self._add([line], _size(record))
-        finally:
-            if self._beside is record:
-                self._beside = None
-
-    def _take_bundle(self, record: DecisionRecord) -> None:
-        self._archived.add(record.bundle_digest)
-        self._bundles[record.bundle_digest] = record.bundle_text
-
-    def _add(self, lines: list[bytes], decisions: int) -> None:
-        """Take the lines of the oldest records, which hold so many decisions, and drop these records."""
-        done = len(lines)
-        size = sum(map(len, lines)) + done * _LINE_BYTES
-        self._lines += lines
-        del self._pending[:done]
-        self._seq += done
-        self._decisions += decisions
-        self._size += size
-        self._encoded += decisions
-        self._encoded_bytes += size
+    def _look_for_bounds(self) -> None:
         self._full = self.is_full()
 
     def _hand_over(self) -> None:
-        if self._lines:
-            seq = self._seq - len(self._lines)
-            batch = LineBatch(self._lines, self._decisions, self._size, self._bundles, seq)
+        if batch := self._batcher.take():
             for sink in self._sinks:
                 sink.put(batch)
-            self._lines, self._decisions, self._size, self._bundles = [], 0, 0, {}
-
-
-def _line(
-    encoder: RecordEncoder, record: DecisionRecord | Event, seq: int, count_unencodable: Callable[[], None]
-) -> bytes:
-    """Return the line of a record. A record that cannot be encoded keeps its outcome, and holds up no other."""
-    if not isinstance(record, DecisionRecord):
-        return encoder.encode_event(record, seq) + b"\n"
-    try:
-        return encoder.encode(record, seq) + b"\n"
-    except Exception as error:
-        count_unencodable()
-        log.exception("audit record cannot be encoded", id=record.answer.id)
-        return encoder.encode_rest(record, seq, repr(error)) + b"\n"
-
-
-def _size(record: DecisionRecord | Event) -> int:
-    """Return the number of decisions and masks of a record."""
-    return record.batch.size + len(record.masks or ()) if isinstance(record, DecisionRecord) else 0
-
-
-def _rows(record: DecisionRecord | Event) -> int:
-    """Return the number of rows of a record: of all concrete checks, of a listing, or of masks."""
-    if not isinstance(record, DecisionRecord):
-        return 0
-    if record.listing is not None:
-        return record.batch.size
-    if record.masks is not None:
-        return len(record.masks)
-    return sum([len(leaf.resources) for check in record.checks for leaf in check.concrete])

@@ -27,9 +27,10 @@ from support.service.serving import serve_process
 from pdp.audit.files.folder import AuditFolder
 from pdp.audit.files.segments import segment_files
 from pdp.audit.queue import file_sink, queue
+from pdp.audit.queue.batcher import TURN_DECISIONS
 from pdp.audit.queue.file_sink import LineWriter
 from pdp.audit.queue.intake import IntakeOptions, LineIntake
-from pdp.audit.queue.queue import MAX_PENDING, TURN, TURN_DECISIONS, RecordQueue, TrailOptions
+from pdp.audit.queue.queue import MAX_PENDING, TURN, RecordQueue, TrailOptions
 from pdp.audit.queue.sinks import AuditSink, SinkMetrics, StdoutOutput
 from pdp.engines.engine import Verdicts
 from pdp.errors import Unavailable
@@ -108,7 +109,7 @@ async def test_many_decisions_are_encoded_over_several_turns(tmp_path: Path, lar
     turns = 0
     for _ in range(TURN):
         audit.append(large)
-    while audit._pending:
+    while audit._batcher.pending:
         turns += 1
         await asyncio.sleep(0)
     assert turns >= TURN // 2  # the flush takes turns, too

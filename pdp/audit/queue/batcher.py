@@ -1,0 +1,188 @@
+"""Waiting records of an audit, encoded in order into batches of lines. Knows no sink, no bound and no timer."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeAlias
+
+import structlog
+
+from pdp.audit.queue.sinks import LineBatch
+from pdp.audit.records.record import DecisionRecord
+from pdp.audit.records.writing import RecordEncoder
+from pdp.model.events import Event
+from pdp.model.redaction import Redactor
+
+_DECISION_BYTES: Final = 300
+"""Estimate of the bytes of a record for each of its decisions, until it is encoded."""
+_LINE_BYTES: Final = 64
+"""Bytes that an encoded line needs beside its text."""
+TURN_DECISIONS: Final = 2000
+"""Decisions of encoded records after which other callbacks of the event loop get a turn."""
+LONG_BATCH: Final = 64
+LONG_RECORD: Final = 5000
+"""Decisions of a batch whose rows are counted, and rows of a record that is encoded beside the event loop."""
+
+log = structlog.get_logger()
+
+BesideCall: TypeAlias = Callable[..., Awaitable[bytes]]
+"""Call that runs a function in a thread and returns its result."""
+
+
+class RecordBatcher:
+    """Records that wait, oldest first, and the lines of those that are encoded."""
+
+    def __init__(
+        self, instance: str, masker: Redactor, run_beside: BesideCall | None, count_unencodable: Callable[[], None]
+    ) -> None:
+        """Begin without records. With `run_beside`, a thread encodes long records in place of the event loop."""
+        self.pending: list[DecisionRecord | Event] = []
+        # INVARIANT: the number of a record is `_seq` plus its place in `pending`; records leave at the front alone.
+        self._seq = 0
+        """Number of the oldest pending record."""
+        self.decisions = 0
+        """Decisions of all records so far."""
+        self.changed: Callable[[], None] = _ignore
+        """Called after records have become lines, while `lock` is held."""
+        self.lock = threading.Lock()
+        """Held while records are encoded or handed over: `close` comes from another thread than the event loop's."""
+        self._encoder = RecordEncoder(instance, masker=masker)
+        self._count_unencodable = count_unencodable
+        self._lines: list[bytes] = []
+        """Lines of records that have left `pending`."""
+        self._line_decisions = self._line_bytes = 0
+        """Decisions and bytes of the lines."""
+        self._bundles: dict[str, bytes] = {}
+        """Bundles that came with the lines."""
+        self._archived: set[str] = set()
+        """Digests of all bundles so far."""
+        self._encoded = self._encoded_bytes = 0
+        """Decisions and bytes of all encoded records."""
+        self._run_beside = run_beside
+        self._beside_encoder = RecordEncoder(instance, masker=masker)
+        self._beside: DecisionRecord | Event | None = None
+        """Oldest pending record, while a thread encodes it. All others wait."""
+        self._task: asyncio.Task[None] | None = None
+
+    def put(self, record: DecisionRecord | Event, decisions: int = 0) -> None:
+        """Let a record with so many decisions wait."""
+        self.decisions += decisions
+        self.pending.append(record)
+
+    def taken(self) -> int:
+        """Return the number of all records so far."""
+        return self._seq + len(self.pending)
+
+    def has_work(self) -> bool:
+        """Tell whether `encode` can encode a record now."""
+        return bool(self.pending) and not self._beside
+
+    def waiting_bytes(self, written: int) -> int:
+        """Return the bytes of all but `written` ones: exactly of lines, by an estimate of the records before them."""
+        return self._encoded_bytes - written + (self.decisions - self._encoded) * _DECISION_BYTES
+
+    def encode(self) -> None:
+        """Encode the oldest pending records. The records themselves are dropped. Call with the lock."""
+        if self._beside:
+            return
+        lines: list[bytes] = []
+        decisions = 0
+        for seq, record in enumerate(self.pending, self._seq):
+            size = 0
+            if isinstance(record, DecisionRecord):
+                size = size_of(record) if record.masks else record.batch.size
+                if record.bundle_digest not in self._archived:
+                    self._take_bundle(record)
+            if size > LONG_BATCH and self._run_beside and _rows(record) > LONG_RECORD:
+                if not lines:
+                    self._begin_beside(record)
+                break
+            lines.append(_line(self._encoder, record, seq, self._count_unencodable))
+            decisions += size
+            if decisions >= TURN_DECISIONS:
+                break
+        self._add(lines, decisions)
+
+    def encode_all(self) -> None:
+        """Encode every pending record in the thread that calls. Call with the lock, as the last encoding."""
+        self._run_beside = self._beside = None
+        while self.pending:
+            self.encode()
+
+    def take(self) -> LineBatch | None:
+        """Return all lines and forget them; None without a line. Call with the lock."""
+        if not self._lines:
+            return None
+        first = self._seq - len(self._lines)
+        batch = LineBatch(self._lines, self._line_decisions, self._line_bytes, self._bundles, first)
+        self._lines, self._line_decisions, self._line_bytes, self._bundles = [], 0, 0, {}
+        return batch
+
+    def _begin_beside(self, record: DecisionRecord | Event) -> None:
+        """Encode the oldest record in a thread."""
+        self._beside = record
+        self._task = asyncio.get_running_loop().create_task(self._encode_beside(record, self._seq))
+
+    async def _encode_beside(self, record: DecisionRecord | Event, seq: int) -> None:
+        assert self._run_beside
+        try:
+            line = await self._run_beside(_line, self._beside_encoder, record, seq, self._count_unencodable)
+            with self.lock:
+                if self._beside is record:  # `encode_all` has not come first
+                    self._add([line], size_of(record))
+        finally:
+            if self._beside is record:
+                self._beside = None
+
+    def _take_bundle(self, record: DecisionRecord) -> None:
+        self._archived.add(record.bundle_digest)
+        self._bundles[record.bundle_digest] = record.bundle_text
+
+    def _add(self, lines: list[bytes], decisions: int) -> None:
+        """Take the lines of the oldest records, which hold so many decisions, and drop these records."""
+        done = len(lines)
+        size = sum(map(len, lines)) + done * _LINE_BYTES
+        self._lines += lines
+        del self.pending[:done]
+        self._seq += done
+        self._line_decisions += decisions
+        self._line_bytes += size
+        self._encoded += decisions
+        self._encoded_bytes += size
+        self.changed()
+
+
+def size_of(record: DecisionRecord | Event) -> int:
+    """Return the number of decisions and masks of a record."""
+    return record.batch.size + len(record.masks or ()) if isinstance(record, DecisionRecord) else 0
+
+
+def _line(
+    encoder: RecordEncoder, record: DecisionRecord | Event, seq: int, count_unencodable: Callable[[], None]
+) -> bytes:
+    """Return the line of a record. A record that cannot be encoded keeps its outcome, and holds up no other."""
+    if not isinstance(record, DecisionRecord):
+        return encoder.encode_event(record, seq) + b"\n"
+    try:
+        return encoder.encode(record, seq) + b"\n"
+    except Exception as error:
+        count_unencodable()
+        log.exception("audit record cannot be encoded", id=record.answer.id)
+        return encoder.encode_rest(record, seq, repr(error)) + b"\n"
+
+
+def _rows(record: DecisionRecord | Event) -> int:
+    """Return the number of rows of a record: of all concrete checks, of a listing, or of masks."""
+    if not isinstance(record, DecisionRecord):
+        return 0
+    if record.listing is not None:
+        return record.batch.size
+    if record.masks is not None:
+        return len(record.masks)
+    return sum([len(leaf.resources) for check in record.checks for leaf in check.concrete])
+
+
+def _ignore() -> None:
+    """Do nothing."""
