@@ -44,13 +44,13 @@ class YamlText:
 
     def mark(self, node: Any) -> Place:
         """Return the place of a node."""
-        return Place(self.file, *_position(node))
+        return Place(self.file, *position_of(node))
 
     def entry(self, name: str, key: Any, node: Any) -> ConfigEntry:
         """Return the entry of a scalar below a key. A null is an empty text."""
         start, locate = self._positions(node)
         text = "" if _is_null(node) else _scalar_text(node)
-        return ConfigEntry(name, text, self.file, start, locate, _position(key))
+        return ConfigEntry(name, text, self.file, start, locate, position_of(key))
 
     def flatten(self, key: Any, node: Any, path: str = "", depth: int = 0) -> Iterator[ConfigEntry]:
         """Yield the entries of a key and everything below; none for a null."""
@@ -69,8 +69,8 @@ class YamlText:
     def _listed(self, name: str, key: Any, node: Any) -> ConfigEntry:
         """Return a list as one entry with `[]` after the name, and the texts of the list between commas."""
         texts = [_scalar_text(one) for one in node.value if isinstance(one, yaml.ScalarNode)]
-        start = _position(node)
-        return ConfigEntry(f"{name}[]", ",".join(texts), self.file, start, unknown_positions(start), _position(key))
+        start = position_of(node)
+        return ConfigEntry(f"{name}[]", ",".join(texts), self.file, start, unknown_positions(start), position_of(key))
 
     def _positions(self, node: Any) -> tuple[Position, Callable[[], Sequence[Position]]]:
         """Return the position of the first character of a scalar, and a function that returns all positions.
@@ -112,10 +112,11 @@ def _check_depth(text: str, file: str, loader: Any) -> None:
     for event in yaml.parse(text, Loader=loader):
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
         if depth > _MAX_DEPTH:
-            raise PolicyError("nested too deeply", Place(file, *_position(event)))
+            raise PolicyError("nested too deeply", Place(file, *position_of(event)))
 
 
-def _position(node: Any) -> Position:
+def position_of(node: Any) -> Position:
+    """Return the place of a node."""
     return node.start_mark.line + 1, node.start_mark.column + 1
 
 
