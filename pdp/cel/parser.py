@@ -230,6 +230,7 @@ class _Parser:
     def complete(self, level: int) -> None:
         """Make the nodes of the waiting operators that bind at least as tightly as `level`."""
         operators = self.frame.operators
+        # INVARIANT: above the last open `?`, levels never fall towards the top. So the loop meets all such operators.
         while operators and operators[-1][0] >= level:
             bound, function, left = operators.pop()
             self.value = _BUILDERS[bound](function, left, self.value)

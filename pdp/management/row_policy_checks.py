@@ -11,7 +11,7 @@ from typing import Final
 
 from pdp.engines.row_access.engine import RowAccessEngine
 from pdp.engines.row_access.members import parse_grantee
-from pdp.engines.row_access.policies import KINDS, check_constant, check_sql_size
+from pdp.engines.row_access.policies import KINDS, KINDS_WITH_VALUE, check_constant, check_sql_size
 from pdp.errors import InvalidArgument, InvalidFilter, InvalidReference
 from pdp.facts.row_policies import RowPolicy, fold_column
 from pdp.model.references import is_id
@@ -20,7 +20,6 @@ from pdp.model.trino_operations import METADATA_TABLES, SYSTEM_TABLES
 MOST_GRANTEES: Final = 1_000
 _LONGEST_NAME: Final = 512
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
-_NEEDS_TEXT: Final = frozenset({"constant", "expression"})
 
 
 def check_rule(rule: RowPolicy, access: RowAccessEngine) -> None:
@@ -68,8 +67,8 @@ def _check_mask(rule: RowPolicy, columns: Mapping[str, str] | None) -> None:
         raise InvalidArgument(f"`kind` is one of {', '.join(KINDS)}, not `{rule.kind}`")
     if len(rule.column) > _LONGEST_NAME or _CONTROL.search(rule.column):
         raise InvalidArgument("a column has up to 512 characters, without control characters")
-    if (rule.kind in _NEEDS_TEXT) != bool(rule.text):
-        amount = "an" if rule.kind in _NEEDS_TEXT else "no"
+    if (rule.kind in KINDS_WITH_VALUE) != bool(rule.text):
+        amount = "an" if rule.kind in KINDS_WITH_VALUE else "no"
         raise InvalidArgument(f"the kind `{rule.kind}` takes {amount} `expression`")
     if columns is not None and fold_column(rule.column) not in columns:
         raise InvalidArgument(f"the table has no column `{rule.column}`")

@@ -143,7 +143,7 @@ class CedarEngine:
         if shown.size > _CONTAINERS:
             self._forget(group)
         policies = self.model.policies.policies
-        for each in table.rounds:
+        for each in table.batches:
             answers = zip(each.rows, self._ask(each), strict=True)
             judged.update((row, judgement_of(answer, policies)) for row, answer in answers)
         return judged
@@ -167,7 +167,7 @@ class CedarEngine:
         return own
 
     def _ask(self, each: RequestBatch) -> Sequence[Any]:
-        """Return the answers of cedarpy to the requests of a round."""
+        """Return the answers of cedarpy to the requests of a batch."""
         library = load_cedarpy()
         entities = library.Entities.from_json_str(each.entities)
         answers: Sequence[Any] = library.is_authorized_batch(each.requests, self.model.policies.handle, entities)

@@ -196,21 +196,23 @@ class RequestBatch:
 
 
 class RequestBatches:
-    """Division of the requests of a group into rounds. `sensitive` are the entities that policies or files name."""
+    """Division of the requests of a group into batches. `sensitive` are the entities that policies or files name."""
 
     def __init__(self, common: Mapping[Uid, Entity], sensitive: frozenset[Uid]) -> None:
         self._common = common
         self._sensitive = sensitive
         self._open: dict[frozenset[Uid], RequestBatch] = {}
-        self.rounds: list[RequestBatch] = []
+        self.batches: list[RequestBatch] = []
 
     def add(self, row: int, request: dict[str, Any], own: Mapping[Uid, Entity]) -> None:
-        """Add a request to a round whose requests have the same sensitive entities."""
+        """Add a request to a batch whose requests have the same sensitive entities."""
+        # INVARIANT: all requests of a batch have the same sensitive entities. No policy and no file names the others,
+        # so no request reaches those of another request.
         key = self._sensitive.intersection(own) if self._sensitive else _NOTHING
         current = self._open.get(key)
         if current is None or not current.accepts(own):
             current = self._open[key] = RequestBatch(self._common)
-            self.rounds.append(current)
+            self.batches.append(current)
         current.add(row, request, own)
 
 

@@ -17,8 +17,8 @@ import msgspec
 
 from pdp.engines.cel.conditions import Condition
 from pdp.engines.cel.explain import ReferenceEvaluator
-from pdp.engines.cel.group_checks import FoundRules, GroupChecks, ResidueQuestion, prepare_question
-from pdp.engines.cel.path_tables import NEVER, path_of, path_string, path_strings, paths_of
+from pdp.engines.cel.group_checks import FoundRules, GroupChecks, ResidueQuestion, find_rules, prepare_question
+from pdp.engines.cel.path_tables import NEVER, path_strings, paths_of
 from pdp.engines.cel.residue import PathRanks, ResidueSet
 from pdp.engines.cel.rules import Rule, RuleSet, inline_rules
 from pdp.engines.cel.selection import MAX_VALUES_LENGTH, Selector
@@ -166,13 +166,7 @@ class _RuleEngine:
         last_resource, last_questions, last_found = self._last_one
         if last_resource is resource and last_questions == questions:
             return last_found
-        path = path_string(resource.path)
-        found = []
-        for check, residues in questions:
-            place = check.path
-            found.append(
-                residues.rank(path if place == "self" else "" if place == "none" else path_of(check, resource))
-            )
+        found = find_rules(questions, resource)
         self._last_one = (resource, questions, found)
         return found
 

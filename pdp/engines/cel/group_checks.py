@@ -77,6 +77,7 @@ class GroupChecks:
     def residues(self, number: int, resource: Resource) -> ResidueSet:
         """Return the residues of the check with this number for a resource."""
         check = self.checks[number]
+        # INVARIANT: in one group, the check and the kind determine all values but the path.
         kind = self._kind(check, resource)
         residues = self._residues.get((number, kind))
         if residues is None:
@@ -156,6 +157,16 @@ _MOST_RANKS: Final = 64
 """Ranks of one question whose verdicts are remembered."""
 
 
+def find_rules(questions: Sequence[ResidueQuestion], resource: Resource) -> FoundRules:
+    """Return for each check of a resource the smallest rank of a true rule, and raising rules."""
+    path = path_string(resource.path)
+    found = []
+    for check, residues in questions:
+        place = check.path
+        found.append(residues.rank(path if place == "self" else "" if place == "none" else path_of(check, resource)))
+    return found
+
+
 class RuleQuestion:
     """Checks of a group, asked about one resource. Questions with the same residues and paths are equal."""
 
@@ -173,14 +184,7 @@ class RuleQuestion:
         """Return the verdicts on a resource; None for one with a type of content or properties of its own."""
         if resource.content_type or (self._reads_properties and resource.properties):
             return None
-        path = path_string(resource.path)
-        found = []
-        for check, residues in self._questions:
-            place = check.path
-            found.append(
-                residues.rank(path if place == "self" else "" if place == "none" else path_of(check, resource))
-            )
-        return self._outcome(found)
+        return self._outcome(find_rules(self._questions, resource))
 
     def __eq__(self, other: object) -> bool:
         """Tell whether the answers are equal for every resource."""

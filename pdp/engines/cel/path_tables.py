@@ -104,7 +104,8 @@ class PathTables:
             self._lower_by_many(texts, ranks)
 
     def _lower_by_few(self, texts: Sequence[str], ranks: list[int]) -> None:
-        # `startswith` of all prefixes at once filters in C. Prefixes come by rank, so the first match is the smallest.
+        # INVARIANT: prefixes come by rank, so the first match is the smallest.
+        # `startswith` of all prefixes at once filters in C.
         few = self._few
         for at in compress(range(len(texts)), map(str.startswith, texts, repeat(self._prefixes))):
             text = texts[at]

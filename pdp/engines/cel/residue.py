@@ -32,92 +32,6 @@ _UNREAD: Final[Mapping[str, tuple[str, Any]]] = {
     "now": ("now", 0),
 }
 """Variable that few rules use -> the field of CheckValues, and the value that stands for all values."""
-
-
-class CheckValues(NamedTuple):
-    """The values of all variables of a check but `path`. Hashable, to serve as a key of caches.
-
-    `attributes` and `properties` are JSON objects as text. `now` is in seconds since 1970.
-    """
-
-    op: str
-    role: str
-    roles: tuple[str, ...]
-    ref: str
-    content_type: str
-    type: str
-    api: tuple[str, int]
-    actions: tuple[str, ...]
-    delegated: bool
-    warehouse: str
-    action: str = ""
-    groups: tuple[str, ...] = ()
-    attributes: str = _NO_MEMBERS
-    properties: str = _NO_MEMBERS
-    now: int = 0
-
-    def arguments(self) -> tuple[Any, ...]:
-        """Return the arguments of a rule in the order of RULE_VARIABLES, with "" at PATH_ARGUMENT."""
-        api = {"apiName": self.api[0], "apiVersion": self.api[1]}
-        return (
-            self.op, self.role, self.roles, self.ref, "", self.content_type, self.type, api, self.actions,
-            self.delegated, self.warehouse, self.action, self.groups, _as_map(self.attributes),
-            _as_map(self.properties), Timestamp(self.now * _NANOS),
-        )  # fmt: skip
-
-    def length(self) -> int:
-        """Count the characters of all values together."""
-        texts = (
-            self.role,
-            *self.roles,
-            self.ref,
-            self.content_type,
-            self.type,
-            self.api[0],
-            *self.actions,
-            self.warehouse,
-            self.action,
-            *self.groups,
-            self.attributes,
-            self.properties,
-        )
-        return sum(map(len, texts))
-
-    def by_variable(self) -> dict[str, Any]:
-        """Return the values of the variables that conditions test, by name."""
-        return {
-            "op": self.op, "role": self.role, "roles": self.roles, "ref": self.ref, "contentType": self.content_type,
-            "type": self.type, "actions": self.actions, "warehouse": self.warehouse, "action": self.action,
-            "groups": self.groups,
-        }  # fmt: skip
-
-
-def unread_fields(variables: frozenset[str]) -> Mapping[str, Any]:
-    """Return the fields of CheckValues that rules with these variables do not read, each with one value for all."""
-    return dict(field for variable, field in _UNREAD.items() if variable not in variables)
-
-
-def json_text(members: Mapping[str, Any] | None) -> str:
-    """Return a JSON object as canonical text."""
-    return msgspec.json.encode(members, order="sorted").decode() if members else _NO_MEMBERS
-
-
-def _as_map(text: str) -> Mapping[str, Any]:
-    """Return the JSON object `text` as a value of the language."""
-    return {} if text == _NO_MEMBERS else _as_value(msgspec.json.decode(text))
-
-
-def _as_value(value: Any) -> Any:
-    """Return a JSON value as a value of the language: an integer beyond 64 bits is a double, a list is a tuple."""
-    if isinstance(value, dict):
-        return {key: _as_value(member) for key, member in value.items()}
-    if isinstance(value, list):
-        return tuple(_as_value(item) for item in value)
-    if isinstance(value, int) and not INT_MIN <= value <= INT_MAX:
-        return float(value)
-    return value
-
-
 Evaluate: TypeAlias = Callable[..., bool]
 RaisedRules: TypeAlias = dict[int, list[int]]
 """Row -> ranks of the rules that raise there."""
@@ -180,6 +94,8 @@ class Residue:
         self.raising: list[int] = []
         """Ranks of the rules that raise for every path."""
         always, exact, starts = NEVER, dict[str, int](), dict[str, int]()
+        # INVARIANT: candidates come by rank. So the first candidate of a text has the smallest rank, and nothing behind
+        # a rule that is true for every path can determine.
         for candidate in candidates:
             conditions = _path_conditions(candidate.requirements, by_variable)
             if conditions is None:
@@ -191,7 +107,7 @@ class Residue:
                     continue
                 table = exact if condition.kind == "equals" else starts
                 for text in condition.texts:
-                    table.setdefault(text, candidate.rank)  # an earlier candidate has the smaller rank
+                    table.setdefault(text, candidate.rank)
             elif candidate.uses_path:
                 self._functions.append(PathRule(candidate.rank, candidate.evaluate, conditions))
             elif self._is_true(candidate):
@@ -234,6 +150,7 @@ class Residue:
         for rank, condition in self._scans:
             if rank < lowest and condition.is_met_by(path):
                 lowest = rank
+        # INVARIANT: functions come by rank, too. Behind `lowest` no rule determines, and no error counts.
         for rank, evaluate, conditions in self._functions:
             if rank > lowest:
                 break
@@ -327,3 +244,87 @@ def _path_conditions(requirements: Requirements, values: dict[str, Any]) -> list
         elif not condition.is_met_by(values[condition.variable]):
             return None
     return conditions
+
+
+class CheckValues(NamedTuple):
+    """The values of all variables of a check but `path`. Hashable, to serve as a key of caches.
+
+    `attributes` and `properties` are JSON objects as text. `now` is in seconds since 1970.
+    """
+
+    op: str
+    role: str
+    roles: tuple[str, ...]
+    ref: str
+    content_type: str
+    type: str
+    api: tuple[str, int]
+    actions: tuple[str, ...]
+    delegated: bool
+    warehouse: str
+    action: str = ""
+    groups: tuple[str, ...] = ()
+    attributes: str = _NO_MEMBERS
+    properties: str = _NO_MEMBERS
+    now: int = 0
+
+    def arguments(self) -> tuple[Any, ...]:
+        """Return the arguments of a rule in the order of RULE_VARIABLES, with "" at PATH_ARGUMENT."""
+        api = {"apiName": self.api[0], "apiVersion": self.api[1]}
+        return (
+            self.op, self.role, self.roles, self.ref, "", self.content_type, self.type, api, self.actions,
+            self.delegated, self.warehouse, self.action, self.groups, _as_map(self.attributes),
+            _as_map(self.properties), Timestamp(self.now * _NANOS),
+        )  # fmt: skip
+
+    def length(self) -> int:
+        """Count the characters of all values together."""
+        texts = (
+            self.role,
+            *self.roles,
+            self.ref,
+            self.content_type,
+            self.type,
+            self.api[0],
+            *self.actions,
+            self.warehouse,
+            self.action,
+            *self.groups,
+            self.attributes,
+            self.properties,
+        )
+        return sum(map(len, texts))
+
+    def by_variable(self) -> dict[str, Any]:
+        """Return the values of the variables that conditions test, by name."""
+        return {
+            "op": self.op, "role": self.role, "roles": self.roles, "ref": self.ref, "contentType": self.content_type,
+            "type": self.type, "actions": self.actions, "warehouse": self.warehouse, "action": self.action,
+            "groups": self.groups,
+        }  # fmt: skip
+
+
+def unread_fields(variables: frozenset[str]) -> Mapping[str, Any]:
+    """Return the fields of CheckValues that rules with these variables do not read, each with one value for all."""
+    return dict(field for variable, field in _UNREAD.items() if variable not in variables)
+
+
+def json_text(members: Mapping[str, Any] | None) -> str:
+    """Return a JSON object as canonical text."""
+    return msgspec.json.encode(members, order="sorted").decode() if members else _NO_MEMBERS
+
+
+def _as_map(text: str) -> Mapping[str, Any]:
+    """Return the JSON object `text` as a value of the language."""
+    return {} if text == _NO_MEMBERS else _as_value(msgspec.json.decode(text))
+
+
+def _as_value(value: Any) -> Any:
+    """Return a JSON value as a value of the language: an integer beyond 64 bits is a double, a list is a tuple."""
+    if isinstance(value, dict):
+        return {key: _as_value(member) for key, member in value.items()}
+    if isinstance(value, list):
+        return tuple(_as_value(item) for item in value)
+    if isinstance(value, int) and not INT_MIN <= value <= INT_MAX:
+        return float(value)
+    return value

@@ -16,6 +16,7 @@ from pdp.engines.cel.residue import Candidate, CheckValues, Residue, ResidueSet,
 from pdp.engines.cel.rules import Rule
 from pdp.model.bounded_cache import BoundedCache
 
+T = TypeVar("T")
 MAX_RESIDUE_SETS: Final = 4096
 """Residue sets that a selector remembers."""
 MAX_VALUES_LENGTH: Final = 1024
@@ -86,6 +87,7 @@ class _OperationRules:
 
     def shared_residue(self, values: CheckValues) -> Residue:
         """Return the residue of the shared rules."""
+        # INVARIANT: shared rules read nothing but the op, the path, and these two values.
         key = (values.content_type, values.type)
         residue = self._shared_residues.get(key)
         if residue is None:
@@ -126,7 +128,6 @@ def _condition(candidate: Candidate, variable: str, kind: str) -> Condition | No
     return next((found for found in conditions if found.variable == variable and found.kind == kind), None)
 
 
-T = TypeVar("T")
 _EXACT: Final = frozenset({"equals", "holds"})
 """Kinds of conditions that name every text that can meet them."""
 _PREFERENCE: Final = ("path", "role", "roles", "groups", "ref", "contentType", "type", "warehouse", "op")

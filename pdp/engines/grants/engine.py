@@ -20,7 +20,7 @@ from pdp.engines.grants.effective_access import EffectiveAccess
 from pdp.engines.grants.explain import explain_denial, smallest_grant, trace_objects
 from pdp.engines.grants.many_objects import decide_column, decide_tables
 from pdp.engines.grants.model import CONTENT, MODEL, NESSIE
-from pdp.engines.grants.principal_grants import CacheBudget, ExtraPrivileges
+from pdp.engines.grants.principal_grants import SELF_TYPES, CacheBudget, ExtraPrivileges
 from pdp.facts.objects import BIT, SERVER, Grant, ObjectKey, key_text, mask_of
 from pdp.facts.snapshot import Facts
 from pdp.model.answer import Reason, Trace
@@ -28,46 +28,9 @@ from pdp.model.arrays import PathArray
 from pdp.model.question import Principal, Resource
 
 _PERMITTED: Final = bytes([PERMIT])
-
-
-class AccessQuestion:
-    """Question about the access of one principal in one snapshot of the facts. Compared by identity."""
-
-    __slots__ = ("_access", "_budget", "_facts", "_find_access", "_question")
-
-    def __init__(
-        self, question: RelationQuestion, facts: Facts, budget: CacheBudget, find_access: Callable[[], EffectiveAccess]
-    ) -> None:
-        """Find the access of the principal. `find_access` finds it again after a change of the engine's cache."""
-        self._question = question
-        self._facts = facts
-        self._budget = budget
-        self._find_access = find_access
-        self._access = find_access()
-
-    def __call__(self, resource: Resource) -> Verdicts:
-        """Return the verdicts on a resource."""
-        access = self._access
-        # The engine retires accesses when the budget is used up, and moves the others to newer facts.
-        if access.retired or access.grants.facts is not self._facts or self._budget.left <= 0:
-            access = self._access = self._find_access()
-        reason = decide_one(access, self._question, resource)
-        return SILENT if reason is None else Verdicts(_PERMITTED, [reason])
-
-
-def decide_one(access: EffectiveAccess, question: RelationQuestion, resource: Resource) -> Reason | None:
-    """Return the reason that permits a resource; None for no permit."""
-    if question.is_inside:
-        return access.reason_inside(question, (resource.warehouse, *resource.path), resource.id)
-    relation, key, id = question.target_of(resource)
-    witness = access.relations_on(key, id).witness(relation)
-    return None if witness is None else access.reason(key, id, witness)
-
-
 _BOOTSTRAP: Final[ExtraPrivileges] = {SERVER: mask_of("operator")}
 _NO_EXTRA: Final[ExtraPrivileges] = {}
 _READS: Final = frozenset({Dependency.POLICIES, Dependency.FACTS})
-_SELF_TYPES: Final = frozenset({"user", "role"})
 _MAX_PRINCIPALS: Final = 4096
 _MAX_ENTRIES: Final = 98_304
 """Cached relations and reasons, of all principals together: about 20 MB."""
@@ -121,7 +84,7 @@ class GrantsEngine:
     def prepare(self, group: EngineQuestion, facts: Facts) -> ResourceCall | None:
         """Return the call that decides one resource of a group; None for users, roles and unknown actions."""
         question = QUESTIONS.get((group.action, group.type))
-        if question is None or group.type in _SELF_TYPES:
+        if question is None or group.type in SELF_TYPES:
             return None
         find_access = partial(self._access, group.principal, group.type, facts)
         return AccessQuestion(question, facts, self._budget, find_access)
@@ -152,7 +115,7 @@ class GrantsEngine:
         unknown principals cannot fill the memory. Their relations are equal, except on their own user or role
         object (the circumstance `self`): checks on users and roles do not use the cache.
         """
-        if type in _SELF_TYPES:
+        if type in SELF_TYPES:
             return self._new_access(principal, facts)
         cache, budget = self._cache, self._budget
         if budget.left <= 0 or len(cache) >= _MAX_PRINCIPALS:
@@ -206,6 +169,40 @@ def _decide_many(access: EffectiveAccess, question: RelationQuestion, resources:
         return decide_tables(access, question, resources)
     by = [decide_one(access, question, resource) for resource in resources]
     return Verdicts(bytes([ABSTAIN if reason is None else PERMIT for reason in by]), by)
+
+
+class AccessQuestion:
+    """Question about the access of one principal in one snapshot of the facts. Compared by identity."""
+
+    __slots__ = ("_access", "_budget", "_facts", "_find_access", "_question")
+
+    def __init__(
+        self, question: RelationQuestion, facts: Facts, budget: CacheBudget, find_access: Callable[[], EffectiveAccess]
+    ) -> None:
+        """Find the access of the principal. `find_access` finds it again after a change of the engine's cache."""
+        self._question = question
+        self._facts = facts
+        self._budget = budget
+        self._find_access = find_access
+        self._access = find_access()
+
+    def __call__(self, resource: Resource) -> Verdicts:
+        """Return the verdicts on a resource."""
+        access = self._access
+        # The engine retires accesses when the budget is used up, and moves the others to newer facts.
+        if access.retired or access.grants.facts is not self._facts or self._budget.left <= 0:
+            access = self._access = self._find_access()
+        reason = decide_one(access, self._question, resource)
+        return SILENT if reason is None else Verdicts(_PERMITTED, [reason])
+
+
+def decide_one(access: EffectiveAccess, question: RelationQuestion, resource: Resource) -> Reason | None:
+    """Return the reason that permits a resource; None for no permit."""
+    if question.is_inside:
+        return access.reason_inside(question, (resource.warehouse, *resource.path), resource.id)
+    relation, key, id = question.target_of(resource)
+    witness = access.relations_on(key, id).witness(relation)
+    return None if witness is None else access.reason(key, id, witness)
 
 
 def grant_for(facts: Facts, grantee: Principal, action: str, resource: Resource) -> Grant | None:

@@ -30,7 +30,7 @@ GranteeNodes: TypeAlias = tuple[str, Map[ObjectName, GranteeNode]]
 _AUTHENTICATED: Final = CIRCUMSTANCE_BIT["authenticated"]
 _MANAGED: Final = CIRCUMSTANCE_BIT["managed_access"]
 _SELF: Final = CIRCUMSTANCE_BIT["self"]
-_SELF_TYPES: Final = frozenset({"user", "role"})
+SELF_TYPES: Final = frozenset({"user", "role"})
 
 
 class PrincipalGrants:
@@ -98,7 +98,7 @@ class PrincipalGrants:
 
     def mask_at(self, nodes: tuple[GranteeNodes, ...], path: ContainerPath, name: ObjectName, id: str = "") -> int:
         """Return the mask of an object: counting grants from the nodes of the container, and circumstances."""
-        is_plain = self.is_bare and name[0] not in _SELF_TYPES
+        is_plain = self.is_bare and name[0] not in SELF_TYPES
         mask = self.base_mask if is_plain else self._circumstances(path, name)
         for _, names in nodes:
             node = names.get(name)
@@ -151,7 +151,7 @@ class PrincipalGrants:
         mask = self.base_mask
         if self.is_managed(path, name):
             mask |= _MANAGED
-        if name[0] in _SELF_TYPES and self._is_self(name):
+        if name[0] in SELF_TYPES and self._is_self(name):
             mask |= _SELF
         return mask | self.extra.get(join_key(path, name), 0) if self.extra else mask
 

@@ -19,6 +19,7 @@ from immutables import Map
 
 from pdp.engines.row_access.members import Grantee, Members
 from pdp.engines.row_access.policies import (
+    KINDS_WITH_VALUE,
     NO_POLICIES,
     Mask,
     Policy,
@@ -48,84 +49,6 @@ from pdp.model.question import Principal, Resource
 from pdp.model.references import parse_resource
 
 _MEMO_ENTRIES: Final = 20_000
-_KINDS_WITH_VALUE: Final = frozenset({"constant", "expression"})
-
-
-class StoredPolicies:
-    """Compiled rules by table. An entry is valid as long as the rules are the very same map."""
-
-    def __init__(self) -> None:
-        self._known: BoundedCache[FoldedName, tuple[Map[RuleKey, RowPolicy], TablePolicies]] = BoundedCache(
-            _MEMO_ENTRIES
-        )
-        self._rules: Map[FoldedName, Map[RuleKey, RowPolicy]] = Map()
-        self._near = NearNames(())
-
-    def near(self, rules: Map[FoldedName, Map[RuleKey, RowPolicy]]) -> NearNames:
-        """Return the near names of tables with rules. Costs a look at each table after a change of rules."""
-        if rules is not self._rules:
-            self._near, self._rules = NearNames(rules), rules
-        return self._near
-
-    def joined(self, table: FoldedName, filed: TablePolicies, rules: Map[RuleKey, RowPolicy]) -> TablePolicies:
-        """Return the policies and masks of files and of the store for one table."""
-        known = self._known.get(table)
-        if known is not None and known[0] is rules:
-            return known[1]
-        return self._known.keep(table, (rules, _stored_join(filed, rules)))[1]
-
-
-def _stored_join(filed: TablePolicies, rules: Map[RuleKey, RowPolicy]) -> TablePolicies:
-    stored = [rules[key] for key in sorted(rules)]
-    identity = next((policy.identity for policy in filed.policies if policy.identity), "")
-    policies = [*filed.policies, *(_policy(policy, identity) for policy in stored_policies(stored))]
-    masks = {column: {f"{number}": mask for number, mask in enumerate(some)} for column, some in filed.masks.items()}
-    for mask in stored_masks(stored):
-        masks.setdefault(mask.column, {})[f"{mask.rule.table}:{mask.rule.id}"] = _mask(mask)
-    by_id = sorted(policies, key=lambda policy: policy.id)
-    return TablePolicies(tuple(by_id), {column: sort_masks(some.values()) for column, some in masks.items()})
-
-
-def _policy(policy: StoredPolicy, identity: str) -> Policy:
-    """Return a policy in Trino's SQL.
-
-    Trino evaluates the joined filters of a table as one user. Beside a file that names this user, a filter of the store
-    shows no row: the filter was written for the caller.
-    """
-    if not policy.grantees:
-        return Policy(policy.id, (), FALSE, identity)
-    try:
-        predicate = _filter(policy)
-    except ValueError:
-        return Policy(policy.id, (), FALSE, identity)
-    return Policy(policy.id, policy.grantees, FALSE if predicate is not None and identity else predicate, identity)
-
-
-def _filter(policy: StoredPolicy) -> str | None:
-    from pdp.engines.row_access.dialects import UntranslatableSql, translate_filter  # noqa: PLC0415  30 MB
-
-    try:
-        return translate_filter(policy.text, policy.dialect)
-    except UntranslatableSql:
-        return FALSE
-
-
-def _mask(mask: StoredMask) -> Mask:
-    """Return a mask in Trino's SQL; NULL if the value has no certain meaning there."""
-    rule = mask.rule
-    if mask.kind not in _KINDS_WITH_VALUE:
-        return Mask(rule.id, mask.kind, mask.grantees, mask.exempt)
-    from pdp.engines.row_access.dialects import translate_constant, translate_expression  # noqa: PLC0415  30 MB
-
-    try:
-        value = (
-            translate_constant(rule.text) if mask.kind == "constant" else translate_expression(rule.text, rule.dialect)
-        )
-    except ValueError:
-        return Mask(rule.id, "null", mask.grantees, mask.exempt)
-    return Mask(rule.id, mask.kind, mask.grantees, mask.exempt, value)
-
-
 KnownMasks: TypeAlias = dict[tuple[str, str], tuple[Predicate | None, Reason]]
 """Name and type of a column -> mask and reason, for the columns of one request."""
 HIDDEN_COLUMN_PREFIX: Final = "$"
@@ -378,3 +301,78 @@ def _container(text: str) -> TablePath:
     if resource.type not in _CONTAINERS:
         raise ValueError(f"`{text}` is no warehouse or namespace")
     return resource.warehouse, *resource.path
+
+
+class StoredPolicies:
+    """Compiled rules by table. An entry is valid as long as the rules are the very same map."""
+
+    def __init__(self) -> None:
+        self._known: BoundedCache[FoldedName, tuple[Map[RuleKey, RowPolicy], TablePolicies]] = BoundedCache(
+            _MEMO_ENTRIES
+        )
+        self._rules: Map[FoldedName, Map[RuleKey, RowPolicy]] = Map()
+        self._near = NearNames(())
+
+    def near(self, rules: Map[FoldedName, Map[RuleKey, RowPolicy]]) -> NearNames:
+        """Return the near names of tables with rules. Costs a look at each table after a change of rules."""
+        if rules is not self._rules:
+            self._near, self._rules = NearNames(rules), rules
+        return self._near
+
+    def joined(self, table: FoldedName, filed: TablePolicies, rules: Map[RuleKey, RowPolicy]) -> TablePolicies:
+        """Return the policies and masks of files and of the store for one table."""
+        known = self._known.get(table)
+        if known is not None and known[0] is rules:
+            return known[1]
+        return self._known.keep(table, (rules, _with_stored(filed, rules)))[1]
+
+
+def _with_stored(filed: TablePolicies, rules: Map[RuleKey, RowPolicy]) -> TablePolicies:
+    stored = [rules[key] for key in sorted(rules)]
+    identity = next((policy.identity for policy in filed.policies if policy.identity), "")
+    policies = [*filed.policies, *(_policy(policy, identity) for policy in stored_policies(stored))]
+    masks = {column: {f"{number}": mask for number, mask in enumerate(some)} for column, some in filed.masks.items()}
+    for mask in stored_masks(stored):
+        masks.setdefault(mask.column, {})[f"{mask.rule.table}:{mask.rule.id}"] = _mask(mask)
+    by_id = sorted(policies, key=lambda policy: policy.id)
+    return TablePolicies(tuple(by_id), {column: sort_masks(some.values()) for column, some in masks.items()})
+
+
+def _policy(policy: StoredPolicy, identity: str) -> Policy:
+    """Return a policy in Trino's SQL.
+
+    Trino evaluates the joined filters of a table as one user. Beside a file that names this user, a filter of the store
+    shows no row: the filter was written for the caller.
+    """
+    if not policy.grantees:
+        return Policy(policy.id, (), FALSE, identity)
+    try:
+        predicate = _filter(policy)
+    except ValueError:
+        return Policy(policy.id, (), FALSE, identity)
+    return Policy(policy.id, policy.grantees, FALSE if predicate is not None and identity else predicate, identity)
+
+
+def _filter(policy: StoredPolicy) -> str | None:
+    from pdp.engines.row_access.dialects import UntranslatableSql, translate_filter  # noqa: PLC0415  30 MB
+
+    try:
+        return translate_filter(policy.text, policy.dialect)
+    except UntranslatableSql:
+        return FALSE
+
+
+def _mask(mask: StoredMask) -> Mask:
+    """Return a mask in Trino's SQL; NULL if the value has no certain meaning there."""
+    rule = mask.rule
+    if mask.kind not in KINDS_WITH_VALUE:
+        return Mask(rule.id, mask.kind, mask.grantees, mask.exempt)
+    from pdp.engines.row_access.dialects import translate_constant, translate_expression  # noqa: PLC0415  30 MB
+
+    try:
+        value = (
+            translate_constant(rule.text) if mask.kind == "constant" else translate_expression(rule.text, rule.dialect)
+        )
+    except ValueError:
+        return Mask(rule.id, "null", mask.grantees, mask.exempt)
+    return Mask(rule.id, mask.kind, mask.grantees, mask.exempt, value)

@@ -90,8 +90,8 @@ def explain_match(
     found = next((one for one in grantees if matches(principal, (one,), facts)), None)
     who = _who(principal, members)
     if found is not None:
-        return True, f"`{_grantee(found)}` names {who}"
-    listed = ", ".join(f"`{_grantee(one)}`" for one in grantees[:_MOST_NAMES])
+        return True, f"`{found.text}` names {who}"
+    listed = ", ".join(f"`{one.text}`" for one in grantees[:_MOST_NAMES])
     more = f" and {len(grantees) - _MOST_NAMES} more" if len(grantees) > _MOST_NAMES else ""
     return False, f"none of {listed}{more} names {who}" if listed else f"no grantee names {who}"
 
@@ -105,7 +105,3 @@ def _who(principal: Principal, members: Members) -> str:
     if groups:
         return f"`{member}` with the groups {groups}"
     return f"`{member}`, whose groups are unknown" if principal.bare else f"`{member}` without groups"
-
-
-def _grantee(grantee: Grantee) -> str:
-    return f"{grantee.kind}:{grantee.name}" if grantee.name else grantee.kind

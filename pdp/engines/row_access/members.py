@@ -43,6 +43,11 @@ class Grantee(msgspec.Struct, frozen=True):
     kind: str
     name: str = ""
 
+    @property
+    def text(self) -> str:
+        """Return the entry as a policy writes it."""
+        return f"{self.kind}:{self.name}" if self.name else self.kind
+
 
 def parse_grantee(text: str) -> Grantee:
     """Return the grantee of a text; raise ValueError if the text names no grantee."""

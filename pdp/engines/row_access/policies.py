@@ -18,6 +18,7 @@ import msgspec
 from pdp.config.foreign_files import advice_for
 from pdp.engines.data_files import parse_data, path_in, place_of, read_text
 from pdp.engines.row_access.members import ALL_USERS, Grantee, parse_grantee
+from pdp.engines.row_access.trino import UNSAFE_SIGNS
 from pdp.errors import Place, PolicyError
 from pdp.facts.row_policies import RowPolicy, TablePath, fold_column
 from pdp.model.references import check_part, parse_resource
@@ -26,6 +27,8 @@ from pdp.model.trino_operations import METADATA_TABLES, SYSTEM_TABLES
 
 KINDS: Final = ("null", "constant", "hash", "partial", "expression")
 """Kinds of masks. The kind that hides most comes first, and wins among several masks of one column."""
+KINDS_WITH_VALUE: Final = frozenset({"constant", "expression"})
+"""Kinds of masks that have a text."""
 
 EVERYONE: Final = ("allAuthenticatedUsers",)
 """Grantees of a policy that names none: everyone with a name, as in BigQuery."""
@@ -224,7 +227,6 @@ LONGEST_SQL: Final = 10_000
 """Characters of a filter or of the expression of a mask."""
 LONGEST_CONSTANT: Final = 1_000
 """Characters of the constant of a mask."""
-_UNSAFE: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 
 def check_sql_size(text: str) -> None:
@@ -237,7 +239,7 @@ def check_constant(text: str) -> None:
     """Raise ValueError for a constant that is too long, or has no certain literal in every engine."""
     if len(text) > LONGEST_CONSTANT:
         raise ValueError(f"a constant has up to {LONGEST_CONSTANT:,} characters, not {len(text):,}")
-    if _UNSAFE.search(text):
+    if UNSAFE_SIGNS.search(text):
         raise ValueError("a constant has no control characters and no line breaks")
 
 

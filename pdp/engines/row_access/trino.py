@@ -15,7 +15,7 @@ FALSE: Final = "false"
 _CALLER: Final = "\0caller\0"
 CALLER: Final = f"'{_CALLER}'"
 """Mark in a filter for the name of the caller. The texts of authors have no NUL."""
-_UNSAFE_NAME: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+UNSAFE_SIGNS: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 _BARE_NULL: Final = "NULL"
 _TEXTS: Final = frozenset({"varchar", "char"})
 _FROM_CONSTANTS: Final = _TEXTS | {
@@ -45,7 +45,7 @@ def bind_caller(filter: str, user: str) -> str:
     """Return a filter with the name of the caller as a literal; no rows for a caller without a plain name."""
     if CALLER not in filter:
         return filter
-    if not user or _UNSAFE_NAME.search(user):
+    if not user or UNSAFE_SIGNS.search(user):
         return FALSE
     return filter.replace(CALLER, "'{}'".format(user.replace("'", "''")))
 

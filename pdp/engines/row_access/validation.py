@@ -21,6 +21,7 @@ from pdp.engines.row_access.dialects import (
 from pdp.engines.row_access.engine import RowPolicies
 from pdp.engines.row_access.members import Grantee, parse_grantee
 from pdp.engines.row_access.policies import (
+    KINDS_WITH_VALUE,
     Mask,
     MaskBody,
     NamedDocument,
@@ -37,7 +38,6 @@ from pdp.errors import DuplicateRule, InvalidReference, Notice, Place, PolicyErr
 from pdp.facts.row_policies import FoldedName, fold_column, fold_name
 from pdp.model.references import is_id
 
-_NEEDS_EXPRESSION: Final = frozenset({"constant", "expression"})
 _FILTERS: Final = 16_384
 _SHORT: Final = 512
 """Translated filters that are remembered from one load to the next, and characters of a remembered filter."""
@@ -130,11 +130,11 @@ class _Compiler:
         if not body.grantees:
             raise ValueError("it has no grantees, so it masks nothing")
         spot.field = ("expression",)
-        if (kind in _NEEDS_EXPRESSION) != (body.expression is not None):
-            raise ValueError(f"the kind `{kind}` takes {'an' if kind in _NEEDS_EXPRESSION else 'no'} `expression`")
+        if (kind in KINDS_WITH_VALUE) != (body.expression is not None):
+            raise ValueError(f"the kind `{kind}` takes {'an' if kind in KINDS_WITH_VALUE else 'no'} `expression`")
         (check_constant if kind == "constant" else check_sql_size)(body.text)
         try:
-            if kind in _NEEDS_EXPRESSION:
+            if kind in KINDS_WITH_VALUE:
                 value = (
                     translate_constant(body.text)
                     if kind == "constant"
