@@ -17,6 +17,9 @@ from immutables import Map
 
 from pdp.facts.objects import BIT, VISIBILITY, ContainerPath, Object, ObjectName
 
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+
 
 class StoredPrivileges(msgspec.Struct, frozen=True, gc=False):
     """Grants of one grantee on one object. `mask` counts for every id of the object; `ids` pairs an id with a mask."""
@@ -112,10 +115,6 @@ def grantee_node(stored: StoredPrivileges, below: int) -> GranteeNode:
 @lru_cache(maxsize=4096)
 def _shared_node(mask: int, below: int) -> GranteeNode:
     return GranteeNode(shared_privileges(mask) or NO_PRIVILEGES, below)
-
-
-K = TypeVar("K", bound=Hashable)
-V = TypeVar("V")
 
 
 class TreeEdit(Generic[V]):

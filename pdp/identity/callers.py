@@ -23,26 +23,6 @@ from pdp.errors import PdpError, Unauthenticated
 from pdp.identity.tokens import Token, Tokens, VerifiedToken
 from pdp.model.question import Caller, TokenIdentity, TrustedEngine
 
-
-def trusted_engines_of(
-    identity: TokenIdentity, configured: Mapping[str, identity_config.TrustedEngineSettings]
-) -> tuple[TrustedEngine, ...]:
-    """Return the engines with the token's subject or an audience of the token in their settings for the provider."""
-    return tuple(
-        TrustedEngine(
-            name,
-            engine.type,
-            engine.owner_property,
-            identity.idp,
-            engine.enforces_row_access,
-            engine.delegated_storage == "as_owner",
-        )
-        for name, engine in configured.items()
-        if (known := engine.identities.get(identity.idp))
-        and (identity.subject in known.subjects or not set(identity.audiences).isdisjoint(known.audiences))
-    )
-
-
 _DEVELOPMENT_ENGINE: Final = "allow_all"
 IDENTITY_HEADERS: Final = HEADERS
 """Names, in lower case, of the headers and metadata that state an identity for development."""
@@ -177,6 +157,25 @@ def local_caller(settings: Settings) -> Caller | None:
     bound = (split_address(address)[0] for address in (settings.server.http, settings.server.grpc))
     alone = settings.sqlite_file() is not None and all(map(is_loopback, bound))
     return EMBEDDED_CALLER if alone else msgspec.structs.replace(EMBEDDED_CALLER, may_write=False)
+
+
+def trusted_engines_of(
+    identity: TokenIdentity, configured: Mapping[str, identity_config.TrustedEngineSettings]
+) -> tuple[TrustedEngine, ...]:
+    """Return the engines with the token's subject or an audience of the token in their settings for the provider."""
+    return tuple(
+        TrustedEngine(
+            name,
+            engine.type,
+            engine.owner_property,
+            identity.idp,
+            engine.enforces_row_access,
+            engine.delegated_storage == "as_owner",
+        )
+        for name, engine in configured.items()
+        if (known := engine.identities.get(identity.idp))
+        and (identity.subject in known.subjects or not set(identity.audiences).isdisjoint(known.audiences))
+    )
 
 
 def development_members(settings: Settings) -> Members | None:

@@ -25,34 +25,6 @@ from pdp.config.regular_files import open_regular
 from pdp.errors import ConfigError, Unauthenticated, Unavailable
 from pdp.telemetry import Telemetry
 
-_REQUIRED: Final = {"require": ["exp", "iss"], "verify_aud": False, "verify_sub": False, "verify_jti": False}
-_REFUSALS: Final[tuple[tuple[type[jwt.PyJWTError], str], ...]] = (
-    (jwt.ExpiredSignatureError, "the token has expired"),
-    (jwt.ImmatureSignatureError, "the token is not yet valid"),
-    (jwt.InvalidIssuedAtError, "the token is not yet valid"),
-    (jwt.MissingRequiredClaimError, "the token lacks a claim that it must have"),
-    (jwt.InvalidSignatureError, "the token's signature does not verify"),
-    (jwt.PyJWTError, "the token cannot be used"),
-)
-"""Library error -> our message. The messages quote no part of the token."""
-
-
-def check_signature(text: str, key: Any, algorithm: str, provider: ProviderSettings) -> None:
-    """Check signature, issuer and times of a token; raise Unauthenticated."""
-    try:
-        jwt.decode(
-            text,
-            key,
-            algorithms=[algorithm],
-            issuer=provider.issuer,
-            leeway=provider.leeway_seconds,
-            options=_REQUIRED,  # type: ignore[arg-type]
-        )
-    except (jwt.PyJWTError, OverflowError, ValueError, TypeError) as error:
-        message = next((message for kind, message in _REFUSALS if isinstance(error, kind)), "the token cannot be used")
-        raise Unauthenticated(message) from None
-
-
 MAX_BYTES: Final = 1 << 20
 MAX_KEYS: Final = 1000
 MAX_WAITING: Final = 64
@@ -281,3 +253,31 @@ def _read_file(file: Path) -> bytes:
     if len(text) > MAX_BYTES:
         raise ValueError(f"it is larger than {MAX_BYTES} bytes")
     return text
+
+
+_REQUIRED: Final = {"require": ["exp", "iss"], "verify_aud": False, "verify_sub": False, "verify_jti": False}
+_REFUSALS: Final[tuple[tuple[type[jwt.PyJWTError], str], ...]] = (
+    (jwt.ExpiredSignatureError, "the token has expired"),
+    (jwt.ImmatureSignatureError, "the token is not yet valid"),
+    (jwt.InvalidIssuedAtError, "the token is not yet valid"),
+    (jwt.MissingRequiredClaimError, "the token lacks a claim that it must have"),
+    (jwt.InvalidSignatureError, "the token's signature does not verify"),
+    (jwt.PyJWTError, "the token cannot be used"),
+)
+"""Library error -> our message. The messages quote no part of the token."""
+
+
+def check_signature(text: str, key: Any, algorithm: str, provider: ProviderSettings) -> None:
+    """Check signature, issuer and times of a token; raise Unauthenticated."""
+    try:
+        jwt.decode(
+            text,
+            key,
+            algorithms=[algorithm],
+            issuer=provider.issuer,
+            leeway=provider.leeway_seconds,
+            options=_REQUIRED,  # type: ignore[arg-type]
+        )
+    except (jwt.PyJWTError, OverflowError, ValueError, TypeError) as error:
+        message = next((message for kind, message in _REFUSALS if isinstance(error, kind)), "the token cannot be used")
+        raise Unauthenticated(message) from None

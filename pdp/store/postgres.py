@@ -29,46 +29,6 @@ _RETRY_SECONDS: Final = 1.0
 _LISTEN_SECONDS: Final = 1.0
 _QUIET_ROUNDS: Final = 10
 """Rounds without a notification after which the listener tests the connection."""
-
-
-class Listener:
-    """Thread that notifies the signal for each notification, and after each connect: earlier ones may be lost."""
-
-    def __init__(self, connect: Callable[[], psycopg.Connection[Any]], signal: Signal) -> None:
-        self._connect = connect
-        self._signal = signal
-        self._closed = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="pdp-store-listener", daemon=True)
-        self._thread.start()
-
-    def close(self) -> None:
-        """Stop without waiting; the thread ends within about a second."""
-        self._closed.set()
-
-    def _run(self) -> None:
-        while not self._closed.is_set():
-            try:
-                with self._connect() as link:
-                    self._listen(link)
-            except psycopg.Error:
-                self._closed.wait(_RETRY_SECONDS)
-
-    def _listen(self, link: psycopg.Connection[Any]) -> None:
-        link.autocommit = True
-        link.execute(f"LISTEN {CHANNEL}")
-        self._signal.notify()
-        quiet = 0
-        while not self._closed.is_set():
-            if any(True for _ in link.notifies(timeout=_LISTEN_SECONDS, stop_after=1)):
-                self._signal.notify()
-                quiet = 0
-            else:
-                quiet += 1
-            if quiet == _QUIET_ROUNDS:
-                link.execute("SELECT 1")
-                quiet = 0
-
-
 RV = TypeVar("RV")
 
 _DEFAULTS: Final[dict[str, Any]] = {
@@ -302,3 +262,41 @@ def _hosts(parameters: dict[str, Any]) -> str:
     if len(ports) < len(hosts):
         ports += ports[-1:] * (len(hosts) - len(ports))
     return ",".join(f"{host}:{port}" if port else host for host, port in zip(hosts, ports, strict=False))
+
+
+class Listener:
+    """Thread that notifies the signal for each notification, and after each connect: earlier ones may be lost."""
+
+    def __init__(self, connect: Callable[[], psycopg.Connection[Any]], signal: Signal) -> None:
+        self._connect = connect
+        self._signal = signal
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="pdp-store-listener", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop without waiting; the thread ends within about a second."""
+        self._closed.set()
+
+    def _run(self) -> None:
+        while not self._closed.is_set():
+            try:
+                with self._connect() as link:
+                    self._listen(link)
+            except psycopg.Error:
+                self._closed.wait(_RETRY_SECONDS)
+
+    def _listen(self, link: psycopg.Connection[Any]) -> None:
+        link.autocommit = True
+        link.execute(f"LISTEN {CHANNEL}")
+        self._signal.notify()
+        quiet = 0
+        while not self._closed.is_set():
+            if any(True for _ in link.notifies(timeout=_LISTEN_SECONDS, stop_after=1)):
+                self._signal.notify()
+                quiet = 0
+            else:
+                quiet += 1
+            if quiet == _QUIET_ROUNDS:
+                link.execute("SELECT 1")
+                quiet = 0

@@ -30,55 +30,6 @@ from pdp.store.store import CommitGate, EpochChanged, LogEntry, Store, apply_log
 T = TypeVar("T")
 _CLOSE_SECONDS: Final = 1.0
 """Time for running calls to end at `close`."""
-
-
-class Threads:
-    """Pool of `width` daemon threads. Calls start in order of arrival."""
-
-    def __init__(self, name: str, width: int) -> None:
-        self._calls: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = SimpleQueue()
-        self._threads = [Thread(target=self._work, name=f"{name}-{n}", daemon=True) for n in range(width)]
-        self._closed = False
-        for thread in self._threads:
-            thread.start()
-
-    async def run(self, call: Callable[[], T]) -> T:
-        """Return or raise the result of the call; raise Unavailable if the threads are closed.
-
-        A running call goes on after a cancellation, and its result is lost.
-        """
-        if self._closed:
-            raise Unavailable("the store is closed")
-        future: Future[T] = Future()
-        self._calls.put((future, call))
-        return await asyncio.wrap_future(future)
-
-    def close(self) -> None:
-        """End all threads after the queued calls; abandon a thread that takes more than a second."""
-        self._closed = True
-        for _ in self._threads:
-            self._calls.put(None)
-        deadline = time.monotonic() + _CLOSE_SECONDS
-        for thread in self._threads:
-            thread.join(max(0.0, deadline - time.monotonic()))
-
-    def _work(self) -> None:
-        while (job := self._calls.get()) is not None:
-            future, call = job
-            if future.set_running_or_notify_cancel():
-                _settle(future, call)
-            del job, future, call  # an idle thread would keep a whole snapshot alive
-
-
-def _settle(future: Future[T], call: Callable[[], T]) -> None:
-    try:
-        result = call()
-    except BaseException as error:  # noqa: BLE001  the caller of `run` gets every exception
-        future.set_exception(error)
-    else:
-        future.set_result(result)
-
-
 POLL_SECONDS: Final = 1.0
 """Longest time between two refreshes."""
 _RETRY_SECONDS: Final = 0.5
@@ -357,3 +308,50 @@ def _check_epoch(facts: Facts, epoch: str) -> bool:
 
 def _revision(facts: Facts) -> str:
     return str(Revision(facts.epoch, facts.sequence))
+
+
+class Threads:
+    """Pool of `width` daemon threads. Calls start in order of arrival."""
+
+    def __init__(self, name: str, width: int) -> None:
+        self._calls: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = SimpleQueue()
+        self._threads = [Thread(target=self._work, name=f"{name}-{n}", daemon=True) for n in range(width)]
+        self._closed = False
+        for thread in self._threads:
+            thread.start()
+
+    async def run(self, call: Callable[[], T]) -> T:
+        """Return or raise the result of the call; raise Unavailable if the threads are closed.
+
+        A running call goes on after a cancellation, and its result is lost.
+        """
+        if self._closed:
+            raise Unavailable("the store is closed")
+        future: Future[T] = Future()
+        self._calls.put((future, call))
+        return await asyncio.wrap_future(future)
+
+    def close(self) -> None:
+        """End all threads after the queued calls; abandon a thread that takes more than a second."""
+        self._closed = True
+        for _ in self._threads:
+            self._calls.put(None)
+        deadline = time.monotonic() + _CLOSE_SECONDS
+        for thread in self._threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+
+    def _work(self) -> None:
+        while (job := self._calls.get()) is not None:
+            future, call = job
+            if future.set_running_or_notify_cancel():
+                _settle(future, call)
+            del job, future, call  # an idle thread would keep a whole snapshot alive
+
+
+def _settle(future: Future[T], call: Callable[[], T]) -> None:
+    try:
+        result = call()
+    except BaseException as error:  # noqa: BLE001  the caller of `run` gets every exception
+        future.set_exception(error)
+    else:
+        future.set_result(result)

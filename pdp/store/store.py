@@ -35,31 +35,6 @@ from pdp.facts.objects import Change
 from pdp.facts.snapshot import Facts
 
 
-class CommitGate:
-    """Switch that only the first of `begin_commit` and `give_up` turns. Any thread may call."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._committing = self._given_up = False
-
-    def begin_commit(self) -> bool:
-        """Return True if the write may commit; from then on the request waits for the commit."""
-        with self._lock:
-            self._committing = not self._given_up
-            return self._committing
-
-    def give_up(self) -> bool:
-        """Return True if the write will not commit; False if a commit has begun."""
-        with self._lock:
-            self._given_up = not self._committing
-            return self._given_up
-
-    @property
-    def is_given_up(self) -> bool:
-        """Tell whether the request has given the write up."""
-        return self._given_up
-
-
 class EpochChanged(PdpError):
     """Snapshot from another history than the store's. The caller must load a new snapshot."""
 
@@ -104,6 +79,31 @@ class Store(Protocol):
     def close(self) -> None:
         """Release the database; make a `wait` in another thread return soon."""
         ...
+
+
+class CommitGate:
+    """Switch that only the first of `begin_commit` and `give_up` turns. Any thread may call."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._committing = self._given_up = False
+
+    def begin_commit(self) -> bool:
+        """Return True if the write may commit; from then on the request waits for the commit."""
+        with self._lock:
+            self._committing = not self._given_up
+            return self._committing
+
+    def give_up(self) -> bool:
+        """Return True if the write will not commit; False if a commit has begun."""
+        with self._lock:
+            self._given_up = not self._committing
+            return self._given_up
+
+    @property
+    def is_given_up(self) -> bool:
+        """Tell whether the request has given the write up."""
+        return self._given_up
 
 
 def apply_log(facts: Facts, log: Sequence[LogEntry]) -> Facts:
