@@ -126,6 +126,7 @@ def read_checks(body: bytes, max_checks: int) -> tuple[BatchBuilder, wire.CheckR
     """
     if len(body) > SHORT:
         try:
+            # INVARIANT: a scan has a builder of its own. What it gives up leaves nothing behind.
             return _Scanner(body, max_checks).scan()
         except (_OtherLayout, PdpError, DecodeError, UnicodeDecodeError, IndexError):
             pass
@@ -188,6 +189,7 @@ class _Scanner:
         question = self._questions[0]
         before, behind = question.before, question.behind
         at = position = row = runs = 0
+        # INVARIANT: the builder has taken all positions but those of the present question, which end at `position`.
         while at < end and body[at] == _CHECKS:
             start, size = at + 2, body[at + 1]
             if size > 127:
