@@ -35,38 +35,6 @@ from pdp.surfaces.http.answers import EndpointAnswer
 from pdp.surfaces.http.handlers import HttpHandlers, Routes
 from pdp.surfaces.http.routes import BodyEndpoint, ImmediateEndpoint
 
-
-class ColumnQuestion(NamedTuple):
-    """Columns of one table. Without columns, there is no table."""
-
-    table: ResourceName
-    columns: Sequence[TypedColumn]
-
-
-def read_columns(named: Sequence[ResourceName]) -> ColumnQuestion:
-    """Return the question about named columns; raise InvalidArgument for anything but typed columns of one table."""
-    columns = [name.column for name in named if name.column and name.column.column_type]
-    tables = {(column.catalog_name, column.schema_name, column.table_name) for column in columns}
-    if len(columns) < len(named) or len(tables) > 1:
-        raise InvalidArgument("GetColumnMask takes columns of one table, each with its type")
-    if not columns:
-        return ColumnQuestion(ResourceName(), ())
-    typed = [TypedColumn(column.column_name, column.column_type) for column in columns]
-    return ColumnQuestion(ResourceName(table=TableName(*tables.pop())), typed)
-
-
-def encode_masks(masks: Sequence[Predicate | None]) -> bytes:
-    """Return the answer about many columns: each mask with the index of its column."""
-    found = [{"index": at, "viewExpression": expression(mask)} for at, mask in enumerate(masks) if mask]
-    return msgspec.json.encode({"result": found})
-
-
-def expression(predicate: Predicate) -> dict[str, str]:
-    """Return a filter or mask as Trino takes it."""
-    identity = {"identity": predicate.identity} if predicate.identity else {}
-    return {"expression": predicate.expression, **identity}
-
-
 _ALLOWED: Final = b'{"result":true}'
 _RowView: TypeAlias = Callable[[OpaInput, Caller], EndpointAnswer]
 """Answer of an endpoint about rows or masks to a decoded body."""
@@ -297,3 +265,34 @@ def _few_indices(count: int) -> bytes:
 
 def _encode_result(result: Any) -> bytes:
     return msgspec.json.encode({"result": result})
+
+
+class ColumnQuestion(NamedTuple):
+    """Columns of one table. Without columns, there is no table."""
+
+    table: ResourceName
+    columns: Sequence[TypedColumn]
+
+
+def read_columns(named: Sequence[ResourceName]) -> ColumnQuestion:
+    """Return the question about named columns; raise InvalidArgument for anything but typed columns of one table."""
+    columns = [name.column for name in named if name.column and name.column.column_type]
+    tables = {(column.catalog_name, column.schema_name, column.table_name) for column in columns}
+    if len(columns) < len(named) or len(tables) > 1:
+        raise InvalidArgument("GetColumnMask takes columns of one table, each with its type")
+    if not columns:
+        return ColumnQuestion(ResourceName(), ())
+    typed = [TypedColumn(column.column_name, column.column_type) for column in columns]
+    return ColumnQuestion(ResourceName(table=TableName(*tables.pop())), typed)
+
+
+def encode_masks(masks: Sequence[Predicate | None]) -> bytes:
+    """Return the answer about many columns: each mask with the index of its column."""
+    found = [{"index": at, "viewExpression": expression(mask)} for at, mask in enumerate(masks) if mask]
+    return msgspec.json.encode({"result": found})
+
+
+def expression(predicate: Predicate) -> dict[str, str]:
+    """Return a filter or mask as Trino takes it."""
+    identity = {"identity": predicate.identity} if predicate.identity else {}
+    return {"expression": predicate.expression, **identity}

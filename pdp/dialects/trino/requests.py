@@ -30,56 +30,6 @@ from pdp.model.references import bound_claims, check_part, is_id
 from pdp.model.strict import decode
 from pdp.model.trino_operations import TRINO_PREFIX
 
-_QUERIES: Final = 10_000
-_LONGEST_ID: Final = 256
-"""Characters of a principal's id. A longer id is not remembered."""
-
-
-class QueryOwners:
-    """Users by caller and query id: the first principal of a query's requests. Views ask as their owners later."""
-
-    def __init__(self) -> None:
-        self._owners: BoundedCache[tuple[str, str], str] = BoundedCache(_QUERIES, _LONGEST_ID)
-
-    def other_user(self, caller: str, query: str, principal: str) -> str:
-        """Return the id of the owner of a caller's query; empty if the owner is `principal` or unknown."""
-        key = (caller, query)
-        owner = self._owners.get(key)
-        if owner is None:
-            self._owners.keep(key, principal, len(principal))
-            return ""
-        self._owners.move_to_end(key)
-        return "" if owner == principal else owner
-
-
-_LONGEST: Final = 4096
-"""Characters of a principal with groups. A longer principal is not remembered."""
-_EXECUTE: Final = "ExecuteQuery"
-_UNKNOWN: Final = QuerySession(None)
-
-
-class QuerySessions:
-    """Users by caller and query id."""
-
-    def __init__(self) -> None:
-        self._sessions: BoundedCache[tuple[str, str], QuerySession] = BoundedCache(_QUERIES, _LONGEST)
-
-    def session(self, caller: str, query: str, operation: str, principal: Principal) -> QuerySession:
-        """Return the session of a query, and remember the user who executes the query."""
-        if not query:
-            return _UNKNOWN
-        key = (caller, query)
-        known = self._sessions.get(key)
-        if operation == _EXECUTE:
-            if known is None:
-                return self._sessions.keep(key, QuerySession(principal), principal.length())
-            if known.user != principal:
-                return self._sessions.keep(key, _UNKNOWN)
-        elif known is not None:
-            self._sessions.move_to_end(key)
-        return known or _UNKNOWN
-
-
 _BASE_OBJECTS: Final = 1000
 _OBJECTS_PER_RESOURCE: Final = 3
 """JSON objects in a body as Trino writes it: outside of the resources (properties included), and per resource."""
@@ -311,3 +261,53 @@ def _with_arguments(resource: Resource, names: Names, action: OpaAction, name: R
     if not given and destination is None:
         return resource
     return replace(resource, arguments=Arguments(destination=destination, given=given))
+
+
+_QUERIES: Final = 10_000
+_LONGEST_ID: Final = 256
+"""Characters of a principal's id. A longer id is not remembered."""
+
+
+class QueryOwners:
+    """Users by caller and query id: the first principal of a query's requests. Views ask as their owners later."""
+
+    def __init__(self) -> None:
+        self._owners: BoundedCache[tuple[str, str], str] = BoundedCache(_QUERIES, _LONGEST_ID)
+
+    def other_user(self, caller: str, query: str, principal: str) -> str:
+        """Return the id of the owner of a caller's query; empty if the owner is `principal` or unknown."""
+        key = (caller, query)
+        owner = self._owners.get(key)
+        if owner is None:
+            self._owners.keep(key, principal, len(principal))
+            return ""
+        self._owners.move_to_end(key)
+        return "" if owner == principal else owner
+
+
+_LONGEST: Final = 4096
+"""Characters of a principal with groups. A longer principal is not remembered."""
+_EXECUTE: Final = "ExecuteQuery"
+_UNKNOWN: Final = QuerySession(None)
+
+
+class QuerySessions:
+    """Users by caller and query id."""
+
+    def __init__(self) -> None:
+        self._sessions: BoundedCache[tuple[str, str], QuerySession] = BoundedCache(_QUERIES, _LONGEST)
+
+    def session(self, caller: str, query: str, operation: str, principal: Principal) -> QuerySession:
+        """Return the session of a query, and remember the user who executes the query."""
+        if not query:
+            return _UNKNOWN
+        key = (caller, query)
+        known = self._sessions.get(key)
+        if operation == _EXECUTE:
+            if known is None:
+                return self._sessions.keep(key, QuerySession(principal), principal.length())
+            if known.user != principal:
+                return self._sessions.keep(key, _UNKNOWN)
+        elif known is not None:
+            self._sessions.move_to_end(key)
+        return known or _UNKNOWN
