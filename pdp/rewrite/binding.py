@@ -14,7 +14,7 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 
 from sqlglot import exp
 
-from pdp.rewrite.errors import FILTER_INVALID, RewriteRefused
+from pdp.rewrite.errors import unusable_filter
 from pdp.rewrite.sql import Edit, place_of
 
 Form: TypeAlias = Literal["author", "plain", "qualified"]
@@ -68,7 +68,7 @@ class BoundColumn(NamedTuple):
         for key, name in zip(("this", "table", "db", "catalog"), reversed(names), strict=False):
             self.column.set(key, name)
         if len(names) > 4:
-            raise _wrong("a column has too many parts")
+            raise unusable_filter("a column has too many parts")
 
 
 def alias_edit(source: FilterSource) -> Edit:
@@ -101,7 +101,7 @@ def bind_columns(tree: exp.Expr, own: FilterSource, sources: Sequence[FilterSour
                 bound.append(BoundColumn(column, found[0], found[1].alias))
                 break
         else:
-            raise _wrong(f"`{parts[0]}` is no column of its table")
+            raise unusable_filter(f"`{parts[0]}` is no column of its table")
     return bound
 
 
@@ -113,7 +113,7 @@ def _scopes(
     while (parent := node.parent) is not None:
         if isinstance(parent, exp.Select):
             if node.arg_key in _NAMED_PARTS and _is_output(parent, first):
-                raise _wrong(f"`{first}` is a column and an output of the same query")
+                raise unusable_filter(f"`{first}` is a column and an output of the same query")
             yield [by_table[id(table)] for table in _tables(parent)]
         node = parent
     yield [own]
@@ -126,9 +126,9 @@ def _tables(query: exp.Select) -> Iterator[exp.Table]:
         if not isinstance(part.this, exp.Table) or any(
             value and key not in _PLAIN_SOURCE for key, value in part.this.args.items()
         ):
-            raise _wrong("a subquery of a filter reads tables alone")
+            raise unusable_filter("a subquery of a filter reads tables alone")
         if part.this.alias_column_names:
-            raise _wrong(f"`{part.this.name}` has new names of columns, which filters do not support")
+            raise unusable_filter(f"`{part.this.name}` has new names of columns, which filters do not support")
         yield part.this
 
 
@@ -137,9 +137,9 @@ def _source_of(parts: Sequence[str], scope: Sequence[FilterSource]) -> tuple[int
     named = [source for source in scope if len(parts) > 1 and source.exposed == parts[0]]
     having = [source for source in scope if parts[0] in source.columns]
     if len(named) + len(having) > 1:
-        raise _wrong(f"`{parts[0]}` could mean more than one column")
+        raise unusable_filter(f"`{parts[0]}` could mean more than one column")
     if named and parts[1] != "*" and parts[1] not in named[0].columns:
-        raise _wrong(f"`{parts[1]}` is no column of its table")
+        raise unusable_filter(f"`{parts[1]}` is no column of its table")
     return (1, named[0]) if named else (0, having[0]) if having else None
 
 
@@ -156,7 +156,7 @@ def _check_identifiers(tree: exp.Expr) -> None:
     for node in tree.find_all(exp.Identifier, exp.Comprehension, exp.Star):
         parent = node.parent
         if isinstance(node, exp.Comprehension) or (isinstance(node, exp.Star) and any(node.args.values())):
-            raise _wrong("it holds a comprehension or a star with exceptions")
+            raise unusable_filter("it holds a comprehension or a star with exceptions")
         if not isinstance(node, exp.Identifier) or isinstance(parent, _NAMES):
             continue
         if isinstance(parent, exp.Dot) and node.arg_key == "expression":
@@ -164,7 +164,7 @@ def _check_identifiers(tree: exp.Expr) -> None:
         if isinstance(parent, (exp.PropertyEQ, exp.Kwarg)) and node.arg_key == "this":
             continue
         if not _is_parameter(node):
-            raise _wrong(f"`{node.name}` stands where filters support no name")
+            raise unusable_filter(f"`{node.name}` stands where filters support no name")
 
 
 def _is_parameter(name: exp.Identifier) -> bool:
@@ -200,8 +200,4 @@ def check_qualified(tree: exp.Expr) -> None:
     for column in tree.find_all(exp.Column):
         is_key = column.arg_key == "this" and isinstance(column.parent, (exp.PropertyEQ, exp.Kwarg))
         if not is_key and (len(column.parts) == 1 or not column.parts[0].name.startswith(ROW)):
-            raise _wrong(f"`{column.name}` has no certain source")
-
-
-def _wrong(cause: str) -> RewriteRefused:
-    return RewriteRefused(FILTER_INVALID, cause)
+            raise unusable_filter(f"`{column.name}` has no certain source")

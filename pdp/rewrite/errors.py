@@ -42,3 +42,8 @@ class RewriteRefused(InvalidArgument):
 
 class PoliciesNeeded(RewriteRefused):
     """Statement that reads row access policies, without the policies that the caller may see."""
+
+
+def unusable_filter(cause: str) -> RewriteRefused:
+    """Return the refusal of a filter or mask that cannot be used."""
+    return RewriteRefused(FILTER_INVALID, cause)

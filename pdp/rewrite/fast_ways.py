@@ -15,7 +15,7 @@ from typing import Final
 from pdp.rewrite.catalog import EXACT, Catalog, Relation
 from pdp.rewrite.names import SCALARS
 
-LONGEST: Final = 2_000
+_LONGEST_QUERY: Final = 2_000
 _MOST_DEPTH: Final = 6
 _PLAIN: Final = re.compile(r"(?:[\w\s.,()=<>+*%]|-(?!-)|/(?!\*)|'[\w .:%/-]*'(?!'))*", re.ASCII)
 _WORD: Final = re.compile(r"'[^']*'|[\w.]+|[(),]|[=<>+*/%-]+", re.ASCII)
@@ -61,7 +61,11 @@ class FastPass:
 
     def passes(self, text: str) -> bool:
         """Tell whether a text certainly is a query that shows no protected row."""
-        if len(text) > LONGEST or not self._closed.isdisjoint(text.lower().split()) or not _PLAIN.fullmatch(text):
+        if (
+            len(text) > _LONGEST_QUERY
+            or not self._closed.isdisjoint(text.lower().split())
+            or not _PLAIN.fullmatch(text)
+        ):
             return False
         written = _WORD.findall(text)
         words = [word.lower() for word in written]
@@ -152,13 +156,13 @@ def _spellings(name: Sequence[str], default: Sequence[str]) -> list[str]:
     return [".".join(name[length:]) for length in (0, *lengths)]
 
 
-WORD_READING_LONGEST: Final = 4_000
+_LONGEST_RESULT: Final = 4_000
 _BEFORE_BRACKETS: Final = SCALARS | frozenset(
     """all and any as between by case distinct else except exists filter from having in intersect is join like not on or
     over select then union when where with within""".split()  # noqa: SIM905
 )
 """Words that may stand before an opening parenthesis."""
-_WORD_READING_DOUBTFUL: Final = frozenset(
+_DOUBTFUL_IN_RESULTS: Final = frozenset(
     """alter apply attach call copy create delete describe drop execute explain explode export insert into lateral
     match_recognize merge pivot pragma prepare set show stack summarize table tablesample truncate unnest unpivot update
     use values""".split()  # noqa: SIM905
@@ -182,10 +186,10 @@ class FastVerification:
         `visible` and `plain` stand for the sources that were read. A plain source has bare names, so an engine must not
         look for names outside: the source stands in FROM, and so does every parenthesis around the source.
         """
-        if len(text) > WORD_READING_LONGEST or not _PLAIN.fullmatch(text):
+        if len(text) > _LONGEST_RESULT or not _PLAIN.fullmatch(text):
             return False
         words = _WORD.findall(text.lower())
-        if not words or words[0] not in ("select", "with") or not _WORD_READING_DOUBTFUL.isdisjoint(words):
+        if not words or words[0] not in ("select", "with") or not _DOUBTFUL_IN_RESULTS.isdisjoint(words):
             return False
         around: list[bool] = []
         before = last = ""

@@ -17,10 +17,11 @@ from sqlglot import exp
 from pdp.engines.row_access.dialects import OF_SUBQUERIES, is_portable, unfit_part
 from pdp.rewrite.binding import ROW, BoundColumn, FilterSource, Form, alias_edit, bind_columns, rename
 from pdp.rewrite.catalog import Catalog, Relation, RelationKey, key_name
-from pdp.rewrite.errors import FILTER_INVALID, RewriteRefused
+from pdp.rewrite.errors import FILTER_INVALID, RewriteRefused, unusable_filter
 from pdp.rewrite.names import is_allowed
 from pdp.rewrite.policies import FilterPolicy
-from pdp.rewrite.sql import DIALECTS, Edit, ParsedText, apply_edits, place_of, quote_names, quote_text, without_spans
+from pdp.rewrite.process.messages import DIALECTS
+from pdp.rewrite.sql import Edit, ParsedText, apply_edits, place_of, quote_names, quote_text, without_spans
 
 NO_ROWS: Final = "FALSE"
 _NOTHING: Final = (NO_ROWS,)
@@ -55,9 +56,9 @@ class FilterText:
         if len(pieces) == 1:
             return pieces[0]
         if not user:
-            raise _wrong("a filter or mask names the caller, and the caller is a role without a name")
+            raise unusable_filter("a filter or mask names the caller, and the caller is a role without a name")
         if ROW in user:
-            raise _wrong(f"the name of the caller holds `{ROW}`, a name of the rewriter")
+            raise unusable_filter(f"the name of the caller holds `{ROW}`, a name of the rewriter")
         return quote_text(user, dialect).join(pieces)
 
 
@@ -108,16 +109,12 @@ def mask_expression(
     A mask has no subquery, because a caller could learn values of the other table from masked rows.
     """
     if dialect not in DIALECTS:
-        raise _wrong(f"the dialect `{dialect}` has no certain meaning in `{target}`")
+        raise unusable_filter(f"the dialect `{dialect}` has no certain meaning in `{target}`")
     return _Filter(FilterPolicy("", relation.key, (), text, dialect), relation, catalog).expression(target)
 
 
 def _invalid(policy: FilterPolicy, cause: str) -> RewriteRefused:
     return RewriteRefused(FILTER_INVALID, f"the filter of policy `{policy.id}` is not used: {cause}")
-
-
-def _wrong(cause: str) -> RewriteRefused:
-    return RewriteRefused(FILTER_INVALID, cause)
 
 
 class _Filter:
@@ -127,7 +124,7 @@ class _Filter:
         self._policy, self._relation, self._catalog = policy, relation, catalog
         self._parsed = ParsedText(policy.text, policy.dialect)
         if ";" in self._parsed.lexical.bare:
-            raise _wrong("it is not one expression")
+            raise unusable_filter("it is not one expression")
         self._tree = self._parsed.tree
 
     def text(self, dialect: str) -> FilterText:
@@ -145,7 +142,7 @@ class _Filter:
         """Return the text as a value in a dialect, without subqueries; raise RewriteRefused."""
         _check_form(self._tree, self._policy.dialect)
         if self._tree.find(exp.Query, exp.Table):
-            raise _wrong("it holds a subquery")
+            raise unusable_filter("it holds a subquery")
         return FilterText(*self._texts(dialect, ()))
 
     def relations(self) -> list[tuple[exp.Table, Relation]]:
@@ -157,9 +154,9 @@ class _Filter:
         parts = ".".join(names).split(".")
         found = self._catalog.get(parts, self._policy.dialect, self._relation.schema)
         if len(names) != len(table.parts) or found is None or found.view or not found.columns:
-            raise _wrong(f"`{table.name}` is no known table with known columns")
+            raise unusable_filter(f"`{table.name}` is no known table with known columns")
         if set(filter(table.args.get, table.args)) - {"this", "db", "catalog", "alias"}:
-            raise _wrong(f"`{table.name}` is read in a way that filters do not support")
+            raise unusable_filter(f"`{table.name}` is read in a way that filters do not support")
         return found
 
     def _texts(
@@ -168,9 +165,9 @@ class _Filter:
         """Return the text with the author's columns, and the text with qualified columns; raise RewriteRefused."""
         own, name = self._own_columns(), self._relation.name[-1].lower()
         if not own:
-            raise _wrong("the columns of its table are unknown")
+            raise unusable_filter("the columns of its table are unknown")
         if ROW in self._policy.text.lower() or any(ROW in column for column in own):
-            raise _wrong(f"`{ROW}` is a name of the rewriter")
+            raise unusable_filter(f"`{ROW}` is a name of the rewriter")
         sources = [
             FilterSource((table.alias or found.name[-1]).lower(), found.columns, f"{ROW}_{at}", table)
             for at, (table, found) in enumerate(tables)
@@ -188,9 +185,9 @@ class _Filter:
             own = self._own_columns()
             kind = own.get(root.name.lower(), "") if len(root.parts) == 1 else ""
             if not kind.lower().startswith("bool"):
-                raise _wrong(f"`{root.name}` is no condition")
+                raise unusable_filter(f"`{root.name}` is no condition")
         elif not isinstance(root, _CONDITIONS):
-            raise _wrong("it is a value, not a condition")
+            raise unusable_filter("it is a value, not a condition")
 
     def _spliced(
         self,
@@ -209,7 +206,7 @@ class _Filter:
         edits += (column.edit() for column in columns)
         callers = [match.span() for match in _CALLER.finditer(parsed.lexical.bare)]
         if len(callers) != len(list(self._tree.find_all(exp.SessionUser, exp.CurrentUser))):
-            raise _wrong("the name of the caller has no certain place")
+            raise unusable_filter("the name of the caller has no certain place")
         edits += (Edit(start, end, f"\0{_SENTINEL}\0") for start, end in callers)
         return tuple(apply_edits(parsed.text, edits).strip().split(f"\0{_SENTINEL}\0"))
 
@@ -226,9 +223,11 @@ class _Filter:
         """
         unfit = next((node for node in self._tree.walk() if not is_portable(node, OF_SUBQUERIES)), None)
         if unfit is not None:
-            raise _wrong(f"`{type(unfit).__name__}` in `{self._policy.dialect}` has no certain meaning in `{dialect}`")
+            raise unusable_filter(
+                f"`{type(unfit).__name__}` in `{self._policy.dialect}` has no certain meaning in `{dialect}`"
+            )
         if _SENTINEL in self._policy.text:
-            raise _wrong("it has the text of the rewriter")
+            raise unusable_filter("it has the text of the rewriter")
         for column in columns:
             column.qualify()
         for source in sources:
@@ -263,7 +262,7 @@ def _bound(node: exp.Expr, names: Mapping[int, Relation]) -> exp.Expr:
         return node
     *containers, name = [exp.to_identifier(part, quoted=True) for part in found.name]
     if len(containers) != 2:
-        raise _wrong(f"`{'.'.join(found.name)}` has no certain form in another dialect")
+        raise unusable_filter(f"`{'.'.join(found.name)}` has no certain form in another dialect")
     node.set("this", name)
     node.set("db", containers[1])
     node.set("catalog", containers[0])
@@ -273,14 +272,14 @@ def _bound(node: exp.Expr, names: Mapping[int, Relation]) -> exp.Expr:
 def _check_form(tree: exp.Expr, dialect: str) -> None:
     """Raise RewriteRefused for a tree other than an expression, and for unfit parts."""
     if not isinstance(tree, exp.Condition) or isinstance(tree, exp.Query):
-        raise _wrong("it is not one expression")
+        raise unusable_filter("it is not one expression")
     for node in tree.walk():
         if unfit := unfit_part(node):
-            raise _wrong(f"it holds {unfit}")
+            raise unusable_filter(f"it holds {unfit}")
         if isinstance(node, _UNFIT):
-            raise _wrong("it holds a query of a form that filters do not support")
+            raise unusable_filter("it holds a query of a form that filters do not support")
         if isinstance(node, exp.Func) and not is_allowed(node, dialect):
-            raise _wrong(f"the function `{node.name}` is not known to read its arguments alone")
+            raise unusable_filter(f"the function `{node.name}` is not known to read its arguments alone")
     outside = tree.walk(prune=lambda node: isinstance(node, exp.Query))
     if any(isinstance(node, (exp.AggFunc, exp.Window, exp.Star)) for node in outside):
-        raise _wrong("it holds an aggregate, a window or a star")
+        raise unusable_filter("it holds an aggregate, a window or a star")

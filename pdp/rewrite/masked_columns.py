@@ -23,7 +23,8 @@ from pdp.rewrite.filters import FilterText, mask_expression
 from pdp.rewrite.identity import CallerIdentity
 from pdp.rewrite.mentions import TableMention, TableMentions, scope_of
 from pdp.rewrite.policies import MaskPolicy
-from pdp.rewrite.sql import DIALECTS, Edit, place_of, quote_name, quote_text
+from pdp.rewrite.process.messages import DIALECTS
+from pdp.rewrite.sql import Edit, place_of, quote_name, quote_text
 
 _VISIBLE_CHARACTERS: Final = 4
 _SHORTEST_VALUE: Final = 8

@@ -32,9 +32,8 @@ from pdp.rewrite.identity import CallerIdentity
 from pdp.rewrite.mentions import CREATE, READ
 from pdp.rewrite.policies import PolicySet
 from pdp.rewrite.policy_statements import is_policy_statement, policy_source, read_policy_statement
-from pdp.rewrite.process.messages import PolicyRow, RelationUse
+from pdp.rewrite.process.messages import DIALECTS, PolicyRow, RelationUse
 from pdp.rewrite.rendering import Rendering, TextLevel
-from pdp.rewrite.sql import DIALECTS
 from pdp.rewrite.uses import UseFinder
 from pdp.rewrite.verification import Verification
 from pdp.rewrite.visible_relations import (

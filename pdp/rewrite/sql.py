@@ -20,9 +20,8 @@ from sqlglot import Dialect, Parser, Token, Tokenizer, exp
 
 from pdp.engines.row_access.dialects import MAX_DEPTH, PARSER_ERRORS, is_deep
 from pdp.rewrite.errors import FILTER_INVALID, MULTI_STATEMENT, PARSE_ERROR, UNSUPPORTED_STATEMENT, RewriteRefused
+from pdp.rewrite.process.messages import LONGEST_SQL
 
-DIALECTS: Final = ("bigquery", "trino", "spark", "duckdb")
-MAX_CHARACTERS: Final = 100_000
 MAX_TOKENS: Final = 20_000
 """Bounds of one text."""
 
@@ -81,8 +80,8 @@ class LexicalText:
 
     def __init__(self, text: str, dialect: str) -> None:
         """Read a text; raise RewriteRefused for a long, deep or ambiguous text."""
-        if len(text) > MAX_CHARACTERS:
-            raise RewriteRefused(PARSE_ERROR, f"the text has more than {MAX_CHARACTERS} characters")
+        if len(text) > LONGEST_SQL:
+            raise RewriteRefused(PARSE_ERROR, f"the text has more than {LONGEST_SQL} characters")
         if not text or text.isspace():
             raise RewriteRefused(PARSE_ERROR, "the text is empty")
         self.text = text

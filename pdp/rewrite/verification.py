@@ -100,6 +100,7 @@ class Verification:
         visible = ""
         if isinstance(result, str):
             visible = _new_name(result)
+            # the longest first: a source may hold another one
             for source, named in sorted(set(sources), key=lambda pair: len(pair[0]), reverse=True):
                 is_plain = self._verify_source(named)
                 result = result.replace(source, visible + _PLAIN if is_plain else visible)

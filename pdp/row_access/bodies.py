@@ -23,9 +23,6 @@ from pdp.model.strict import decode
 from pdp.rewrite.errors import COPY_NEEDS_FULL_ACCESS, FILTER_INVALID, MATERIALIZE, NOT_COVERED, WRITE_NEEDS_FULL_ACCESS
 from pdp.rewrite.process.messages import PolicyRow, RewriteReply, SuppliedCatalog
 
-DIALECTS: Final = ("bigquery", "trino", "spark", "duckdb")
-LONGEST_SQL: Final = 100_000
-"""Characters of a statement."""
 _MOST_COLUMNS: Final = 10_000
 
 

@@ -19,8 +19,8 @@ from pdp.model.question import Caller, Check, Principal, Question, Resource
 from pdp.model.references import check_path, format_resource
 from pdp.model.revision import new_id
 from pdp.rewrite.errors import PARSE_ERROR, UNSUPPORTED_STATEMENT, RewriteRefused
-from pdp.rewrite.process.messages import RelationUse, SuppliedCatalog
-from pdp.row_access.bodies import DIALECTS, LONGEST_SQL, FilterBody, RewriteBody
+from pdp.rewrite.process.messages import DIALECTS, LONGEST_SQL, RelationUse, SuppliedCatalog
+from pdp.row_access.bodies import FilterBody, RewriteBody
 
 _DEFAULT_PARTS: Final = 2
 """Parts of the place of short names: a catalog and a schema."""

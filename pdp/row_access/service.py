@@ -37,6 +37,7 @@ from pdp.rewrite.errors import (
 )
 from pdp.rewrite.iceberg.relations import KnownRelations, RelationSources
 from pdp.rewrite.process.messages import (
+    DIALECTS,
     FilterCall,
     PolicyRow,
     PolicyState,
@@ -47,7 +48,6 @@ from pdp.rewrite.process.messages import (
 )
 from pdp.rewrite.process.pool import WorkerPool
 from pdp.row_access.bodies import (
-    DIALECTS,
     FilterBody,
     FilterResult,
     RewriteBody,

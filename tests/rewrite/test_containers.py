@@ -12,10 +12,9 @@ from pdp.facts.row_policies import RowPolicy
 from pdp.rewrite.catalog import Containers, catalog_of, containers_of
 from pdp.rewrite.policies import policy_set_of
 from pdp.rewrite.process.local import LocalRewriter, RewriteRequest
-from pdp.rewrite.process.messages import FilterCall, PolicyState, RewriteCall, StatementUser
+from pdp.rewrite.process.messages import DIALECTS, FilterCall, PolicyState, RewriteCall, StatementUser
 from pdp.rewrite.process.worker import RewriteProcess
 from pdp.rewrite.rewriter import Rewriter
-from pdp.row_access.bodies import DIALECTS
 
 READER = StatementUser("user", "oidc~bob")
 PAIRS = [

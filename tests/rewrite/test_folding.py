@@ -18,9 +18,8 @@ from pdp.facts.row_policies import RowPolicy, fold_name, widen_name
 from pdp.facts.snapshot import Facts
 from pdp.model.question import Principal, Resource
 from pdp.rewrite.policies import PolicySet, StoredPolicySets
-from pdp.rewrite.process.messages import FilterCall, PolicyState, RewriteCall, RewriteReply, StatementUser
+from pdp.rewrite.process.messages import DIALECTS, FilterCall, PolicyState, RewriteCall, RewriteReply, StatementUser
 from pdp.rewrite.process.worker import RewriteProcess
-from pdp.row_access.bodies import DIALECTS
 
 BOB = Principal("user", "oidc~bob")
 PAIRS = [

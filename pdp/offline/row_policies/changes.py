@@ -31,7 +31,8 @@ from pdp.rewrite.catalog import RelationKey, key_name
 from pdp.rewrite.errors import RewriteRefused
 from pdp.rewrite.identity import CallerIdentity, PrincipalCaller
 from pdp.rewrite.policies import FilterPolicy, PolicySet, StoredPolicySets, policy_set_of
-from pdp.rewrite.sql import DIALECTS, ParsedText
+from pdp.rewrite.process.messages import DIALECTS
+from pdp.rewrite.sql import ParsedText
 
 _SOMEBODY: Final = "user:somebody@"
 """Start of the member of a reader who stands for a whole group or domain."""

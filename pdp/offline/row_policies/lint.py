@@ -21,7 +21,8 @@ from pdp.offline.row_policies.proofs import implies, is_always_true, is_never_tr
 from pdp.rewrite.catalog import Catalog, RelationKey, catalog_of, table_parts
 from pdp.rewrite.errors import RewriteRefused
 from pdp.rewrite.filters import known_columns
-from pdp.rewrite.sql import DIALECTS, ParsedText
+from pdp.rewrite.process.messages import DIALECTS
+from pdp.rewrite.sql import ParsedText
 
 ROW_CODES: Final[Mapping[str, Severity]] = {
     "row-never-true": "warning",

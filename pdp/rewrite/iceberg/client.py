@@ -23,6 +23,8 @@ from yarl import URL
 from pdp.config.warehouses import CatalogSettings
 from pdp.errors import ConfigError, Unavailable
 
+A = TypeVar("A")
+Q = TypeVar("Q")
 MAX_ANSWER_BYTES: Final = 8 << 20
 """The metadata of a table or view with all versions is far smaller."""
 NAMESPACE_SEPARATOR: Final = "\x1f"
@@ -221,10 +223,6 @@ def _shown(path: Sequence[str]) -> str:
     if len(path) < _OBJECT_PARTS:
         return f"its {path[-1]}"
     return f"{path[-2].removesuffix('s')} `{'.'.join((path[1].replace(NAMESPACE_SEPARATOR, '.'), path[-1]))}`"
-
-
-A = TypeVar("A")
-Q = TypeVar("Q")
 
 
 async def in_parallel(ask: Callable[[Q], Awaitable[A]], questions: Sequence[Q], most: int) -> AsyncIterator[A]:

@@ -12,6 +12,9 @@ import msgspec
 
 from pdp.facts.row_policies import FoldedName, RowPolicy
 
+DIALECTS: Final = ("bigquery", "trino", "spark", "duckdb")
+LONGEST_SQL: Final = 100_000
+"""Characters of a statement or filter."""
 LONGEST_MESSAGE: Final = 256 << 20
 """Bytes of the longest message: the policies of all files."""
 LENGTH_BYTES: Final = 4

@@ -13,9 +13,16 @@ from support.generators.generated_sql import RELATIONS, SqlGenerator
 from support.oracles.secure_views import random_masks, random_policies
 from support.rewriting import POLICIES
 
-from pdp.rewrite.process.messages import Call, FilterCall, KnownRelation, PolicyState, RewriteCall, StatementUser
+from pdp.rewrite.process.messages import (
+    DIALECTS,
+    Call,
+    FilterCall,
+    KnownRelation,
+    PolicyState,
+    RewriteCall,
+    StatementUser,
+)
 from pdp.rewrite.process.worker import RewriteProcess
-from pdp.row_access.bodies import DIALECTS
 
 DATA = json.loads(POLICIES.read_text("utf-8"))
 DEFAULT = DATA["default"]
