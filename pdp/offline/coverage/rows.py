@@ -91,15 +91,11 @@ def _points(grantees: Iterable[Grantee], exempt: Iterable[Grantee]) -> Iterator[
 
 
 def _point(grantee: Grantee) -> str:
-    return f"no check asks for {_text(grantee)}"
+    return f"no check asks for {grantee.text}"
 
 
 def _exempt_point(grantee: Grantee) -> str:
-    return f"no check asks for {_text(grantee)}, who is exempt"
-
-
-def _text(grantee: Grantee) -> str:
-    return f"{grantee.kind}:{grantee.name}" if grantee.name else grantee.kind
+    return f"no check asks for {grantee.text}, who is exempt"
 
 
 def _policy_item(name: FoldedName, policy: Policy, origin: str) -> PolicyItem:

@@ -20,122 +20,6 @@ from pdp.offline.migration.providers import ProviderReader
 from pdp.offline.migration.report import TESTS_FILE, Migration, Status, to_yaml
 from pdp.offline.migration.variables import check_unique, read_variables
 
-_USER: Final = "user:oidc~alice"
-_WORLD: Final = {
-    "objects": [],
-    "grants": [
-        {"principal": _USER, "privilege": "modify", "object": "view:lake/ns/v"},
-        {"principal": "user:oidc~bob", "privilege": "select", "object": "table:lake/ns/t"},
-    ],
-}
-
-
-def engine_tests(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a file of tests for all engines of some settings."""
-    engines = settings.get("trusted_engines", {})
-    return {
-        "engines": ["grants"],
-        "config": {key: settings[key] for key in ("trusted_engines", "limits") if key in settings},
-        "world": _WORLD,
-        "cases": [case for name, engine in engines.items() for case in _cases(name, engine)],
-    }
-
-
-def _cases(name: str, engine: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    for idp, identity in engine["identities"].items():
-        for audience in identity.get("audiences", ()):
-            yield from _trusted(name, engine, {"idp": idp, "subject": "service", "audiences": [audience]})
-        for subject in identity.get("subjects", ()):
-            yield from _trusted(name, engine, {"idp": idp, "subject": subject, "audiences": []})
-    yield from _stranger(engine)
-
-
-def _trusted(name: str, engine: Mapping[str, Any], caller: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    known = f"{name} by {caller['idp']} {', '.join(caller['audiences']) or caller['subject']}"
-    yield {
-        "note": f"{known}: may name the owner of a view",
-        "caller": caller,
-        "commitView": _commit(engine["owner_property"]),
-        "wantCommit": {"allowed": True},
-    }
-    yield {
-        "note": f"{known}: its chains of views count",
-        "caller": caller,
-        "load": _load(engine["owner_property"]),
-        "wantLoad": {"referencedByUsed": True},
-    }
-
-
-def _stranger(engine: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    caller = {"idp": next(iter(engine["identities"])), "subject": "nobody-in-the-settings", "audiences": []}
-    key = engine["owner_property"]
-    for spelling in (key, key.upper()):
-        yield {
-            "note": f"anybody else: may not set {spelling}",
-            "caller": caller,
-            "commitView": _commit(spelling),
-            "wantCommit": {"allowed": False, "error": {"code": "ProtectedPropertyModification"}},
-        }
-    yield {
-        "note": "anybody else: the chain of views is ignored",
-        "caller": caller,
-        "load": _load(key),
-        "wantLoad": {"allowed": False, "referencedByUsed": False},
-    }
-
-
-def _commit(key: str) -> dict[str, Any]:
-    return {"principal": _USER, "view": "view:lake/ns/v", "operation": "commit", "set": {key: "bob"}}
-
-
-def _load(key: str) -> dict[str, Any]:
-    return {
-        "principal": _USER,
-        "action": "loadTable",
-        "target": "table:lake/ns/t",
-        "referencedBy": "ns%1Fv",
-        "views": [{"resource": "view:lake/ns/v", "properties": {key: "bob"}}],
-    }
-
-
-_CATALOG: Final = re.compile(r"TRINO_(\w+)_CATALOG_NAME")
-_WAREHOUSE: Final = re.compile(r"LAKEKEEPER_([A-Z0-9]\w*)_WAREHOUSE")
-_ADMINS: Final = "TRINO_ADMIN_USERS"
-_UNMANAGED: Final = "TRINO_ALLOW_UNMANAGED_CATALOGS"
-_CLIENT: Final = re.compile(r"LAKEKEEPER_(URL|TOKEN_ENDPOINT|CLIENT_ID|CLIENT_SECRET|SCOPE|MAX_BATCH_CHECK_SIZE)")
-
-
-def is_bridge_variable(name: str) -> bool:
-    """Tell whether a variable configures the OPA bridge."""
-    patterns = (_CATALOG, _WAREHOUSE, _CLIENT)
-    return name in (_ADMINS, _UNMANAGED) or any(pattern.fullmatch(name) for pattern in patterns)
-
-
-def read_bridge(migration: Migration, entries: Sequence[ConfigEntry]) -> dict[str, Any]:
-    """Return the sections `trino` and `warehouses`, and report every variable."""
-    trino: dict[str, Any] = {}
-    names: dict[str, str] = {}
-    warehouses: dict[str, str] = {}
-    for entry in entries:
-        if match := _CATALOG.fullmatch(entry.key):
-            names[match[1]] = entry.text
-        elif match := _WAREHOUSE.fullmatch(entry.key):
-            warehouses[match[1]] = entry.text
-        elif entry.key == _ADMINS:
-            trino["admin_users"] = [name.strip() for name in entry.text.split(",") if name.strip()]
-        elif entry.key == _UNMANAGED:
-            trino["unmanaged_catalogs"] = "allow" if entry.text.lower() == "true" else "deny"
-        else:
-            migration.add("ignored", entry.key_place, entry.key, "pdp asks no Lakekeeper: it decides itself")
-            continue
-        migration.add("done", entry.key_place, entry.key)
-    pairs = {names.get(key, key.lower()): warehouses.get(key, key.lower()) for key in {**names, **warehouses}}
-    if pairs:
-        trino["catalogs"] = {name: {"warehouse": warehouse} for name, warehouse in pairs.items()}
-    sections: dict[str, Any] = {"trino": trino} if trino else {}
-    return sections | ({"warehouses": {warehouse: {} for warehouse in pairs.values()}} if pairs else {})
-
-
 _PREFIX: Final = "LAKEKEEPER__"
 _GRANTS: Final = "grants come by `pdp migrate openfga`"
 _NO_COUNTERPART: Final[Mapping[str, str]] = {
@@ -312,3 +196,119 @@ def _write(migration: Migration, data: dict[str, Any]) -> None:
     tests = engine_tests(data)
     if tests["cases"]:
         migration.files[TESTS_FILE] = to_yaml(tests, "Engines that Lakekeeper trusts, and everybody else.")
+
+
+_CATALOG: Final = re.compile(r"TRINO_(\w+)_CATALOG_NAME")
+_WAREHOUSE: Final = re.compile(r"LAKEKEEPER_([A-Z0-9]\w*)_WAREHOUSE")
+_ADMINS: Final = "TRINO_ADMIN_USERS"
+_UNMANAGED: Final = "TRINO_ALLOW_UNMANAGED_CATALOGS"
+_CLIENT: Final = re.compile(r"LAKEKEEPER_(URL|TOKEN_ENDPOINT|CLIENT_ID|CLIENT_SECRET|SCOPE|MAX_BATCH_CHECK_SIZE)")
+
+
+def is_bridge_variable(name: str) -> bool:
+    """Tell whether a variable configures the OPA bridge."""
+    patterns = (_CATALOG, _WAREHOUSE, _CLIENT)
+    return name in (_ADMINS, _UNMANAGED) or any(pattern.fullmatch(name) for pattern in patterns)
+
+
+def read_bridge(migration: Migration, entries: Sequence[ConfigEntry]) -> dict[str, Any]:
+    """Return the sections `trino` and `warehouses`, and report every variable."""
+    trino: dict[str, Any] = {}
+    names: dict[str, str] = {}
+    warehouses: dict[str, str] = {}
+    for entry in entries:
+        if match := _CATALOG.fullmatch(entry.key):
+            names[match[1]] = entry.text
+        elif match := _WAREHOUSE.fullmatch(entry.key):
+            warehouses[match[1]] = entry.text
+        elif entry.key == _ADMINS:
+            trino["admin_users"] = [name.strip() for name in entry.text.split(",") if name.strip()]
+        elif entry.key == _UNMANAGED:
+            trino["unmanaged_catalogs"] = "allow" if entry.text.lower() == "true" else "deny"
+        else:
+            migration.add("ignored", entry.key_place, entry.key, "pdp asks no Lakekeeper: it decides itself")
+            continue
+        migration.add("done", entry.key_place, entry.key)
+    pairs = {names.get(key, key.lower()): warehouses.get(key, key.lower()) for key in {**names, **warehouses}}
+    if pairs:
+        trino["catalogs"] = {name: {"warehouse": warehouse} for name, warehouse in pairs.items()}
+    sections: dict[str, Any] = {"trino": trino} if trino else {}
+    return sections | ({"warehouses": {warehouse: {} for warehouse in pairs.values()}} if pairs else {})
+
+
+_USER: Final = "user:oidc~alice"
+_WORLD: Final = {
+    "objects": [],
+    "grants": [
+        {"principal": _USER, "privilege": "modify", "object": "view:lake/ns/v"},
+        {"principal": "user:oidc~bob", "privilege": "select", "object": "table:lake/ns/t"},
+    ],
+}
+
+
+def engine_tests(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a file of tests for all engines of some settings."""
+    engines = settings.get("trusted_engines", {})
+    return {
+        "engines": ["grants"],
+        "config": {key: settings[key] for key in ("trusted_engines", "limits") if key in settings},
+        "world": _WORLD,
+        "cases": [case for name, engine in engines.items() for case in _cases(name, engine)],
+    }
+
+
+def _cases(name: str, engine: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    for idp, identity in engine["identities"].items():
+        for audience in identity.get("audiences", ()):
+            yield from _trusted(name, engine, {"idp": idp, "subject": "service", "audiences": [audience]})
+        for subject in identity.get("subjects", ()):
+            yield from _trusted(name, engine, {"idp": idp, "subject": subject, "audiences": []})
+    yield from _stranger(engine)
+
+
+def _trusted(name: str, engine: Mapping[str, Any], caller: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    known = f"{name} by {caller['idp']} {', '.join(caller['audiences']) or caller['subject']}"
+    yield {
+        "note": f"{known}: may name the owner of a view",
+        "caller": caller,
+        "commitView": _commit(engine["owner_property"]),
+        "wantCommit": {"allowed": True},
+    }
+    yield {
+        "note": f"{known}: its chains of views count",
+        "caller": caller,
+        "load": _load(engine["owner_property"]),
+        "wantLoad": {"referencedByUsed": True},
+    }
+
+
+def _stranger(engine: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    caller = {"idp": next(iter(engine["identities"])), "subject": "nobody-in-the-settings", "audiences": []}
+    key = engine["owner_property"]
+    for spelling in (key, key.upper()):
+        yield {
+            "note": f"anybody else: may not set {spelling}",
+            "caller": caller,
+            "commitView": _commit(spelling),
+            "wantCommit": {"allowed": False, "error": {"code": "ProtectedPropertyModification"}},
+        }
+    yield {
+        "note": "anybody else: the chain of views is ignored",
+        "caller": caller,
+        "load": _load(key),
+        "wantLoad": {"allowed": False, "referencedByUsed": False},
+    }
+
+
+def _commit(key: str) -> dict[str, Any]:
+    return {"principal": _USER, "view": "view:lake/ns/v", "operation": "commit", "set": {key: "bob"}}
+
+
+def _load(key: str) -> dict[str, Any]:
+    return {
+        "principal": _USER,
+        "action": "loadTable",
+        "target": "table:lake/ns/t",
+        "referencedBy": "ns%1Fv",
+        "views": [{"resource": "view:lake/ns/v", "properties": {key: "bob"}}],
+    }

@@ -29,66 +29,59 @@ from pdp.offline.migration.report import Migration, to_yaml
 from pdp.store.world import parse_world
 from pdp.store.world_text import world_lines
 
-FgaQuestion: TypeAlias = tuple[str, str]
-"""Relation and object."""
+WORLD_FILE = "world.yaml"
+TESTS_FILE = "tests.jsonl"
 
 
-class FgaChecker:
-    """Checker of one model and its tuples. Remembers answers for each user."""
+def migrate_openfga(
+    files: Sequence[Path], build_pdp: BuildPdp, names: Path | None = None, idp: str = "oidc", most: int = 300
+) -> Migration:
+    """Return the migration of an export: tuples, and a model or store file for the tests.
 
-    def __init__(self, model: FgaModel, tuples: Iterable[FgaTuple]) -> None:
-        self._model = model
-        self._users: dict[FgaQuestion, list[str]] = {}
-        for one in tuples:
-            self._users.setdefault((one.relation, one.object), []).append(one.user)
-        self._answers: dict[str, dict[FgaQuestion, bool]] = {}
+    `names` is a file from ids to names. `idp` is the provider of users without one. `most` limits the generated tests.
+    Raise InvalidArgument for a file that is no export.
+    """
+    migration = Migration()
+    export = read_export(files)
+    if not export.tuples:
+        raise InvalidArgument("no tuples found: export them with `fga tuple read --max-pages 0`")
+    for place, message in export.left:
+        migration.add("left", place, "the export", message)
+    world = FgaWorld(migration, export.tuples, _names(names), idp)
+    facts = parse_world(world.data())
+    migration.files[WORLD_FILE] = "".join(f"{line}\n" for line in world_lines(facts, yaml=True))
+    migration.files["pdp.yaml"] = to_yaml(_settings(world), "Grants of Lakekeeper decide. Add callers and the audit.")
+    _add_tests(migration, FgaTests(world, export, FgaChecker(export.model, export.tuples)), facts, build_pdp, most)
+    return migration
 
-    def knows(self, relation: str, object: str) -> bool:
-        """Tell whether the model defines a relation for the type of an object."""
-        return relation in self._model.get(object.partition(":")[0], {})
 
-    def check(self, user: str, relation: str, object: str) -> bool:
-        """Return the answer for a user or a userset."""
-        return self._check(user, (relation, object), set())
+def _add_tests(migration: Migration, tests: FgaTests, facts: Facts, build_pdp: BuildPdp, most: int) -> None:
+    if not tests.has_model:
+        message = "no model is given, so the tests hold the assertions of a store file alone: give `fga model get`"
+        migration.add("note", "", "the model", message)
+    cases = tests.agreeing(migration, "".join(world_lines(facts)), build_pdp, most)
+    if cases:
+        migration.files[TESTS_FILE] = "".join(f"{json.dumps(case, ensure_ascii=False)}\n" for case in cases)
 
-    def _check(self, user: str, question: FgaQuestion, path: set[FgaQuestion]) -> bool:
-        answers = self._answers.setdefault(user, {})
-        if question in answers:
-            return answers[question]
-        if question in path:
-            return False
-        relation, object = question
-        rule = self._model.get(object.partition(":")[0], {}).get(relation)
-        if rule is None:
-            return False
-        path.add(question)
-        answer = self._holds(user, rule, question, path)
-        path.remove(question)
-        if answer or not path:  # a false answer inside a cycle is not final
-            answers[question] = answer
-        return answer
 
-    def _holds(self, user: str, rule: FgaRule, question: FgaQuestion, path: set[FgaQuestion]) -> bool:
-        match rule:
-            case Direct():
-                return any(self._is_member(user, member, path) for member in self._users.get(question, ()))
-            case Computed(relation):
-                return self._check(user, (relation, question[1]), path)
-            case FromParent(tupleset, relation):
-                parents = self._users.get((tupleset, question[1]), ())
-                return any(self._check(user, (relation, parent), path) for parent in parents)
-            case AnyRule(rules):
-                return any(self._holds(user, one, question, path) for one in rules)
-            case AllRules(rules):
-                return all(self._holds(user, one, question, path) for one in rules)
-            case ButNot(base, subtracted):
-                return self._holds(user, base, question, path) and not self._holds(user, subtracted, question, path)
+def _settings(world: FgaWorld) -> dict[str, Any]:
+    settings: dict[str, Any] = {"authorities": {"default": {"engines": ["grants"]}}}
+    if world.warehouses():
+        settings["warehouses"] = world.warehouses()
+    return settings | {"store": {"seed": WORLD_FILE}}
 
-    def _is_member(self, user: str, member: str, path: set[FgaQuestion]) -> bool:
-        if member == user or (member.endswith(":*") and "#" not in user and user.startswith(member[:-1])):
-            return True
-        object, hash, relation = member.partition("#")
-        return bool(hash) and self._check(user, (relation, object), path)
+
+def _names(file: Path | None) -> Mapping[str, Any]:
+    """Return the names of a file, JSON or YAML, from an id or `type:id` to a name or to the parts of a namespace."""
+    if file is None:
+        return {}
+    try:
+        names = strict.load_yaml(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
+        raise InvalidArgument(f"cannot read `{file}`: {' '.join(str(error).split())}") from None
+    if not isinstance(names, Mapping):
+        raise InvalidArgument(f"`{file}` is no mapping from ids to names")
+    return {str(key): value for key, value in names.items()}
 
 
 _CAN: Final = "can_"
@@ -220,56 +213,63 @@ def _report(migration: Migration, differing: dict[tuple[str, str, bool], list[Qu
         migration.add("left", "", f"`{relation}` on `{kind}`", message)
 
 
-WORLD_FILE = "world.yaml"
-TESTS_FILE = "tests.jsonl"
+FgaQuestion: TypeAlias = tuple[str, str]
+"""Relation and object."""
 
 
-def migrate_openfga(
-    files: Sequence[Path], build_pdp: BuildPdp, names: Path | None = None, idp: str = "oidc", most: int = 300
-) -> Migration:
-    """Return the migration of an export: tuples, and a model or store file for the tests.
+class FgaChecker:
+    """Checker of one model and its tuples. Remembers answers for each user."""
 
-    `names` is a file from ids to names. `idp` is the provider of users without one. `most` limits the generated tests.
-    Raise InvalidArgument for a file that is no export.
-    """
-    migration = Migration()
-    export = read_export(files)
-    if not export.tuples:
-        raise InvalidArgument("no tuples found: export them with `fga tuple read --max-pages 0`")
-    for place, message in export.left:
-        migration.add("left", place, "the export", message)
-    world = FgaWorld(migration, export.tuples, _names(names), idp)
-    facts = parse_world(world.data())
-    migration.files[WORLD_FILE] = "".join(f"{line}\n" for line in world_lines(facts, yaml=True))
-    migration.files["pdp.yaml"] = to_yaml(_settings(world), "Grants of Lakekeeper decide. Add callers and the audit.")
-    _add_tests(migration, FgaTests(world, export, FgaChecker(export.model, export.tuples)), facts, build_pdp, most)
-    return migration
+    def __init__(self, model: FgaModel, tuples: Iterable[FgaTuple]) -> None:
+        self._model = model
+        self._users: dict[FgaQuestion, list[str]] = {}
+        for one in tuples:
+            self._users.setdefault((one.relation, one.object), []).append(one.user)
+        self._answers: dict[str, dict[FgaQuestion, bool]] = {}
 
+    def knows(self, relation: str, object: str) -> bool:
+        """Tell whether the model defines a relation for the type of an object."""
+        return relation in self._model.get(object.partition(":")[0], {})
 
-def _add_tests(migration: Migration, tests: FgaTests, facts: Facts, build_pdp: BuildPdp, most: int) -> None:
-    if not tests.has_model:
-        message = "no model is given, so the tests hold the assertions of a store file alone: give `fga model get`"
-        migration.add("note", "", "the model", message)
-    cases = tests.agreeing(migration, "".join(world_lines(facts)), build_pdp, most)
-    if cases:
-        migration.files[TESTS_FILE] = "".join(f"{json.dumps(case, ensure_ascii=False)}\n" for case in cases)
+    def check(self, user: str, relation: str, object: str) -> bool:
+        """Return the answer for a user or a userset."""
+        return self._check(user, (relation, object), set())
 
+    def _check(self, user: str, question: FgaQuestion, path: set[FgaQuestion]) -> bool:
+        answers = self._answers.setdefault(user, {})
+        if question in answers:
+            return answers[question]
+        if question in path:
+            return False
+        relation, object = question
+        rule = self._model.get(object.partition(":")[0], {}).get(relation)
+        if rule is None:
+            return False
+        path.add(question)
+        answer = self._holds(user, rule, question, path)
+        path.remove(question)
+        if answer or not path:  # a false answer inside a cycle is not final
+            answers[question] = answer
+        return answer
 
-def _settings(world: FgaWorld) -> dict[str, Any]:
-    settings: dict[str, Any] = {"authorities": {"default": {"engines": ["grants"]}}}
-    if world.warehouses():
-        settings["warehouses"] = world.warehouses()
-    return settings | {"store": {"seed": WORLD_FILE}}
+    def _holds(self, user: str, rule: FgaRule, question: FgaQuestion, path: set[FgaQuestion]) -> bool:
+        match rule:
+            case Direct():
+                return any(self._is_member(user, member, path) for member in self._users.get(question, ()))
+            case Computed(relation):
+                return self._check(user, (relation, question[1]), path)
+            case FromParent(tupleset, relation):
+                parents = self._users.get((tupleset, question[1]), ())
+                return any(self._check(user, (relation, parent), path) for parent in parents)
+            case AnyRule(rules):
+                return any(self._holds(user, one, question, path) for one in rules)
+            case AllRules(rules):
+                return all(self._holds(user, one, question, path) for one in rules)
+            case ButNot(base, subtracted):
+                return self._holds(user, base, question, path) and not self._holds(user, subtracted, question, path)
 
-
-def _names(file: Path | None) -> Mapping[str, Any]:
-    """Return the names of a file, JSON or YAML, from an id or `type:id` to a name or to the parts of a namespace."""
-    if file is None:
-        return {}
-    try:
-        names = strict.load_yaml(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
-        raise InvalidArgument(f"cannot read `{file}`: {' '.join(str(error).split())}") from None
-    if not isinstance(names, Mapping):
-        raise InvalidArgument(f"`{file}` is no mapping from ids to names")
-    return {str(key): value for key, value in names.items()}
+    def _is_member(self, user: str, member: str, path: set[FgaQuestion]) -> bool:
+        if member == user or (member.endswith(":*") and "#" not in user and user.startswith(member[:-1])):
+            return True
+        object, hash, relation = member.partition("#")
+        return bool(hash) and self._check(user, (relation, object), path)

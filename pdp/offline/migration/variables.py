@@ -13,7 +13,7 @@ import yaml
 
 from pdp.config.foreign_files import advice_for
 from pdp.config.quarkus.properties import ConfigEntry, positions_of
-from pdp.config.quarkus.yaml_text import YamlText
+from pdp.config.quarkus.yaml_text import YamlText, position_of
 from pdp.errors import InvalidArgument, Place, PolicyError
 
 _LINE: Final = re.compile(r"\s*(?:export\s+|-e\s+|ENV\s+)?(?P<name>[^\s=#][^\s=]*)\s*=[ \t]*(?P<value>.*?)\s*\\?")
@@ -99,7 +99,7 @@ def _entry(name: str, text: str, file: Path, start: tuple[int, int]) -> ConfigEn
 def _chart_keys(root: Any, file: Path) -> Iterator[ConfigEntry]:
     for key, _ in root.value if isinstance(root, yaml.MappingNode) else ():
         if key.value in _CHART:
-            yield _entry(key.value, "", file, _position(key))
+            yield _entry(key.value, "", file, position_of(key))
 
 
 def _in_secret(secret: Any, file: Path) -> Iterator[tuple[ConfigEntry, bool]]:
@@ -115,12 +115,12 @@ def _in_secret(secret: Any, file: Path) -> Iterator[tuple[ConfigEntry, bool]]:
 def _in_node(node: Any, file: Path, depth: int = 0) -> Iterator[tuple[ConfigEntry, bool]]:
     """Yield variables below a node: `name` with `value`, `NAME: value`, and `NAME=value` in lists."""
     if depth > _MAX_DEPTH:
-        raise PolicyError("nested too deeply", Place(str(file), *_position(node)))
+        raise PolicyError("nested too deeply", Place(str(file), *position_of(node)))
     if isinstance(node, yaml.SequenceNode):
         for item in node.value:
             match = _ASSIGNED.fullmatch(item.value) if isinstance(item, yaml.ScalarNode) else None
             if match:
-                yield _entry(match["name"], match["value"], file, _position(item)), True
+                yield _entry(match["name"], match["value"], file, position_of(item)), True
             else:
                 yield from _in_node(item, file, depth + 1)
     elif isinstance(node, yaml.MappingNode):
@@ -132,14 +132,10 @@ def _in_node(node: Any, file: Path, depth: int = 0) -> Iterator[tuple[ConfigEntr
         if isinstance(named, yaml.ScalarNode) and {"value", "valueFrom"} & pairs.keys():
             value = pairs.get("value")
             known = isinstance(value, yaml.ScalarNode)
-            yield _entry(named.value, value.value if known else "", file, _position(named)), known  # type: ignore[union-attr]
+            yield _entry(named.value, value.value if known else "", file, position_of(named)), known  # type: ignore[union-attr]
             return
         for key, value in node.value:
             if isinstance(value, yaml.ScalarNode) and _NAME.fullmatch(str(key.value)):
-                yield _entry(key.value, value.value, file, _position(value)), True
+                yield _entry(key.value, value.value, file, position_of(value)), True
             else:
                 yield from _in_node(value, file, depth + 1)
-
-
-def _position(node: Any) -> tuple[int, int]:
-    return node.start_mark.line + 1, node.start_mark.column + 1
