@@ -29,109 +29,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-SINGLE_REQUEST: Final = {
-    "left_out": "0", "checks": "1", "allowed": "allowed", "asked": "null", "listing": "null", "unencodable": "null",
-}  # fmt: skip
-"""Columns of `requests` that a single check has by another name, as SQL. All others are those of `decisions`."""
-
-
-def batch_frame(spark: SparkSession, batch: IngestBatch, left_out: LeftOut, table: LakeTable) -> DataFrame:
-    """Return the rows of a table that the files of a batch hold.
-
-    Workers read files of this machine on their own. Spark brings the bytes of all others.
-    """
-    local = [at for at, file in enumerate(batch.files) if file.local or file.gone]
-    others = [file.path for file in batch.files if not (file.local or file.gone)]
-    groups = _groups(batch, local, spark.sparkContext.defaultParallelism)
-    work = FilePass(batch, groups, left_out, table)
-    frames: list[Any] = []
-    if groups:
-        numbers = spark.range(0, len(groups), 1, len(groups))
-        frames.append(numbers.mapInArrow(work.of_groups, table.schema))
-    if others:
-        contents = spark.read.format("binaryFile").load([escape_glob(path) for path in others])
-        frames.append(contents.select("path", "content").mapInArrow(work.of_contents, table.schema))
-    return reduce(lambda one, other: one.union(other), frames)
-
-
-def single_requests(decisions: DataFrame) -> DataFrame:
-    """Return the rows of `requests` for rows of `decisions` that are the single check of their record."""
-    from pyspark.sql import functions as sql  # noqa: PLC0415  an extra
-
-    columns = [
-        sql.expr(SINGLE_REQUEST.get(column.name, f"`{column.name}`")).cast(column.type).alias(column.name)
-        for column in REQUESTS.columns
-    ]
-    return decisions.where("single").select(columns)
-
-
-def _groups(batch: IngestBatch, numbers: Sequence[int], most: int) -> tuple[tuple[int, ...], ...]:
-    """Return the numbers of files in up to `most` groups of about the same size.
-
-    Neighbours stay together: they are of the same days, and a writer opens a file for each day.
-    """
-    groups: list[list[int]] = [[] for _ in range(min(most, len(numbers)))]
-    sizes = [batch.files[number].end or 1 for number in numbers]
-    before, total = 0, sum(sizes)
-    for number, size in zip(numbers, sizes, strict=True):
-        groups[(before + size // 2) * len(groups) // total].append(number)
-        before += size
-    return tuple(tuple(group) for group in groups if group)
-
-
-def escape_glob(path: str) -> str:
-    """Return a path as a pattern of Hadoop that names only this path."""
-    return "".join(f"\\{sign}" if sign in "\\{}[]*?," else sign for sign in path)
-
-
-class KnownFile(NamedTuple):
-    """File in the lake. `end`: the bytes of a plain file so far. `whole`: a compressed form has no further lines."""
-
-    end: int
-    whole: bool
-
-
-class KnownFiles:
-    """Files in the lake by folder and name, as `sources` has them."""
-
-    def __init__(self, rows: Iterable[tuple[tuple[str, str], KnownFile]] = ()) -> None:
-        self._known = dict(rows)
-
-    def has(self, file: AuditFile) -> bool:
-        """Tell whether the lake has the file, or a part."""
-        return file.place in self._known
-
-    def new(self, files: Iterable[AuditFile]) -> list[AuditFile]:
-        """Return the files, or their parts, that the lake lacks. Of two forms of one file, the plain one counts."""
-        chosen: dict[tuple[str, str], AuditFile] = {}
-        for file in sorted(files, key=lambda each: not each.end):
-            known = self._known.get(file.place)
-            if file.place in chosen:
-                continue
-            if known is None:
-                chosen[file.place] = file
-            elif file.end > known.end or not (file.end or known.whole):
-                chosen[file.place] = msgspec.structs.replace(file, start=known.end)
-        return list(chosen.values())
-
-    def add(self, file: AuditFile, *, complete: bool) -> None:
-        """Keep a file that is in the lake. `complete`: the part ends with the end of a segment."""
-        known = self._known.get(file.place, KnownFile(0, False))
-        whole = known.whole or complete or not file.end
-        self._known[file.place] = KnownFile(max(known.end, file.end), whole)
-
-
-def read_known_files(lake: Lake) -> KnownFiles:
-    """Return the files in a lake."""
-    from pyspark.sql import functions as sql  # noqa: PLC0415  an extra
-
-    whole = (sql.col("end") == 0) | sql.coalesce(sql.col("complete"), sql.lit(False))
-    rows: list[Any] = (
-        lake.table("sources").groupBy("folder", "source").agg(sql.max("end"), sql.bool_or(whole)).collect()
-    )
-    return KnownFiles(((folder, source), KnownFile(end, whole)) for folder, source, end, whole in rows)
-
-
 BATCH: Final = "pdp.batch"
 """Property of a snapshot: the batch that it wrote."""
 BEGUN: Final = "begun"
@@ -330,3 +227,106 @@ def read_ranges(text: str) -> frozenset[int]:
     """Return the numbers of lines that a text of `write_ranges` names."""
     runs = msgspec.json.decode(text, type=list[tuple[int, int]])
     return frozenset(line for first, last in runs for line in range(first, last + 1))
+
+
+class KnownFile(NamedTuple):
+    """File in the lake. `end`: the bytes of a plain file so far. `whole`: a compressed form has no further lines."""
+
+    end: int
+    whole: bool
+
+
+class KnownFiles:
+    """Files in the lake by folder and name, as `sources` has them."""
+
+    def __init__(self, rows: Iterable[tuple[tuple[str, str], KnownFile]] = ()) -> None:
+        self._known = dict(rows)
+
+    def has(self, file: AuditFile) -> bool:
+        """Tell whether the lake has the file, or a part."""
+        return file.place in self._known
+
+    def new(self, files: Iterable[AuditFile]) -> list[AuditFile]:
+        """Return the files, or their parts, that the lake lacks. Of two forms of one file, the plain one counts."""
+        chosen: dict[tuple[str, str], AuditFile] = {}
+        for file in sorted(files, key=lambda each: not each.end):
+            known = self._known.get(file.place)
+            if file.place in chosen:
+                continue
+            if known is None:
+                chosen[file.place] = file
+            elif file.end > known.end or not (file.end or known.whole):
+                chosen[file.place] = msgspec.structs.replace(file, start=known.end)
+        return list(chosen.values())
+
+    def add(self, file: AuditFile, *, complete: bool) -> None:
+        """Keep a file that is in the lake. `complete`: the part ends with the end of a segment."""
+        known = self._known.get(file.place, KnownFile(0, False))
+        whole = known.whole or complete or not file.end
+        self._known[file.place] = KnownFile(max(known.end, file.end), whole)
+
+
+def read_known_files(lake: Lake) -> KnownFiles:
+    """Return the files in a lake."""
+    from pyspark.sql import functions as sql  # noqa: PLC0415  an extra
+
+    whole = (sql.col("end") == 0) | sql.coalesce(sql.col("complete"), sql.lit(False))
+    rows: list[Any] = (
+        lake.table("sources").groupBy("folder", "source").agg(sql.max("end"), sql.bool_or(whole)).collect()
+    )
+    return KnownFiles(((folder, source), KnownFile(end, whole)) for folder, source, end, whole in rows)
+
+
+SINGLE_REQUEST: Final = {
+    "left_out": "0", "checks": "1", "allowed": "allowed", "asked": "null", "listing": "null", "unencodable": "null",
+}  # fmt: skip
+"""Columns of `requests` that a single check has by another name, as SQL. All others are those of `decisions`."""
+
+
+def batch_frame(spark: SparkSession, batch: IngestBatch, left_out: LeftOut, table: LakeTable) -> DataFrame:
+    """Return the rows of a table that the files of a batch hold.
+
+    Workers read files of this machine on their own. Spark brings the bytes of all others.
+    """
+    local = [at for at, file in enumerate(batch.files) if file.local or file.gone]
+    others = [file.path for file in batch.files if not (file.local or file.gone)]
+    groups = _groups(batch, local, spark.sparkContext.defaultParallelism)
+    work = FilePass(batch, groups, left_out, table)
+    frames: list[Any] = []
+    if groups:
+        numbers = spark.range(0, len(groups), 1, len(groups))
+        frames.append(numbers.mapInArrow(work.of_groups, table.schema))
+    if others:
+        contents = spark.read.format("binaryFile").load([escape_glob(path) for path in others])
+        frames.append(contents.select("path", "content").mapInArrow(work.of_contents, table.schema))
+    return reduce(lambda one, other: one.union(other), frames)
+
+
+def single_requests(decisions: DataFrame) -> DataFrame:
+    """Return the rows of `requests` for rows of `decisions` that are the single check of their record."""
+    from pyspark.sql import functions as sql  # noqa: PLC0415  an extra
+
+    columns = [
+        sql.expr(SINGLE_REQUEST.get(column.name, f"`{column.name}`")).cast(column.type).alias(column.name)
+        for column in REQUESTS.columns
+    ]
+    return decisions.where("single").select(columns)
+
+
+def _groups(batch: IngestBatch, numbers: Sequence[int], most: int) -> tuple[tuple[int, ...], ...]:
+    """Return the numbers of files in up to `most` groups of about the same size.
+
+    Neighbours stay together: they are of the same days, and a writer opens a file for each day.
+    """
+    groups: list[list[int]] = [[] for _ in range(min(most, len(numbers)))]
+    sizes = [batch.files[number].end or 1 for number in numbers]
+    before, total = 0, sum(sizes)
+    for number, size in zip(numbers, sizes, strict=True):
+        groups[(before + size // 2) * len(groups) // total].append(number)
+        before += size
+    return tuple(tuple(group) for group in groups if group)
+
+
+def escape_glob(path: str) -> str:
+    """Return a path as a pattern of Hadoop that names only this path."""
+    return "".join(f"\\{sign}" if sign in "\\{}[]*?," else sign for sign in path)

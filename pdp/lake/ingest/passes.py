@@ -46,28 +46,6 @@ _TYPES: Final[dict[SqlType, Any]] = {
     "date": pa.date32(),
     "binary": pa.binary(),
 }
-
-
-def arrow_schema(table: LakeTable) -> Any:
-    """Return the columns of a table as a schema of Arrow."""
-    return pa.schema([pa.field(column.name, _TYPES[column.type]) for column in table.columns])
-
-
-def record_batches(rows: Iterable[Row], table: LakeTable) -> Iterator[Any]:
-    """Yield batches of the rows of a table."""
-    schema, left = arrow_schema(table), iter(rows)
-    while some := list(islice(left, ROWS)):
-        columns = [_array(column, field.type) for column, field in zip(zip(*some, strict=True), schema, strict=True)]
-        yield pa.RecordBatch.from_arrays(columns, schema=schema)
-
-
-def _array(values: Iterable[Any], type: Any) -> Any:
-    """Return a column. Times are texts in UTC, days are numbers since 1970."""
-    if pa.types.is_timestamp(type):
-        return pa.array(values, pa.string()).cast(type)
-    return pa.array(values, type)
-
-
 LeftOut: TypeAlias = Mapping[int, frozenset[int]]
 """Number of a file in its batch -> numbers of the lines that are duplicates."""
 _SURVEY: Final = (
@@ -265,3 +243,23 @@ _MAKERS: Final[Mapping[str, Callable[[IngestBatch, int, Iterable[TrailLine], fro
     QUARANTINE.name: quarantine_rows,
 }
 """Table -> maker of the rows of one file."""
+
+
+def arrow_schema(table: LakeTable) -> Any:
+    """Return the columns of a table as a schema of Arrow."""
+    return pa.schema([pa.field(column.name, _TYPES[column.type]) for column in table.columns])
+
+
+def record_batches(rows: Iterable[Row], table: LakeTable) -> Iterator[Any]:
+    """Yield batches of the rows of a table."""
+    schema, left = arrow_schema(table), iter(rows)
+    while some := list(islice(left, ROWS)):
+        columns = [_array(column, field.type) for column, field in zip(zip(*some, strict=True), schema, strict=True)]
+        yield pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _array(values: Iterable[Any], type: Any) -> Any:
+    """Return a column. Times are texts in UTC, days are numbers since 1970."""
+    if pa.types.is_timestamp(type):
+        return pa.array(values, pa.string()).cast(type)
+    return pa.array(values, type)
