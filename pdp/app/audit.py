@@ -20,6 +20,32 @@ from pdp.decision.turns import run_aside
 from pdp.model.redaction import Redactor
 from pdp.telemetry import Telemetry
 
+log = structlog.get_logger()
+
+
+def open_audit(settings: Settings, telemetry: Telemetry) -> RecordQueue | None:
+    """Return the trail of a new instance; None without a sink. Raise ConfigError if a sink cannot be opened."""
+    audit = settings.audit
+    segment_form(settings)
+    if not audit.sinks:
+        return None
+    if audit.folder is None:
+        log.warning("no sink of the audit has files: its records cannot be decided again, and have no hash chain")
+    instance = uuid7().hex
+    sampler = allow_sampler(audit, telemetry)
+    options = TrailOptions(
+        audit.max_waiting_bytes, Redactor(audit.mask), run_aside, audit.durability, audit.on_full, sampler
+    )
+    return RecordQueue(instance, open_sinks(settings, instance, telemetry), telemetry, options)
+
+
+def allow_sampler(audit: AuditSettings, telemetry: Telemetry) -> AllowSampler | None:
+    """Return the sampler of permits; None if all have a record."""
+    rules = [
+        make_rule(rule.rate, rule.surfaces, rule.actions, rule.principals) for rule in audit.sample_allows.values()
+    ]
+    return AllowSampler(rules, telemetry.audit_left_out.inc) if rules else None
+
 
 def open_sinks(settings: Settings, instance: str, telemetry: Telemetry) -> list[AuditSink]:
     """Return the sinks of a new instance; raise ConfigError if one cannot be opened."""
@@ -65,30 +91,3 @@ def _open_intake(settings: Settings, sink: SinkSettings, instance: str, metrics:
     from pdp.audit.push.delivery import open_spool_output  # noqa: PLC0415  most services push nothing
 
     return LineIntake(open_spool_output(settings, sink.push, instance, metrics), options, metrics)
-
-
-log = structlog.get_logger()
-
-
-def open_audit(settings: Settings, telemetry: Telemetry) -> RecordQueue | None:
-    """Return the trail of a new instance; None without a sink. Raise ConfigError if a sink cannot be opened."""
-    audit = settings.audit
-    segment_form(settings)
-    if not audit.sinks:
-        return None
-    if audit.folder is None:
-        log.warning("no sink of the audit has files: its records cannot be decided again, and have no hash chain")
-    instance = uuid7().hex
-    sampler = allow_sampler(audit, telemetry)
-    options = TrailOptions(
-        audit.max_waiting_bytes, Redactor(audit.mask), run_aside, audit.durability, audit.on_full, sampler
-    )
-    return RecordQueue(instance, open_sinks(settings, instance, telemetry), telemetry, options)
-
-
-def allow_sampler(audit: AuditSettings, telemetry: Telemetry) -> AllowSampler | None:
-    """Return the sampler of permits; None if all have a record."""
-    rules = [
-        make_rule(rule.rate, rule.surfaces, rule.actions, rule.principals) for rule in audit.sample_allows.values()
-    ]
-    return AllowSampler(rules, telemetry.audit_left_out.inc) if rules else None

@@ -41,116 +41,9 @@ from pdp.store.writer import Writer
 from pdp.telemetry import Telemetry
 from pdp.views.catalog import IcebergCatalog
 
+T = TypeVar("T")
 _ROLE: Final = "role:"
 log = structlog.get_logger()
-
-
-def require_known_roles(settings: Settings, facts: Facts) -> None:
-    """Raise ConfigError for a role in settings that the facts of a world file and the policies do not know.
-
-    A configuration without warehouses may name any role, and so may settings that come from no file.
-    """
-    if settings.origins.file is None:
-        return
-    for key, message in unknown_roles(settings, facts):
-        raise settings.error(key, message)
-
-
-def warn_of_unknown_names(settings: Settings, facts: Facts) -> None:
-    """Log the roles and warehouses that settings and a database do not share. Grants come and go while it runs."""
-    for key, message in unknown_roles(settings, facts):
-        log.warning(message, key=".".join(map(str, key)))
-    known = listed_warehouses(settings)
-    for type, name in facts.index.objects.get((), {}):
-        if type == "warehouse" and (message := unknown_warehouse(name, known)):
-            log.warning("the database knows a warehouse that the configuration does not", cause=message)
-
-
-def unknown_roles(settings: Settings, facts: Facts) -> Iterator[tuple[Key, str]]:
-    """Yield the key and the error of each role that neither the facts nor the policies know."""
-    named = list(_named_roles(settings)) if listed_warehouses(settings) else []
-    if not named or settings.policies.source:  # policies of a source may name any role
-        return
-    known = known_roles(facts)
-    texts = [read_regular(file).decode("utf-8", "replace") for key in FILE_KEYS for file in _existing(settings, key)]
-    for key, role in named:
-        if role not in known and not any(_mentions(text, role) for text in texts):
-            yield key, f"no role `{role}` is registered, granted or named in a policy{suggest(role, known)}"
-
-
-def known_roles(facts: Facts) -> frozenset[str]:
-    """Return the ids of all roles that are registered, have members, or have grants."""
-    registered = {name for type, name in facts.index.objects.get((), {}) if type == "role"}
-    grantees = {name.removeprefix(_ROLE) for name in facts.grantees() if name.startswith(_ROLE)}
-    return frozenset(registered | grantees)
-
-
-def _named_roles(settings: Settings) -> Iterator[tuple[Key, str]]:
-    for group, role in settings.trino.groups.items():
-        yield ("trino", "groups", group), role
-    for idp, provider in settings.identity.providers.items():
-        for name, role in provider.role_map.items():
-            yield ("identity", "providers", idp, "role_map", name), role
-
-
-def _existing(settings: Settings, key: FileKey) -> list[Path]:
-    return [file for file in settings.paths(patterns_of(settings.policies, key)) if file.is_file()]
-
-
-def _mentions(text: str, role: str) -> bool:
-    """Tell whether the text of a policy file names a role, as a text of CEL or as a grantee."""
-    return any(form in text for form in (f"'{role}'", f'"{role}"', f"{_ROLE}{role}"))
-
-
-LOOK_SECONDS: Final = 5.0
-"""Time between two looks at the file."""
-
-
-def warn_of_newer_seed(file: Path, seed: Facts, facts: Facts, store: SqlStore) -> None:
-    """Log a seed that was edited after the database was made from it, and has something that the database lacks."""
-    if file.stat().st_mtime <= store.time_of(1):
-        return
-    lacks = sum(not facts.has(grant) for grant in seed.grants())
-    lacks += sum(facts.node(object.key).registered != object for object in seed.objects())
-    if lacks:
-        log.warning(
-            "`store.seed` is newer than the database that was made from it, and is not read again",
-            file=str(file),
-            entries_not_in_the_database=lacks,
-            remedy=f"pdp grants import {file}",
-        )
-
-
-class WorldEdits:
-    """Edits of the world file since the start. The file is read at the start alone."""
-
-    def __init__(self, settings: Settings) -> None:
-        world = settings.store.world_file()
-        self._file = settings.path(world) if world else None
-        self._seen = self._look()
-
-    async def watch(self) -> None:
-        """Log each edit once, until cancelled."""
-        while self._file:
-            await asyncio.sleep(LOOK_SECONDS)
-            if await asyncio.to_thread(self.is_edited):
-                log.warning("the world file has changed since the start: restart to serve it", file=str(self._file))
-
-    def is_edited(self) -> bool:
-        """Tell whether the file was changed or removed since the start or the last call."""
-        before, self._seen = self._seen, self._look()
-        return self._seen != before
-
-    def _look(self) -> tuple[int, int] | None:
-        """Return the time and size of the file; None without one."""
-        try:
-            stat = self._file.stat() if self._file else None
-        except OSError:
-            return None
-        return (stat.st_mtime_ns, stat.st_size) if stat else None
-
-
-T = TypeVar("T")
 SEED: Final = "seed"
 """Author of the seed in the change log of the store."""
 
@@ -310,3 +203,108 @@ def build_pdp(
     """
     source = FixedFacts(with_projects(settings, facts))
     return Pdp(build_bundle(settings, *rules, documents, sources), source, audit or NoAudit(), Telemetry(), PLANNERS)
+
+
+def require_known_roles(settings: Settings, facts: Facts) -> None:
+    """Raise ConfigError for a role in settings that the facts of a world file and the policies do not know.
+
+    A configuration without warehouses may name any role, and so may settings that come from no file.
+    """
+    if settings.origins.file is None:
+        return
+    for key, message in unknown_roles(settings, facts):
+        raise settings.error(key, message)
+
+
+def warn_of_unknown_names(settings: Settings, facts: Facts) -> None:
+    """Log the roles and warehouses that settings and a database do not share. Grants come and go while it runs."""
+    for key, message in unknown_roles(settings, facts):
+        log.warning(message, key=".".join(map(str, key)))
+    known = listed_warehouses(settings)
+    for type, name in facts.index.objects.get((), {}):
+        if type == "warehouse" and (message := unknown_warehouse(name, known)):
+            log.warning("the database knows a warehouse that the configuration does not", cause=message)
+
+
+def unknown_roles(settings: Settings, facts: Facts) -> Iterator[tuple[Key, str]]:
+    """Yield the key and the error of each role that neither the facts nor the policies know."""
+    named = list(_named_roles(settings)) if listed_warehouses(settings) else []
+    if not named or settings.policies.source:  # policies of a source may name any role
+        return
+    known = known_roles(facts)
+    texts = [read_regular(file).decode("utf-8", "replace") for key in FILE_KEYS for file in _existing(settings, key)]
+    for key, role in named:
+        if role not in known and not any(_mentions(text, role) for text in texts):
+            yield key, f"no role `{role}` is registered, granted or named in a policy{suggest(role, known)}"
+
+
+def known_roles(facts: Facts) -> frozenset[str]:
+    """Return the ids of all roles that are registered, have members, or have grants."""
+    registered = {name for type, name in facts.index.objects.get((), {}) if type == "role"}
+    grantees = {name.removeprefix(_ROLE) for name in facts.grantees() if name.startswith(_ROLE)}
+    return frozenset(registered | grantees)
+
+
+def _named_roles(settings: Settings) -> Iterator[tuple[Key, str]]:
+    for group, role in settings.trino.groups.items():
+        yield ("trino", "groups", group), role
+    for idp, provider in settings.identity.providers.items():
+        for name, role in provider.role_map.items():
+            yield ("identity", "providers", idp, "role_map", name), role
+
+
+def _existing(settings: Settings, key: FileKey) -> list[Path]:
+    return [file for file in settings.paths(patterns_of(settings.policies, key)) if file.is_file()]
+
+
+def _mentions(text: str, role: str) -> bool:
+    """Tell whether the text of a policy file names a role, as a text of CEL or as a grantee."""
+    return any(form in text for form in (f"'{role}'", f'"{role}"', f"{_ROLE}{role}"))
+
+
+LOOK_SECONDS: Final = 5.0
+"""Time between two looks at the file."""
+
+
+def warn_of_newer_seed(file: Path, seed: Facts, facts: Facts, store: SqlStore) -> None:
+    """Log a seed that was edited after the database was made from it, and has something that the database lacks."""
+    if file.stat().st_mtime <= store.time_of(1):
+        return
+    lacks = sum(not facts.has(grant) for grant in seed.grants())
+    lacks += sum(facts.node(object.key).registered != object for object in seed.objects())
+    if lacks:
+        log.warning(
+            "`store.seed` is newer than the database that was made from it, and is not read again",
+            file=str(file),
+            entries_not_in_the_database=lacks,
+            remedy=f"pdp grants import {file}",
+        )
+
+
+class WorldEdits:
+    """Edits of the world file since the start. The file is read at the start alone."""
+
+    def __init__(self, settings: Settings) -> None:
+        world = settings.store.world_file()
+        self._file = settings.path(world) if world else None
+        self._seen = self._look()
+
+    async def watch(self) -> None:
+        """Log each edit once, until cancelled."""
+        while self._file:
+            await asyncio.sleep(LOOK_SECONDS)
+            if await asyncio.to_thread(self.is_edited):
+                log.warning("the world file has changed since the start: restart to serve it", file=str(self._file))
+
+    def is_edited(self) -> bool:
+        """Tell whether the file was changed or removed since the start or the last call."""
+        before, self._seen = self._seen, self._look()
+        return self._seen != before
+
+    def _look(self) -> tuple[int, int] | None:
+        """Return the time and size of the file; None without one."""
+        try:
+            stat = self._file.stat() if self._file else None
+        except OSError:
+            return None
+        return (stat.st_mtime_ns, stat.st_size) if stat else None

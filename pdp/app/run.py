@@ -26,6 +26,34 @@ LOCK: Final = "lock"
 log = structlog.get_logger()
 
 
+class AnnouncedService(Protocol):
+    """Service that serves: the scheme of its HTTP address, addresses by listener, and counts of what it loaded."""
+
+    scheme: str
+    addresses: dict[str, str]
+    counts: dict[str, int]
+
+
+def serve(
+    settings: Settings, announce: Callable[[AnnouncedService], None], reload: Callable[[], Settings] | None = None
+) -> int:
+    """Serve until SIGTERM or SIGINT; return the exit code. Call `announce` once all addresses listen.
+
+    `reload` reads the settings again, for a rolling restart of the workers.
+    """
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until there is an audit to reopen; workers inherit this
+    workers = usable_cpus() if settings.server.workers == "auto" else settings.server.workers
+    with instance_lock(settings, alone=workers > 1):
+        if workers == 1:
+            with quick_imports():
+                from pdp.app.serving import serve_alone  # noqa: PLC0415  a supervisor does without a service
+
+            return serve_alone(settings, announce)
+        from pdp.app.workers.supervisor import supervise  # noqa: PLC0415  a service alone does without a supervisor
+
+        return supervise(settings, workers, announce, reload or (lambda: settings))
+
+
 @contextmanager
 def instance_lock(settings: Settings, *, alone: bool) -> Iterator[None]:
     """Hold the lock of the audit folder; raise ConfigError if another service holds it.
@@ -55,34 +83,6 @@ def _lock(descriptor: int, folder: Path, kind: int) -> None:
         raise ConfigError(f"another service uses the audit folder `{folder}`: give each service its own") from None
     except OSError as error:  # no harm: files have unique names, so two services only share the folder
         log.warning("the audit folder cannot be locked", folder=str(folder), cause=error.strerror)
-
-
-class AnnouncedService(Protocol):
-    """Service that serves: the scheme of its HTTP address, addresses by listener, and counts of what it loaded."""
-
-    scheme: str
-    addresses: dict[str, str]
-    counts: dict[str, int]
-
-
-def serve(
-    settings: Settings, announce: Callable[[AnnouncedService], None], reload: Callable[[], Settings] | None = None
-) -> int:
-    """Serve until SIGTERM or SIGINT; return the exit code. Call `announce` once all addresses listen.
-
-    `reload` reads the settings again, for a rolling restart of the workers.
-    """
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until there is an audit to reopen; workers inherit this
-    workers = usable_cpus() if settings.server.workers == "auto" else settings.server.workers
-    with instance_lock(settings, alone=workers > 1):
-        if workers == 1:
-            with quick_imports():
-                from pdp.app.serving import serve_alone  # noqa: PLC0415  a supervisor does without a service
-
-            return serve_alone(settings, announce)
-        from pdp.app.workers.supervisor import supervise  # noqa: PLC0415  a service alone does without a supervisor
-
-        return supervise(settings, workers, announce, reload or (lambda: settings))
 
 
 EXAMPLE: Final = next(

@@ -29,6 +29,70 @@ from pdp.decision.active_policies import ActivePolicies
 from pdp.errors import PdpError
 from pdp.identity.tls import checked_certificates
 
+_NICENESS: Final = 10
+"""Priority below serving processes: on a machine without free CPUs, a tenth of the share of each."""
+_TRY_SECONDS: Final = 1.0
+_ATTEMPTS: Final = 5
+"""Time for files that change all the time, and the fewest attempts on a slow machine."""
+_PAUSE_SECONDS: Final = 0.05
+
+
+class BundleLoader:
+    """Loader of the policies and certificates of one configuration."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._opened = OpenedFiles()
+        self._more: tuple[str, ...] = ()
+        self._last: ActivePolicies | None = None
+        """Newest good bundle, kept for the programs of unchanged rules."""
+
+    def load(self, folder: Path | None = None) -> LoadedPolicies:
+        """Return the bundle of the files as they are, read while none of them changed, or the cause of a failure.
+
+        `folder` has the unpacked policies of a source.
+        """
+        began = time.monotonic()
+        for attempt in count(1):
+            before = take_stamps(self._settings, self._more)
+            pause = unsettled_seconds(before)
+            if not pause:
+                if result := self._read_unchanged(before, folder):
+                    return result
+                pause = _PAUSE_SECONDS
+            if attempt >= _ATTEMPTS and time.monotonic() > began + _TRY_SECONDS:
+                break
+            time.sleep(pause)
+        # without stamps: the next look finds a difference in any case
+        return LoadedPolicies(failure="the files of policies or certificates change all the time", more=self._more)
+
+    def failed(self, cause: str) -> LoadedPolicies:
+        """Return a failure that rests on the files as they are now."""
+        return LoadedPolicies(failure=cause, stamps=take_stamps(self._settings, self._more), more=self._more)
+
+    def _read_unchanged(self, before: Stamps, folder: Path | None) -> LoadedPolicies | None:
+        """Return the result of a read with its stamps; None if a file has changed meanwhile."""
+        self._opened.known = before.keys() - set(self._more)
+        result = self._read(folder)
+        if take_stamps(self._settings, self._more) != before:
+            return None
+        return msgspec.structs.replace(result, stamps=before, more=self._more)
+
+    def _read(self, folder: Path | None) -> LoadedPolicies:
+        settings = self._settings if folder is None else self._settings.with_policy_folder(folder)
+        self._opened.recording = True
+        try:
+            rules, forbid = read_rules(settings)
+            bundle = build_bundle(settings, rules, forbid)
+            certificates = checked_certificates(self._settings)
+        except PdpError as error:
+            return LoadedPolicies(failure=str(error) if folder is None else str(error).replace(f"{folder}/", ""))
+        finally:
+            self._opened.recording = False
+            self._more = tuple(file for file in self._opened.take() if folder is None or not _is_below(file, folder))
+        self._last = bundle
+        return LoadedPolicies(Published(bundle.text, certificates), bundle.digest, warnings=bundle.warnings)
+
 
 class FileLoader(Protocol):
     """Loader of policies in a folder."""
@@ -110,71 +174,6 @@ class SourceLoader:
         """Return a cause with the place of the source."""
         source = self._settings.policies.source
         return f"`policies.source`, {source.place if source else ''}: {cause}"
-
-
-_NICENESS: Final = 10
-"""Priority below serving processes: on a machine without free CPUs, a tenth of the share of each."""
-_TRY_SECONDS: Final = 1.0
-_ATTEMPTS: Final = 5
-"""Time for files that change all the time, and the fewest attempts on a slow machine."""
-_PAUSE_SECONDS: Final = 0.05
-
-
-class BundleLoader:
-    """Loader of the policies and certificates of one configuration."""
-
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
-        self._opened = OpenedFiles()
-        self._more: tuple[str, ...] = ()
-        self._last: ActivePolicies | None = None
-        """Newest good bundle, kept for the programs of unchanged rules."""
-
-    def load(self, folder: Path | None = None) -> LoadedPolicies:
-        """Return the bundle of the files as they are, read while none of them changed, or the cause of a failure.
-
-        `folder` has the unpacked policies of a source.
-        """
-        began = time.monotonic()
-        for attempt in count(1):
-            before = take_stamps(self._settings, self._more)
-            pause = unsettled_seconds(before)
-            if not pause:
-                if result := self._read_unchanged(before, folder):
-                    return result
-                pause = _PAUSE_SECONDS
-            if attempt >= _ATTEMPTS and time.monotonic() > began + _TRY_SECONDS:
-                break
-            time.sleep(pause)
-        # without stamps: the next look finds a difference in any case
-        return LoadedPolicies(failure="the files of policies or certificates change all the time", more=self._more)
-
-    def failed(self, cause: str) -> LoadedPolicies:
-        """Return a failure that rests on the files as they are now."""
-        return LoadedPolicies(failure=cause, stamps=take_stamps(self._settings, self._more), more=self._more)
-
-    def _read_unchanged(self, before: Stamps, folder: Path | None) -> LoadedPolicies | None:
-        """Return the result of a read with its stamps; None if a file has changed meanwhile."""
-        self._opened.known = before.keys() - set(self._more)
-        result = self._read(folder)
-        if take_stamps(self._settings, self._more) != before:
-            return None
-        return msgspec.structs.replace(result, stamps=before, more=self._more)
-
-    def _read(self, folder: Path | None) -> LoadedPolicies:
-        settings = self._settings if folder is None else self._settings.with_policy_folder(folder)
-        self._opened.recording = True
-        try:
-            rules, forbid = read_rules(settings)
-            bundle = build_bundle(settings, rules, forbid)
-            certificates = checked_certificates(self._settings)
-        except PdpError as error:
-            return LoadedPolicies(failure=str(error) if folder is None else str(error).replace(f"{folder}/", ""))
-        finally:
-            self._opened.recording = False
-            self._more = tuple(file for file in self._opened.take() if folder is None or not _is_below(file, folder))
-        self._last = bundle
-        return LoadedPolicies(Published(bundle.text, certificates), bundle.digest, warnings=bundle.warnings)
 
 
 def _is_below(file: str, folder: Path) -> bool:

@@ -27,6 +27,7 @@ from pdp.config.settings import Settings
 from pdp.config.warehouses import PRODUCT_ENGINES
 from pdp.errors import ConfigError
 
+log = structlog.get_logger()
 Stamp: TypeAlias = tuple[int, int, int, int, int]
 """Device, inode, size, and the times of the last change of the content and of the inode, in nanoseconds.
 
@@ -155,7 +156,6 @@ _ARMED_SECONDS: Final = 0.5
 """Time until new watches are sure to work. A look afterwards finds changes of the meantime."""
 _AGAIN_SECONDS: Final = 60.0
 """Pause after a failure, such as too many watches of the system."""
-log = structlog.get_logger()
 
 
 def require_watchfiles() -> None:
