@@ -11,7 +11,7 @@ import pytest
 from support.generators.generated_pdps import make_pdp
 from support.service.serving import settings_of
 
-from pdp.app.caching import build_cache, seal_keys
+from pdp.app.wiring import build_cache, seal_keys
 from pdp.decision.active_policies import ActivePolicies, Authority
 from pdp.decision.cache.local import InProcessCache, TieredCache
 from pdp.decision.cache.mac_keys import MacKeys, machine_keys
