@@ -28,7 +28,7 @@ from pdp.decision.turns import converted
 from pdp.identity.callers import Callers
 from pdp.model.strict import sentence
 from pdp.surfaces.admission import Admission, BodyLimits
-from pdp.surfaces.grpc.handlers import GrpcMethod
+from pdp.surfaces.grpc.handlers import GrpcMethod, as_bytes
 from pdp.surfaces.http.answers import JSON, EndpointAnswer, extra_headers, id_headers
 from pdp.surfaces.http.handlers import Routes, ids_of, read_body
 from pdp.surfaces.http.routes import Handler
@@ -169,7 +169,7 @@ class ConnectHandlers:
                 await (limits.check(body) if head.json else limits.check_message(body))
                 message = await converted(body, codec.decode) if head.json else body
                 response = await call.method(message, caller)
-                answer = _as_bytes(response.message)
+                answer = as_bytes(response.message)
                 return EndpointAnswer(
                     await converted(answer, codec.encode) if head.json else answer, response.decision_id
                 )
@@ -229,10 +229,6 @@ class _Codec:
     def encode(self, response: bytes) -> bytes:
         """Return the JSON form of the bytes of a response message."""
         return to_json(self._response.FromString(response))
-
-
-def _as_bytes(response: Message | bytes) -> bytes:
-    return response if isinstance(response, bytes) else response.SerializeToString()
 
 
 def _as_connect(error: Exception) -> ConnectError:

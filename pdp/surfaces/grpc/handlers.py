@@ -150,7 +150,7 @@ class GrpcHandlers:
             return response.message
 
         # a handler of a stream begins with the head of the call, and reads the one message itself
-        return grpc.stream_unary_rpc_method_handler(handle, response_serializer=_serialize)
+        return grpc.stream_unary_rpc_method_handler(handle, response_serializer=as_bytes)
 
     async def _answer(self, call: _Call, answer: GrpcMethod, immediate: ImmediateMethod | None) -> RpcAnswer:
         peer = call.peer
@@ -228,7 +228,8 @@ def _bounded(details: str) -> str:
     return details if len(text) <= _DETAILS_BYTES else text[:_DETAILS_BYTES].decode(errors="ignore") + "..."
 
 
-def _serialize(message: Message | bytes) -> bytes:
+def as_bytes(message: Message | bytes) -> bytes:
+    """Return the bytes of a response message."""
     return message if isinstance(message, bytes) else message.SerializeToString()
 
 
