@@ -88,7 +88,7 @@ _CAN: Final = "can_"
 _STRANGER: Final = "user:nobody-in-the-tuples"
 
 
-class Question(NamedTuple):
+class FgaQuestion(NamedTuple):
     """Question to OpenFGA with its answer. `note` names the source."""
 
     note: str
@@ -111,7 +111,7 @@ class FgaTests:
         """Return the cases without the questions that this service answers in another way, and report these."""
         questions = [*self._asserted(migration), *self._generated(most)]
         cases = [(case, asked) for asked in _by_note(questions) if (case := self._case(asked))]
-        differing: dict[tuple[str, str, bool], list[Question]] = {}
+        differing: dict[tuple[str, str, bool], list[FgaQuestion]] = {}
         agreeing = []
         with TemporaryDirectory() as folder, asyncio.Runner() as runner:
             (Path(folder) / "world.json").write_text(world, encoding="utf-8")
@@ -132,7 +132,7 @@ class FgaTests:
         _report(migration, differing)
         return agreeing
 
-    def _asserted(self, migration: Migration) -> Iterator[Question]:
+    def _asserted(self, migration: Migration) -> Iterator[FgaQuestion]:
         """Yield the assertions of store files; report those that are no check of this service."""
         refused: dict[tuple[str, str], int] = {}
         for one in self._export.assertions:
@@ -140,7 +140,7 @@ class FgaTests:
             if reason:
                 refused[one.place, reason] = refused.get((one.place, reason), 0) + 1
             else:
-                yield Question(one.place, one.user, one.relation, one.object, one.wanted)
+                yield FgaQuestion(one.place, one.user, one.relation, one.object, one.wanted)
         for (place, reason), count in refused.items():
             migration.add("left", place, f"assertions: {count}", reason)
 
@@ -163,7 +163,7 @@ class FgaTests:
             return None
         return {"principal": self._world.principal(member) or "", "actingRole": self._world.principal(user) or ""}
 
-    def _generated(self, most: int) -> Iterator[Question]:
+    def _generated(self, most: int) -> Iterator[FgaQuestion]:
         """Yield all actions of users on objects, for at most `most` pairs of user and object."""
         if not self.has_model:
             return
@@ -176,9 +176,9 @@ class FgaTests:
             for action in sorted(ACTIONS[TYPES[type_of(object)]]):
                 if self._checker.knows(_CAN + action, object):
                     wanted = self._checker.check(user, _CAN + action, object)
-                    yield Question(f"{user} on {object}", user, _CAN + action, object, wanted)
+                    yield FgaQuestion(f"{user} on {object}", user, _CAN + action, object, wanted)
 
-    def _case(self, asked: Sequence[Question]) -> dict[str, Any]:
+    def _case(self, asked: Sequence[FgaQuestion]) -> dict[str, Any]:
         return {
             "note": asked[0].note,
             "engines": ["grants"],
@@ -195,14 +195,14 @@ class FgaTests:
         }
 
 
-def _by_note(questions: Sequence[Question]) -> Iterator[list[Question]]:
-    groups: dict[str, list[Question]] = {}
+def _by_note(questions: Sequence[FgaQuestion]) -> Iterator[list[FgaQuestion]]:
+    groups: dict[str, list[FgaQuestion]] = {}
     for question in questions:
         groups.setdefault(question.note, []).append(question)
     yield from groups.values()
 
 
-def _report(migration: Migration, differing: dict[tuple[str, str, bool], list[Question]]) -> None:
+def _report(migration: Migration, differing: dict[tuple[str, str, bool], list[FgaQuestion]]) -> None:
     for (kind, relation, wanted), questions in sorted(differing.items()):
         first = questions[0]
         answers = ("yes", "no") if wanted else ("no", "yes")
@@ -213,7 +213,7 @@ def _report(migration: Migration, differing: dict[tuple[str, str, bool], list[Qu
         migration.add("left", "", f"`{relation}` on `{kind}`", message)
 
 
-FgaQuestion: TypeAlias = tuple[str, str]
+ObjectRelation: TypeAlias = tuple[str, str]
 """Relation and object."""
 
 
@@ -222,10 +222,10 @@ class FgaChecker:
 
     def __init__(self, model: FgaModel, tuples: Iterable[FgaTuple]) -> None:
         self._model = model
-        self._users: dict[FgaQuestion, list[str]] = {}
+        self._users: dict[ObjectRelation, list[str]] = {}
         for one in tuples:
             self._users.setdefault((one.relation, one.object), []).append(one.user)
-        self._answers: dict[str, dict[FgaQuestion, bool]] = {}
+        self._answers: dict[str, dict[ObjectRelation, bool]] = {}
 
     def knows(self, relation: str, object: str) -> bool:
         """Tell whether the model defines a relation for the type of an object."""
@@ -235,7 +235,7 @@ class FgaChecker:
         """Return the answer for a user or a userset."""
         return self._check(user, (relation, object), set())
 
-    def _check(self, user: str, question: FgaQuestion, path: set[FgaQuestion]) -> bool:
+    def _check(self, user: str, question: ObjectRelation, path: set[ObjectRelation]) -> bool:
         answers = self._answers.setdefault(user, {})
         if question in answers:
             return answers[question]
@@ -252,7 +252,7 @@ class FgaChecker:
             answers[question] = answer
         return answer
 
-    def _holds(self, user: str, rule: FgaRule, question: FgaQuestion, path: set[FgaQuestion]) -> bool:
+    def _holds(self, user: str, rule: FgaRule, question: ObjectRelation, path: set[ObjectRelation]) -> bool:
         match rule:
             case Direct():
                 return any(self._is_member(user, member, path) for member in self._users.get(question, ()))
@@ -268,7 +268,7 @@ class FgaChecker:
             case ButNot(base, subtracted):
                 return self._holds(user, base, question, path) and not self._holds(user, subtracted, question, path)
 
-    def _is_member(self, user: str, member: str, path: set[FgaQuestion]) -> bool:
+    def _is_member(self, user: str, member: str, path: set[ObjectRelation]) -> bool:
         if member == user or (member.endswith(":*") and "#" not in user and user.startswith(member[:-1])):
             return True
         object, hash, relation = member.partition("#")
