@@ -124,8 +124,8 @@ bench-more: $(STAMP) ## views, convergence, a million grants, and OpenFGA
 	$(PY) bench/million.py
 	$(PY) bench/openfga.py
 
-protos: $(STAMP) ## generate pdp/surfaces/wire from protos/
-	$(PY) -m grpc_tools.protoc -Ipdp/surfaces/wire=protos/pdp/v1 --python_out=. --pyi_out=. --grpc_python_out=. \
+protos: $(STAMP) ## generate the messages of pdp/surfaces/wire from protos/
+	$(PY) -m grpc_tools.protoc -Ipdp/surfaces/wire=protos/pdp/v1 --python_out=. --pyi_out=. \
 	  pdp/surfaces/wire/decision.proto
 
 docs: $(STAMP) ## generate the reference pages

@@ -12,6 +12,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from support.clients.stubs import generate, stub_file
 from support.paths import ROOT, TESTS
 
 BIN = Path(sys.executable).parent
@@ -99,11 +100,21 @@ def test_commands_import_the_pipeline_when_they_run() -> None:
 def test_generated_messages_are_up_to_date(tmp_path: Path) -> None:
     (tmp_path / "pdp" / "surfaces" / "wire").mkdir(parents=True)
     command = [sys.executable, "-m", "grpc_tools.protoc", f"-Ipdp/surfaces/wire={ROOT / 'protos/pdp/v1'}"]
-    outputs = [f"--{kind}_out=." for kind in ("python", "pyi", "grpc_python")]
+    outputs = [f"--{kind}_out=." for kind in ("python", "pyi")]
     subprocess.run([*command, *outputs, "pdp/surfaces/wire/decision.proto"], cwd=tmp_path, check=True, timeout=60)
     generated = {path.name: path.read_text() for path in (tmp_path / "pdp" / "surfaces" / "wire").iterdir()}
     committed = {path.name: path.read_text() for path in (ROOT / "pdp" / "surfaces" / "wire").glob("decision*")}
     assert generated == committed
+
+
+def test_stubs_are_made_once_by_whoever_comes_first(tmp_path: Path) -> None:
+    made = stub_file(tmp_path)
+    first = made.stat()
+    with pytest.raises(FileNotFoundError):
+        generate(tmp_path / "missing" / "folder")
+    generate(made.parent)  # as a process that found nothing, and comes second
+    assert stub_file(tmp_path).stat() == first
+    assert list(tmp_path.iterdir()) == [made.parent]
 
 
 @pytest.fixture(scope="module")
