@@ -140,8 +140,8 @@ def test_generated_pages_are_up_to_date(generated_pages: Path, page: str) -> Non
 PARTS = {"contracts", "real_trino"}
 """Folders of test modules about several packages."""
 WITHOUT_TESTS = {
-    "surfaces/wire", "store/migrations", "store/migrations/versions", "engines", "engines/cel/lint", "cli/starters/custom",
-    "dialects",
+    "surfaces/wire", "store/migrations", "store/migrations/versions", "engines", "engines/cel/lint", "cli/explain",
+    "cli/starters/custom", "dialects",
 }  # fmt: skip
 """Packages that are generated, or that the tests of another package run."""
 
