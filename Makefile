@@ -61,7 +61,7 @@ chaos: $(STAMP) ## services on one database, written to and killed for SECONDS (
 cases: $(STAMP) ## the case files alone, through the command line
 	$(VENV)/bin/pdp test tests/cases
 
-lint: $(STAMP) ## ruff, the import contract, sizes and prose, the deploy files
+lint: $(STAMP) ## ruff, the import contracts, functions and prose, the deploy files
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/lint-imports
