@@ -61,7 +61,7 @@ STARTS = {
     "pdp.cli.config.init": (500, "click"),
     "pdp.cli.dry_run.command": (26_500, f"click {VALUES} {LOGS} {POLICIES} zstandard"),
     "pdp.cli.grants.command": (9_800, f"click {VALUES} {LOGS} immutables uuid_utils"),
-    "pdp.cli.grants.policy": (5_000, f"click {VALUES} immutables"),
+    "pdp.cli.grants.policy": (5_100, f"click {VALUES} immutables"),
     "pdp.cli.audit": (12_500, f"click {VALUES} {LOGS} {RECORDS}"),
     "pdp.cli.lake": (100, "click"),
     "pdp.cli.lake.ingest": (3_000, f"click {VALUES} rich"),
