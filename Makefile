@@ -10,7 +10,7 @@ WORKERS ?= 2
 PYTEST := $(PY) -m pytest -q -n $(WORKERS)
 FAST := not process and not postgres and not slow and not differential and not spark
 
-.PHONY: help run test-fast test test-long test-trino test-spark test-spark-long chaos lint fmt type cases bench bench-audit bench-cache bench-cedar bench-engines bench-pipeline bench-reload bench-replay bench-rewrite bench-trino bench-more bench-workers soak protos docs check
+.PHONY: help run test-fast test test-long test-trino test-spark test-spark-long chaos way lint fmt type cases bench bench-audit bench-cache bench-cedar bench-engines bench-pipeline bench-reload bench-replay bench-rewrite bench-trino bench-more bench-workers soak protos docs check
 
 help: ## what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -61,7 +61,10 @@ chaos: $(STAMP) ## services on one database, written to and killed for SECONDS (
 cases: $(STAMP) ## the case files alone, through the command line
 	$(VENV)/bin/pdp test tests/cases
 
-lint: $(STAMP) ## ruff, the import contract, sizes and prose, the deploy files
+way: $(STAMP) ## the files that a warm check over HTTP runs through, in order; fails above a bound
+	$(PY) bench/way.py
+
+lint: $(STAMP) ## ruff, the import contracts, functions and prose, the deploy files
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/lint-imports
@@ -124,8 +127,8 @@ bench-more: $(STAMP) ## views, convergence, a million grants, and OpenFGA
 	$(PY) bench/million.py
 	$(PY) bench/openfga.py
 
-protos: $(STAMP) ## generate pdp/surfaces/wire from protos/
-	$(PY) -m grpc_tools.protoc -Ipdp/surfaces/wire=protos/pdp/v1 --python_out=. --pyi_out=. --grpc_python_out=. \
+protos: $(STAMP) ## generate the messages of pdp/surfaces/wire from protos/
+	$(PY) -m grpc_tools.protoc -Ipdp/surfaces/wire=protos/pdp/v1 --python_out=. --pyi_out=. \
 	  pdp/surfaces/wire/decision.proto
 
 docs: $(STAMP) ## generate the reference pages

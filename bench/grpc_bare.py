@@ -12,10 +12,14 @@ from pathlib import Path
 import grpc
 import uvloop
 
-from pdp.surfaces.wire import decision_pb2, decision_pb2_grpc
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
+
+from support.clients.stubs import wire_grpc
+
+from pdp.surfaces.wire import decision_pb2
 
 
-class BareDecisionService(decision_pb2_grpc.DecisionServiceServicer):
+class BareDecisionService(wire_grpc.DecisionServiceServicer):  # type: ignore[misc] # a generated class
     """Service that gives every request the same answer."""
 
     def __init__(self, answer: decision_pb2.CheckResponse) -> None:
@@ -32,7 +36,7 @@ async def serve(port: int, answer: bytes) -> None:
     """Serve until the process ends."""
     server = grpc.aio.server(options=(("grpc.so_reuseport", 0),))
     service = BareDecisionService(decision_pb2.CheckResponse.FromString(answer))
-    decision_pb2_grpc.add_DecisionServiceServicer_to_server(service, server)  # type: ignore[no-untyped-call]
+    wire_grpc.add_DecisionServiceServicer_to_server(service, server)
     server.add_insecure_port(f"127.0.0.1:{port}")
     await server.start()
     await server.wait_for_termination()

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+import tomllib
+from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
+from typing import Any
 
+import grimp
 import pytest
+from support.clients.stubs import generate, stub_file
 from support.paths import ROOT, TESTS
 
 BIN = Path(sys.executable).parent
@@ -42,31 +47,138 @@ def test_the_import_contract_holds(copy: Path) -> None:
     assert done.returncode == 0, done.stdout
 
 
-@pytest.mark.process
-@pytest.mark.parametrize(
-    ("module", "planted"),
-    [
-        ("pdp/model/question.py", "import pdp.decision.service"),
-        ("pdp/engines/cel/engine.py", "import pdp.engines.grants.engine"),
-        ("pdp/surfaces/http/handlers.py", "import pdp.engines.cel.engine"),
-        ("pdp/engines/engine.py", "import pdp.decision.plan"),
-        ("pdp/audit/records/record.py", "import pdp.store.world"),
-        ("pdp/decision/service.py", "import pdp.app"),
-        ("pdp/decision/plan.py", "import pdp.dialects.trino.operations"),
-        ("pdp/decision/plan.py", "import pdp.views.plans"),
-        ("pdp/cel/checker.py", "import pdp.model.question"),
-        ("pdp/dialects/trino/operations.py", "import pdp.lake.tables"),
-        ("pdp/app/service.py", "import pdp.lake.tables"),
-        ("pdp/offline/replay/replay.py", "import pdp.lake.tables"),
-        ("pdp/cli/main.py", "import pyspark"),
-        ("pdp/offline/replay/replay.py", "from pyspark.sql import SparkSession"),
-        ("pdp/lake/tables.py", "import pdp.cli.main"),
+PLANTED = {
+    "layers": [
+        ("model.question", "decision.service"),
+        ("engines.engine", "decision.plan"),
+        ("audit.records.record", "store.world"),
+        ("decision.service", "app"),
+        ("decision.plan", "dialects.trino.operations"),
+        ("decision.plan", "views.plans"),
+        ("offline.replay.replay", "lake.tables"),
+        ("lake.tables", "cli.main"),
     ],
-)
-def test_the_import_contract_bites(copy: Path, module: str, planted: str) -> None:
-    with (copy / module).open("a") as file:
-        file.write(f"\n{planted}  # planted\n")
-    assert lint_imports(copy).returncode == 1
+    "engines": [("engines.cel.engine", "engines.grants.engine")],
+    "surfaces": [("surfaces.http.handlers", "engines.cel.engine"), ("surfaces.connect", "store.world")],
+    "language": [("cel.checker", "model.question")],
+    "lake": [
+        ("app.service", "lake.tables"),
+        ("cli.serve", "lake.tables"),
+        ("offline.replay.replay", "lake.tables"),
+        ("dialects.trino.operations", "lake.tables"),
+    ],
+    "spark": [("cli.main", "pyspark"), ("offline.replay.replay", "pyspark.sql")],
+    "cedar": [("engines.cedar.requests", "cedarpy")],
+    "faces-audit": [
+        ("decision.service", "audit.files.folder"),
+        ("management.service", "audit.queue.queue"),
+        ("cli.audit.verify", "audit.verify.segment"),
+        ("cli.audit.export", "audit.files.segments"),
+        ("lake.ingest.rows", "audit.records.entries"),
+    ],
+    "faces-rewrite": [("row_access.bodies", "rewrite.rewriter"), ("cli.rewrite", "rewrite.process.worker")],
+    "faces-decision": [("surfaces.http.endpoints", "decision.evaluation"), ("views.loads", "decision.cache.redis")],
+    "faces-store": [("management.service", "store.replica"), ("cli.grants.store", "store.sqlite")],
+    "faces-cel": [("engines.grants.engine", "cel.values"), ("engines.cel.program", "cel.arithmetic")],
+    "faces-engines": [
+        ("offline.cases.runner", "engines.cel.residue"),
+        ("management.service", "engines.grants.rules"),
+        ("app.assembly", "engines.cedar.requests"),
+        ("offline.coverage.rules", "engines.scopes.resolvers"),
+    ],
+    "faces-surfaces": [
+        ("surfaces.connect", "surfaces.grpc.checks"),
+        ("app.service", "surfaces.http.connection"),
+        ("dialects.trino.endpoints", "surfaces.http.endpoints"),
+    ],
+    "faces-trino": [("app.assembly", "dialects.trino.requests"), ("cli.serve", "dialects.trino.endpoints")],
+    "faces-lake": [("cli.lake.replay", "lake.replay.tasks"), ("lake.report.html", "lake.ingest.lines")],
+    "faces-offline": [
+        ("cli.test.command", "offline.cases.reasons"),
+        ("offline.replay.replay", "offline.coverage.rows"),
+        ("cli.lint", "offline.row_policies.proofs"),
+    ],
+    "faces-app": [("app.service", "app.workers.slot"), ("app.workers.worker", "app.sources.git")],
+    "faces-cli": [("app.service", "cli.serve")],
+    "inner": [("surfaces.http.endpoints", "management.forbidden_edits"), ("cli.explain.load", "views.chains")],
+    "rooms-cli": [("cli.check", "cli.explain.load"), ("cli.serve", "cli.config.problems")],
+}
+"""Contract -> importers in `pdp` with a module that each of them must not import."""
+
+
+def contracts() -> list[dict[str, Any]]:
+    """Return the import contracts of pyproject.toml."""
+    found: list[dict[str, Any]] = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"][
+        "contracts"
+    ]
+    return found
+
+
+@pytest.mark.process
+def test_every_import_contract_bites(copy: Path) -> None:
+    """Each contract names every import that is planted against it. All are planted at once: a run takes seconds."""
+    for importer, module in {pair for pairs in PLANTED.values() for pair in pairs}:
+        with (copy / "pdp" / f"{importer.replace('.', '/')}.py").open("a") as file:
+            file.write(f"\nimport {full_name(module)}  # planted\n")
+    done = lint_imports(copy)
+    assert done.returncode == 1
+    assert {contract["id"] for contract in contracts()} == PLANTED.keys()
+    output = re.sub(r"\s+", " ", done.stdout.partition("Broken contracts")[2])
+    for contract in contracts():
+        _, found, rest = output.partition(f" {contract['name']} ---")
+        section = re.split(r" -{3,} ", rest.lstrip("-"))[0]
+        links = {f"pdp.{importer} -> {shown_name(module)} (l." for importer, module in PLANTED[contract["id"]]}
+        assert found, contract["name"]
+        assert {link for link in links if link not in section} == set(), contract["name"]
+
+
+def full_name(module: str) -> str:
+    return module if module.startswith(("pyspark", "cedarpy")) else f"pdp.{module}"
+
+
+def shown_name(module: str) -> str:
+    """Return the name that the output has: of another package, the name of the package."""
+    full = full_name(module)
+    return full if full.startswith("pdp.") else full.partition(".")[0]
+
+
+@cache
+def graph() -> grimp.ImportGraph:
+    """Return all imports of the product, also those of functions."""
+    return grimp.build_graph("pdp", cache_dir=None)
+
+
+def is_below(module: str, packages: Iterable[str]) -> bool:
+    return any(f"{module}.".startswith(f"{package}.") for package in packages)
+
+
+FACES = [
+    (contract, *rule.split(" -> "))
+    for contract in contracts()
+    if contract["type"] == "protected"
+    for rule in contract.get("ignore_imports", ())
+]
+
+
+@pytest.mark.parametrize(("contract", "importers", "face"), FACES, ids=[face[2] for face in FACES])
+def test_each_face_has_an_importer_outside_and_a_name_in_the_docstring(
+    contract: dict[str, Any], importers: str, face: str
+) -> None:
+    inside = [
+        *contract["allowed_importers"],
+        *(name for name in contract["protected_modules"] if is_below(face, [name])),
+    ]
+    importing = graph().find_modules_that_directly_import(face)
+    assert any(
+        is_below(module, [importers.removesuffix(".**").removesuffix(".*")]) and not is_below(module, inside)
+        for module in importing
+    ), "nobody needs this face"
+    _, package, name = face.split(".", 2)
+    own, house = (
+        ast.get_docstring(ast.parse((ROOT / path).read_text()))
+        for path in (f"pdp/{package}/__init__.py", "pdp/__init__.py")
+    )
+    assert f"`{name}`" in own if own else f"`{package}.{name}`" in str(house)
 
 
 def late_imports(tree: ast.Module, package: str) -> Iterator[tuple[ast.Import | ast.ImportFrom, bool]]:
@@ -99,11 +211,21 @@ def test_commands_import_the_pipeline_when_they_run() -> None:
 def test_generated_messages_are_up_to_date(tmp_path: Path) -> None:
     (tmp_path / "pdp" / "surfaces" / "wire").mkdir(parents=True)
     command = [sys.executable, "-m", "grpc_tools.protoc", f"-Ipdp/surfaces/wire={ROOT / 'protos/pdp/v1'}"]
-    outputs = [f"--{kind}_out=." for kind in ("python", "pyi", "grpc_python")]
+    outputs = [f"--{kind}_out=." for kind in ("python", "pyi")]
     subprocess.run([*command, *outputs, "pdp/surfaces/wire/decision.proto"], cwd=tmp_path, check=True, timeout=60)
     generated = {path.name: path.read_text() for path in (tmp_path / "pdp" / "surfaces" / "wire").iterdir()}
     committed = {path.name: path.read_text() for path in (ROOT / "pdp" / "surfaces" / "wire").glob("decision*")}
     assert generated == committed
+
+
+def test_stubs_are_made_once_by_whoever_comes_first(tmp_path: Path) -> None:
+    made = stub_file(tmp_path)
+    first = made.stat()
+    with pytest.raises(FileNotFoundError):
+        generate(tmp_path / "missing" / "folder")
+    generate(made.parent)  # as a process that found nothing, and comes second
+    assert stub_file(tmp_path).stat() == first
+    assert list(tmp_path.iterdir()) == [made.parent]
 
 
 @pytest.fixture(scope="module")
@@ -129,8 +251,8 @@ def test_generated_pages_are_up_to_date(generated_pages: Path, page: str) -> Non
 PARTS = {"contracts", "real_trino"}
 """Folders of test modules about several packages."""
 WITHOUT_TESTS = {
-    "surfaces/wire", "store/migrations", "store/migrations/versions", "engines", "engines/cel/lint", "cli/starters/custom",
-    "dialects",
+    "surfaces/wire", "store/migrations", "store/migrations/versions", "engines", "engines/cel/lint", "cli/explain",
+    "cli/starters/custom", "dialects",
 }  # fmt: skip
 """Packages that are generated, or that the tests of another package run."""
 

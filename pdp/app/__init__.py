@@ -1,6 +1,13 @@
 """Composition root: the service from concrete classes, and the start and stop of its parts in order.
 
-Only this package and `assembly` name concrete classes. `main` is the entry point of the command `pdp`.
+Only this package names concrete classes, and no other imports it. `main` is the entry point of the command `pdp`.
+Rooms:
+
+- `reload`, policies and certificates loaded again while requests run: `reload.reloader`, `reload.published` and
+  `reload.load_messages`.
+- `sources`, policies from a server of bundles, a registry or a git repository: the loader opens `sources.source`, and
+  tells of a state of `sources.client`.
+- `workers`, processes of one service: `workers.supervisor`.
 """
 
 from __future__ import annotations

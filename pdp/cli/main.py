@@ -39,11 +39,13 @@ _COMMANDS: Final[Mapping[str, str]] = {
 _ROOMS: Final[Mapping[str, str]] = {
     "config": "config.command",
     "dry_run": "dry_run.command",
+    "explain": "explain.command",
     "grants": "grants.command",
     "healthcheck": "serve",
     "init": "config.init",
     "pipeline": "lake",
     "policy": "grants.policy",
+    "test": "test.command",
 }
 """Function of a subcommand -> its module in this folder, where the names differ."""
 

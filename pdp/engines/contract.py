@@ -52,7 +52,7 @@ class EngineContract:
         assert engine.name.replace("_", "").isalnum(), "`name` has letters, digits and underscores"
         assert engine.digest, "`digest` is a text that changes with the policies"
         assert engine.digest == other.digest, "two engines with the same policies have the same digest"
-        assert all(isinstance(source, Dependency) for source in engine.reads), "`reads` is a set of Source"
+        assert all(isinstance(source, Dependency) for source in engine.reads), "`reads` is a set of Dependency"
         assert isinstance(engine.cost, Cost), "`cost` is a Cost"
 
     def test_applies_is_constant(self) -> None:

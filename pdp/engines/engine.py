@@ -6,10 +6,11 @@ with a list of resources: the engine specialises on the group, and loops cheaply
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from types import MappingProxyType
-from typing import Final, Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 
@@ -60,6 +61,12 @@ class EngineQuestion(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
     @property
     def context(self) -> RequestContext:
         """Return the context of the request."""
+        return self.question.context
+
+    @property
+    def env(self) -> RequestContext:
+        """Return the context, by its old name: for one release."""
+        _warn("EngineQuestion.env", "EngineQuestion.context")
         return self.question.context
 
 
@@ -192,3 +199,52 @@ class AsyncEngine(EngineTraits, Protocol):
         `deadline` is on the clock of the running event loop, in seconds. The service gives the call up then.
         """
         ...
+
+
+# --- old names, for one release: engines of other packages import them ---------------------------------------------
+
+
+class _GroupType(type):
+    """Type of the old `Group`: each EngineQuestion counts as one."""
+
+    def __instancecheck__(cls, instance: object) -> bool:
+        return isinstance(instance, EngineQuestion)
+
+
+class _Group(metaclass=_GroupType):
+    """Old form of EngineQuestion, with the fields of the question side by side."""
+
+    def __new__(  # type: ignore[misc] # a call returns the new form
+        cls,
+        principal: Principal,
+        action: str,
+        type: str,
+        warehouse: str,
+        ref: str | None,
+        delegated: bool,
+        env: RequestContext,
+    ) -> EngineQuestion:
+        """Return the question in the new form."""
+        return EngineQuestion(Question(principal, action, delegated, context=env), type, warehouse, ref)
+
+
+_OLD_NAMES: Final[Mapping[str, tuple[str, object]]] = {
+    "Group": ("EngineQuestion", _Group),
+    "Source": ("Dependency", Dependency),
+}
+"""Old name -> the new one, and what the old one returns."""
+
+
+def _warn(old: str, new: str) -> None:
+    warnings.warn(f"`{old}` goes with the next release: use `{new}`", DeprecationWarning, stacklevel=3)
+
+
+if not TYPE_CHECKING:  # a type checker knows the new names alone
+
+    def __getattr__(name: str) -> Any:
+        """Return what an old name means, with a warning."""
+        if name not in _OLD_NAMES:
+            raise AttributeError(f"module `{__name__}` has no attribute `{name}`")
+        new, value = _OLD_NAMES[name]
+        _warn(f"{__name__}.{name}", f"{__name__}.{new}")
+        return value

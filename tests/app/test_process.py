@@ -19,13 +19,13 @@ import psutil  # type: ignore[import-untyped]
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from support.clients.http_client import fetch
+from support.clients.stubs import wire_grpc
 from support.oracles.audit_files import all_records, audit_files, file_text, records_in
 from support.paths import RECORDED
 from support.service.commands import example_option, run_pdp
 from support.service.serving import FREE_PORTS, Process, serve_process
 
 from pdp.surfaces.wire import decision_pb2 as wire
-from pdp.surfaces.wire import decision_pb2_grpc as wire_grpc
 
 pytestmark = pytest.mark.process
 
@@ -373,7 +373,7 @@ def test_nothing_is_answered_that_cannot_be_recorded(tmp_path: Path) -> None:
         assert not post(process, trino, "/v1/data/trino/allow")[1].get("result")
         assert not post(process, trino, "/v1/data/trino/batch")[1].get("result")
 
-        stub: Any = wire_grpc.DecisionServiceStub(channel)  # type: ignore[no-untyped-call]
+        stub: Any = wire_grpc.DecisionServiceStub(channel)
         asked = wire.Check(
             principal=wire.Principal(id="user:oidc~Alice"),
             action="read_data",

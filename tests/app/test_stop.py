@@ -12,10 +12,10 @@ from pathlib import Path
 import grpc
 import pytest
 from support.clients.http_client import fetch
+from support.clients.stubs import wire_grpc
 from support.service.serving import Process, serve_process
 
 from pdp.surfaces.wire import decision_pb2 as wire
-from pdp.surfaces.wire import decision_pb2_grpc as wire_grpc
 
 pytestmark = pytest.mark.process
 PATIENCE = 20.0
@@ -76,7 +76,7 @@ def test_no_request_under_way_is_lost_by_a_stop(tmp_path: Path, workers: int) ->
         until_unready(process)
         assert fetch(process.url("/v1/check"), BODY).status == 200  # on a new connection
         with grpc.insecure_channel(process.addresses["grpc"]) as channel:
-            stub = wire_grpc.DecisionServiceStub(channel)  # type: ignore[no-untyped-call]
+            stub = wire_grpc.DecisionServiceStub(channel)
             assert stub.Check(wire.CheckRequest(), timeout=5).decision_id
         for client in clients:
             client.join(PATIENCE)

@@ -10,11 +10,11 @@ import grpc
 import pytest
 from support.clients.grpc_messages import check_message
 from support.clients.http_client import HttpClient, client_of
+from support.clients.stubs import wire_grpc
 from support.paths import RECORDED as RECORDED_FOLDER
 from support.service.serving import serving, settings_of
 
 from pdp.surfaces.wire import decision_pb2 as wire
-from pdp.surfaces.wire import decision_pb2_grpc as wire_grpc
 
 RECORDED = RECORDED_FOLDER / "lakekeeper"
 CASES = [json.loads(line) for line in (RECORDED / "golden.jsonl").read_text(encoding="utf-8").splitlines()]
@@ -60,6 +60,6 @@ async def test_written_through_the_api_every_recorded_decision_holds(world: str,
         answer = await done(writing, "/v1/check", {"checks": checks})
         assert [decision["allowed"] for decision in answer["decisions"]] == wanted
         request = wire.CheckRequest(checks=map(check_message, checks), consistency=wire.Consistency(at_least=revision))
-        response = await wire_grpc.DecisionServiceStub(channel).Check(request)  # type: ignore[no-untyped-call]
+        response = await wire_grpc.DecisionServiceStub(channel).Check(request)
         assert [decision.allowed for decision in response.decisions] == wanted
         assert response.revision == answer["revision"] == revision

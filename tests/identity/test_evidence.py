@@ -10,6 +10,7 @@ import grpc
 import pytest
 from support.clients.grpc_messages import check_message
 from support.clients.http_client import client_of, http_client
+from support.clients.stubs import wire_grpc
 from support.service.commands import run_pdp
 from support.service.serving import example_settings, serving
 
@@ -24,7 +25,6 @@ from pdp.surfaces.grpc.handlers import STATUS as GRPC_STATUS
 from pdp.surfaces.http.answers import STATUS as HTTP_STATUS
 from pdp.surfaces.peers import grpc_host as host_of_peer
 from pdp.surfaces.wire import decision_pb2 as wire
-from pdp.surfaces.wire import decision_pb2_grpc as wire_grpc
 from pdp.telemetry import Telemetry
 
 RULES = "nessie.server.authorization.rules.everything=true\n"
@@ -62,7 +62,7 @@ async def ask_http(service: Service, *checks: Any) -> list[dict[str, Any]]:
 
 async def ask_grpc(service: Service, *checks: Any) -> list[dict[str, Any]]:
     async with grpc.aio.insecure_channel(service.addresses["grpc"]) as channel:
-        stub: Any = wire_grpc.DecisionServiceStub(channel)  # type: ignore[no-untyped-call]
+        stub: Any = wire_grpc.DecisionServiceStub(channel)
         response = await stub.Check(wire.CheckRequest(checks=map(check_message, checks)), timeout=20)
     return [
         {"allowed": decision.allowed, "by": list(decision.by)}

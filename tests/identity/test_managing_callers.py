@@ -14,11 +14,11 @@ import pytest
 from google.protobuf.json_format import MessageToDict, ParseDict
 from support.authentication import ORDERS, PEOPLE, WORLD, bearer, oidc, service_of
 from support.clients.http_client import http_client
+from support.clients.stubs import wire_grpc
 from support.servers.idp import Provider, provider, token
 
 from pdp.app.service import Service
 from pdp.surfaces.wire import decision_pb2 as wire
-from pdp.surfaces.wire import decision_pb2_grpc as wire_grpc
 
 GRANTS: Any = WORLD["grants"]
 SQLITE: Any = {"store": {"url": "sqlite:///pdp.db", "seed": "world.json"}}

@@ -14,12 +14,12 @@ import grpc
 from google.protobuf.json_format import MessageToDict
 from support.clients.grpc_messages import check_message
 from support.clients.http_client import http_client
+from support.clients.stubs import wire_grpc
 from support.servers.idp import ISSUER, Provider, provider
 from support.service.serving import serving, settings_of
 
 from pdp.app.service import Service
 from pdp.surfaces.wire import decision_pb2 as wire
-from pdp.surfaces.wire import decision_pb2_grpc as wire_grpc
 
 ORDERS = "table:lake/sales/orders"
 PEOPLE = "table:lake/hr/people"
@@ -97,7 +97,7 @@ async def ask(service: Service, token: str | None, *checks: Any, **more: Any) ->
 
 
 def stub(channel: grpc.aio.Channel) -> Any:
-    return wire_grpc.DecisionServiceStub(channel)  # type: ignore[no-untyped-call]
+    return wire_grpc.DecisionServiceStub(channel)
 
 
 async def refused_by_grpc(service: Service, **call: Any) -> tuple[str, str]:

@@ -15,12 +15,12 @@ import psutil  # type: ignore[import-untyped]
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+from support.clients.stubs import wire_grpc
 from support.service.serving import example_settings, serve_process, serving
 
 from pdp.app.service import Service
 from pdp.errors import ConfigError
 from pdp.surfaces.wire import decision_pb2 as wire
-from pdp.surfaces.wire import decision_pb2_grpc as wire_grpc
 
 MIB = 1 << 20
 NAME = "pdp.v1.DecisionService"
@@ -45,7 +45,7 @@ class Client:
 
     def __init__(self, channel: grpc.aio.Channel) -> None:
         self.channel = channel
-        self._stub = wire_grpc.DecisionServiceStub(channel)  # type: ignore[no-untyped-call]
+        self._stub = wire_grpc.DecisionServiceStub(channel)
         self.health = health_pb2_grpc.HealthStub(channel)
 
     async def ask(self, asked: wire.CheckRequest, **call: Any) -> wire.CheckResponse:
@@ -310,7 +310,7 @@ async def test_an_unknown_method_is_unimplemented(client: Client, method: str) -
 @pytest.mark.process
 def test_a_compressed_bomb_is_not_inflated(tmp_path: Path) -> None:
     with serve_process(tmp_path) as process, grpc.insecure_channel(process.addresses["grpc"]) as channel:
-        stub: Any = wire_grpc.DecisionServiceStub(channel)  # type: ignore[no-untyped-call]
+        stub: Any = wire_grpc.DecisionServiceStub(channel)
         assert stub.Check(request(check()), timeout=20).decisions[0].allowed
         watched, done, peaks = psutil.Process(process.process.pid), threading.Event(), [0]
         before = watched.memory_info().rss

@@ -15,11 +15,11 @@ import psutil  # type: ignore[import-untyped]
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from support.clients.hostile_http2 import END_HEADERS, HEADERS, METHODS, OPENED, RESET, call_head, frame
+from support.clients.stubs import wire_grpc
 from support.faults.attack_times import comes_back, is_quick, is_quick_blocking
 from support.service.serving import Process, serve_process, serve_twin
 
 from pdp.surfaces.wire import decision_pb2 as wire
-from pdp.surfaces.wire import decision_pb2_grpc as wire_grpc
 
 pytestmark = pytest.mark.process
 MIB = 1 << 20
@@ -42,8 +42,8 @@ def test_no_body_is_kept_after_a_refusal(tmp_path: Path, refusal: str) -> None:
         grpc.insecure_channel(process.addresses["grpc"]) as channel,
         grpc.insecure_channel(twin.addresses["grpc"]) as twin_channel,
     ):
-        stub: Any = wire_grpc.DecisionServiceStub(channel)  # type: ignore[no-untyped-call]
-        twin_stub: Any = wire_grpc.DecisionServiceStub(twin_channel)  # type: ignore[no-untyped-call]
+        stub: Any = wire_grpc.DecisionServiceStub(channel)
+        twin_stub: Any = wire_grpc.DecisionServiceStub(twin_channel)
         send: Any = channel.unary_unary("/pdp.v1.DecisionService/Check")
         watched = psutil.Process(process.process.pid)
 
@@ -75,7 +75,7 @@ class Neighbour:
 
     def __init__(self, channel: grpc.aio.Channel, patience: float = 5) -> None:
         self._patience = patience
-        self._stub: Any = wire_grpc.DecisionServiceStub(channel)  # type: ignore[no-untyped-call]
+        self._stub: Any = wire_grpc.DecisionServiceStub(channel)
         self._health = health_pb2_grpc.HealthStub(channel)
 
     async def ask(self) -> None:

@@ -11,12 +11,12 @@ from typing import Any
 import grpc
 import pytest
 from support.clients.http_client import HttpClient, http_client
+from support.clients.stubs import wire_grpc
 from support.rewriting import FOLDER
 from support.service.serving import serving, settings_of
 
 from pdp.engines.row_access.members import Members, development_identity, stated_member
 from pdp.surfaces.wire import decision_pb2 as wire
-from pdp.surfaces.wire import decision_pb2_grpc as wire_grpc
 
 pytestmark = pytest.mark.process  # those that rewrite
 ROWS = {
@@ -78,7 +78,7 @@ async def over_connect(client: HttpClient, headers: dict[str, str]) -> str:
 
 async def over_grpc(client: HttpClient, headers: dict[str, str]) -> str:
     async with grpc.aio.insecure_channel(client.service.addresses["grpc"]) as channel:
-        stub = wire_grpc.DecisionServiceStub(channel)  # type: ignore[no-untyped-call]
+        stub = wire_grpc.DecisionServiceStub(channel)
         metadata = tuple((name.lower(), value) for name, value in headers.items())
         try:
             answer = await stub.Rewrite(wire.RewriteRequest(sql=SQL, dialect="duckdb"), metadata=metadata)

@@ -27,6 +27,7 @@ import yaml
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from support.authentication import bearer
 from support.clients.hostile_client import SHAPES
+from support.clients.stubs import wire_grpc
 from support.faults.attack_times import MOST_MEMORY, Times, percentile
 from support.paths import TESTS
 from support.servers.idp import ISSUER, Authority, jwk, token
@@ -34,7 +35,6 @@ from support.service.serving import Process, serve_process
 
 from pdp.app.process import PAUSE_SECONDS
 from pdp.surfaces.wire import decision_pb2 as wire
-from pdp.surfaces.wire import decision_pb2_grpc as wire_grpc
 
 pytestmark = [pytest.mark.process, pytest.mark.differential, pytest.mark.timeout(0)]
 SECONDS = float(os.environ.get("PDP_HOSTILE_SECONDS", "60"))
@@ -142,7 +142,7 @@ class Neighbour:
         self._server = server
         self._session = session
         self._headers = bearer(token(sub="neighbour", exp=int(time.time() + SECONDS) + 600))
-        self._decisions: Any = wire_grpc.DecisionServiceStub(channel)  # type: ignore[no-untyped-call]
+        self._decisions: Any = wire_grpc.DecisionServiceStub(channel)
         self._health = health_pb2_grpc.HealthStub(channel)
         self.times: dict[str, Times] = defaultdict(lambda: Times(server.process.process.pid))
         """Seconds of answers by kind, without waits for a CPU."""

@@ -9,12 +9,12 @@ from typing import Any
 import grpc
 import pytest
 from support.clients.http_client import Response, fetch
+from support.clients.stubs import wire_grpc
 from support.faults.neighbours import assert_served, peak_memory
 from support.service.serving import Process, serve_process
 
 from pdp.decision.path_arrays import MOST_REPEATED
 from pdp.surfaces.wire import decision_pb2 as wire
-from pdp.surfaces.wire import decision_pb2_grpc as wire_grpc
 
 pytestmark = pytest.mark.process
 MIB = 1 << 20
@@ -98,7 +98,7 @@ def test_grpc_refuses_it_as_well(process: Process) -> None:
         check.context.arguments["x"] = "y" * length
         before = audit_size(process)
         with grpc.insecure_channel(process.addresses["grpc"]) as channel:
-            stub: Any = wire_grpc.DecisionServiceStub(channel)  # type: ignore[no-untyped-call]
+            stub: Any = wire_grpc.DecisionServiceStub(channel)
             with pytest.raises(grpc.RpcError) as refused:
                 stub.Check(wire.CheckRequest(checks=[check]), timeout=60)
         error: Any = refused.value

@@ -11,6 +11,7 @@ from typing import Any
 import grpc
 import msgspec
 import pytest
+from support.clients.stubs import wire_grpc
 from support.oracles.audit_files import audit_files, audit_records
 from support.oracles.view_loads import ENGINES, LOAD, OWNER, WORLD, load_client
 from support.paths import ROOT
@@ -39,7 +40,6 @@ from pdp.offline.cases.cases import Case
 from pdp.offline.cases.runner import MemoryAudit, build_case_pdp
 from pdp.offline.replay.replay import replay
 from pdp.surfaces.wire import decision_pb2 as wire
-from pdp.surfaces.wire import decision_pb2_grpc as wire_grpc
 from pdp.views.codec import LoadBody, TokenBody, ViewBody, decode_load
 from pdp.views.loads import ViewSecurity
 
@@ -117,7 +117,7 @@ async def test_a_protected_property_is_403_and_recorded(tmp_path: Path, change: 
 
 async def test_over_grpc_a_protected_property_is_permission_denied(tmp_path: Path) -> None:
     async with load_client(tmp_path) as asked, grpc.aio.insecure_channel(asked.service.addresses["grpc"]) as channel:
-        stub = wire_grpc.DecisionServiceStub(channel)  # type: ignore[no-untyped-call]
+        stub = wire_grpc.DecisionServiceStub(channel)
         request = wire.CheckViewCommitRequest(
             principal=wire.Principal(id="user:oidc~alice"),
             view=wire.Resource(reference="view:lake/ns/v"),

@@ -18,13 +18,11 @@ import structlog
 
 from pdp.audit.files.folder import cause_of
 from pdp.audit.queue.sinks import LineBatch, SinkMetrics, SinkProgress
-from pdp.audit.records.schema import SCHEMA
+from pdp.audit.records.schema import DROPPED, SCHEMA
 from pdp.audit.records.writing import timestamp
 from pdp.model.revision import new_id
 
 RETRY_SECONDS: Final = 0.5
-DROPPED: Final = "records_dropped"
-"""`what` of the record that announces dropped records. Only the sink that dropped them gets it."""
 _WRITE_BYTES: Final = 4 << 20
 _DROP_RECORDS: Final = 25_000
 _DROP_DECISIONS: Final = 1_000_000

@@ -106,6 +106,8 @@ OTHER_EVENTS: Final = frozenset({"refusal", "management", "rewrite", "service", 
 """`event` of the records without a decision: `pdp.model.events` has their fields."""
 RECORD_EVENTS: Final = OTHER_EVENTS | {DECISION_EVENT, FILTER_EVENT}
 """`event` of all records."""
+DROPPED: Final = "records_dropped"
+"""`what` of the record that announces dropped records. Only the sink that dropped them gets it."""
 
 
 class FullResource(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):

@@ -24,6 +24,7 @@ from pdp.audit.verify.lines import AuditFinding, DuplicateIds
 from pdp.audit.verify.segment import CheckedCounts, InstanceState, RecordHead, SegmentCheck, record_head
 from pdp.audit.verify.unnumbered import PlainFileCheck
 
+__all__ = ["AuditFinding", "AuditVerifier", "CheckedCounts", "VerifyOptions"]
 _LISTINGS: Final = 5
 _DIGEST: Final = re.compile(r"[0-9a-f]{16}")
 _PART: Final = 1 << 20

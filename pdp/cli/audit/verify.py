@@ -9,9 +9,7 @@ from typing import Any
 import click
 import msgspec
 
-from pdp.audit.verify.lines import AuditFinding
-from pdp.audit.verify.segment import CheckedCounts
-from pdp.audit.verify.verify import AuditVerifier, VerifyOptions
+from pdp.audit.verify.verify import AuditFinding, AuditVerifier, CheckedCounts, VerifyOptions
 from pdp.cli.audit.options import AuditPlace, folder_options
 from pdp.cli.audit.text import safe_json
 from pdp.cli.progress import Progress

@@ -1,1 +1,0 @@
-"""Engine of Cedar policies: Lakekeeper's schema, entities of checks, decisions by cedarpy."""

@@ -1,1 +1,0 @@
-"""Grants engine: decides by stored grants under Lakekeeper's authorization model."""

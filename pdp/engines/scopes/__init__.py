@@ -1,1 +1,0 @@
-"""LakeQL's scopes as an engine: permission files, the two decision tables, and resolvers of other packages."""

@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 import msgspec
 
-from pdp.audit.queue.intake import DROPPED
 from pdp.audit.records.record import LISTING
 from pdp.audit.records.recorded import NO_CHECK
-from pdp.audit.records.schema import FILTER_EVENT
+from pdp.audit.records.schema import DROPPED, FILTER_EVENT
 from pdp.errors import InvalidArgument, Unavailable
 from pdp.lake.lake import Lake
 from pdp.lake.replay.archive import pinned

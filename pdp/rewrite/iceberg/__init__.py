@@ -1,1 +1,0 @@
-"""Tables and views of Iceberg REST catalogs, as the rewriter knows relations."""

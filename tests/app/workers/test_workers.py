@@ -19,13 +19,13 @@ from typing import Any
 import grpc
 import pytest
 from support.clients.http_client import fetch
+from support.clients.stubs import wire_grpc
 from support.oracles.audit_files import audit_files, records_in
 from support.oracles.converging import PATIENCE, Service, assert_log_is_the_state, configure, until
 from support.service.commands import example_option, run_pdp
 from support.service.serving import FREE_PORTS, Process, serve_process
 
 from pdp.surfaces.wire import decision_pb2 as wire
-from pdp.surfaces.wire import decision_pb2_grpc as wire_grpc
 
 pytestmark = pytest.mark.process
 
@@ -88,7 +88,7 @@ def test_workers_share_the_addresses_and_have_an_audit_file_each(tmp_path: Path)
         assert len(workers(process)) == 2
         ids = [ask(process) for _ in range(60)]
         with grpc.insecure_channel(process.addresses["grpc"]) as channel:
-            stub: Any = wire_grpc.DecisionServiceStub(channel)  # type: ignore[no-untyped-call]
+            stub: Any = wire_grpc.DecisionServiceStub(channel)
             assert stub.Check(CHECK, timeout=PATIENCE).decisions
         assert metric(process, "pdp_workers") == 2
         assert metric(process, "pdp_worker_bundles") == 1
@@ -419,7 +419,7 @@ def test_a_rolling_restart_under_load_loses_no_request(tmp_path: Path) -> None:
 
     def call(process: Process) -> None:
         with grpc.insecure_channel(process.addresses["grpc"]) as channel:
-            stub: Any = wire_grpc.DecisionServiceStub(channel)  # type: ignore[no-untyped-call]
+            stub: Any = wire_grpc.DecisionServiceStub(channel)
             while not done.is_set():
                 answer = repeated(lambda: stub.Check(CHECK, timeout=PATIENCE))
                 ids.append(answer.decision_id)

@@ -11,10 +11,10 @@ from contextlib import closing, contextmanager, suppress
 from typing import Any
 
 import grpc
+from support.clients.stubs import wire_grpc
 from support.service.serving import Process
 
 from pdp.surfaces.wire import decision_pb2 as wire
-from pdp.surfaces.wire import decision_pb2_grpc as wire_grpc
 
 ALICE = "user:oidc~Alice"
 JSON_HEADERS = {"Content-Type": "application/json"}
@@ -114,7 +114,7 @@ def rpc(process: Process, load: AnsweredLoad) -> None:
         principal=wire.Principal(id=ALICE), action="read_data", resource=wire.Resource(reference="table:lake/Foo@prod")
     )
     with grpc.insecure_channel(process.addresses["grpc"]) as channel:
-        stub: Any = wire_grpc.DecisionServiceStub(channel)  # type: ignore[no-untyped-call]
+        stub: Any = wire_grpc.DecisionServiceStub(channel)
         while not load.stopped.is_set():
             load.note(stub.Check(wire.CheckRequest(checks=[check]), timeout=30).decision_id)
 

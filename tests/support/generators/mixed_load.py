@@ -9,12 +9,12 @@ from typing import Any
 
 import grpc
 from support.clients.http_client import fetch
+from support.clients.stubs import wire_grpc
 from support.oracles.converging import PATIENCE
 from support.oracles.view_loads import ENGINES, OWNER
 from support.service.serving import Process
 
 from pdp.surfaces.wire import decision_pb2 as wire
-from pdp.surfaces.wire import decision_pb2_grpc as wire_grpc
 
 USERS = ("alice", "bob", "carol", "boss")
 RULES = {
@@ -167,7 +167,7 @@ class MixedLoad:
     def grpc(self) -> None:
         """Ask over gRPC."""
         with grpc.insecure_channel(self._process.addresses["grpc"]) as channel:
-            stub: Any = wire_grpc.DecisionServiceStub(channel)  # type: ignore[no-untyped-call]
+            stub: Any = wire_grpc.DecisionServiceStub(channel)
             check = wire.Check(
                 principal=wire.Principal(id=f"user:oidc~{self._random.choice(USERS)}"),
                 action="read_data",

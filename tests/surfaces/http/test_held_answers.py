@@ -13,11 +13,11 @@ from typing import Any
 
 import grpc
 import pytest
+from support.clients.stubs import wire_grpc
 from support.oracles.audit_files import all_records
 from support.service.serving import Process, serve_process
 
 from pdp.surfaces.wire import decision_pb2 as wire
-from pdp.surfaces.wire import decision_pb2_grpc as wire_grpc
 
 pytestmark = pytest.mark.process
 SECONDS = 1.0
@@ -67,7 +67,7 @@ def rpc(process: Process) -> str:
         resource=wire.Resource(reference="table:lake/Foo@prod"),
     )  # fmt: skip
     with grpc.insecure_channel(process.addresses["grpc"]) as channel:
-        stub: Any = wire_grpc.DecisionServiceStub(channel)  # type: ignore[no-untyped-call]
+        stub: Any = wire_grpc.DecisionServiceStub(channel)
         try:
             stub.Check(wire.CheckRequest(checks=[check]), timeout=30)
         except grpc.RpcError as error:

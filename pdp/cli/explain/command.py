@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from pdp.cli.explain_load import explain_load, trace_tree
+from pdp.cli.explain.load import explain_load, trace_tree
 from pdp.cli.options import chosen_settings, format_option, policy_options, say_configuration
 from pdp.cli.rewrite import print_rows
 from pdp.cli.terminal import fail, one_line_errors, visible

@@ -14,7 +14,7 @@ import click
 
 from pdp.cli.options import format_option
 from pdp.cli.terminal import one_line_errors, watch
-from pdp.cli.test_report import FORMATS, ReportedTest, print_coverage, print_report, report_case, report_coverage
+from pdp.cli.test.report import FORMATS, ReportedTest, print_coverage, print_report, report_case, report_coverage
 from pdp.cli.wiring import Wiring
 from pdp.config.load import load_settings, make_settings
 from pdp.config.settings import Settings
