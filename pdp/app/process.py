@@ -1,4 +1,4 @@
-"""Process of a service or command: freed memory, quick imports, number of CPUs. Knows nothing of the service."""
+"""Process of a service or a command: freed memory, quick imports, number of CPUs. Must not know the service."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Syntax nodes from the parts that the parser has read. Macros are expanded here. Literal tokens to values."""
+"""Syntax nodes from the parts that the parser has read: macros are expanded, and literal tokens become values."""
 
 from __future__ import annotations
 

@@ -1,9 +1,7 @@
 """Checked tree to Python source: one expression over the variables, with names and literals bound as globals.
 
 Each fragment of code carries whether it may raise and, if all below is constant, its value. `&&` and `||` become
-Python's `and` and `or` unless two operands may raise.
-
-Generated code of the macros over lists and maps.
+Python's `and` and `or` unless two operands may raise. Macros over lists and maps become comprehensions.
 """
 
 from __future__ import annotations

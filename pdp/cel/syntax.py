@@ -1,8 +1,6 @@
-"""Abstract syntax of an expression: frozen nodes with text offsets, and the size limits of a tree.
+"""Tokens and abstract syntax of an expression: frozen nodes with text offsets, and the limits of a tree.
 
-This module does not parse, type-check or evaluate. Nodes compare by identity, so that a node can be the key of a table.
-
-Tokens of an expression, as regular expressions for each place where the parser reads one.
+Must not parse, type-check or evaluate. Nodes compare by identity, so that a node can be the key of a table.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
-"""Run-time values of the language, their kinds, and the errors of an evaluation.
+"""Run-time values of the language: kinds, comparison, absorbed errors, and the step budget of an evaluation.
 
 bool, int, float, str, bytes, None and tuples represent themselves. Python holds `True == 1` and has one integer type,
 so uint and the map keys true and false have classes of their own. So have timestamps, durations and types.
-
-Equality and order of values of any kind. Logic and macros whose operands may raise. Step budget of one evaluation.
 """
 
 from __future__ import annotations

@@ -2,9 +2,8 @@
 
 A caller without the right to assert principals sees the grants of an object only if the caller's principal holds
 `read_assignments` on the object. There the caller may ask about other principals and sees reasons. On other objects the
-caller learns, for its own principal only, whether access is allowed and by which engine. Pure.
-
-Visibility of single grants in reasons and traces.
+caller learns, for its own principal only, whether access is allowed and by which engine. Single grants in reasons and
+traces are shown or hidden by the same right. Pure.
 """
 
 from __future__ import annotations

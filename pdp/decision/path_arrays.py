@@ -1,8 +1,7 @@
-"""References to columns of resources: all texts split at once, one look at each distinct container.
+"""References to arrays of paths: all texts split at once, one look at each distinct container.
 
-The columns hold what `parse_resource` returns for each text. Texts that are not plain are left to the caller.
-
-Bound on text that many resources of one request share.
+The arrays hold what `parse_resource` returns for each text. Texts of another form are left to the caller. Owns the
+bound on the text that many resources of one request share.
 """
 
 from __future__ import annotations

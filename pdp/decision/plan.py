@@ -1,9 +1,7 @@
-"""Planning: a check to a tree of concrete checks (`tree`). Every request takes this way.
+"""Planning: a check to a tree of concrete checks. Every request takes this way.
 
-Owns acting roles, default refs, aliases, renames and `table_or_view`. Other planners, handed in by the composition
-root, plan view chains and Trino's operations. Must not know the insides of an engine, nor any surface.
-
-Decision trees.
+Owns the tree, acting roles, default refs, aliases, renames and `table_or_view`. Other planners, handed in by the
+composition root, plan view chains and Trino's operations. Must not know the insides of an engine, nor any surface.
 """
 
 from __future__ import annotations

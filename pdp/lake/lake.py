@@ -1,7 +1,4 @@
-"""Lake: a session of Spark with the tables of one catalog.
-
-State of a table in a lake, and appends that name the state before.
-"""
+"""Lake: a session of Spark with the tables of one catalog, and appends that name the state before."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""Known relations: tables with columns, and views with their text. Knows no policy.
+"""Known relations: tables with columns, and views with their text. Must not know policies.
 
-Names are resolved as the engine resolves them: BigQuery compares tables letter by letter, all others fold case.
-
-First parts of full names.
+Names, and the first parts of full names, are resolved as the engine resolves them: BigQuery compares tables letter by
+letter, all others fold case.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
-"""Names for projections named by text.
+"""Names for projections named by text, and array paths of BigQuery, such as `o.tags` after `orders AS o`.
 
 DuckDB names a column without an alias after the text of its expression. Where the text holds a filter, the name would
 show the filter.
-
-Array paths of BigQuery, such as `o.tags` after `orders AS o`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
-"""Restrictions of relations: visible rows, through views as well, for the readers of a statement.
+"""Visible parts of relations, through views as well, for the users of a statement; tables that filters read.
 
 One object lives for one rewriting. Views are looked through at every level, with bounds on depth and number.
-
-Tables that filters read.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
 """Replica: the facts of a store in this process, loaded once and then advanced with the store's log.
 
-Owns the replacement of the facts and their age. Decisions read `facts` and never wait; only a caller that demands a
-certain revision waits here.
-
-Threads for blocking calls.
+Owns the replacement of the facts and their age, and the threads in which a store blocks. Decisions read `facts` and
+never wait; only a caller that demands a certain revision waits here.
 """
 
 from __future__ import annotations

@@ -18,8 +18,6 @@ A store holds an epoch, a sequence number, the registered objects, the grants, a
 7. Loud failure. Every call has a time limit. An unreachable or silent database raises `Unavailable`. A database without
    a usable store raises `ConfigError`, with the name of the database.
 8. Threads. Calls block, and any thread may make them.
-
-Agreement between a request and its write on one of two ends.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
-"""Published bundles: built in a serving process from the text of the loader process.
+"""Published policies: built in a serving process from the text of the loader process, in pauses of the event loop.
 
-The text has all sources, so a serving process reads no file: each process builds the same bundle, also while the
+The text has all sources, so a serving process reads no file: each process builds the same policies, also while the
 files change. The digest proves so.
-
-Work beside an event loop.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Clients of sources: what each of them returns and raises. Last good bundle of a source, on disk."""
+"""Clients of sources: what each returns and raises, and the last good bundle of a source on disk."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """History of facts in an audit folder, read back: the facts of any revision, without the store.
 
-Owns the search for a revision; `fact_files` owns the form of the files. Never trusts a line whose digest is wrong.
+Owns the search for a revision; `files` owns the form of the files. Never trusts a line whose digest is wrong.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Locks that tell running instances from dead ones: `<folder>/.lock-<instance>` is locked while the instance runs.
+"""Instances of an audit folder, running and dead, told apart by locks.
 
-Instances that a start finds in the audit folder.
+The file `<folder>/.lock-<instance>` is locked while the instance runs.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Rows of an exported audit: one for each concrete check, with the request around the check.
+"""Rows of tables made of records: for the export, one a concrete check; for later replay, one a question.
 
-Rows of tables for later replay.
+Reads the second kind back to the same checks. Must not know Spark.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-r"""Property expressions: `${name}`, `${name:default}`, nested, and `\$` or `$$` for a dollar.
+r"""Property expressions, such as `${name:default}`, nested and escaped, and environment variables as keys.
 
-Follows SmallRye's ExpressionConfigSourceInterceptor. `${handler::text}` asks for a secret and is refused.
-
-Environment variables as keys, by the rules of MicroProfile Config and SmallRye's EnvConfigSource.
+Expressions follow SmallRye's ExpressionConfigSourceInterceptor. `${handler::text}` asks for a secret and is refused.
+Variables follow the rules of MicroProfile Config and SmallRye's EnvConfigSource.
 """
 
 from __future__ import annotations

@@ -1,12 +1,10 @@
-"""Clients of Redis for every form of address: one server, TLS, a unix socket, a cluster, sentinels.
+"""Clients of Redis for every form of address, and the seal on verdicts that go there.
 
     redis://user:password@host:6379/0          rediss:// with TLS          unix:///run/redis.sock
     redis+cluster://host:6379                  rediss+cluster://
     redis+sentinel://host:26379,host2:26379/master-name/0                  rediss+sentinel://
 
 Commands are never repeated: a look-up that fails is a miss, and the next request may find the server well again.
-
-Sealed verdicts.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Planner of a Trino operation: parts of plans for all rules and places.
+"""Planner of a Trino operation: parts of plans for all rules, for every place, and for changes of more than is named.
 
-Plans by the place of the resources. Plans of operations that change more than they name.
+A place is the part of Trino where a resource stands: a system catalog, a metadata table, an unmanaged catalog.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Requests of Trino's plugin: bodies to requests for batches, within limits.
 
-Must not know decisions, answers or routes.
-
-Owners of running queries, for the audit alone. Users of running queries, by the ExecuteQuery of each query.
+Remembers the ExecuteQuery of each query: its owner, for the audit alone, and its user, for policies behind views. Must
+not know decisions, answers or routes.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Entity files: Cedar's JSON of users, roles and objects, from several files, with the place of each entity.
 
-Properties of objects as tags.
+Turns the properties of objects into tags.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Explanations of rules: the sub-expressions with their values, and the nearest miss of a rule set.
 
-Evaluation of a rule set in the plainest way.
+Rests on an evaluation of every rule in order, in the plainest way.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The checks of a group, and the values of variables for each check. Prepared questions."""
+"""Checks of one question of an engine, the values of variables for each, and prepared answers for many resources."""
 
 from __future__ import annotations
 

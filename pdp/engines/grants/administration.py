@@ -1,6 +1,6 @@
 """Administration of objects and grants: an edit on a snapshot becomes a list of changes, or is refused.
 
-Pure. `rights` says which action an edit requires, `model` says who may do the action. Knows neither the origin of an
+Pure. `edits` says which action an edit requires, `model` says who may do the action. Knows neither the origin of an
 edit nor the storage of changes.
 """
 

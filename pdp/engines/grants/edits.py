@@ -1,7 +1,6 @@
 """Edits of objects and grants, as requested, and the actor who requests them.
 
-Tables of the actions that an edit of objects or grants requires. Grantees around an object, and oddities of a grant.
-Questions to the grants engine.
+Owns the action that each edit requires, the grantees around an object, and the questions to the grants engine.
 """
 
 from __future__ import annotations

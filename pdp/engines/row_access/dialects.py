@@ -1,10 +1,8 @@
-"""Texts of policies to Trino's SQL. Knows no principal, and does not choose among policies.
+"""Texts of policies to Trino's SQL, within bounds on their nesting.
 
 Trino puts the text into a query, in parentheses. So the text must be exactly one expression: `FALSE) OR (1=1` would
-close the parentheses and open others. Every text is parsed before use.
-
-Parts of row filters and masks. Bounds on the nesting of SQL, found in the text before the parser runs. Trino's SQL as
-its author wrote it.
+close the parentheses and open others. Every text is parsed before use; the bounds are kept before the parser runs. Must
+not know principals, nor choose among policies.
 """
 
 from __future__ import annotations

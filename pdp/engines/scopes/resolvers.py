@@ -1,6 +1,6 @@
 """Resolvers of other packages in place of LakeQL's decision tables: sync or async functions that return a boolean.
 
-Calls of resolvers, within bounds.
+Calls are bounded in time and number.
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 
 Needs nothing but an archive of bundles by digest and of facts by revision. The audit folder is one: `bundles/` and
 `facts/`. With a `CandidatePolicies`, new policies replace their kind in the recorded bundle, or all of it.
-
-Candidate policies for a replay.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """gRPC machinery of all methods: limits, caller, deadline and error table.
 
-Calls of gRPC whose request message has not arrived.
+Bounds the calls whose request message has not arrived.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
-"""Plain requests of one connection: their routes and their callers.
+"""Plain requests of one connection: their heads, routes and callers.
 
-Owns the way from bytes to a request of a known caller. Knows neither bodies nor answers.
-
-Heads of plain requests.
+Owns the way from bytes to a request of a known caller. Must not know bodies or answers.
 """
 
 from __future__ import annotations

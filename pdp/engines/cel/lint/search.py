@@ -1,9 +1,7 @@
 """Reach of a rule: an input where the rule decides, a proof that no such input exists, or neither.
 
-A true rule decides if no rule with a smaller id is true. A proof comes from a search over formulas. An input counts
-only if the compiled rules agree.
-
-Search for a point where a formula is true and others are not.
+A true rule decides if no rule with a smaller id is true. A proof comes from a search over formulas: for a point where
+one is true and others are not. An input counts only if the compiled rules agree.
 """
 
 from __future__ import annotations
