@@ -80,7 +80,7 @@ class StatementResult(msgspec.Struct, frozen=True):
 
 
 class RowPolicyService:
-    """Operations on row rules. Every one raises Forbidden, NotFound, InvalidArgument or Unavailable."""
+    """Operations on row policies and masks. Every one raises Forbidden, NotFound, InvalidArgument or Unavailable."""
 
     def __init__(self, pdp: Pdp, management: Management) -> None:
         self._pdp = pdp

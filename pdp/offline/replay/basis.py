@@ -31,7 +31,7 @@ class CandidatePolicies(msgspec.Struct, frozen=True):
 
     `rules`, `forbid` and `row_access` replace their kind in each recorded bundle, `bundle` replaces all of it. `cedar`
     replaces policies, entities or the schema of the engine `cedar`, `permissions` the entries of the engine `scopes`.
-    `facts` replace the facts of every revision; facts without row rules keep the recorded ones.
+    `facts` replace the facts of every revision; facts without row policies keep the recorded ones.
     """
 
     rules: Mapping[str, str] | None = None
