@@ -71,10 +71,10 @@ class StoredPolicies:
         known = self._known.get(table)
         if known is not None and known[0] is rules:
             return known[1]
-        return self._known.keep(table, (rules, _with_stored(filed, rules)))[1]
+        return self._known.keep(table, (rules, _stored_join(filed, rules)))[1]
 
 
-def _with_stored(filed: TablePolicies, rules: Map[RuleKey, RowPolicy]) -> TablePolicies:
+def _stored_join(filed: TablePolicies, rules: Map[RuleKey, RowPolicy]) -> TablePolicies:
     stored = [rules[key] for key in sorted(rules)]
     identity = next((policy.identity for policy in filed.policies if policy.identity), "")
     policies = [*filed.policies, *(_policy(policy, identity) for policy in stored_policies(stored))]

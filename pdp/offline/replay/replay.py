@@ -222,7 +222,7 @@ async def repeat_recorded(
                 count = sum(equal.count for equal in equals)
                 reading.skip(error.cause, f"decision {equals[0].first.decision}, {error.place}", count)
                 continue
-            async for change in _changes_since_record(pdp, audit, equals):
+            async for change in _changes_from_records(pdp, audit, equals):
                 differences.add(change)
             differences.checks += sum(equal.count for equal in equals)
         progress(differences)
@@ -245,7 +245,7 @@ def _place(recorded: ReplayCheck) -> RecordedPlace:
     return RecordedPlace(revision.epoch, revision.sequence, recorded.revision, recorded.stale)
 
 
-async def _changes_since_record(
+async def _changes_from_records(
     pdp: Pdp, audit: CapturingAudit, equals: Sequence[EqualChecks]
 ) -> AsyncIterator[ChangedCheck]:
     """Yield the checks that the service decides otherwise than recorded."""
