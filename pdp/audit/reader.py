@@ -3,6 +3,8 @@
 Reads every form of file, complete or still written. Streams, so that the longest line bounds memory. Drops nothing
 silently: the `ReadReport` counts everything that gives no check, by kind, and names the first of each kind. What one
 record says is read by `records/recorded.py`.
+
+Reads while services write: a segment may be renamed or compressed between the listing and the reading.
 """
 
 from __future__ import annotations

@@ -5,6 +5,9 @@ often ask an engine the same: a table and a view of one name mostly meet the sam
 
 Valid for one bundle and one snapshot of the facts, as the plan is. `decide_check` decides one resource without
 preparation: a prepared plan gives the same outcome, or none.
+
+Long requests gather the leaves of all trees first, so that each engine is called once per question. `decide_check` has
+few leaves, and decides each when the fold needs the leaf.
 """
 
 from __future__ import annotations

@@ -3,6 +3,9 @@
 Changes nothing: that takes a store of policies. The parser of SQL does not know these statements. A form that this
 module does not read is an error, never a statement without effect. See
 https://cloud.google.com/bigquery/docs/reference/standard-sql/data-definition-language.
+
+The columns of INFORMATION_SCHEMA.ROW_ACCESS_POLICIES are BigQuery's. A caller sees the policies of tables whose grants
+the caller may read: the service finds them.
 """
 
 from __future__ import annotations

@@ -2,6 +2,9 @@
 
 Owns the replacement of the facts and their age, and the threads in which a store blocks. Decisions read `facts` and
 never wait; only a caller that demands a certain revision waits here.
+
+The interpreter waits at its end for the threads of concurrent.futures, even if a silent database holds one for long. So
+the threads here are of our own, and none delays the end of the process.
 """
 
 from __future__ import annotations

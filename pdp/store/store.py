@@ -18,6 +18,9 @@ A store holds an epoch, a sequence number, the registered objects, the grants, a
 7. Loud failure. Every call has a time limit. An unreachable or silent database raises `Unavailable`. A database without
    a usable store raises `ConfigError`, with the name of the database.
 8. Threads. Calls block, and any thread may make them.
+
+A `CommitGate` lets a request and its write agree on one of two ends. A request that ran out of time is answered as not
+written. The write runs in another thread and must not commit after the answer.
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 A running service follows its store (`replica`). A command, such as the import of a world file, loads the facts once,
 writes, and ends. The writer does not recover from a changed history: the command fails with EpochChanged and can be
 repeated.
+
+The steps of an import make the facts match the file. The caller decides how many steps go into one revision.
 """
 
 from __future__ import annotations

@@ -2,6 +2,9 @@
 
 The text has all sources, so a serving process reads no file: each process builds the same policies, also while the
 files change. The digest proves so.
+
+Threads of an interpreter take turns. A computing thread takes half of all turns, and every wait for a turn costs a
+request time. So the thread that builds works for a moment and then sleeps for a longer moment.
 """
 
 from __future__ import annotations

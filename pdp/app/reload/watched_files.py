@@ -2,6 +2,8 @@
 
 A mounted ConfigMap changes by one swap of the link `..data`. All stamps follow links, so a swap changes every stamp.
 Events of the file system, by the package watchfiles, only call for a look at once.
+
+Network file systems report no events of other machines, so looks at regular times go on beside the events.
 """
 
 from __future__ import annotations

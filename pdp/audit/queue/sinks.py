@@ -2,6 +2,8 @@
 
 Every sink gets all batches in order, without a gap, and works in a thread of its own. The record queue reads the
 progress of each sink: it bounds what waits by the slowest one, and lets answers wait for the sinks that promise.
+
+Several workers may share one stdout. A lock keeps their lines whole.
 """
 
 from __future__ import annotations

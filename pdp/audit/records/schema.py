@@ -2,6 +2,8 @@
 
 `writing.py` writes the same schema. In inputs, in resources and in view security an unknown key is an error, because
 the key might decide; elsewhere unknown keys are ignored.
+
+View security is written and read here: every field of it decides.
 """
 
 from __future__ import annotations

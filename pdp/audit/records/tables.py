@@ -1,6 +1,7 @@
-"""Rows of tables made of records: for the export, one a concrete check; for later replay, one a question.
+"""Rows of tables made of records, one a concrete check, for the export and for later replay. Must not know Spark.
 
-Reads the second kind back to the same checks. Must not know Spark.
+Most inputs of a decision stand in columns. `inputs_text` and `entry_text` are the rest. `asked_text` holds the checks
+of the caller that a plan split: replay decides these as a whole.
 """
 
 from __future__ import annotations

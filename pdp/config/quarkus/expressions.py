@@ -2,6 +2,9 @@ r"""Property expressions, such as `${name:default}`, nested and escaped, and env
 
 Expressions follow SmallRye's ExpressionConfigSourceInterceptor. `${handler::text}` asks for a secret and is refused.
 Variables follow the rules of MicroProfile Config and SmallRye's EnvConfigSource.
+
+`NESSIE_SERVER_X` is `nessie.server.x`, and every other name with the same letters and other signs, such as
+`nessie.server-x`. `_PROD_A_B` is `%prod.a.b`. Double underscores quote a part.
 """
 
 from __future__ import annotations

@@ -5,6 +5,10 @@
     redis+sentinel://host:26379,host2:26379/master-name/0                  rediss+sentinel://
 
 Commands are never repeated: a look-up that fails is a miss, and the next request may find the server well again.
+
+A sealed verdict is `version | expiry | effect | reason | MAC`, bound to one key, one field and an expiry. The MAC is
+BLAKE2b with a key (RFC 7693) over the key, the field, the expiry and the verdict. Key and field follow their lengths,
+and the rest has fixed places.
 """
 
 from __future__ import annotations

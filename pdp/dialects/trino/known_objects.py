@@ -2,6 +2,8 @@
 
 Facts know registered objects and objects with grants. Row policies and forbids name objects, too. Trino folds case, so
 a name is found in any case. Decides nothing.
+
+A decision does no I/O, so a catalog that lists names is asked first. A catalog that gives no answer denies.
 """
 
 from __future__ import annotations

@@ -1,6 +1,9 @@
 """Planner of a Trino operation: parts of plans for all rules, for every place, and for changes of more than is named.
 
 A place is the part of Trino where a resource stands: a system catalog, a metadata table, an unmanaged catalog.
+
+Trino does not say whether `CREATE TABLE` stands with `OR REPLACE`, nor whether `DROP SCHEMA` stands with `CASCADE`.
+Both plans therefore ask about the objects that the stronger form would take away.
 """
 
 from __future__ import annotations

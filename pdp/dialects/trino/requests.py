@@ -2,6 +2,9 @@
 
 Remembers the ExecuteQuery of each query: its owner, for the audit alone, and its user, for policies behind views. Must
 not know decisions, answers or routes.
+
+Trino asks for the rows behind a view as the owner of the view, and names the query, not the user. A query is known to
+the process that decided its ExecuteQuery. Two users of one query make the query unknown.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 Costs look-ups in the principal's own grants, never in the grants of others. Owns the answers that are kept for the
 content of containers, and their shared budget. Must not know relations and rules.
+
+Requests about many containers touch much memory. So everything that most containers need is in one dictionary.
 """
 
 from __future__ import annotations

@@ -6,6 +6,10 @@ A restriction is not a verdict: the other engines decide whether a table may be 
 shows no rows to a principal whom no policy names. Several matching policies show the union of their rows: adding a
 policy never hides a row. Both follow https://cloud.google.com/bigquery/docs/row-level-security-intro. Policies cover a
 table on every ref, in any case, and however dots divide its name.
+
+Policies of the store are texts. A text is parsed when a decision first needs the table, and again after a change of the
+table's policies. The parser of SQL is loaded then, so that a service without stored policies never loads it. An
+unusable one shows nothing.
 """
 
 from __future__ import annotations

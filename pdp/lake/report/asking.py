@@ -2,6 +2,9 @@
 
 The table `decisions` is read once, into counts of equal checks; the counts are kept in memory or on disk. Answers are
 bounded: the first rows come to this process, the others are summed up by Spark.
+
+Questions are SQL files beside this module, each with a title, an order and a bound on its rows. `sql/views` has what
+the questions share, in the order of VIEWS.
 """
 
 from __future__ import annotations

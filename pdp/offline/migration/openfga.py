@@ -1,6 +1,9 @@
 """Migration of Lakekeeper's grants in OpenFGA: a world file, and policy tests with OpenFGA's own answers.
 
 The expected answers come from OpenFGA's checks, repeated in the plainest way.
+
+A relation that depends on itself is false on the way to itself, as in OpenFGA. A question with another answer here is
+no test: the report names such a difference.
 """
 
 from __future__ import annotations
