@@ -1,7 +1,7 @@
 """Time of rewriting SQL, beside parsing and generating the same text with sqlglot alone, in turns.
 
 Every text is new: literals differ, so nothing is remembered of a text. Prints the medians and their ratio, the time of
-the short way, and both again with 10,000 policies.
+the fast pass, and both again with 10,000 policies.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Audit of a service: the trail and its sinks, from settings. Sinks of an audit, from settings."""
+"""Audit of a service from settings: the record queue, its sinks, and the sampler of permits."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""Parts of the service from settings: facts, writers, catalogs, and a decision service on fixed facts.
+"""Facts of a service from settings: snapshots, stores, writers, catalogs, and a decision service on fixed facts.
 
-Roles that settings name and neither the facts nor the policies know. Files that are newer than what the service serves.
+Warns of roles that settings name and neither the facts nor the policies know, and of a seed that is newer than the
+facts that are served. Must not know surfaces.
 """
 
 from __future__ import annotations

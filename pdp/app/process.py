@@ -1,4 +1,8 @@
-"""Process of a service or command: freed memory, quick imports, number of CPUs. Knows nothing of the service."""
+"""Process of a service or a command: freed memory, quick imports, number of CPUs. Must not know the service.
+
+The C library keeps freed memory for the next use. gRPC's threads parse heads and bodies with memory of their own, so a
+burst of large ones would otherwise stay with the process for good.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Choice between a service that is one process and one of several workers.
+"""Start of a service: one process or several workers, by configuration or with the settings of the example.
 
-Settings of the example, which a service serves without a configuration of its own. Lock of the audit folder.
+Owns the lock of an audit folder, which keeps a second service out.
 """
 
 from __future__ import annotations

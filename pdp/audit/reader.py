@@ -1,9 +1,10 @@
-"""Reading of an audit folder: its records, and checks that can be decided again, each with its recorded decision.
+"""Reading of an audit folder: lines, records, bundles, and checks that can be decided again with their decisions.
 
-`trail` knows the files, `entries` reads one record. Streams, so that the longest line bounds memory. Drops nothing
-silently: the `ReadReport` counts everything that gives no check, by kind, and names the first of each kind.
+Reads every form of file, complete or still written. Streams, so that the longest line bounds memory. Drops nothing
+silently: the `ReadReport` counts everything that gives no check, by kind, and names the first of each kind. What one
+record says is read by `records/recorded.py`.
 
-Lines of the files of an audit, whatever form a file has.
+Reads while services write: a segment may be renamed or compressed between the listing and the reading.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""Syntax nodes from the parts that the parser has read. Macros are expanded here. Literal tokens to values."""
+"""Syntax nodes from the parts that the parser has read: macros are expanded, and literal tokens become values.
+
+Offsets of literals serve error messages only. Source: the CEL specification (langdef.md), "Numeric Values" and "String
+and Bytes Values".
+"""
 
 from __future__ import annotations
 

@@ -1,9 +1,11 @@
 """Checked tree to Python source: one expression over the variables, with names and literals bound as globals.
 
 Each fragment of code carries whether it may raise and, if all below is constant, its value. `&&` and `||` become
-Python's `and` and `or` unless two operands may raise.
+Python's `and` and `or` unless two operands may raise. Macros over lists and maps become comprehensions.
 
-Generated code of the macros over lists and maps.
+`exists` and `all` absorb errors of single elements, so a test that may raise needs the absorbing helpers. For other
+tests, Python's `any` and `all` suffice. The other macros raise the error of any element, as a generator expression
+does. Source: the CEL specification (langdef.md), "Macros".
 """
 
 from __future__ import annotations

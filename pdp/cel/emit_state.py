@@ -1,7 +1,9 @@
-"""State of one emission: static types, global names, warnings, and the charges to the step budget inside macros.
+"""State of one emission: static types, warnings, names of globals, and charges to the step budget inside macros.
 
-Global names of one generated function. Fragments of generated Python code, with the facts about each that decide how
-fragments are combined.
+A `Fragment` is a piece of generated Python with the facts that decide how it is combined with others.
+
+Nothing of an expression is pasted into generated code. A literal reaches the code as a global name bound to its value.
+The function sees no builtins.
 """
 
 from __future__ import annotations

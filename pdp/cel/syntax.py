@@ -1,8 +1,10 @@
-"""Abstract syntax of an expression: frozen nodes with text offsets, and the size limits of a tree.
+"""Tokens and abstract syntax of an expression: frozen nodes with text offsets, and the limits of a tree.
 
-This module does not parse, type-check or evaluate. Nodes compare by identity, so that a node can be the key of a table.
+Must not parse, type-check or evaluate. Nodes compare by identity, so that a node can be the key of a table.
 
-Tokens of an expression, as regular expressions for each place where the parser reads one.
+A token depends on its place: where an operand may begin, `-1` is one literal; after an operand, `-` is an operator.
+Literals accept every escape here; `ast_builder` validates escapes. Source: the CEL specification (langdef.md),
+"Syntax".
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Syntax tree back to CEL text for people: one line, with the fewest parentheses that precedence allows.
 
-Traversal of a checked tree, and a canonical text of a tree that shows its meaning, not its spelling.
+Owns the walk over a tree as well, and a canonical text that shows the meaning of a tree, not its spelling.
 """
 
 from __future__ import annotations

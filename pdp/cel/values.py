@@ -1,9 +1,14 @@
-"""Run-time values of the language, their kinds, and the errors of an evaluation.
+"""Run-time values of the language: kinds, comparison, absorbed errors, and the step budget of an evaluation.
 
 bool, int, float, str, bytes, None and tuples represent themselves. Python holds `True == 1` and has one integer type,
 so uint and the map keys true and false have classes of their own. So have timestamps, durations and types.
 
-Equality and order of values of any kind. Logic and macros whose operands may raise. Step budget of one evaluation.
+An operand that decides the result absorbs the errors of the others: `false && error` and `error && false` are false;
+`true && error` is the error. `||` is the same with true and false exchanged. `all` and `exists` extend both to the
+elements of a list. Source: the CEL specification (langdef.md), "Logical Operators" and "Macros".
+
+Outside macros, the size of an expression bounds its work. Macros multiply work by the length of lists, so elements cost
+steps, and inside macros so do texts, lists and maps. The budget bounds time and memory.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`pdp migrate`: policies of Nessie, Lakekeeper and OpenFGA as files of this service. Output of a migration."""
+"""`pdp migrate`: policies of Nessie, Lakekeeper and OpenFGA as files of this service, with a report."""
 
 from __future__ import annotations
 

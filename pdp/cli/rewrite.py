@@ -1,7 +1,4 @@
-"""`pdp rewrite`.
-
-Explanations of row access as text and as JSON, for `pdp explain --rows` and `pdp rewrite --explain`.
-"""
+"""`pdp rewrite`, and explanations of row access as text and as JSON, also for `pdp explain --rows`."""
 
 from __future__ import annotations
 

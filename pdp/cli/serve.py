@@ -1,4 +1,4 @@
-"""`pdp serve`. `pdp healthcheck`."""
+"""`pdp serve` and `pdp healthcheck`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""`pdp trino-config`: Trino's configuration for asking the service, and a test of the URL.
-
-Probe of a service's Trino endpoint over HTTP, with the certificates of the settings.
-"""
+"""`pdp trino-config`: Trino's configuration for asking the service, and a probe of the URL over HTTP."""
 
 from __future__ import annotations
 

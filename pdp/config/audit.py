@@ -1,6 +1,6 @@
-"""Keys of `audit`: the destinations of audit records, and how safe a record is when the answer leaves.
+"""Keys of `audit`, its sinks and its sampling.
 
-Keys of `audit.sinks`. Keys of `audit.sample_allows`.
+The destinations of audit records, and how safe a record is when the answer leaves.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """Loading of settings: `pdp.yaml`, then the environment, then `--set`. A later source replaces earlier values.
 
-An unknown key is an error: a misspelt key must not open anything.
-
-Secrets in files.
+Secrets may stand in files of their own. An unknown key is an error: a misspelt key must not open anything.
 """
 
 from __future__ import annotations

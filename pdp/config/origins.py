@@ -1,6 +1,6 @@
-"""Origins of settings: the file with line and column, a variable, or an option. Knows no key.
+"""Origins of settings: the file with line and column, a variable, or an option. Must not know any key.
 
-Nearest known names of misspelt ones, and the keys that a section knows.
+Owns the nearest known name of a misspelt one, for messages.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Keys of `policies` and `row_access`: the files that hold policies, and the spelling of members in these files.
+"""Keys of `policies`, of its source, and of `row_access`.
 
-Keys of `policies.source`.
+The files that hold policies, where else policies come from, and the spelling of members in these files.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Keys of `authorities` and `warehouses`: the engines that decide, and the catalogs behind warehouses.
-
-Keys of `lakes`.
-"""
+"""Keys of `authorities`, `warehouses` and `lakes`: the engines that decide, and the catalogs behind warehouses."""
 
 from __future__ import annotations
 

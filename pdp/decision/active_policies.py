@@ -1,4 +1,4 @@
-"""Bundles: everything that decides, replaced as a whole: engines, authorities, warehouses and relevant settings.
+"""Active policies: all that decides, replaced as a whole: engines, authorities, warehouses and relevant settings.
 
 Immutable. This module knows engines by their protocol only; the composition root chooses the classes.
 """

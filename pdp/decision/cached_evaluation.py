@@ -6,7 +6,7 @@ A cached verdict is one engine's verdict on one resource. Batches with more than
 cache. Combination, overrides, folds, visibility and the audit come after the cache, so that they are the same with and
 without it. Verdicts with errors and failures are never kept.
 
-Two requests with the same question: the first one leads a flight, and the other waits for its verdicts (`flights`). A
+Two requests with the same question: the first one leads a flight, and the other waits for its verdicts (`Flights`). A
 request lands all of its own flights before it waits for others, so that no two requests wait for each other.
 """
 

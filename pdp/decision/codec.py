@@ -1,4 +1,8 @@
-"""Native JSON form of checks, decisions and answers, for HTTP, the command line and case files."""
+"""Native JSON form of checks, decisions and answers, for HTTP, the command line and case files.
+
+Decoding is pure: it knows no caller and checks no evidence. A check with a syntax error is rejected at its own position
+and does not affect the others. `pdp.identity.evidence` turns the decoded request into a batch.
+"""
 
 from __future__ import annotations
 

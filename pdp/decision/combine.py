@@ -1,8 +1,8 @@
-"""Combination: the verdicts of several engines on a group of concrete checks to one verdict per resource.
+"""Combination of verdicts to one a leaf, and the fold of a tree of leaves to one outcome a resource. Pure.
 
-A forbid wins; a failed engine denies; then `any` or `all` of the engines that apply must permit; silence denies. Pure.
+A forbid wins; a failed engine denies; then `any` or `all` of the engines that apply must permit; silence denies.
 
-The fold.
+An outcome is permit, forbid, failed or silent (ABSTAIN); silence denies.
 """
 
 from __future__ import annotations

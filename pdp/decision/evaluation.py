@@ -1,4 +1,4 @@
-"""Evaluation: engines decide the leaves of all trees of a batch, each engine once per group.
+"""Evaluation: engines decide the leaves of all trees of a batch, each engine once per question.
 
 Long work is a generator of steps: after each step the caller may give the event loop a turn (`turns`).
 

@@ -1,6 +1,6 @@
-"""Explanation: the traces of answers, one node per node of the decision tree and one per engine below each leaf.
+"""Outcomes as answers, and their explanation: the traces of a decision.
 
-Answers.
+A trace has one node per node of the decision tree and one per engine below each leaf.
 """
 
 from __future__ import annotations

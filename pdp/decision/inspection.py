@@ -4,7 +4,9 @@ A caller without the right to assert principals sees the grants of an object onl
 `read_assignments` on the object. There the caller may ask about other principals and sees reasons. On other objects the
 caller learns, for its own principal only, whether access is allowed and by which engine. Pure.
 
-Visibility of single grants in reasons and traces.
+Single grants in reasons and traces are shown as `GET /v1/grants` lists them: the grants on an object need
+`read_assignments` on that object, and those of the caller need nothing. The right to see the reasons of a check covers
+the object of the check alone, while grants stand on all objects above.
 """
 
 from __future__ import annotations

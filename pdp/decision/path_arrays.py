@@ -1,8 +1,10 @@
-"""References to columns of resources: all texts split at once, one look at each distinct container.
+"""References to arrays of paths: all texts split at once, one look at each distinct container.
 
-The columns hold what `parse_resource` returns for each text. Texts that are not plain are left to the caller.
+The arrays hold what `parse_resource` returns for each text. Texts of another form are left to the caller. Owns the
+bound on the text that many resources of one request share.
 
-Bound on text that many resources of one request share.
+A list of resources needs the arguments of its check only once in a body. But rules, errors and the audit see the
+arguments with each resource. So the product of both is bounded before any work on it.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Planning: a check to a tree of concrete checks (`tree`). Every request takes this way.
+"""Planning: a check to a tree of concrete checks. Every request takes this way.
 
-Owns acting roles, default refs, aliases, renames and `table_or_view`. Other planners, handed in by the composition
-root, plan view chains and Trino's operations. Must not know the insides of an engine, nor any surface.
+Owns the tree, acting roles, default refs, aliases, renames and `table_or_view`. Other planners, handed in by the
+composition root, plan view chains and Trino's operations. Must not know the insides of an engine, nor any surface.
 
-Decision trees.
+One tree covers all resources of a check: every node holds a column of resources, not one resource.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
-"""Memory of plans that depend on a question, not on the names it asks about.
+"""Plans of a whole batch, within bounds on what plans and traces may cost, and a cache of plans.
 
 Most checks of a running service differ only in the path of the resource. Their plans differ only in the resources of
-the leaves, so one plan serves them all under the same bundle and facts.
-
-Planning of a whole batch in steps, within bounds on what plans and traces may cost.
+the leaves, so one plan serves them all under the same policies and facts.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Protocols of the service's neighbours: the destination of records, and the source of facts. Basis of a decision."""
+"""Protocols of the service's neighbours, the audit and the source of facts, and the snapshot that a batch rests on."""
 
 from __future__ import annotations
 

@@ -1,12 +1,13 @@
-"""Prepared plans: the questions of a remembered plan, ready to be asked about one resource after another.
+"""Prepared plans: the questions of a cached plan, ready to be asked about one resource after another.
 
-The engines of each leaf are chosen, and have done their work for the group, before the resource is known. Leaves often
-ask an engine the same: a table and a view of one name mostly meet the same rules. Such questions are asked once.
+The engines of each leaf are chosen, and have done their work for the question, before the resource is known. Leaves
+often ask an engine the same: a table and a view of one name mostly meet the same rules. Such questions are asked once.
 
-Valid for one bundle and one snapshot of the facts, as the plan is. The plain way is `one_resource`: a prepared plan
-gives the same outcome, or none.
+Valid for one bundle and one snapshot of the facts, as the plan is. `decide_check` decides one resource without
+preparation: a prepared plan gives the same outcome, or none.
 
-Decisions about one resource.
+Long requests gather the leaves of all trees first, so that each engine is called once per question. `decide_check` has
+few leaves, and decides each when the fold needs the leaf.
 """
 
 from __future__ import annotations

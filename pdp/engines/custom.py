@@ -1,4 +1,4 @@
-"""Engines of other packages: found by entry points, guarded, and held to a contract. Entry points of other packages."""
+"""Engines of other packages: found by entry points, guarded, and held to a contract."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kinds of engines: the seam between names in `authorities.<name>.engines` and the classes behind the names.
+"""Types of engines: the seam between names in `authorities.<name>.engines` and the classes behind the names.
 
 A new engine of the product needs one entry in `ENGINES` of `pdp/app/assembly.py`.
 """

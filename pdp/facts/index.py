@@ -58,7 +58,7 @@ class Index(msgspec.Struct, frozen=True):
     `memberships` maps a grantee to the roles of direct membership. `managed` has the objects with managed access.
     `layout` is a token without content: a new token replaces the old token whenever a registration changes rights
     inside a container of principals whose own grants did not change. The project of a role or tag is no such
-    registration. `rules` has the row rules of each table by key.
+    registration. `rules` has the row policies and masks of each table by key.
     """
 
     objects: Map[ContainerPath, Map[ObjectName, ObjectNode]] = Map()

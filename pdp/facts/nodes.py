@@ -1,9 +1,7 @@
-"""Nodes of the two trees of an index: known objects, and the grants of a single grantee.
+"""Nodes of the two trees of an index, known objects and the grants of a single grantee, and edits of the trees.
 
 Both trees map the path of a container to the names in the container. Nodes are immutable and shared: millions of
-grants have few different masks.
-
-Edits of persistent maps.
+grants have few different sets of privileges.
 """
 
 from __future__ import annotations

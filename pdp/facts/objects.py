@@ -83,13 +83,13 @@ class GrantRemoved(msgspec.Struct, frozen=True, tag="remove"):
 
 
 class RowPolicyPut(msgspec.Struct, frozen=True, tag="put_rule"):
-    """New row rule, or new content of a known row rule."""
+    """New row policy or mask, or new content of a known one."""
 
     rule: RowPolicy
 
 
 class RowPolicyRemoved(msgspec.Struct, frozen=True, tag="remove_rule"):
-    """End of a row rule."""
+    """End of a row policy or mask."""
 
     key: RuleKey
 

@@ -1,6 +1,6 @@
-"""Row rules: stored row policies and column masks, and the name under which rules cover a table.
+"""Stored row policies and column masks, and the name under which they cover a table.
 
-Knows neither SQL nor principals: the row access engine gives rules their meaning.
+Must not know SQL or principals: the row access engine gives policies their meaning.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ FoldedName: TypeAlias = tuple[str, str]
 TablePath: TypeAlias = tuple[str, ...]
 """Parts of a table or view, warehouse first, as written."""
 RuleKey: TypeAlias = tuple[TablePath, str, str]
-"""Table, folded column and id of a rule. The column of a row policy is empty."""
+"""Table, folded column and id of a policy. The column is empty but for a mask."""
 
 
 def fold_name(warehouse: str, path: Iterable[str]) -> FoldedName:
@@ -50,7 +50,7 @@ class NearNames:
 class RowPolicy(msgspec.Struct, frozen=True):
     """Stored row policy, or the mask of `column` if there is one. Times are seconds since 1970.
 
-    `text` is the filter of a policy, or the expression of a mask. A `tombstone` is the rule of a dropped table:
+    `text` is the filter of a policy, or the expression of a mask. A `tombstone` is that of a dropped table:
     without grantees, a new table of the name shows no rows. `object_id` is then the stable id of the dropped table.
     """
 
@@ -70,10 +70,10 @@ class RowPolicy(msgspec.Struct, frozen=True):
 
     @property
     def key(self) -> RuleKey:
-        """Return the key of the rule."""
+        """Return the key of the policy."""
         return self.table, fold_column(self.column), self.id
 
     @property
     def covers(self) -> FoldedName:
-        """Return the name of the table that the rule covers."""
+        """Return the name of the table that the policy covers."""
         return fold_name(self.table[0], self.table[1:])

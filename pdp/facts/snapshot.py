@@ -41,7 +41,7 @@ _PARENT_IS_PROJECT: Final = frozenset({"warehouse", "role", "tag"})
 _CONTAINERS: Final = frozenset({"warehouse", "namespace"})
 _MEMO_ENTRIES: Final = 5_000
 _LONGEST_PROJECT: Final = 256
-"""Characters of a project's name in a memo. A request can name any project."""
+"""Characters of a project's name that is remembered. A request can name any project."""
 _NO_ROLES: Final[frozenset[str]] = frozenset()
 
 
@@ -60,7 +60,7 @@ class Facts:
     """Snapshot of one revision.
 
     `projects` maps a warehouse to the project from the configuration; the configuration wins over a registration.
-    The memos hold values that follow from the snapshot. A new snapshot starts with empty memos, except that snapshots
+    The caches hold values that follow from the snapshot. A new snapshot starts with empty ones, except that snapshots
     with the same memberships share the closures of roles. Many principals have equal roles and share a closure.
     """
 
@@ -92,7 +92,7 @@ class Facts:
             return cls(epoch, sequence, Index().after(changes))
 
     def as_changes(self) -> Iterator[Change]:
-        """Yield the changes that make the facts from nothing: all objects, all row rules, then all grants."""
+        """Yield the changes that make the facts from nothing: all objects, all row policies, then all grants."""
         yield from map(ObjectPut, self.objects())
         yield from map(RowPolicyPut, self.row_rules())
         yield from map(GrantAdded, self.grants())
@@ -118,11 +118,11 @@ class Facts:
         return replace(self, projects=dict(projects))
 
     def without_rules(self) -> Facts:
-        """Return the same facts without row rules."""
+        """Return the same facts without row policies and masks."""
         return replace(self, index=msgspec.structs.replace(self.index, rules=Map())) if self.index.rules else self
 
     def with_rules_of(self, other: Facts) -> Facts:
-        """Return the same objects and grants with the row rules of other facts."""
+        """Return the same objects and grants with the row policies and masks of other facts."""
         return replace(self, index=msgspec.structs.replace(self.index, rules=other.index.rules))
 
     def node(self, key: ObjectKey) -> ObjectNode:
@@ -156,12 +156,12 @@ class Facts:
                 yield from _grants(join_key(path, name), node)
 
     def row_rules(self) -> Iterator[RowPolicy]:
-        """Yield every row rule, in no order."""
+        """Yield every row policy and mask, in no order."""
         for rules in self.index.rules.values():
             yield from rules.values()
 
     def rules_of(self, table: FoldedName) -> tuple[RowPolicy, ...]:
-        """Return the row rules of a table, tombstones included, in the order of column and id."""
+        """Return the row policies and masks of a table, tombstones included, in the order of column and id."""
         rules = self.index.rules.get(table)
         return tuple(sorted(rules.values(), key=lambda rule: (rule.key[1:], rule.table))) if rules else ()
 

@@ -1,10 +1,8 @@
-"""Callers: the senders of requests, recognised by their connections.
+"""Callers: the senders of requests, recognised by their connections, and the trusted engines among them.
 
 A caller sends a request; a principal is the subject of a check. The two are never mixed. A connection shows its caller
 by a bearer token, else a client certificate, else the user of a unix socket, else a loopback address. If the strongest
 present sign matches no configured caller, the weaker signs do not count.
-
-Trusted engines of a token.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
-"""Public keys of one identity provider: fetched, cached, refreshed, and dropped when too old.
+"""Public keys of one identity provider: fetched, cached, refreshed, and dropped when too old. They check signatures.
 
 This is the only network I/O of identity. A request waits for a fetch only if its token names an unknown key, and only
 for a bounded time. Such fetches are rate-limited, so senders of tokens cannot flood a provider with requests.
-
-Signatures of tokens.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""Lake: a session of Spark with the tables of one catalog.
+"""Lake: a session of Spark with the tables of one catalog, and appends that name the state before.
 
-State of a table in a lake, and appends that name the state before.
+Of two writers, the second one loses: Iceberg checks the state at the commit, in all catalogs. A compaction changes no
+row and makes no writer lose.
 """
 
 from __future__ import annotations

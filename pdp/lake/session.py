@@ -1,9 +1,6 @@
 """Session of Spark: started on this machine with Iceberg's jar, or taken from `spark-submit`.
 
-Spark's log goes to a file, and every failure of the start is one line.
-
-Java of this machine, checked before Spark starts. Failures of Spark as errors in one line, with their cause and the log
-of Spark.
+Java is checked before. Spark's log goes to a file, and every failure of the start is one line with its cause.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Stages of a long job on Spark: for people, the stage with its finished tasks; at the end, rows, seconds and rate.
 
-Plans of Spark as text.
+Also prints plans of Spark.
 """
 
 from __future__ import annotations

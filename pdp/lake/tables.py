@@ -1,8 +1,6 @@
-"""Tables of the lake: names, columns and partitions. Knows neither Spark nor a catalog.
+"""Tables of the lake, the results of replays among them: names, columns and partitions.
 
-A later version may add columns at the end, and never renames, removes or retypes one.
-
-Table of the results of replays.
+A later version may add columns at the end, and never renames, removes or retypes one. Must not know Spark or a catalog.
 """
 
 from __future__ import annotations

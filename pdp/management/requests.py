@@ -1,4 +1,4 @@
-"""Values of management requests and results. Knows no wire format. Records of management."""
+"""Values of management requests and results, and the records of both. Must not know a wire format."""
 
 from __future__ import annotations
 

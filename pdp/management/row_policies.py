@@ -1,6 +1,6 @@
-"""Row rules on behalf of an actor: list, get, write and drop stored row policies and column masks, also by DDL.
+"""Stored row policies and column masks on behalf of an actor: list, get, write and drop, also by DDL.
 
-Owns the right to use these operations and their records. `rule_edits` judges edits; knows no wire format.
+Owns the right to use these operations and their records. `row_policy_edits` judges edits; knows no wire format.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class StatementResult(msgspec.Struct, frozen=True):
 
 
 class RowPolicyService:
-    """Operations on row rules. Every one raises Forbidden, NotFound, InvalidArgument or Unavailable."""
+    """Operations on row policies and masks. Every one raises Forbidden, NotFound, InvalidArgument or Unavailable."""
 
     def __init__(self, pdp: Pdp, management: Management) -> None:
         self._pdp = pdp

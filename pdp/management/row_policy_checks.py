@@ -1,4 +1,4 @@
-"""Checks of a row rule before a write: the name, the grantees, and the condition on the columns of the table.
+"""Checks of a row policy or mask before a write: the name, the grantees, and the condition on the columns of the table.
 
 The checks are those of an entry in a file. The parser of SQL is loaded when the first rule is written.
 """

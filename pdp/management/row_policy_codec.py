@@ -1,4 +1,4 @@
-"""JSON of requests and results about row rules: row policies, and masks with a `column`. Only converts."""
+"""JSON of requests and results about stored row policies, and masks with a `column`. Only converts."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Edits of row rules: an edit on a snapshot becomes changes of rules, or is refused.
+"""Edits of stored row policies and masks: an edit on a snapshot becomes changes, or is refused.
 
-Pure. `rule_checks` judges rules, the grants model judges actors: a writer must have the right to manage the grants of
-the table, under every known spelling of the name, because a rule covers all spellings.
+Pure. `row_policy_checks` judges their SQL, the grants model judges actors: a writer must have the right to manage the
+grants of the table, under every known spelling of the name, because a policy covers all spellings.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""DDL statements on row access policies as edits of row rules. Loads the parser of SQL."""
+"""DDL statements on row access policies as edits of stored ones. Loads the parser of SQL."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ MASK: Final = "***"
 _TEXTS: Final = frozenset({str})
 _KEYS: Final = 1024
 _LONGEST_KEY: Final = 64
-"""Keys that a masker remembers, and characters of a remembered key."""
+"""Keys that a redactor remembers, and characters of a remembered key."""
 
 
 class Redactor:
@@ -25,7 +25,7 @@ class Redactor:
     def __init__(self, words: Iterable[str] = ()) -> None:
         self._words = (*SECRET_WORDS, *(word.lower() for word in words))
         self._known: dict[str, bool] = {}
-        """Key -> whether its value is a secret. Two threads may use a masker at once."""
+        """Key -> whether its value is a secret. Two threads may use a redactor at once."""
 
     def masked(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the values with a mask in place of every secret; the same object if there is none."""

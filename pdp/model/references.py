@@ -1,9 +1,8 @@
 """Object references and principals as text, such as `table:lake/sales/orders@main`, in one canonical encoding.
 
-Owns the grammar of CONTRACT.md's object references, not their meaning. A text is split first, then each part is decoded
-once. A raw `@` occurs only before the ref. There is no Unicode normalisation.
-
-Names by which policies know principals.
+Owns the grammar of CONTRACT.md's object references, not their meaning, and the names by which policies know principals.
+A text is split first, then each part is decoded once. A raw `@` occurs only before the ref. There is no Unicode
+normalisation.
 """
 
 from __future__ import annotations

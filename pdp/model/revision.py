@@ -1,4 +1,4 @@
-"""Revisions: names of the facts and policies behind a decision. Ids of records."""
+"""Revisions, the names of the facts and policies behind a decision, and new ids of records."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""Trino's operations: the checks or the rule of each, and the names of Trino that need a rule of their own.
+"""Trino's operations, its procedures and table functions: the checks or the rule of each, and who may use it.
 
-The table behind `pdp.dialects.trino` and docs/trino.md. Holds no code that decides.
-
-Procedures and table functions of the connectors that ship with Trino 476, and who may use each.
+The table behind `pdp.dialects.trino` and docs/trino.md; the procedures are those of the connectors that ship with
+Trino 476. Holds no code that decides.
 """
 
 from __future__ import annotations

@@ -1,8 +1,11 @@
-"""Known relations: tables with columns, and views with their text. Knows no policy.
+"""Known relations: tables with columns, and views with their text. Must not know policies.
 
-Names are resolved as the engine resolves them: BigQuery compares tables letter by letter, all others fold case.
+Names, and the first parts of full names, are resolved as the engine resolves them: BigQuery compares tables letter by
+letter, all others fold case.
 
-First parts of full names.
+First parts are warehouses, or an engine's catalogs. Warehouses are compared letter by letter, engines mostly fold case.
+So two spellings of one folded name can be two warehouses, or one. A service knows: every spelling is a warehouse. Files
+alone do not: a policy on `LAKE.a.t` beside a table `lake.a.t` means that table.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Callers of the rewriter as IAM members, and their match with grantees. Knows no policy.
+"""Callers of the rewriter as IAM members, and their match with grantees. Must not know policies.
 
 Members match as in every other place: `engines/row_access/members.py`. A caller comes from verified evidence.
 """

@@ -1,9 +1,7 @@
-"""Masks of columns as SQL of an engine's dialect.
+"""Masks of columns as SQL of an engine's dialect, and columns named with the full name of their table.
 
 A mask in the engine's own dialect stays to the letter, without comments. A mask without a certain meaning in the
 dialect is NULL. NULL is written as a CASE without a true branch, so that the type of the column stays.
-
-Columns with the full name of their table.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Names with a meaning of their own: words of SQL, hidden columns, tables of metadata.
-
-Functions of arguments alone. Tables of metadata.
-"""
+"""Names with a meaning of their own: words of SQL, hidden columns, functions of arguments alone, metadata tables."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""Policies by relation, grantees, and the text of the filter. Reads no SQL.
+"""Policies and masks by relation, with grantees, of files and of the facts, as the rewriter looks them up.
 
-Masks by relation and column, with grantees. Policies and masks of files joined with the row rules of facts, as the
-rewriter looks them up.
+Owns the text of a filter. Reads no SQL.
 """
 
 from __future__ import annotations

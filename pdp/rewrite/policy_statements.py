@@ -1,9 +1,11 @@
-"""BigQuery's statements on row access policies, read to values. Changes nothing: that takes a store of policies.
+"""BigQuery's statements on row access policies, and its view of them, read to values.
 
-The parser of SQL does not know these statements. A form that this module does not read is an error, never a statement
-without effect. See https://cloud.google.com/bigquery/docs/reference/standard-sql/data-definition-language.
+Changes nothing: that takes a store of policies. The parser of SQL does not know these statements. A form that this
+module does not read is an error, never a statement without effect. See
+https://cloud.google.com/bigquery/docs/reference/standard-sql/data-definition-language.
 
-INFORMATION_SCHEMA.ROW_ACCESS_POLICIES.
+The columns of INFORMATION_SCHEMA.ROW_ACCESS_POLICIES are BigQuery's. A caller sees the policies of tables whose grants
+the caller may read: the service finds them.
 """
 
 from __future__ import annotations

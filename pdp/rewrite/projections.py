@@ -1,9 +1,10 @@
-"""Names for projections named by text.
+"""Names for projections named by text, and array paths of BigQuery, such as `o.tags` after `orders AS o`.
 
 DuckDB names a column without an alias after the text of its expression. Where the text holds a filter, the name would
 show the filter.
 
-Array paths of BigQuery, such as `o.tags` after `orders AS o`.
+The parser takes array paths for no tables. It divides quoted names at dots before it looks for the alias, and drops the
+clauses behind a path. The engine takes a quoted name with dots for a table, and a path with clauses of a table as well.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Texts of rewritten statements: each reference to a relation with hidden rows becomes a subquery of the visible rows.
+"""Texts of rewritten statements: each mention of a relation with hidden rows becomes a subquery of the visible rows.
 
-The rest of a text stays to the letter, but for names that the subquery needs.
-
-Clauses between the name of a table and the next source.
+The rest of a text stays to the letter, but for names that the subquery needs. Clauses between the name of a table and
+the next source go into the subquery or stay behind it.
 """
 
 from __future__ import annotations

@@ -160,7 +160,7 @@ class Rewriter:
         return self._rewrite(text, dialect, caller, policies, examined=True, listed=listed)
 
     def _short_way(self, dialect: str, policies: PolicySet) -> FastPass | None:
-        """Return the short way for policies that stay; None for policies of one request."""
+        """Return the fast pass for policies that stay; None for policies of one request."""
         if policies.is_passing:
             return None
         restrictions = self._restrictions(dialect, policies)

@@ -1,10 +1,8 @@
-"""Lexical reading of SQL without the parser: bounds before the parser runs, and agreement with the parser's tokens.
+"""Text of a statement: bounds before the parser runs, its tokens by the engines' rules, its trees, and edits.
 
 Where an engine ends a comment or a text earlier than the parser, the engine reads SQL behind the parser's back. So this
 module finds comments and quotes by the rules of the engines, refuses forms with different readings, and compares the
 rest with the parser's tokens.
-
-The parser's side of a text. Edits of a text.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""Restrictions of relations: visible rows, through views as well, for the readers of a statement.
+"""Visible parts of relations, through views as well, for the users of a statement; tables that filters read.
 
 One object lives for one rewriting. Views are looked through at every level, with bounds on depth and number.
 
-Tables that filters read.
+A change of a table can change the rows of a filter that reads the table. A filter without a resolution in one catalog
+may be in use with another caller's. So an unresolved filter guards every table with a name from the filter.
 """
 
 from __future__ import annotations

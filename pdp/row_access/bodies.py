@@ -1,7 +1,8 @@
-"""JSON bodies and answers of rewriting: statements, and the visible part of a table in a dialect of SQL.
+"""JSON bodies and answers of rewriting: statements, filters, and the visible part of a table in a dialect of SQL.
 
-Refusals of the rewriter that tell about policies. Row policies of files and of the store as rows of
-INFORMATION_SCHEMA.ROW_ACCESS_POLICIES.
+Owns which refusals of the rewriter tell about policies, and the rows of INFORMATION_SCHEMA.ROW_ACCESS_POLICIES.
+
+Policies are for principals with `read_assignments`: a refusal has a text for everybody, and the cause for the audit.
 """
 
 from __future__ import annotations

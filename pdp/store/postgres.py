@@ -1,10 +1,11 @@
-"""PostgreSQL database of a store.
+"""PostgreSQL database of a store, and the listener for its notifications.
 
 Passes the address to libpq unchanged: several hosts, `target_session_attrs`, a service file. No wait is unlimited: the
 server cancels a long statement, and the client gives up on a silent server. The second limit is for connections that a
 firewall or proxy cuts off in silence.
 
-Listener for the notifications of a PostgreSQL server.
+The listener only saves time: waiting threads poll every second anyway. A listener that lost its server can therefore
+reconnect without hurry.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """Replica: the facts of a store in this process, loaded once and then advanced with the store's log.
 
-Owns the replacement of the facts and their age. Decisions read `facts` and never wait; only a caller that demands a
-certain revision waits here.
+Owns the replacement of the facts and their age, and the threads in which a store blocks. Decisions read `facts` and
+never wait; only a caller that demands a certain revision waits here.
 
-Threads for blocking calls.
+The interpreter waits at its end for the threads of concurrent.futures, even if a silent database holds one for long. So
+the threads here are of our own, and none delays the end of the process.
 """
 
 from __future__ import annotations

@@ -79,7 +79,7 @@ def read_grants(rows: Iterable[Sequence[Any]]) -> Iterator[Grant]:
 
 
 def read_rules(rows: Iterable[Sequence[Any]]) -> Iterator[RowPolicy]:
-    """Yield row rules from rows of `body`; raise UnreadableRow for any other text."""
+    """Yield row policies from rows of `body`; raise UnreadableRow for any other text."""
     for (body,) in rows:
         try:
             yield _RULE_DECODER.decode(body)

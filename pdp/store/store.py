@@ -19,7 +19,8 @@ A store holds an epoch, a sequence number, the registered objects, the grants, a
    a usable store raises `ConfigError`, with the name of the database.
 8. Threads. Calls block, and any thread may make them.
 
-Agreement between a request and its write on one of two ends.
+A `CommitGate` lets a request and its write agree on one of two ends. A request that ran out of time is answered as not
+written. The write runs in another thread and must not commit after the answer.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
-"""World: objects and grants of a world file, read strictly into facts, and written.
+"""World: objects and grants of a world file, read strictly into facts with the place of each, and written.
 
 Owns the format of an entry, which management requests share, and the limits of its values. The grants model tells which
 privilege can be stored on which type. A key `seen` (existing objects) is allowed and ignored.
-
-Text of a world file as JSON values, and the place of a value in the text.
 """
 
 from __future__ import annotations

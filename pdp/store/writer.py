@@ -1,9 +1,10 @@
 """Writer for one command of the command line: the newest facts of a store, and writes decided on them.
 
-A running service follows its store (`replica`). A command loads the facts once, writes, and ends. The writer does not
-recover from a changed history: the command fails with EpochChanged and can be repeated.
+A running service follows its store (`replica`). A command, such as the import of a world file, loads the facts once,
+writes, and ends. The writer does not recover from a changed history: the command fails with EpochChanged and can be
+repeated.
 
-Import of a world file.
+The steps of an import make the facts match the file. The caller decides how many steps go into one revision.
 """
 
 from __future__ import annotations

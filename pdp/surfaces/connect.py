@@ -2,8 +2,6 @@
 
 Only maps heads, bodies and errors: the methods are those of gRPC, so both protocols answer alike. The protocol is
 described at https://connectrpc.com/docs/protocol.
-
-Heads and JSON bodies of the Connect protocol.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
-"""Sockets of the service, bound before anything is served on them.
+"""Sockets of the service, bound before anything is served on them, and the connections that open files allow.
 
 A service alone binds its own. Worker processes inherit bound sockets from their supervisor, so that a socket, and the
 connections that wait in its queue, survive the end of a worker.
-
-Unix socket of the HTTP service. Numbers of connections that the limit of open files allows.
 """
 
 from __future__ import annotations

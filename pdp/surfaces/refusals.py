@@ -1,8 +1,9 @@
-"""Record of refused requests. Refusals for one reason are many or few: a bounded number per second gets a record each.
+"""Ids of requests, and records of refused ones: a bounded number per second and reason gets a record each.
 
 The others are counted, and the count is in the record that ends the second. A reason is a surface and an error code.
 
-Ids of requests.
+The caller's ids go into every record of the request, and its request id goes back to the caller. An id that a log or a
+header could not hold as it is counts as none. No decision depends on an id.
 """
 
 from __future__ import annotations

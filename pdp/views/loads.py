@@ -1,9 +1,7 @@
-"""Loads through view chains, and changes of views: bodies to checks with their chains.
+"""Loads through view chains, and changes of views: bodies to checks with their chains, outcomes to results.
 
 Owns the rule of which chains count: only chains from a trusted engine. `plans` makes the checks of a chain, the
-decision service decides, `results` reads the outcome.
-
-Results of loads and of changes of views.
+decision service decides.
 """
 
 from __future__ import annotations

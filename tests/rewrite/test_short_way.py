@@ -1,4 +1,4 @@
-"""The short way passes what the long way returns unchanged, and nothing else."""
+"""The fast pass lets through what the parser returns unchanged, and nothing else."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Loader process: reads, compiles and checks policies and certificates, apart from every process that serves.
 
-Rules that did not change keep their programs from one load to the next. The service ends the process.
-
-Loads of a source.
+Loads come from files or from a source. Rules that did not change keep their programs from one load to the next. The
+service ends the process.
 """
 
 from __future__ import annotations

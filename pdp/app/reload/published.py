@@ -1,9 +1,10 @@
-"""Published bundles: built in a serving process from the text of the loader process.
+"""Published policies: built in a serving process from the text of the loader process, in pauses of the event loop.
 
-The text has all sources, so a serving process reads no file: each process builds the same bundle, also while the
+The text has all sources, so a serving process reads no file: each process builds the same policies, also while the
 files change. The digest proves so.
 
-Work beside an event loop.
+Threads of an interpreter take turns. A computing thread takes half of all turns, and every wait for a turn costs a
+request time. So the thread that builds works for a moment and then sleeps for a longer moment.
 """
 
 from __future__ import annotations

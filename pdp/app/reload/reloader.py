@@ -1,8 +1,7 @@
 """Reload of policies: looks for changed files, lets the loader process load them, and publishes the result.
 
-A failure leaves everything as it is. Reloads follow one another, so that a later state of the files always wins.
-
-Metrics of reloads.
+Owns the metrics of reloads. A failure leaves everything as it is. Reloads follow one another, so that a later state of
+the files always wins.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""Files behind a bundle and the certificates, and signs of their changes. Reads no content.
+"""Files behind the policies and the certificates, and signs of their changes. Must not read content.
 
 A mounted ConfigMap changes by one swap of the link `..data`. All stamps follow links, so a swap changes every stamp.
+Events of the file system, by the package watchfiles, only call for a look at once.
 
-Events of the file system that call for a look at once, by the package watchfiles.
+Network file systems report no events of other machines, so looks at regular times go on beside the events.
 """
 
 from __future__ import annotations

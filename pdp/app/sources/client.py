@@ -1,4 +1,8 @@
-"""Clients of sources: what each of them returns and raises. Last good bundle of a source, on disk."""
+"""Clients of sources: what each returns and raises, and the last good bundle of a source on disk.
+
+The archive of a kept bundle is verified again at each read, so a changed file on disk is refused like one from the
+server. Its number is the one that no later bundle may go below.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
-"""Requests to a server of bundles: verified TLS, bounded bodies, one deadline, redirects to known hosts alone.
+"""Bundles at a URL: verified TLS, bounded bodies, one deadline, redirects to known hosts alone.
 
 Knows no proxies and no cookies. The token goes to the configured host alone, and into no message.
-
-Bundle at a URL.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """History of facts in an audit folder, read back: the facts of any revision, without the store.
 
-Owns the search for a revision; `fact_files` owns the form of the files. Never trusts a line whose digest is wrong.
+Owns the search for a revision; `files` owns the form of the files. Never trusts a line whose digest is wrong.
 """
 
 from __future__ import annotations
@@ -266,7 +266,7 @@ def _decompressed_lines(file: BinaryIO) -> Iterator[bytes]:
 def build_facts(epoch: str, sequence: int, changes: Iterable[Change]) -> Facts:
     """Return the facts that changes make from nothing. Equal keys and names share memory.
 
-    Raise MissingFacts if the changes are no objects and row rules and then grants.
+    Raise MissingFacts if the changes are no objects and row policies and then grants.
     """
     return Facts.from_changes(epoch, sequence, _shared(iter(changes)))
 

@@ -1,6 +1,6 @@
 """History of facts as rows of changes: the facts of any revision, from a snapshot and all changes behind.
 
-Small to send and to keep: changes stay packed JSON until a revision needs them. `fact_history` reads the files of an
+Small to send and to keep: changes stay packed JSON until a revision needs them. `history` reads the files of an
 audit folder in place of rows, and gives the same facts.
 """
 

@@ -1,6 +1,6 @@
 """Writing of the history of facts, in a thread of its own: a slow disk holds up no decision.
 
-Owns what waits and when a snapshot begins; `fact_folder` owns the files.
+Owns what waits and when a snapshot begins; `folder` owns the files.
 """
 
 from __future__ import annotations

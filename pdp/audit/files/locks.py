@@ -1,6 +1,9 @@
-"""Locks that tell running instances from dead ones: `<folder>/.lock-<instance>` is locked while the instance runs.
+"""Instances of an audit folder, running and dead, told apart by locks.
 
-Instances that a start finds in the audit folder.
+The file `<folder>/.lock-<instance>` is locked while the instance runs.
+
+The record of a start names the instances that it finds, so that none can be taken away unseen. Only complete segments
+count: they are on disk for good.
 """
 
 from __future__ import annotations

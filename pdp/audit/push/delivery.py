@@ -1,9 +1,7 @@
-"""Delivery of a spool to a receiver, in a thread of its own.
+"""Delivery of a spool to a receiver, in a thread of its own, and the sink that fills the spool.
 
 A batch goes to the receiver until it takes the batch: each record arrives at least once, and the records of an instance
 in order. The pauses between attempts grow, and differ, so that a fleet does not come back at the same moment.
-
-Output of a sink to a receiver.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Spool of a sink: lines on disk, until a receiver has them. It survives restarts, and is bounded.
 
 Each instance writes files of its own. The files of instances that have ended are taken over by the next instance.
-
-Records refused by a receiver for good.
+Records that a receiver refuses for good go to files of their own.
 """
 
 from __future__ import annotations

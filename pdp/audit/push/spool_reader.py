@@ -1,8 +1,7 @@
 """Reading of a spool: the lines of one instance in batches, in order, until a receiver has them.
 
-Used by the thread that delivers. Files are removed as soon as a receiver has all of their lines.
-
-Files of a spool.
+Owns the names of the files of a spool, and the cursor in them. Used by the thread that delivers. Files are removed as
+soon as a receiver has all of their lines.
 """
 
 from __future__ import annotations

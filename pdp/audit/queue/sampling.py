@@ -1,9 +1,10 @@
-"""Sampling of permits: leaves out records of permitted requests by rules, and counts what it leaves out.
+"""Sampling of permits: leaves out records of permitted requests by rules, and counts what is left out.
 
 A request is sampled only if every decision of it permits without an error, and a rule matches each of its checks. The
 id of the decision alone tells whether a record stays, so everybody who knows the id and the rate can tell, too.
 
-Count of records that were dropped because too many waited, and the record that announces them. Watch of the clock.
+Owns two further remarks about missing records as well: the count of records dropped because too many waited, and jumps
+of the clock.
 """
 
 from __future__ import annotations

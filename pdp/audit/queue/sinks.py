@@ -1,9 +1,9 @@
-"""Sinks of an audit: destinations of encoded records, several at once.
+"""Sinks of an audit: destinations of encoded records, several at once, with their metrics; stdout is one.
 
-Every sink gets all batches in order, without a gap, and works in a thread of its own. The trail (`log`) reads the
+Every sink gets all batches in order, without a gap, and works in a thread of its own. The record queue reads the
 progress of each sink: it bounds what waits by the slowest one, and lets answers wait for the sinks that promise.
 
-Metrics of one sink. Output of a sink to stdout.
+Several workers may share one stdout. A lock keeps their lines whole.
 """
 
 from __future__ import annotations

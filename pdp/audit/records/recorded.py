@@ -1,6 +1,6 @@
-"""Reading of one record: entries to checks that can be decided again.
+"""Reading of one record: its entries to checks that can be decided again, with what was decided then.
 
-Values of a read audit folder. Questions of recorded checks.
+Owns the values of a read audit folder: outcomes, filters, and the report of what gives no check.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Rows of an entry of a record: the one reader of both forms, rows and columns. `entry_encoding` writes them.
+"""Rows of an entry of a record, as values or as JSON: the one reader of both forms, rows and columns.
 
-Rows of a record as JSON objects, whichever form its entries have.
+`entries.py` writes both forms.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Schema of a record for reading: strict in the fields that decide, open in all others.
 
-`encoding` writes the same schema. In inputs and resources an unknown key is an error, because the key might decide;
-elsewhere unknown keys are ignored.
+`writing.py` writes the same schema. In inputs, in resources and in view security an unknown key is an error, because
+the key might decide; elsewhere unknown keys are ignored.
 
-View security in a record.
+View security is written and read here: every field of it decides.
 """
 
 from __future__ import annotations

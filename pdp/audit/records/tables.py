@@ -1,6 +1,7 @@
-"""Rows of an exported audit: one for each concrete check, with the request around the check.
+"""Rows of tables made of records, one a concrete check, for the export and for later replay. Must not know Spark.
 
-Rows of tables for later replay.
+Most inputs of a decision stand in columns. `inputs_text` and `entry_text` are the rest. `asked_text` holds the checks
+of the caller that a plan split: replay decides these as a whole.
 """
 
 from __future__ import annotations

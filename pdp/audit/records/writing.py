@@ -1,8 +1,8 @@
 """JSON text of a record: one object per request, with all inputs needed to decide the request again.
 
-Pure: writes no file and reads no clock; `log` writes the lines. A record has one entry per concrete check in `checks`,
-in the order of the plan, and in `requests` one per check of the caller that the plan split into several.
-`entry_encoding` describes the forms of an entry.
+Pure: writes no file and reads no clock; the record queue hands the lines to sinks. A record has one entry per concrete
+check in `checks`, in the order of the plan, and in `requests` one per check of the caller that the plan split into
+several. `entries` describes the forms of an entry.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Lines of one write, compared with what the chain line after them says: which are edited, missing, added or moved.
+"""Lines of one write, compared with what the chain line after them says: edited, missing, added or moved.
 
-Findings of a verification. Search for ids that come twice in a long audit, in little memory.
+Owns the findings of a verification, and the search for ids that come twice in a long audit, in little memory.
 """
 
 from __future__ import annotations

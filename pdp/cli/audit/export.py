@@ -1,4 +1,4 @@
-"""`pdp audit export`. Files of exported checks."""
+"""`pdp audit export`: recorded checks as CSV, JSON lines or Parquet."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Dry run of row policies alone: no checks are needed, because policies name their readers.
+"""Dry run of row policies alone, of files and of the store.
 
-Dry run of a change of row policies in the store.
+No checks are needed, because policies name their readers.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
-"""`pdp grants`: list, add, remove and move grants in the configured store.
+"""`pdp grants`: list, add, remove, move and export grants of the configured store.
 
 A user who can open the database is an operator of the deployment, so no further right is needed. Invalid changes are
 refused by the same code as over HTTP.
-
-`pdp grants export`.
 """
 
 from __future__ import annotations

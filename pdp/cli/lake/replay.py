@@ -1,6 +1,6 @@
-"""`pdp pipeline replay`.
+"""`pdp pipeline replay`: recorded checks decided again, as recorded or by candidate policies.
 
-Candidate policies of `pdp pipeline replay`, from files of the kinds that `pdp dry-run --candidate` takes.
+Candidates are files of the kinds that `pdp dry-run --candidate` takes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`pdp test`. Run of policy tests with the options of `pdp test`."""
+"""`pdp test`: policy tests, by the tests' own policies or by the deployed ones."""
 
 from __future__ import annotations
 

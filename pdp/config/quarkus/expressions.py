@@ -1,8 +1,10 @@
-r"""Property expressions: `${name}`, `${name:default}`, nested, and `\$` or `$$` for a dollar.
+r"""Property expressions, such as `${name:default}`, nested and escaped, and environment variables as keys.
 
-Follows SmallRye's ExpressionConfigSourceInterceptor. `${handler::text}` asks for a secret and is refused.
+Expressions follow SmallRye's ExpressionConfigSourceInterceptor. `${handler::text}` asks for a secret and is refused.
+Variables follow the rules of MicroProfile Config and SmallRye's EnvConfigSource.
 
-Environment variables as keys, by the rules of MicroProfile Config and SmallRye's EnvConfigSource.
+`NESSIE_SERVER_X` is `nessie.server.x`, and every other name with the same letters and other signs, such as
+`nessie.server-x`. `_PROD_A_B` is `%prod.a.b`. Double underscores quote a part.
 """
 
 from __future__ import annotations

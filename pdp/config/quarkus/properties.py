@@ -1,6 +1,6 @@
 """Reader of Java properties: continuations, escapes and UTF-8, with the position of every character.
 
-Entries of a configuration.
+Owns `ConfigEntry`, which readers of every form of configuration return.
 """
 
 from __future__ import annotations

@@ -6,8 +6,6 @@ every implementation:
 1. `find` returns only verdicts that `keep` took under the same key and field.
 2. No failure of a cache leaves `find` or `keep`: a failure is a miss, or a verdict that is not kept.
 3. A verdict ends after the time to live at the latest.
-
-Certificates of the authorities that sign for Redis.
 """
 
 from __future__ import annotations

@@ -1,4 +1,9 @@
-"""Caches in this process: bounded, in front of another, and with one flight for equal questions."""
+"""Caches in this process: bounded, in front of another, and with one flight for equal questions.
+
+A flight: of several requests that ask the same at once, one decides and the others wait for its verdicts. The key of a
+question has the bundle and the revision, so requests of two revisions never meet. A leader that fails or is cancelled
+lands without verdicts: its followers then decide themselves.
+"""
 
 from __future__ import annotations
 

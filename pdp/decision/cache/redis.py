@@ -1,13 +1,11 @@
-"""Redis cache: verdicts that a fleet of services shares.
+"""Redis cache: verdicts that a fleet of services shares, behind a circuit breaker.
 
-A question is a hash, and its fields are resources: a group of 1,000 tables is one HMGET, and several groups of a batch
-are one pipeline. Redis is never trusted: every value is sealed (`sealing`). Redis is never waited for longer than the
-timeout: a command that is late goes on without the request, so that its connection stays in step.
+A question is a hash, and its fields are resources: a question about 1,000 tables is one HMGET, and several questions of
+a batch are one pipeline. Redis is never trusted: every value is sealed (`VerdictSeal`). Redis is never waited for
+longer than the timeout: a command that is late goes on without the request, so that its connection stays in step.
 
 Hashes live for one window of time. The number of the window is part of the name of a hash, and windows of different
 questions begin at different times.
-
-Circuit breaker.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Clients of Redis for every form of address: one server, TLS, a unix socket, a cluster, sentinels.
+"""Clients of Redis for every form of address, and the seal on verdicts that go there.
 
     redis://user:password@host:6379/0          rediss:// with TLS          unix:///run/redis.sock
     redis+cluster://host:6379                  rediss+cluster://
@@ -6,7 +6,9 @@
 
 Commands are never repeated: a look-up that fails is a miss, and the next request may find the server well again.
 
-Sealed verdicts.
+A sealed verdict is `version | expiry | effect | reason | MAC`, bound to one key, one field and an expiry. The MAC is
+BLAKE2b with a key (RFC 7693) over the key, the field, the expiry and the verdict. Key and field follow their lengths,
+and the rest has fixed places.
 """
 
 from __future__ import annotations

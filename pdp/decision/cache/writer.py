@@ -1,6 +1,6 @@
-"""Writes of new verdicts to a cache outside of this process, after the answers. No request waits for a write.
+"""Writes of new verdicts to a cache outside of this process, after the answers, and the metrics of the cache.
 
-Metrics of the cache.
+No request waits for a write.
 """
 
 from __future__ import annotations

@@ -79,12 +79,12 @@ class _EveryName:
 
 
 _MISSING: Final = object()
-"""Marker of a schema that is not in a memo. None means a schema without ambiguous names."""
+"""Marker of a schema that is not remembered. None means a schema without ambiguous names."""
 EVERY_NAME: Final = _EveryName()
 
 
 class _SchemaMemo:
-    """Ambiguous names by schema, for one index. Another index empties the memo."""
+    """Ambiguous names by schema, for one index. Another index empties the memory."""
 
     def __init__(self) -> None:
         self.names: BoundedCache[ContainerPath, Container[str] | None] = BoundedCache(

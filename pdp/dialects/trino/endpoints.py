@@ -1,9 +1,7 @@
-"""Endpoints for Trino's OPA plugin: routes, and the encoding of answers that Trino accepts.
+"""Endpoints for Trino's OPA plugin: routes, and the encoding of answers, row filters and masks that Trino accepts.
 
 Trino takes an undefined answer as an error, or as no filter at all, so every answer here is definite: an internal
 failure denies. Must not know rules of operations.
-
-Questions about the masks of one table's columns, and the encoding of row filters and masks.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Known objects behind names of Trino: at the name of a table, and below a schema.
+"""Known objects behind names of Trino: at the name of a table, below a schema, and in a catalog's listing.
 
 Facts know registered objects and objects with grants. Row policies and forbids name objects, too. Trino folds case, so
 a name is found in any case. Decides nothing.
 
-Tables as Trino names them. Names that a catalog lists.
+A decision does no I/O, so a catalog that lists names is asked first. A catalog that gives no answer denies.
 """
 
 from __future__ import annotations

@@ -1,6 +1,9 @@
-"""Planner of a Trino operation: parts of plans for all rules and places.
+"""Planner of a Trino operation: parts of plans for all rules, for every place, and for changes of more than is named.
 
-Plans by the place of the resources. Plans of operations that change more than they name.
+A place is the part of Trino where a resource stands: a system catalog, a metadata table, an unmanaged catalog.
+
+Trino does not say whether `CREATE TABLE` stands with `OR REPLACE`, nor whether `DROP SCHEMA` stands with `CASCADE`.
+Both plans therefore ask about the objects that the stronger form would take away.
 """
 
 from __future__ import annotations

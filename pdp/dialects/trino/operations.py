@@ -1,8 +1,6 @@
-"""Plans of Trino's operations: entry point, valid resource types, ambiguous names.
+"""Plans of Trino's operations: entry point, valid resource types, and the operations with a rule of their own.
 
-Must not know HTTP or JSON. `operation_places` and `operation_rules` hold the rules.
-
-Plans of operations with a rule of their own, by the name of the rule.
+`operation_planner.py` has the parts of plans. Must not know HTTP or JSON.
 """
 
 from __future__ import annotations

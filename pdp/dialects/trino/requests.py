@@ -1,8 +1,10 @@
 """Requests of Trino's plugin: bodies to requests for batches, within limits.
 
-Must not know decisions, answers or routes.
+Remembers the ExecuteQuery of each query: its owner, for the audit alone, and its user, for policies behind views. Must
+not know decisions, answers or routes.
 
-Owners of running queries, for the audit alone. Users of running queries, by the ExecuteQuery of each query.
+Trino asks for the rows behind a view as the owner of the view, and names the query, not the user. A query is known to
+the process that decided its ExecuteQuery. Two users of one query make the query unknown.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
-"""Actions of Cedar: the name behind each catalog action, and the form of each context.
+"""Actions and uids of Cedar: the name behind each catalog action, the form of each context, the ids of entities.
 
 The names are those of Lakekeeper's schema. `lakekeeper.cedarschema` declares the same actions; a test compares the two.
-
-Identity of entities.
 """
 
 from __future__ import annotations

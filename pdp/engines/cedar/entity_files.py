@@ -1,6 +1,10 @@
 """Entity files: Cedar's JSON of users, roles and objects, from several files, with the place of each entity.
 
-Properties of objects as tags.
+Turns the properties of objects into tags.
+
+A key that begins with `access-` or `access_` has a list of `role:<id>`, `role-full:[<project>/]<provider>~<id>` and
+`user:<provider>~<subject>` as a JSON text. A list with one wrong entry names nobody. All lists of a check together have
+a bounded number of entries: Cedar parses each entry, about 12 us, while the process answers nobody else.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Explanation of one decision: the policies that hold or raise, and for a denial the smallest policy that permits.
+"""Decision of Cedar on one request, with pdp's deviation, and its explanation.
 
-Decision of Cedar on one request, with the deviation of pdp.
+The explanation has the policies that hold or raise, and for a denial the smallest policy that permits.
 """
 
 from __future__ import annotations

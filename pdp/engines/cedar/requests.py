@@ -1,11 +1,9 @@
-"""Requests of one group: their entities, divided so that no request sees the entity of another one's resource.
+"""Requests of one question: contexts and entities, divided so that none sees the entity of another one's resource.
 
 Cedar takes one set of entities for many requests. An entity of a neighbour changes nothing while no policy can read it:
 policies read the principal, the resource, the context, what these name, and the entities that policies or files name.
 So a division is needed only where the own entities of a resource are among the last, or contradict those of a
 neighbour.
-
-Contexts of requests.
 """
 
 from __future__ import annotations

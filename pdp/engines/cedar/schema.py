@@ -1,7 +1,7 @@
 """Schema of policies and entities: pdp's own, replaced or extended, and the groups of each action.
 
-Texts of Cedar files, and the places of their characters. The package cedarpy, imported when a Cedar engine is built and
-not before.
+Owns the texts of Cedar files with the places of their characters, and the import of the package cedarpy, which comes
+when a Cedar engine is built and not before.
 """
 
 from __future__ import annotations

@@ -1,6 +1,9 @@
 """Explanations of rules: the sub-expressions with their values, and the nearest miss of a rule set.
 
-Evaluation of a rule set in the plainest way.
+Rests on an evaluation of every rule in order, in the plainest way.
+
+The engines explain with the plain evaluator, and decide by the same where no ref is known. Tests compare the fast path
+(selection and residues) with its outcomes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The checks of a group, and the values of variables for each check. Prepared questions."""
+"""Checks of one question of an engine, the values of variables for each, and prepared answers for many resources.
+
+A prepared question answers with fewer calls than the engine, because principal and action are known.
+"""
 
 from __future__ import annotations
 

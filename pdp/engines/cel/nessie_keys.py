@@ -1,8 +1,7 @@
 """Keys of Nessie's configuration: rules, switches of its authorization, and keys of other parts.
 
-Reads entries that `pdp.config.quarkus` has read. A key that could be a rule and is none is an error.
-
-Text of a rule file.
+Reads entries that `pdp.config.quarkus` has read, and writes the text of a rule file. A key that could be a rule and is
+none is an error.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Tables of texts for rules that are a single condition on the path: equal texts, prefixes, and a rule for every text.
 
-Rules are known by rank, their position in the order of ids. The smallest rank of a true rule determines.
-
-Values of `path`.
+Owns the values of `path`. Rules are known by rank, their position in the order of ids. The smallest rank of a true rule
+determines.
 """
 
 from __future__ import annotations

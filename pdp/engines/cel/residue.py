@@ -1,9 +1,8 @@
 """Residues: the rest of a rule set for given `CheckValues`, as a function of the path alone.
 
-With all variables but `path` known, most rules vanish, are true for every path, or become entries of tables. Only the
-rest needs a call per path. Rules are known by rank, their position in the order of ids.
-
-The values of all variables of a check, without the path.
+`CheckValues` are the values of all variables of a check without the path. With them known, most rules vanish, are true
+for every path, or become entries of tables. Only the rest needs a call per path. Rules are known by rank, their
+position in the order of ids.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Rule sets: compiled rules from files or from memory, with unique ids. Knows no engine.
+"""Rule sets: compiled rules from files or from memory, with unique ids, and the parts of a rule for explanations.
 
-Sub-expressions of a rule, each with a separate function, for explanations.
+Must not know any engine.
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 
 A rule is indexed by a necessary condition. Where this condition does not hold, the rule is false and raises
 nothing, so leaving the rule out changes no answer and no error. The residue tests the other conditions.
-
-Index of items by a necessary condition, to find the few items for given values.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Readers of rule files: from `.properties` and YAML to texts with the line and column of every character.
 
 Properties files, and YAML files with nested keys, are read as in Quarkus: profiles, expressions, continuations, escapes
-and UTF-8. YAML files may also have a mapping `rules:` from id to expression. Compiles nothing.
-
-Usual mistakes in rules that were pasted from a manual, and the mended text.
+and UTF-8. YAML files may also have a mapping `rules:` from id to expression. For usual mistakes in rules that were
+pasted from a manual there is a mended text. Compiles nothing.
 """
 
 from __future__ import annotations

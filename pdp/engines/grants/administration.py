@@ -1,6 +1,6 @@
 """Administration of objects and grants: an edit on a snapshot becomes a list of changes, or is refused.
 
-Pure. `rights` says which action an edit requires, `model` says who may do the action. Knows neither the origin of an
+Pure. `edits` says which action an edit requires, `model` says who may do the action. Knows neither the origin of an
 edit nor the storage of changes.
 """
 
@@ -138,7 +138,7 @@ class _ObjectDraft:
     facts: Facts
     changes: list[Change] = field(default_factory=list)
     rules_by_id: dict[TableId, list[RowPolicy]] | None = None
-    """Row rules by the stable ids of their tables, once an id was put."""
+    """Row policies by the stable ids of their tables, once an id was put."""
 
     def delete(self, key: ObjectKey) -> None:
         """Delete an object with all objects below and all their grants; of a user or role, also the grants to it."""
@@ -222,7 +222,7 @@ class _ObjectDraft:
         self._apply(rules_of_returned(self.facts, key, owned))
 
     def _rules_of_id(self, key: ObjectKey, id: str) -> list[RowPolicy]:
-        """Return the row rules of the table with a stable id, wherever the table was."""
+        """Return the row policies of the table with a stable id, wherever the table was."""
         if not id or key[0] not in TABULAR_TYPES or not self.facts.index.rules:
             return []
         if self.rules_by_id is None:

@@ -1,7 +1,9 @@
 """Edits of objects and grants, as requested, and the actor who requests them.
 
-Tables of the actions that an edit of objects or grants requires. Grantees around an object, and oddities of a grant.
-Questions to the grants engine.
+Owns the action that each edit requires, the grantees around an object, and the questions to the grants engine.
+
+The actions are Lakekeeper's, with two choices of this service: see docs/decisions/0006-grants-from-memory.md. `model`
+says who may do an action: every decision is a check.
 """
 
 from __future__ import annotations

@@ -1,12 +1,10 @@
-"""Effective access of one principal: the relations on an object, and the grant that decides.
+"""Effective access of one principal: the relations on an object, and the grant that decides, also as text.
 
-Walks from an object up to the server, and looks up the visible objects below. Knows no action and no rule.
+Walks from an object up to the server, and looks up the visible objects below. Must not know actions and rules.
 
 Access to a container is computed on demand and cached while no change touches the grants of the principal. This walk is
 the check of the original, in another order: OpenFGA starts at a relation and follows `x from parent` upward for each
 check (https://openfga.dev/docs/concepts); here all relations on a container are computed once, from the top down.
-
-Texts of determining grants, as in `by` of a decision.
 """
 
 from __future__ import annotations

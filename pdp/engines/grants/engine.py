@@ -1,9 +1,8 @@
 """Grants engine: decides by stored grants under Lakekeeper's model.
 
-Maps a check to a relation of the model, and relations to verdicts. `model` defines the relations, `effective_access`
-computes the relations of a principal. The engine never forbids: without a grant the engine abstains.
-
-Prepared questions. Smallest grants.
+Maps a check to a relation of the model, and relations to verdicts; also for one resource after another, and for the
+smallest grant that would permit. `model` defines the relations, `effective_access` computes the relations of a
+principal. The engine never forbids: without a grant the engine abstains.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """Decision of many objects: one answer for each container, and the few objects with grants of their own again.
 
 Costs a look-up for each container, and for each object little more than its place in the answer.
-
-Containers in which some objects have another answer than the rest, for one question about many of their objects.
 """
 
 from __future__ import annotations

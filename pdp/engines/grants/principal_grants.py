@@ -1,9 +1,9 @@
 """Stored grants of one principal and its roles, in one snapshot, and the circumstances around the grants.
 
-Costs look-ups in the principal's own grants, never in the grants of others. Knows no relation and no rule.
+Costs look-ups in the principal's own grants, never in the grants of others. Owns the answers that are kept for the
+content of containers, and their shared budget. Must not know relations and rules.
 
-Access of one principal to the content of one container, and the shared budget of such caches. Answers to one question
-in the containers of one warehouse, remembered for one principal.
+Requests about many containers touch much memory. So everything that most containers need is in one dictionary.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Row rules that follow their tables: changes of rules that come with moves, drops and returns of objects.
+"""Row policies that follow their tables: changes that come with moves, drops and returns of objects.
 
 Pure. A rule covers every spelling of a table's name, so a move in one spelling may concern a rule in another. In doubt
 a rule stays *and* goes along: two closed names are better than an open name.

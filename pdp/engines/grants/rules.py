@@ -1,9 +1,7 @@
-"""Compiled rules of the model, and the pure function at the heart of the engine: `evaluate`.
+"""Parser and compiled rules of the model, and the pure function at the heart of the engine: `evaluate`.
 
 `evaluate` turns the privileges stored on an object and the relations on the parent into all relations on the object.
 Knows the notation of `model`; must not know keys, principals or the place of grants.
-
-Parser of the notation in `model`.
 """
 
 from __future__ import annotations

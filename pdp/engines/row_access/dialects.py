@@ -1,10 +1,13 @@
-"""Texts of policies to Trino's SQL. Knows no principal, and does not choose among policies.
+"""Texts of policies to Trino's SQL, within bounds on their nesting.
 
 Trino puts the text into a query, in parentheses. So the text must be exactly one expression: `FALSE) OR (1=1` would
-close the parentheses and open others. Every text is parsed before use.
+close the parentheses and open others. Every text is parsed before use; the bounds are kept before the parser runs. Must
+not know principals, nor choose among policies.
 
-Parts of row filters and masks. Bounds on the nesting of SQL, found in the text before the parser runs. Trino's SQL as
-its author wrote it.
+The parser recurses without a limit of its own: deeper texts can end the process, and some forms take a time that
+doubles with each level. The parser reads more than Trino does, and writes some of Trino's literals with another
+meaning: `DECIMAL '1.5'` becomes `CAST('1.5' AS DECIMAL)`, which is 2. So Trino always gets the text of the author,
+without comments.
 """
 
 from __future__ import annotations

@@ -1,12 +1,15 @@
 """Row access engine: the visible rows and the masked columns of a table, for one principal.
 
+Joins the policies and masks of files with those of the store.
+
 A restriction is not a verdict: the other engines decide whether a table may be read at all. A table with policies
 shows no rows to a principal whom no policy names. Several matching policies show the union of their rows: adding a
 policy never hides a row. Both follow https://cloud.google.com/bigquery/docs/row-level-security-intro. Policies cover a
 table on every ref, in any case, and however dots divide its name.
 
-Policies and masks of the store, joined with policies and masks of files. Compiled row policies of all files, before an
-engine has the members.
+Policies of the store are texts. A text is parsed when a decision first needs the table, and again after a change of the
+table's policies. The parser of SQL is loaded then, so that a service without stored policies never loads it. An
+unusable one shows nothing.
 """
 
 from __future__ import annotations

@@ -1,14 +1,12 @@
-"""IAM members: the principals whom a policy's grantee names. Knows no policy.
+"""IAM members: the principals whom a policy's grantee names. Must not know policies.
 
 Follows BigQuery's members (https://cloud.google.com/iam/docs/principal-identifiers) as bqemulator's ADR 0018 matches
 them: the kind and the local part of an address count letter by letter, the host in any case. `role:` is an addition:
-every principal who may assume the role.
+every principal who may assume the role. Identities in headers are read as in the same record.
 
 Two ways of matching. `matches` is strict, for lists whose members see more: only ASCII letters fold, and a claim of
 another identity provider is no claim of ours. `may_match` is generous, for lists whose members see less: every possible
 meaning counts.
-
-Identities in headers, as bqemulator's ADR 0018 reads them.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
-"""Files of row access policies and masks: the form of a file, not its meaning.
+"""Policies and masks: the form of a file, those of one table, and those of the store, before their SQL is translated.
 
-The form is part of the public contract: `default`, `tables`, `views`, `policies` and `masks`, in YAML or JSON.
-
-Policies and masks of one table, compiled to Trino's SQL. Rules of the store as policies and masks, before any engine
-translates their SQL. Sizes of filters and masks, of files and of the store. Names of tables in policies.
+The form is part of the public contract: `default`, `tables`, `views`, `policies` and `masks`, in YAML or JSON. Owns the
+bounds on sizes, and the names of tables in policies.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Row filters and masks as Trino's SQL, made of texts that the compiler has parsed. Knows no principal.
 
-This module needs no parser of SQL: `translation` parses and translates, and only policies load that module.
+This module needs no parser of SQL: `dialects` parses and translates, and only policies load that module.
 """
 
 from __future__ import annotations

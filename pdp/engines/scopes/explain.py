@@ -1,6 +1,6 @@
-"""Explanations of the scopes engine: the rules of an entry, and the smallest change that turns a denial.
+"""Explanations of the scopes engine, and remarks on permission files.
 
-Remarks on permission files.
+An explanation has the rules of an entry, and the smallest change that turns a denial.
 """
 
 from __future__ import annotations

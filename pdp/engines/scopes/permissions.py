@@ -1,6 +1,6 @@
-"""Permissions of all users, compiled, and LakeQL's two decision tables. Knows no check and no group.
+"""Permission files in LakeQL's shape, compiled for all users, and LakeQL's two decision tables.
 
-Permission files in LakeQL's shape. Questions to the scopes engine.
+Turns a question of the engine to a user and a target. Otherwise knows no check.
 """
 
 from __future__ import annotations

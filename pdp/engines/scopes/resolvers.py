@@ -1,6 +1,10 @@
 """Resolvers of other packages in place of LakeQL's decision tables: sync or async functions that return a boolean.
 
-Calls of resolvers, within bounds.
+Calls are bounded in time and number.
+
+Async functions run beside each other on the event loop, all others in threads, so no resolver holds up the event loop.
+A thread that does not end keeps its slot, so calls of a resolver that hangs are late, and denied, but take no more
+threads.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Company of a demonstration: its teams and tables, and the folder of its service.
+"""Company of a demonstration: its teams and tables, the folder of its service, and the tokens of its senders.
 
-Tokens of the senders of a demonstration, from an identity provider that exists in its folder alone.
+The tokens come from an identity provider that exists in this folder alone.
 """
 
 from __future__ import annotations

@@ -3,9 +3,7 @@
 A note in `sources` names the batch and its duplicates before any table gets rows, and a second note ends the batch.
 Each table gets the rows by one commit with the name of the batch. After a kill the next run finds the note without an
 end, asks each table for the batch, and writes the rest: the same rows, because the note has the duplicates. Nothing
-depends on a checkpoint: the lake knows its content.
-
-Data frames of a batch. Files of audits that are in the lake, and how far.
+depends on a checkpoint: the lake knows which files it has, and how far.
 """
 
 from __future__ import annotations

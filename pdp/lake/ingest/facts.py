@@ -1,6 +1,6 @@
 """History of facts and policies of an audit folder, as tables: replay and time travel need the lake alone then.
 
-Revisions of facts that a lake has.
+Asks the lake first which revisions it has.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Files of audit folders: their names and lines, whether the bytes come from a disk or from Spark.
-
-Folders of audits.
-"""
+"""Files of audit folders: their names and lines, whether the bytes come from a disk or from Spark."""
 
 from __future__ import annotations
 

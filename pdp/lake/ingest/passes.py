@@ -1,9 +1,7 @@
-"""Passes over the files of a batch: each reads every line again and yields rows for one table.
+"""Passes over the files of a batch: each reads every line again and yields rows for one table, as batches of Arrow.
 
 Runs in Spark's Python workers. Passes agree on each line, because one judge decides. Lines in `left_out` are
 duplicates: only the batch as a whole can see those.
-
-Rows as batches of Arrow, with the columns of a table.
 """
 
 from __future__ import annotations

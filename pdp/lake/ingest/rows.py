@@ -1,6 +1,7 @@
 """Rows of `decisions` and `requests`, made of records. Tests compare them with the rows of `pdp audit export`.
 
-Most records have one plain check: their row is made directly. All others go through `pdp.audit.records.tables`.
+Most records have one check of one resource: their row is made directly. All others go through
+`pdp.audit.records.tables`.
 """
 
 from __future__ import annotations

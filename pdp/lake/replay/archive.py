@@ -1,7 +1,4 @@
-"""Archive of a lake: its bundles and its history of facts, read once and sent to all executors.
-
-Lake at one state. Values that Spark returns to this process.
-"""
+"""Archive of a lake at one state: its bundles and its history of facts, read once and sent to all executors."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
 """Questions of a lake: equal checks as one question with a count, so that each decision is made once.
 
 A question is everything that a decision depends on, which is long text. Spark therefore groups checks by two hashes of
-64 bits, and reads the text of one check for each question afterwards, by its place in the files.
-
-Rows of the lake that a replay decides again. Gaps in the records of a lake.
+64 bits, and reads the text of one check for each question afterwards, by its place in the files. Gaps in the records of
+a lake are counted, so that no replay looks whole that is not.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""Questions asked on Spark: views over the tables of the lake, then one answer for each question.
+"""Questions of the report and their answers, asked on Spark over views of the lake's tables.
 
 The table `decisions` is read once, into counts of equal checks; the counts are kept in memory or on disk. Answers are
 bounded: the first rows come to this process, the others are summed up by Spark.
 
-Questions of the report. Answers of the report.
+Questions are SQL files beside this module, each with a title, an order and a bound on its rows. `sql/views` has what
+the questions share, in the order of VIEWS.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Tables with bars, and lines of small numbers, as places in a drawing. Pure.
-
-Chart of permits and denials by day, as places in a drawing.
-"""
+"""Charts of bars, small lines, and permits and denials by day, as places in a drawing. Pure."""
 
 from __future__ import annotations
 

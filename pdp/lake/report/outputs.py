@@ -1,7 +1,4 @@
-"""Outputs of a report: tables of the lake, CSV and JSON files, and the page. Writes nothing but these.
-
-Report on a lake from beginning to end.
-"""
+"""Report on a lake from beginning to end, and its outputs: tables of the lake, CSV and JSON files, and the page."""
 
 from __future__ import annotations
 

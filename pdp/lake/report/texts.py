@@ -1,8 +1,6 @@
-"""Texts of the page: names from the audit made safe and short, numbers and times for people.
+"""Texts of the page: names from the audit made safe and short, numbers and times for people, boxes and labels.
 
 Names come from clients. Control characters and signs that change the direction of writing become visible escapes.
-
-Shapes that several charts have, in places of a drawing.
 """
 
 from __future__ import annotations

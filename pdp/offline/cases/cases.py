@@ -1,9 +1,7 @@
-"""Policy tests as data: the form of a case, and case files.
+"""Policy tests as data: the form of a case, and case files with the places of cases and checks.
 
 Files are YAML, JSON or JSONL. Keys above `cases:` apply to all cases of the file. Paths in a case are relative to the
 folder of its file.
-
-Places of cases, and of the checks of a case, in their files. Cedar in policy tests.
 """
 
 from __future__ import annotations

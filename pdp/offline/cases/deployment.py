@@ -1,6 +1,6 @@
 """Deployed policies that decide policy tests instead of the tests' own, and the facts and files that a case names.
 
-Remarks on checks of tests that name a warehouse or identity provider which the configuration does not know.
+Remarks on checks that name a warehouse or identity provider which the configuration does not know.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Explanations of wrong verdicts in policy tests: the rule that decided, or the rule or grant that came closest.
 
-Engines that remember their verdicts, for the coverage of policies by tests.
+Owns the engines that remember their verdicts, for this and for coverage.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Coverage of CEL rules and forbids by the checks of tests.
-
-Coverage of Cedar policies by the checks of tests. Coverage of LakeQL's permissions by the checks of tests.
-"""
+"""Coverage of CEL rules, Cedar policies and LakeQL's permissions by the checks of tests."""
 
 from __future__ import annotations
 

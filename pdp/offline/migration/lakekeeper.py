@@ -1,6 +1,6 @@
-"""Migration of Lakekeeper's variables: trusted engines, identity providers, instance admins, and its OPA bridge.
+"""Migration of Lakekeeper's variables: trusted engines with policy tests, identity providers, instance admins.
 
-Policy tests of trusted engines. Variables of Lakekeeper's OPA bridge, whose work Trino's surface of this service does.
+Reads the variables of its OPA bridge, too: Trino's surface of this service does the bridge's work.
 """
 
 from __future__ import annotations

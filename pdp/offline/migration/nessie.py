@@ -1,7 +1,4 @@
-"""Migration of Nessie's authorization: rules from files and variables, as one rule file with policy tests.
-
-Policy tests of migrated rules.
-"""
+"""Migration of Nessie's authorization: rules from files and variables, as one rule file with policy tests."""
 
 from __future__ import annotations
 

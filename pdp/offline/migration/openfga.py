@@ -1,7 +1,9 @@
 """Migration of Lakekeeper's grants in OpenFGA: a world file, and policy tests with OpenFGA's own answers.
 
-Policy tests with the answers of OpenFGA. Checks of OpenFGA in the plainest way, for the expected answers of policy
-tests.
+The expected answers come from OpenFGA's checks, repeated in the plainest way.
+
+A relation that depends on itself is false on the way to itself, as in OpenFGA. A question with another answer here is
+no test: the report names such a difference.
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 
 Needs nothing but an archive of bundles by digest and of facts by revision. The audit folder is one: `bundles/` and
 `facts/`. With a `CandidatePolicies`, new policies replace their kind in the recorded bundle, or all of it.
-
-Candidate policies for a replay.
 """
 
 from __future__ import annotations
@@ -33,7 +31,7 @@ class CandidatePolicies(msgspec.Struct, frozen=True):
 
     `rules`, `forbid` and `row_access` replace their kind in each recorded bundle, `bundle` replaces all of it. `cedar`
     replaces policies, entities or the schema of the engine `cedar`, `permissions` the entries of the engine `scopes`.
-    `facts` replace the facts of every revision; facts without row rules keep the recorded ones.
+    `facts` replace the facts of every revision; facts without row policies keep the recorded ones.
     """
 
     rules: Mapping[str, str] | None = None

@@ -1,9 +1,10 @@
-"""Replay of checks under two sets of policies. Reads no file and records nothing.
+"""Replay of checks: under two sets of policies, or at the recorded revision beside what was decided then.
 
-Memory is bounded for any number of checks: they are decided in windows, and equal checks of a window only once.
+Reads no file and records nothing. Memory is bounded for any number of checks: they are decided in windows, and equal
+checks of a window only once.
 
-Recorded checks decided again at their recorded revision, and compared with what was decided then. Recorded checks
-decided by a service, in the same way for every replay.
+A replay at the recorded revision finds no difference if the records, the bundles, the history of facts and this version
+of the product agree.
 """
 
 from __future__ import annotations

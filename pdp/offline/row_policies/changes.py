@@ -1,9 +1,7 @@
-"""Changes of row policies: who sees more or fewer rows and columns. Needs no engine and no table.
+"""Changes of row policies, of files or of a store: who sees more or fewer rows and columns.
 
 Readers are the members that policies and masks name. Proofs about filters tell the direction of a change; rows of a
-table, where somebody has them, tell the number.
-
-Row rules of a store for lint and dry runs.
+table, where somebody has them, tell the number. Needs no engine and no table.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Client of one Iceberg REST catalog: one address, no redirects, bounded answers. Knows no meaning of an answer.
+"""Client of one Iceberg REST catalog: one address, no redirects, bounded answers, many questions at a time.
 
-Secrets of the client stand in no message and no log. Nobody but the catalog answers: no proxy and no other host.
-
-Many questions with a bound on the number of open ones.
+Secrets of the client stand in no message and no log. Nobody but the catalog answers: no proxy and no other host. Must
+not know the meaning of an answer.
 """
 
 from __future__ import annotations

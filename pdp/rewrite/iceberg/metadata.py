@@ -1,8 +1,7 @@
-"""Tables and views from the metadata of Iceberg's REST specification. Does no I/O.
+"""Tables, views and listings from the metadata of Iceberg's REST specification. Does no I/O.
 
-Metadata that cannot be used gives a relation with a `problem`, so that statements on its name are refused.
-
-Names of all tables and views of an Iceberg REST catalog, within bounds on depth, pages and number.
+Metadata that cannot be used gives a relation with a `problem`, so that statements on its name are refused. Listings are
+bounded in depth, pages and number.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Requests of the rewriter as JSON, and their answers. Knows no transport. Explanation of a rewritten statement."""
+"""Rewriting in this process, for the command line: requests as JSON, answers, explanations. Knows no transport."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Answers of checks as gRPC messages: the bytes of a CheckResponse. gRPC for decisions."""
+"""Method Check of gRPC, and its answers: the bytes of a CheckResponse."""
 
 from __future__ import annotations
 

@@ -1,6 +1,10 @@
 """gRPC machinery of all methods: limits, caller, deadline and error table.
 
-Calls of gRPC whose request message has not arrived.
+Bounds the calls whose request message has not arrived.
+
+A handler of unary calls begins with the message, so a stream that never sends one would stay for ever. The handlers of
+this service begin with the head of the call, and read the message here. A call that waits holds nothing that others
+need: beyond the bound, the oldest call is ended, and a client that sends its message at once is never the oldest.
 """
 
 from __future__ import annotations

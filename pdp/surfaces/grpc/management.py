@@ -1,4 +1,7 @@
-"""Methods of gRPC beside Check: grants, row rules, rewriting and LakeQL's scopes. Only map messages; hold no policy."""
+"""Methods of gRPC beside Check: grants, row policies, rewriting and LakeQL's scopes. Hold no policy.
+
+Each maps a message to the JSON body that HTTP takes, and the result back.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Listening gRPC server with TLS, health and reflection. Knows no method of the services.
+"""Listening gRPC server with TLS, and its health and reflection with allowances of their own.
 
-Health and reflection of gRPC, with allowances of their own.
+Must not know a method of the services.
 """
 
 from __future__ import annotations

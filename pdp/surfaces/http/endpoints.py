@@ -1,8 +1,4 @@
-"""HTTP endpoints: bodies to calls, results to bodies. Hold no policy.
-
-Liveness says that the event loop runs. Readiness says whether to send traffic; both have an address apart from
-decisions.
-"""
+"""HTTP endpoints: bodies to calls, results to bodies. Hold no policy."""
 
 from __future__ import annotations
 

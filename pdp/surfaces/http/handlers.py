@@ -1,7 +1,7 @@
 """Handlers of aiohttp for all endpoints: limits, caller, deadline and routing.
 
 Reads a body within the limits, names the caller, calls the endpoint, and maps every error by the table of
-`http_answers`. Holds no policy and knows no endpoint.
+`answers`. Holds no policy and knows no endpoint.
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
-"""Plain requests of one connection: their routes and their callers.
+"""Plain requests of one connection: their heads, routes and callers.
 
-Owns the way from bytes to a request of a known caller. Knows neither bodies nor answers.
+Owns the way from bytes to a request of a known caller. Must not know bodies or answers.
 
-Heads of plain requests.
+A head is plain if all HTTP servers read it in the same way: one request line of HTTP/1.1, each header once, in
+printable ASCII, exactly one Content-Length of digits, and no header that changes how the body or the connection is
+read. Any other head may be correct too, but aiohttp judges it.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
 """Routes of decisions: endpoints that answer a whole body, through aiohttp or through a connection of our own.
 
-Owns the answer to a body: the endpoint, the deadline, the count, and the answers to failures. Both servers answer by
-the same route, so they cannot differ.
-
-Answer that is made, and waits until its record is safe.
+Owns the answer to a body: the endpoint, the deadline, the count, the answers to failures, and the wait until the record
+is safe. Both servers answer by the same route, so they cannot differ.
 """
 
 from __future__ import annotations

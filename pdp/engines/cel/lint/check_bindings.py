@@ -1,8 +1,6 @@
 """Findings that follow from the values of variables in checks: empty variables, references without a viewer.
 
 Every finding is proven by a search. If a search gives up, there is no finding.
-
-Rules for lint.
 """
 
 from __future__ import annotations

@@ -1,9 +1,19 @@
 """Reach of a rule: an input where the rule decides, a proof that no such input exists, or neither.
 
-A true rule decides if no rule with a smaller id is true. A proof comes from a search over formulas. An input counts
-only if the compiled rules agree.
+A true rule decides if no rule with a smaller id is true. A proof comes from a search over formulas: for a point where
+one is true and others are not. An input counts only if the compiled rules agree.
 
-Search for a point where a formula is true and others are not.
+A search finds a point, proves that no point exists, or gives up. Every variable gets a finite list of values that stand
+for all values.
+
+Formulas test a string variable in three ways: equal to a text of a set E, starting with a text of P, or ending with a
+text of S. Take a value outside E, the longest prefix p in P, the longest suffix s in S (both may be empty), and a fresh
+character "~" that occurs in no text. Then `p~s` passes exactly the same tests as the value. Every prefix of `p~s` in P
+is a prefix of p, since no text contains the fresh character. The same holds for suffixes, and `p~s` is not in E. So the
+texts of E, with every prefix joined to every suffix by the fresh character, stand for all values.
+
+Membership of a text in a list is true or false, and an opaque test is true, false or raises, both independently of all
+else. This allows more than real inputs do. So "no point" is proven for real inputs, while a point may have no input.
 """
 
 from __future__ import annotations
