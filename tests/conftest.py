@@ -11,6 +11,9 @@ import pytest
 import structlog
 from hypothesis import HealthCheck, settings
 from support.servers.postgres import PostgresMissing, fresh_database, postgres
+from support.service.pauses import SHORT, documented_pauses
+
+from pdp.model.pauses import set_pauses
 
 # machines are shared: how long an example takes says nothing; CI judges a change by the same examples each time, and
 # new ones are looked for wherever else the tests run
@@ -18,12 +21,20 @@ settings.register_profile(
     "pdp", deadline=None, derandomize=bool(os.environ.get("CI")), suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("pdp")
+set_pauses(SHORT)
 
 
 @pytest.fixture(autouse=True)
 def default_logging() -> None:
     """Log as at the start: a command that an earlier test ran in this process configures logging for all."""
     structlog.reset_defaults()
+
+
+@pytest.fixture(name="documented_pauses")
+def use_documented_pauses() -> Iterator[None]:
+    """Use the waits of production."""
+    with documented_pauses():
+        yield
 
 
 @pytest.fixture(scope="session")

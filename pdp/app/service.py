@@ -37,6 +37,7 @@ from pdp.identity.tokens import Tokens
 from pdp.management.row_policies import RowPolicyService
 from pdp.management.service import Management
 from pdp.model.events import OPEN_GATE, ServiceEvent
+from pdp.model.pauses import pauses
 from pdp.rewrite.process.pool import WorkerPool
 from pdp.row_access.service import StatementService
 from pdp.row_access.statements import StatementExecutor
@@ -71,15 +72,11 @@ from pdp.surfaces.refusals import RefusalRecorder
 from pdp.telemetry import Telemetry
 from pdp.views.loads import ViewSecurity
 
-HANDOVER_SECONDS: Final = 1.0
-"""Time for clients to send one more request on their connections, whose answer sends them to the successor."""
 T = TypeVar("T")
 log = structlog.get_logger()
 
 _TRINO_TIME_SHARE: Final = 0.9
 """Share of the request timeout after which Trino gets a denial. The answer must arrive before the timeout."""
-SILENT_SECONDS: Final = 10.0
-"""Longest silence of the store while the service is ready. The service asks the store every second."""
 
 
 class Service:
@@ -184,7 +181,7 @@ class Service:
             reasons.append("the audit cannot be written")
         if self._history and self._history.failing:
             reasons.append("the history of facts cannot be written")
-        if self.source.age() > SILENT_SECONDS or self.source.is_stale():
+        if self.source.age() > pauses().store_silent or self.source.is_stale():
             reasons.append(f"the store has not answered for {self.source.age():.0f} seconds")
         reasons += self._relations.problems()
         if self._lacks_files():
@@ -258,7 +255,7 @@ class Service:
         grpc_stop = asyncio.create_task(self._grpc.stop(seconds))
         for site in self._http.sites:
             await site.stop()
-        await self._http_server.drained(HANDOVER_SECONDS)
+        await self._http_server.drained(pauses().handover)
         await self._wait(seconds, self._admission.idle())
         # do not wait longer for requests in flight: they may wait for the store themselves
         await asyncio.gather(self._http.cleanup(), grpc_stop, self._leave_store())

@@ -20,11 +20,13 @@ from pathlib import Path
 from typing import Any
 
 import click
+import msgspec
 
 import pdp.app.run
 import pdp.app.service
 import pdp.app.workers.supervisor  # noqa: F401  with the commands, all that a command imports
 from pdp.cli.main import cli
+from pdp.model.pauses import Pauses, set_pauses
 
 
 def serve(listening: socket.socket) -> list[str]:
@@ -71,6 +73,7 @@ def _prepare(command: Mapping[str, Any]) -> list[str]:
     for name, soft in command["limits"].items():
         kind = getattr(resource, f"RLIMIT_{name}")
         resource.setrlimit(kind, (soft, resource.getrlimit(kind)[1]))
+    set_pauses(msgspec.convert(command["pauses"], Pauses))
     arguments: list[str] = command["arguments"]
     return arguments
 

@@ -16,7 +16,10 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
+import msgspec
 from support.paths import ROOT, TESTS
+
+from pdp.model.pauses import pauses
 
 NOTES: Final = re.compile(r"pdp: (?:configuration: |there is no database at .* this is the seed).*")
 """Line about the configuration that a command took."""
@@ -78,7 +81,8 @@ def start_pdp(
 ) -> Running:
     """Start a command with three file descriptors as standard streams. `limits` are soft limits of `resource`.
 
-    `fresh` starts an interpreter without limits; for measurements.
+    The command has the waits of this process. `fresh` starts an interpreter without limits and with the waits of
+    production; for measurements.
     """
     if fresh:
         stdin, stdout, stderr = streams
@@ -89,6 +93,7 @@ def start_pdp(
     sys.audit("support.start_pdp", arguments)
     command = {
         "arguments": arguments, "cwd": str(cwd or Path.cwd()), "env": _environment(env), "limits": limits or {},
+        "pauses": msgspec.to_builtins(pauses()),
     }  # fmt: skip
     request = _file(json.dumps(command))
     try:
