@@ -62,6 +62,9 @@ def _fork_command(connection: socket.socket) -> list[str]:
     for number, stream in enumerate(streams):
         os.dup2(stream, number)
         os.close(stream)
+    # those of the server stand for other files, which can be sought
+    sys.stdin, sys.stdout = (os.fdopen(number, mode, closefd=False) for number, mode in enumerate("rw"))
+    sys.stderr = os.fdopen(2, "w", 1, errors="backslashreplace", closefd=False)
     return _prepare(command)
 
 

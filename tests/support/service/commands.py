@@ -149,21 +149,23 @@ Running = Command | subprocess.Popen[bytes]
 def _server_address() -> str:
     """Start the server of commands once; return its address. The server ends with this process: its input closes."""
     address = f"\0pdp-commands-{secrets.token_hex(8)}"
+    _SERVERS.append(start_command_server(address))
+    return address
+
+
+def start_command_server(address: str) -> subprocess.Popen[bytes]:
+    """Start a server of commands in a session of its own. It ends when its input closes."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listening:
         listening.bind(address)
         listening.listen(64)
-        command = [sys.executable, "-m", "support.service.command_server", str(listening.fileno())]
-        paths = {**os.environ, "PYTHONPATH": f"{ROOT}:{TESTS}"}
-        _SERVERS.append(
-            subprocess.Popen(
-                command,
-                pass_fds=[listening.fileno()],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.DEVNULL,
-                env=paths,
-            )
+        return subprocess.Popen(
+            [sys.executable, "-m", "support.service.command_server", str(listening.fileno())],
+            pass_fds=[listening.fileno()],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            env={**os.environ, "PYTHONPATH": f"{ROOT}:{TESTS}"},
+            start_new_session=True,
         )
-    return address
 
 
 _SERVERS: list[subprocess.Popen[bytes]] = []
