@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
+from typing import Any
 
 import pytest
 import structlog
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, is_hypothesis_test, settings
 from support.servers.postgres import PostgresMissing, fresh_database, postgres
+from support.service.pauses import SHORT, documented_pauses
+
+from pdp.model.pauses import set_pauses
 
 # machines are shared: how long an example takes says nothing; CI judges a change by the same examples each time, and
 # new ones are looked for wherever else the tests run
@@ -18,12 +23,40 @@ settings.register_profile(
     "pdp", deadline=None, derandomize=bool(os.environ.get("CI")), suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("pdp")
+set_pauses(SHORT)
+SHARE = 4
+"""Tests of generated input play this share of their examples, and all of them in `make test-slow`."""
+FEWEST = 25
+"""Examples that a test of generated input keeps, unless it asks for fewer."""
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[object]:
+    """Collect without the garbage collector, and let it pass over 16,000 tests from here on."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
+def pytest_unconfigure() -> None:
+    """Let the interpreter end as any other."""
+    gc.unfreeze()
 
 
 @pytest.fixture(autouse=True)
 def default_logging() -> None:
     """Log as at the start: a command that an earlier test ran in this process configures logging for all."""
     structlog.reset_defaults()
+
+
+@pytest.fixture(name="documented_pauses")
+def use_documented_pauses() -> Iterator[None]:
+    """Use the waits of production."""
+    with documented_pauses():
+        yield
 
 
 @pytest.fixture(scope="session")
@@ -89,7 +122,19 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests that use a fixture that starts a process."""
+    """Mark the tests that use a fixture that starts a process, and let tests of generated input play a share."""
     for item in items:
         for name in STARTING.keys() & set(getattr(item, "fixturenames", ())):
             item.add_marker(STARTING[name])
+    if os.environ.get("PDP_EXAMPLES") != "all":
+        tests = {item.obj for item in items if isinstance(item, pytest.Function) and is_hypothesis_test(item.obj)}
+        for test in tests:
+            play_a_share(getattr(test, "__func__", test))
+
+
+def play_a_share(test: Any) -> None:
+    """Let a test play a share of its examples. State machines have settings of their own."""
+    asked = getattr(test, "_hypothesis_internal_use_settings", None)
+    if asked:
+        fewer = min(asked.max_examples, max(FEWEST, asked.max_examples // SHARE))
+        test._hypothesis_internal_use_settings = settings(asked, max_examples=fewer)

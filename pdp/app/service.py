@@ -9,7 +9,7 @@ import ssl
 import time
 from collections.abc import Coroutine
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import structlog
 from aiohttp import web
@@ -31,6 +31,7 @@ from pdp.decision.service import Pdp
 from pdp.identity.tls import LiveCertificates, checked_certificates
 from pdp.identity.tokens import Tokens
 from pdp.model.events import OPEN_GATE, ServiceEvent
+from pdp.model.pauses import pauses
 from pdp.store.replica import Replica
 from pdp.surfaces.listeners import (
     BACKLOG,
@@ -42,11 +43,7 @@ from pdp.surfaces.listeners import (
 )
 from pdp.telemetry import Telemetry
 
-HANDOVER_SECONDS: Final = 1.0
-"""Time for clients to send one more request on their connections, whose answer sends them to the successor."""
 log = structlog.get_logger()
-SILENT_SECONDS: Final = 10.0
-"""Longest silence of the store while the service is ready. The service asks the store every second."""
 
 
 class Service:
@@ -97,7 +94,7 @@ class Service:
             reasons.append("the audit cannot be written")
         if self._history and self._history.failing:
             reasons.append("the history of facts cannot be written")
-        if self.source.age() > SILENT_SECONDS or self.source.is_stale():
+        if self.source.age() > pauses().store_silent or self.source.is_stale():
             reasons.append(f"the store has not answered for {self.source.age():.0f} seconds")
         reasons += self.surfaces.relations.problems()
         if self._lacks_files():
@@ -173,7 +170,7 @@ class Service:
         grpc_stop = asyncio.create_task(self.surfaces.grpc.stop(seconds))
         for site in self.surfaces.http.sites:
             await site.stop()
-        await self.surfaces.http_server.drained(HANDOVER_SECONDS)
+        await self.surfaces.http_server.drained(pauses().handover)
         await self._wait(seconds, self.surfaces.admission.idle())
         # do not wait longer for requests in flight: they may wait for the store themselves
         await asyncio.gather(self.surfaces.http.cleanup(), grpc_stop, self._leave_store())

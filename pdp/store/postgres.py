@@ -23,10 +23,10 @@ from sqlalchemy import Connection, TextClause, create_engine, inspect, text
 from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, SQLAlchemyError
 
 from pdp.errors import ConfigError, Unavailable
+from pdp.model.pauses import pauses
 from pdp.store.database import NO_PARAMETERS, Parameters, Row, Signal, row_exists, unfit_value, unusable_now
 
 CHANNEL: Final = "pdp_store"
-_RETRY_SECONDS: Final = 1.0
 _LISTEN_SECONDS: Final = 1.0
 _QUIET_ROUNDS: Final = 10
 """Rounds without a notification after which the listener tests the connection."""
@@ -285,7 +285,7 @@ class Listener:
                 with self._connect() as link:
                     self._listen(link)
             except psycopg.Error:
-                self._closed.wait(_RETRY_SECONDS)
+                self._closed.wait(pauses().postgres_retry)
 
     def _listen(self, link: psycopg.Connection[Any]) -> None:
         link.autocommit = True

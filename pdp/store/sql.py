@@ -19,13 +19,12 @@ from typing import Final
 from pdp.errors import ConfigError, Unavailable
 from pdp.facts.objects import Change, GrantAdded, ObjectPut, RowPolicyPut
 from pdp.facts.snapshot import Facts
+from pdp.model.pauses import pauses
 from pdp.store import rows, schema
 from pdp.store.database import Connection, Database, Signal
 from pdp.store.sqlite import SqliteDatabase
 from pdp.store.store import CommitGate, EpochChanged, LogEntry, Prepare
 
-_WRITE_LOCK_SECONDS: Final = 8.0
-"""Longest wait of a write for earlier writes of this process."""
 _SELECT_META: Final = "SELECT epoch, sequence FROM meta"
 _SELECT_OBJECTS: Final = 'SELECT "key", project, managed, id FROM objects'
 _SELECT_GRANTS: Final = "SELECT object, privilege, principal, id FROM grants ORDER BY object"
@@ -164,7 +163,7 @@ class SqlStore:
         changes nothing, and every exception of `prepare`. If the connection breaks during the commit, Unavailable
         leaves open whether the write happened.
         """
-        if not self._write_lock.acquire(timeout=_WRITE_LOCK_SECONDS):
+        if not self._write_lock.acquire(timeout=pauses().write_lock):
             raise Unavailable(f"{self._database.name} cannot be used now: other writes take too long")
         gate = gate or CommitGate()
         try:

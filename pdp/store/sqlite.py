@@ -20,13 +20,12 @@ from urllib.parse import quote
 
 from pdp.config.files import create_private_file, restrict_files
 from pdp.errors import ConfigError, PdpError, Unavailable
+from pdp.model.pauses import pauses
 from pdp.store.database import NO_PARAMETERS, Parameters, Row, Signal, row_exists, unfit_value, unusable_now
 
 if TYPE_CHECKING:
     import sqlalchemy
 
-_BUSY_SECONDS: Final = 8.0
-"""Longest wait of a transaction for another one."""
 _BUSY_POLL_SECONDS: Final = 0.005
 """Time between two attempts of a writer. SQLite itself waits longer each time, which favours the newest writer."""
 _POLL_SECONDS: Final = 0.02
@@ -175,7 +174,7 @@ class SqliteDatabase:
             connection.execute(begin)
             return
         connection.execute("PRAGMA busy_timeout=0")
-        deadline = time.monotonic() + _BUSY_SECONDS
+        deadline = time.monotonic() + pauses().sqlite_busy
         while True:
             try:
                 connection.execute(begin)
@@ -190,7 +189,12 @@ class SqliteDatabase:
         file_id = _file_id(self._path)
         address = f"file:{quote(self._path)}?mode={self._mode}"
         link = sqlite3.connect(
-            address, _BUSY_SECONDS, isolation_level=None, check_same_thread=False, factory=SqliteConnection, uri=True
+            address,
+            pauses().sqlite_busy,
+            isolation_level=None,
+            check_same_thread=False,
+            factory=SqliteConnection,
+            uri=True,
         )
         link.file_id = file_id
         link.execute("PRAGMA synchronous=FULL")

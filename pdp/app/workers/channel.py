@@ -14,6 +14,7 @@ from typing import Final, TypeAlias
 import msgspec
 
 from pdp.app.reload.load_messages import Published
+from pdp.model.pauses import Pauses
 
 _LENGTH_BYTES: Final = 4
 
@@ -32,6 +33,7 @@ class Assignment(msgspec.Struct, frozen=True, tag=True):
     unix: int | None = None
     published: Published | None = None
     """Policies and certificates of other workers; None to read the files."""
+    pauses: Pauses = Pauses()
 
 
 class AcceptOrder(msgspec.Struct, frozen=True, tag=True):

@@ -19,19 +19,9 @@ from pdp.app.workers.channel import Assignment
 from pdp.app.workers.process import WorkerFailed, WorkerProcess, describe_exit
 from pdp.config.settings import Settings
 from pdp.errors import PdpError
+from pdp.model.pauses import pauses
 from pdp.surfaces.listeners import Sockets
 
-HUNG_SECONDS: Final = 10.0
-"""Time without a sign of life after which a worker is killed."""
-SILENT_SECONDS: Final = 2.0
-"""Time without a sign of life after which another worker accepts connections in its place."""
-BEAT_SECONDS: Final = 0.5
-"""Longest wait for an answer about health, and the pause before the next question."""
-STEADY_SECONDS: Final = 10.0
-"""Life of a worker after which its end is an accident: the next start need not wait."""
-FIRST_PAUSE: Final = 0.5
-LONGEST_PAUSE: Final = 30.0
-"""Pauses before a start, in seconds, after an end that is no accident. Each is twice as long as the one before."""
 STOP_SECONDS: Final = 15.0
 """Time for a worker beyond `server.lame_duck_seconds` and twice `server.drain_seconds`, to drain and flush."""
 Order: TypeAlias = tuple[Settings, asyncio.Future[None]]
@@ -88,7 +78,7 @@ class WorkerSlot:
 
     def answers(self) -> bool:
         """Tell whether a worker runs and answers."""
-        return self.worker is not None and self._silence < SILENT_SECONDS
+        return self.worker is not None and self._silence < pauses().worker_silent
 
     async def start(self) -> None:
         """Start the first worker; raise WorkerFailed if it cannot start."""
@@ -150,6 +140,7 @@ class WorkerSlot:
                 {number: tuple(each.fileno() for each in http) for number, http in sockets.http.items()},
                 sockets.unix.fileno() if sockets.unix else None,
                 published,
+                pauses(),
             )
         )
         self._running.add(worker)
@@ -171,9 +162,9 @@ class WorkerSlot:
         """Ask the worker for its health until it ends, and kill it if it hangs; return the cause of the end."""
         ended = asyncio.create_task(worker.ended())
         try:
-            while not (await asyncio.wait((ended,), timeout=BEAT_SECONDS))[0]:
+            while not (await asyncio.wait((ended,), timeout=pauses().worker_beat))[0]:
                 await self._ask(worker)
-                if self._silence >= HUNG_SECONDS:
+                if self._silence >= pauses().worker_hung:
                     await worker.kill_hung()
                     return "hang"
             return "end"
@@ -187,11 +178,11 @@ class WorkerSlot:
         """
         answered, reports = self.answers(), worker.reports
         try:
-            self._reasons = await worker.health(BEAT_SECONDS)
+            self._reasons = await worker.health(pauses().worker_beat)
             self._silence = 0.0
         except TimeoutError:
             if worker.reports == reports:
-                self._silence += 2 * BEAT_SECONDS
+                self._silence += 2 * pauses().worker_beat
                 self._reasons = (f"has not answered for {self._silence:.0f} seconds",)
         if self.answers() != answered:
             self._observer.note_change()
@@ -204,7 +195,7 @@ class WorkerSlot:
         self.restarts[cause] += 1
         self._forget(worker)
         self._observer.note_change()
-        if lived >= STEADY_SECONDS:
+        if lived >= pauses().worker_steady:
             self._pause = 0.0
         else:
             self._slow_down()
@@ -260,4 +251,4 @@ class WorkerSlot:
 
     def _slow_down(self) -> None:
         """Lengthen the pause before the next start."""
-        self._pause = min(LONGEST_PAUSE, max(FIRST_PAUSE, 2 * self._pause))
+        self._pause = min(pauses().longest_start, max(pauses().first_start, 2 * self._pause))

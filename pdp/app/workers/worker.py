@@ -42,6 +42,7 @@ from pdp.app.workers.channel import (
 from pdp.cli.logs import configure_logging
 from pdp.config.load import make_settings
 from pdp.errors import PdpError
+from pdp.model.pauses import set_pauses
 from pdp.surfaces.listeners import Listeners, Sockets, close
 
 log = structlog.get_logger()
@@ -61,6 +62,7 @@ async def _work(descriptor: int) -> int:
     if not isinstance(assignment, Assignment):
         return 1
     configure_logging(worker=assignment.worker)
+    set_pauses(assignment.pauses)
     try:
         return 0 if await _Worker(channel, assignment).serve() else 1
     except PdpError as error:

@@ -24,6 +24,7 @@ from pdp.audit.push.spool_reader import BatchLimits, SpoolBatch, SpoolReader
 from pdp.audit.queue.sinks import SinkMetrics
 from pdp.config.audit import HttpSinkSettings, OtlpSinkSettings
 from pdp.config.settings import Settings
+from pdp.model.pauses import pauses
 
 BATCH_ID: Final = "X-Batch-ID"
 """Header with the id of a batch. A batch that is sent again has the same id and the same lines."""
@@ -228,10 +229,6 @@ def _cause(error: Exception) -> str:
     return repr(error)
 
 
-LAST_DELIVERY_SECONDS: Final = 2.0
-"""Longest delivery at the stop. The next start delivers what the spool keeps."""
-
-
 class SpoolOutput:
     """Writer of lines to a spool that is delivered meanwhile."""
 
@@ -254,7 +251,7 @@ class SpoolOutput:
 
     def close(self, timeout: float) -> bool:
         """Deliver for a moment what is left. The spool has everything, so nothing is lost."""
-        if self._delivery.close(min(timeout, LAST_DELIVERY_SECONDS)):
+        if self._delivery.close(min(timeout, pauses().last_delivery)):
             self._spool.close()
         return True
 

@@ -23,6 +23,7 @@ from support.clients.stubs import wire_grpc
 from support.oracles.audit_files import audit_files, records_in
 from support.oracles.converging import PATIENCE, Service, assert_log_is_the_state, configure, until
 from support.service.commands import example_option, run_pdp
+from support.service.pauses import documented_pauses
 from support.service.serving import FREE_PORTS, Process, serve_process
 
 from pdp.surfaces.wire import decision_pb2 as wire
@@ -299,7 +300,7 @@ def test_a_worker_that_is_stopped_by_itself_drains_and_is_replaced(tmp_path: Pat
 
 
 def test_a_worker_that_hangs_is_replaced(tmp_path: Path) -> None:
-    with serving_workers(tmp_path, 2) as process:
+    with documented_pauses(worker_hung=6), serving_workers(tmp_path, 2) as process:
         before = {*workers(process)}
         hung = before.pop()
         os.kill(hung, signal.SIGSTOP)
@@ -315,10 +316,10 @@ def test_a_worker_that_hangs_is_replaced(tmp_path: Path) -> None:
 
 
 def test_a_pause_of_the_supervisor_is_no_silence_of_the_workers(tmp_path: Path) -> None:
-    with serving_workers(tmp_path, 2) as process:
+    with documented_pauses(worker_hung=5), serving_workers(tmp_path, 2) as process:
         before = {*workers(process)}
         process.process.send_signal(signal.SIGSTOP)
-        time.sleep(12)
+        time.sleep(7)
         assert ask(process)
         process.process.send_signal(signal.SIGCONT)
         time.sleep(2)
@@ -399,6 +400,7 @@ def repeated(call: Callable[[], Any]) -> Any:
     return call()
 
 
+@pytest.mark.usefixtures("documented_pauses")
 def test_a_rolling_restart_under_load_loses_no_request(tmp_path: Path) -> None:
     """Over HTTP, clients reconnect where an answer says that the connection closes, and never try a request again.
 

@@ -19,7 +19,10 @@ import yaml
 from support.clients.http_client import fetch
 from support.pages.pages import Block, Output, parsed_json, same_json
 from support.paths import ROOT
+from support.service import command_client
+from support.service.commands import start_command_server
 
+CLIENT: Final = Path(command_client.__file__)
 HTTP: Final = "http://127.0.0.1:8181"
 READY: Final = "http://127.0.0.1:8282/health/ready"
 FREE: Final = tuple(f"--set=server.{name}=127.0.0.1:0" for name in ("http", "grpc", "diagnostics"))
@@ -57,11 +60,16 @@ def _write_command(path: Path, line: str) -> None:
 
 @dataclass
 class Player:
-    """Player of one page in a folder. Use it as a context: it ends the processes that it started."""
+    """Player of one page in a folder. Use it as a context: it ends the processes that it started.
+
+    The command `pdp` of the folder runs in a fork of an interpreter that has imported `pdp`.
+    """
 
     folder: Path
     replaced: Mapping[str, str] = field(default_factory=dict)
     """Placeholders of the page, such as `/path/to/pdp`, with what stands for them here."""
+    assumed: Mapping[str, Any] | None = None
+    """Files of the service that the page assumes."""
     _output: Output = field(default_factory=Output)
     _answer: str = ""
     _running: list[subprocess.Popen[bytes]] = field(default_factory=list)
@@ -70,19 +78,26 @@ class Player:
     def of_page(cls, folder: Path, settings: Mapping[str, Any]) -> Player:
         """Return the player of a page with its placeholders and its service."""
         replaced = {name: value.format(folder=folder) for name, value in settings.get("replaced", {}).items()}
-        player = cls(folder, replaced)
-        if "service" in settings:
-            player.serve(settings["service"])
-        return player
+        return cls(folder, replaced, settings.get("service"))
 
     def __enter__(self) -> Self:
+        address = self.folder / ".venv" / "commands"
+        self._running.append(start_command_server(str(address)))
+        client = shlex.join([sys.executable, "-S", "-E", str(CLIENT), str(address)])
+        _write_command(self.folder / ".venv" / "bin" / "pdp", f'PYTHONPATH={ROOT} exec {client} "$@"')
+        try:
+            if self.assumed is not None:
+                self.serve(self.assumed)
+        except BaseException:
+            self.__exit__()
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:
         for process in reversed(self._running):
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
-            process.wait(20)
+            process.communicate(timeout=20)
 
     def play(self, block: Block, entry: Entry) -> None:
         """Play a block; raise AssertionError if it does not do what the page says."""

@@ -20,11 +20,13 @@ from pathlib import Path
 from typing import Any
 
 import click
+import msgspec
 
 import pdp.app.run
 import pdp.app.service
 import pdp.app.workers.supervisor  # noqa: F401  with the commands, all that a command imports
 from pdp.cli.main import cli
+from pdp.model.pauses import Pauses, set_pauses
 
 
 def serve(listening: socket.socket) -> list[str]:
@@ -60,6 +62,9 @@ def _fork_command(connection: socket.socket) -> list[str]:
     for number, stream in enumerate(streams):
         os.dup2(stream, number)
         os.close(stream)
+    # those of the server stand for other files, which can be sought
+    sys.stdin, sys.stdout = (os.fdopen(number, mode, closefd=False) for number, mode in enumerate("rw"))
+    sys.stderr = os.fdopen(2, "w", 1, errors="backslashreplace", closefd=False)
     return _prepare(command)
 
 
@@ -71,6 +76,7 @@ def _prepare(command: Mapping[str, Any]) -> list[str]:
     for name, soft in command["limits"].items():
         kind = getattr(resource, f"RLIMIT_{name}")
         resource.setrlimit(kind, (soft, resource.getrlimit(kind)[1]))
+    set_pauses(msgspec.convert(command["pauses"], Pauses))
     arguments: list[str] = command["arguments"]
     return arguments
 

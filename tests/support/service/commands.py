@@ -16,7 +16,10 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
+import msgspec
 from support.paths import ROOT, TESTS
+
+from pdp.model.pauses import pauses
 
 NOTES: Final = re.compile(r"pdp: (?:configuration: |there is no database at .* this is the seed).*")
 """Line about the configuration that a command took."""
@@ -78,7 +81,8 @@ def start_pdp(
 ) -> Running:
     """Start a command with three file descriptors as standard streams. `limits` are soft limits of `resource`.
 
-    `fresh` starts an interpreter without limits; for measurements.
+    The command has the waits of this process. `fresh` starts an interpreter without limits and with the waits of
+    production; for measurements.
     """
     if fresh:
         stdin, stdout, stderr = streams
@@ -89,6 +93,7 @@ def start_pdp(
     sys.audit("support.start_pdp", arguments)
     command = {
         "arguments": arguments, "cwd": str(cwd or Path.cwd()), "env": _environment(env), "limits": limits or {},
+        "pauses": msgspec.to_builtins(pauses()),
     }  # fmt: skip
     request = _file(json.dumps(command))
     try:
@@ -144,21 +149,23 @@ Running = Command | subprocess.Popen[bytes]
 def _server_address() -> str:
     """Start the server of commands once; return its address. The server ends with this process: its input closes."""
     address = f"\0pdp-commands-{secrets.token_hex(8)}"
+    _SERVERS.append(start_command_server(address))
+    return address
+
+
+def start_command_server(address: str) -> subprocess.Popen[bytes]:
+    """Start a server of commands in a session of its own. It ends when its input closes."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listening:
         listening.bind(address)
         listening.listen(64)
-        command = [sys.executable, "-m", "support.service.command_server", str(listening.fileno())]
-        paths = {**os.environ, "PYTHONPATH": f"{ROOT}:{TESTS}"}
-        _SERVERS.append(
-            subprocess.Popen(
-                command,
-                pass_fds=[listening.fileno()],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.DEVNULL,
-                env=paths,
-            )
+        return subprocess.Popen(
+            [sys.executable, "-m", "support.service.command_server", str(listening.fileno())],
+            pass_fds=[listening.fileno()],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            env={**os.environ, "PYTHONPATH": f"{ROOT}:{TESTS}"},
+            start_new_session=True,
         )
-    return address
 
 
 _SERVERS: list[subprocess.Popen[bytes]] = []
