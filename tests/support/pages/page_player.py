@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Self
 
-import pytest
 import yaml
 from support.clients.http_client import fetch
 from support.pages.pages import Block, Output, parsed_json, same_json
 from support.paths import ROOT
+from support.untested import not_tested
 
 HTTP: Final = "http://127.0.0.1:8181"
 READY: Final = "http://127.0.0.1:8282/health/ready"
@@ -37,7 +37,7 @@ Entry = Mapping[str, Any]
 def make_clone(folder: Path) -> None:
     """Make a folder like a fresh clone after `make run` has installed the service; skip where a tool is missing."""
     if missing := [tool for tool in TOOLS if not shutil.which(tool)]:
-        pytest.skip(f"THE PAGES OF THE DOCUMENTATION ARE NOT PLAYED: no {', '.join(missing)}")
+        not_tested("with the pages of the documentation", f"no {', '.join(missing)} on the PATH")
     for name in ("Makefile", "pyproject.toml", "constraints.txt"):
         shutil.copy(ROOT / name, folder)
     for name in ("rules", "protos", "tests/cases/stories"):  # other tests run the other cases
