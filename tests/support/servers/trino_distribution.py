@@ -30,6 +30,7 @@ JAVA = 24
 
 def server_folder() -> Path:
     """The unpacked server, whose name tells what it was made of; skips where it cannot be had."""
+    java()  # nothing is fetched that no Java here can run
     made_of = f"{SHA256} {' '.join(PLUGINS)}"
     folder = CACHE / f"{NAME}-{hashlib.sha256(made_of.encode()).hexdigest()[:12]}"
     if not folder.exists():
@@ -86,8 +87,10 @@ def _extract(tar: Path, to: Path) -> None:
     """Unpack what belongs to the server and its plugins: most jars are hard links to what other plugins brought."""
     wanted = re.compile(rf"{NAME}/(?!bin/|plugin/)|{NAME}/plugin/({'|'.join(PLUGINS)})/")
     with tarfile.open(tar) as opened:
+        # Python has the filter since 3.11.4; the archive was checked
+        opened.extraction_filter = getattr(tarfile, "data_filter", None)
         members = opened.getmembers()
         linked = {member.linkname for member in members if member.islnk() and wanted.match(member.name)}
         for member in members:
             if not member.isdir() and (wanted.match(member.name) or member.name in linked):
-                opened.extract(member, to, filter="data")
+                opened.extract(member, to)
