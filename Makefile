@@ -10,10 +10,13 @@ WORKERS ?= 2
 PYTEST := $(PY) -m pytest -q -n $(WORKERS)
 FAST := not process and not postgres and not slow and not differential and not spark
 
-.PHONY: help run test-fast test test-long test-trino test-spark test-spark-long chaos way lint fmt type cases bench bench-audit bench-cache bench-cedar bench-engines bench-pipeline bench-reload bench-replay bench-rewrite bench-trino bench-more bench-workers soak protos docs check
+.PHONY: help setup run test-fast test test-long test-trino test-spark test-spark-long chaos way lint fmt type cases bench bench-audit bench-cache bench-cedar bench-engines bench-pipeline bench-reload bench-replay bench-rewrite bench-trino bench-more bench-workers soak protos docs check
 
 help: ## what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
+
+setup: ## what the tests need from Debian, such as Redis and chromium; without root, prints the line for root
+	@.ci/setup
 
 # the service alone
 $(SERVICE): pyproject.toml constraints.txt
@@ -35,10 +38,10 @@ $(SPARK): $(STAMP)
 run: $(SERVICE) ## install the service, and serve the example policies on loopback; ARGS="--set server.http=127.0.0.1:9181"
 	$(VENV)/bin/pdp serve --example $(ARGS)
 
-test-fast: $(STAMP) ## unit tests and case files, without processes and databases: under a minute
+test-fast: $(STAMP) ## unit tests and case files, without processes and databases; CONTRIBUTING.md has the times
 	$(PYTEST) --dist loadfile -m "$(FAST)"
 
-test: $(STAMP) ## every test but long differential runs, Spark and a real Trino: about ten minutes
+test: $(STAMP) ## every test but long differential runs, Spark and a real Trino
 	$(PYTEST) --dist worksteal -m "not differential and not spark"
 
 test-long: $(STAMP) ## long runs of generated input against references, and a minute of hostile clients

@@ -6,14 +6,14 @@ import gc
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack
 from typing import Any
 
 import pytest
 import structlog
 from hypothesis import HealthCheck, is_hypothesis_test, settings
-from support.servers.postgres import PostgresMissing, fresh_database, postgres
+from support.servers.postgres import fresh_database, postgres
 from support.service.pauses import SHORT, documented_pauses
+from support.untested import pytest_sessionfinish, pytest_terminal_summary  # noqa: F401  hooks of pytest
 
 from pdp.model.pauses import set_pauses
 
@@ -61,14 +61,8 @@ def use_documented_pauses() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Start a PostgreSQL server once and yield its address. Without PostgreSQL, skip the test, but fail in CI."""
-    with ExitStack() as stack:
-        try:
-            url = stack.enter_context(postgres(tmp_path_factory.mktemp("postgres")))
-        except PostgresMissing as missing:
-            if os.environ.get("CI"):
-                raise
-            pytest.skip(f"NOT TESTED ON POSTGRESQL: {missing}")
+    """Start a PostgreSQL server once and yield its address."""
+    with postgres(tmp_path_factory.mktemp("postgres")) as url:
         yield url
 
 

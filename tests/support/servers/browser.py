@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
-import pytest
+import playwright
 from playwright.sync_api import Browser, sync_playwright
+from support.untested import not_tested
 
 
 @contextmanager
 def chromium() -> Iterator[Browser]:
-    """Start chromium. Without it, skip the test, but fail in CI."""
+    """Start chromium. Without it, skip the test."""
     path = shutil.which("chromium") or shutil.which("google-chrome")
     if path is None:
-        if os.environ.get("CI"):
-            raise FileNotFoundError("no chromium: apt-get install chromium")
-        pytest.skip("NOT TESTED IN A BROWSER: no chromium")
+        not_tested("in a browser", "no `chromium` on the PATH")
     # tests run as root in containers, where chromium's sandbox does not start
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
@@ -27,6 +26,11 @@ def chromium() -> Iterator[Browser]:
             yield browser
         finally:
             browser.close()
+
+
+def node() -> str:
+    """Return the Node.js of this machine, or the one that Playwright brings along."""
+    return shutil.which("node") or str(Path(playwright.__file__).parent / "driver" / "node")
 
 
 CONTRAST = """() => {

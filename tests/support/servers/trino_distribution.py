@@ -1,6 +1,6 @@
 """Trino's own server for tests: fetched once from Maven Central, checked, and kept with the few plugins it needs.
 
-Where it cannot be had, or no Java can run it, tests are skipped, loudly.
+Where it cannot be had, or no Java can run it, tests are skipped, and the run says so.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import tarfile
 import tempfile
 from pathlib import Path
 
-import pytest
 from support.servers.maven import fetched
+from support.untested import not_tested
 
 VERSION = "476"
 ARTIFACT = f"io.trino:trino-server:{VERSION}:tar.gz"
@@ -23,12 +23,14 @@ CLI_SHA256 = "fe4e9c7fb569cd67673afa1622945f6308e1e59bdb825419352b80887661757b"
 PLUGINS = ("blackhole", "iceberg", "memory", "opa", "password-authenticators", "tpch")
 CACHE = Path.home() / ".cache" / "pdp-tests"
 NAME = f"trino-server-{VERSION}"
+SUBJECT = "with a real Trino"
 JAVA = 24
 """The oldest Java that runs this Trino."""
 
 
 def server_folder() -> Path:
     """The unpacked server, whose name tells what it was made of; skips where it cannot be had."""
+    java()  # nothing is fetched that no Java here can run
     made_of = f"{SHA256} {' '.join(PLUGINS)}"
     folder = CACHE / f"{NAME}-{hashlib.sha256(made_of.encode()).hexdigest()[:12]}"
     if not folder.exists():
@@ -40,7 +42,7 @@ def command_line() -> Path:
     """The jar of Trino's command line; skips where it cannot be had."""
     artifact = f"io.trino:trino-cli:{VERSION}:jar:executable"
     file = CACHE / f"trino-cli-{VERSION}-executable.jar"
-    return fetched(artifact, file, CLI_SHA256, "TRINO'S COMMAND LINE IS NOT TESTED", seconds=600)
+    return fetched(artifact, file, CLI_SHA256, "with Trino's command line", seconds=600)
 
 
 def java() -> Path:
@@ -49,7 +51,7 @@ def java() -> Path:
     homes = [Path(named)] if named else sorted(Path("/usr/lib/jvm").glob("*"), key=_java_version, reverse=True)
     found = next((home for home in homes if _java_version(home) >= JAVA), None)
     if found is None:
-        pytest.skip(f"NO REAL TRINO IS TESTED: no Java {JAVA} or newer in JAVA25_HOME nor in /usr/lib/jvm")
+        not_tested(SUBJECT, f"no Java {JAVA} or newer in JAVA25_HOME nor in /usr/lib/jvm", "")
     return found / "bin" / "java"
 
 
@@ -62,7 +64,7 @@ def _java_version(home: Path) -> int:
 
 def _tar() -> Path:
     """The server as it is published, checked."""
-    return fetched(ARTIFACT, CACHE / f"{NAME}.tar.gz", SHA256, "NO REAL TRINO IS TESTED", seconds=1800)
+    return fetched(ARTIFACT, CACHE / f"{NAME}.tar.gz", SHA256, SUBJECT, seconds=1800)
 
 
 def _unpack(tar: Path, folder: Path, made_of: str) -> None:
@@ -85,8 +87,10 @@ def _extract(tar: Path, to: Path) -> None:
     """Unpack what belongs to the server and its plugins: most jars are hard links to what other plugins brought."""
     wanted = re.compile(rf"{NAME}/(?!bin/|plugin/)|{NAME}/plugin/({'|'.join(PLUGINS)})/")
     with tarfile.open(tar) as opened:
+        # Python has the filter since 3.11.4; the archive was checked
+        opened.extraction_filter = getattr(tarfile, "data_filter", None)
         members = opened.getmembers()
         linked = {member.linkname for member in members if member.islnk() and wanted.match(member.name)}
         for member in members:
             if not member.isdir() and (wanted.match(member.name) or member.name in linked):
-                opened.extract(member, to, filter="data")
+                opened.extract(member, to)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 import pytest
 from support.clients.http_client import HttpClient, client_of
 from support.oracles.audit_files import audit_records
+from support.servers.browser import node
 from support.service.commands import run_pdp
 from support.service.serving import settings_of
 
@@ -228,7 +228,6 @@ async def test_claims_of_a_user_are_evidence_of_their_own(folder: Path) -> None:
 
 
 @pytest.mark.process
-@pytest.mark.skipif(shutil.which("node") is None, reason="no node on this machine")
 async def test_the_resolver_of_the_page_asks_the_service(folder: Path) -> None:
     """Run the printed resolver: permits and denials of the service, and a denial without a service."""
     page = (Path(__file__).parents[3] / "docs" / "scopes.md").read_text(encoding="utf-8")
@@ -246,9 +245,9 @@ async def test_the_resolver_of_the_page_asks_the_service(folder: Path) -> None:
             )
         )
         (folder / "ask.mjs").write_text(script)
-        process = await asyncio.create_subprocess_exec("node", "ask.mjs", cwd=folder, stdout=subprocess.PIPE)
+        process = await asyncio.create_subprocess_exec(node(), "ask.mjs", cwd=folder, stdout=subprocess.PIPE)
         out, _ = await asyncio.wait_for(process.communicate(), 60)
     assert out.decode().split() == ["true", "false", "false"]
-    again = await asyncio.create_subprocess_exec("node", "ask.mjs", cwd=folder, stdout=subprocess.PIPE)
+    again = await asyncio.create_subprocess_exec(node(), "ask.mjs", cwd=folder, stdout=subprocess.PIPE)
     out, _ = await asyncio.wait_for(again.communicate(), 60)
     assert out.decode().split() == ["false", "false", "false"]  # nobody answers
