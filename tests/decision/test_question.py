@@ -98,7 +98,7 @@ def decoded(body: CheckBody, principal: Principal, context: RequestContext) -> Q
     """Decode a body whose `actions` end with the purpose, which the context of the question does not keep."""
     *actions, purpose = context.actions
     plain = make_question(body, principal, msgspec.structs.replace(context, actions=tuple(actions)))
-    return PurposeQuestion(**msgspec.structs.asdict(plain), purpose=purpose)
+    return PurposeQuestion(**(msgspec.structs.asdict(plain) | {"purpose": purpose}))
 
 
 class Asking(NamedTuple):
@@ -120,7 +120,7 @@ async def asking(
     now = [""]
 
     def trino_question(*fields: Any, **more: Any) -> Question:
-        return PurposeQuestion(*fields, **more, purpose=now[0])
+        return PurposeQuestion(*fields, **(more | {"purpose": now[0]}))
 
     monkeypatch.setattr(trino_requests, "Question", trino_question)
     config = {
