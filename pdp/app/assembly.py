@@ -17,7 +17,7 @@ from pdp.decision.active_policies import ActivePolicies, Authority, RowSources, 
 from pdp.decision.plan import Planners
 from pdp.decision.scopes import plan_scope
 from pdp.dialects.trino.known_objects import restriction_of
-from pdp.dialects.trino.operations import has_plain_names, plan_operation
+from pdp.dialects.trino.operations import has_simple_names, plan_operation
 from pdp.engines.allow_all import WARNING, build_allow_all, permit_development
 from pdp.engines.cedar.kind import build_cedar, read_cedar
 from pdp.engines.cel.engine import CelEngine, CelForbid
@@ -36,7 +36,7 @@ from pdp.model.redaction import Redactor
 from pdp.model.references import parse_resource
 from pdp.views.plans import plan_views
 
-PLANNERS: Final = Planners((plan_views, plan_operation, plan_scope), restriction_of, has_plain_names)
+PLANNERS: Final = Planners((plan_views, plan_operation, plan_scope), restriction_of, has_simple_names)
 """Planners of view chains, of Trino's operations and of LakeQL's scopes, which the plain plan does not know."""
 ENGINES: Final[Mapping[str, EngineType]] = {
     "grants": EngineType(lambda settings, _: GrantsEngine(frozenset(settings.store.bootstrap_admins))),

@@ -9,7 +9,7 @@ from uuid_utils import uuid7
 
 from pdp.audit.files.chain import ChainHash
 from pdp.audit.files.folder import AuditFolder, SegmentForm
-from pdp.audit.queue.file_sink import LineWriter
+from pdp.audit.queue.file_sink import LineSink
 from pdp.audit.queue.intake import IntakeOptions, LineIntake
 from pdp.audit.queue.queue import RecordQueue, TrailOptions
 from pdp.audit.queue.sampling import AllowSampler, make_rule
@@ -54,7 +54,7 @@ def open_sinks(settings: Settings, instance: str, telemetry: Telemetry) -> list[
         for number, sink in enumerate(settings.audit.sinks):
             if sink.file:
                 folder = AuditFolder(settings.path(sink.file), instance, segment_form(settings))
-                opened.append(LineWriter(folder, settings.audit.durability, telemetry.audit_written.inc))
+                opened.append(LineSink(folder, settings.audit.durability, telemetry.audit_written.inc))
             else:
                 opened.append(
                     _open_intake(settings, sink, instance, SinkMetrics(telemetry, sink_name(settings, number)))

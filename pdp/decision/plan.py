@@ -318,13 +318,13 @@ Planner: TypeAlias = Callable[[PlanContext, Check], Node | None]
 class Planners(msgspec.Struct, frozen=True):
     """Planners beside the plain one, in order, and the lookup of a table's row filter and masks.
 
-    `has_plain_names` tells whether no name of a check has a special meaning to a planner. The plan of such a check
+    `has_simple_names` tells whether no name of a check has a special meaning to a planner. The plan of such a check
     depends on names through `split` alone.
     """
 
     checks: tuple[Planner, ...]
     restriction: Callable[[PlanContext, Resource], Restriction]
-    has_plain_names: Callable[[Check, Facts], bool]
+    has_simple_names: Callable[[Check, Facts], bool]
 
 
 def plan(check: Check, context: PlanContext, planners: Sequence[Planner]) -> Node:

@@ -45,7 +45,7 @@ class PlanCache:
 
     A plan is remembered if all its leaves ask about the very resources of the check. A plan that looks at names, such
     as one with a split, makes new lists of resources, and is made anew for each check. The exception are names with a
-    special meaning to a planner: `Planners.has_plain_names` finds these before the memory is asked.
+    special meaning to a planner: `Planners.has_simple_names` finds these before the memory is asked.
     """
 
     def __init__(self, planners: Planners, bundle: ActivePolicies, facts: Facts, *, stale: bool) -> None:
@@ -94,7 +94,7 @@ class PlanCache:
             question.view_security is not None
             or question.rules_follow
             or question.session is not None
-            or not self._planners.has_plain_names(check, self._facts)
+            or not self._planners.has_simple_names(check, self._facts)
         ):
             return None
         # INVARIANT: plans of one key differ in the names of resources alone. So the whole question is in the key.

@@ -23,7 +23,7 @@ from pdp.audit.files.folder import AuditFolder
 from pdp.audit.files.segments import segment_files
 from pdp.audit.queue import file_sink, intake
 from pdp.audit.queue import sinks as stdout_output
-from pdp.audit.queue.file_sink import LineWriter
+from pdp.audit.queue.file_sink import LineSink
 from pdp.audit.queue.intake import IntakeOptions, LineIntake
 from pdp.audit.queue.sinks import AuditSink, LineBatch, SinkMetrics, SlowestProgress, StdoutOutput
 from pdp.config.audit import Durability
@@ -62,7 +62,7 @@ class FolderSetup:
         self._durability = durability
 
     def open(self) -> AuditSink:
-        return LineWriter(AuditFolder(self._folder, "i"), self._durability, lambda count: None)
+        return LineSink(AuditFolder(self._folder, "i"), self._durability, lambda count: None)
 
     def arrived(self) -> list[int]:
         return [record["seq"] for record in records_in(segment_files(self._folder), running=True)]

@@ -35,7 +35,7 @@ class _Order:
         self.end = end
 
 
-class LineWriter:
+class LineSink:
     """Sink that writes batches to a folder, in order.
 
     Batches that cannot be written wait, and the thread tries again. So do batches whose sync fails: the file is cut

@@ -43,7 +43,7 @@ class _Frame(NamedTuple):
     behind_path: str
 
 
-class PlainEncoder:
+class OneCheckEncoder:
     """Encoder of the bodies of plain records. The result is the same as that of the general encoder."""
 
     def __init__(self, inputs: InputsEncoder) -> None:

@@ -99,11 +99,11 @@ def question_columns(question: type[Question]) -> dict[str, ColumnType]:
 MORE_COLUMNS: Final = question_columns(Question)
 COLUMNS: Final[Mapping[str, ColumnType]] = {**_OWN_COLUMNS, **MORE_COLUMNS}
 """Column -> the type of its values. `docs/audit.md` says what each holds."""
-CheckRow: TypeAlias = dict[str, Any]
+ExportRow: TypeAlias = dict[str, Any]
 """Column -> value. A value that does not apply is None."""
 
 
-def check_rows(record: Record, selection: RecordSelection) -> Iterator[CheckRow]:
+def check_rows(record: Record, selection: RecordSelection) -> Iterator[ExportRow]:
     """Yield the chosen rows of a record: its concrete checks, and what the caller asked where there are none.
 
     A record that could not be encoded has a row without a check.
@@ -126,7 +126,7 @@ def concrete_items(record: Record, items: Sequence[RecordItem]) -> list[RecordIt
     return [item for item in items if id(item.entry) not in requests or item.row.at not in concrete]
 
 
-def _shared(record: Record) -> CheckRow:
+def _shared(record: Record) -> ExportRow:
     return {
         "event": record.event,
         "id": record.id,
@@ -146,7 +146,7 @@ def _shared(record: Record) -> CheckRow:
     }
 
 
-def _inputs(inputs: Inputs | None) -> CheckRow:
+def _inputs(inputs: Inputs | None) -> ExportRow:
     if inputs is None:
         names = ("query_id", "query_user", "principal", "roles", "groups", "attributes", "acting_role", *MORE_COLUMNS)
         return dict.fromkeys(names)
@@ -163,7 +163,7 @@ def _inputs(inputs: Inputs | None) -> CheckRow:
     }
 
 
-def _item(item: RecordItem) -> CheckRow:
+def _item(item: RecordItem) -> ExportRow:
     entry, row = item.entry, item.row
     invalid = entry.error is not None
     return {

@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 
 from pdp.audit.records.entries import COLUMNS_FROM, EntryEncoder
-from pdp.audit.records.fast_writing import PlainEncoder, SplitEncoder
+from pdp.audit.records.fast_writing import OneCheckEncoder, SplitEncoder
 from pdp.audit.records.inputs import InputsEncoder, InputsKey, first_by_inputs, json_text, quote
 from pdp.audit.records.record import DecisionRecord
 from pdp.audit.records.schema import DECISION_EVENT, FILTER_EVENT, SCHEMA
@@ -41,7 +41,7 @@ class RecordEncoder:
         self._name = instance
         self._columns_from = columns_from
         self._inputs = InputsEncoder(masker)
-        self._plain = PlainEncoder(self._inputs)
+        self._plain = OneCheckEncoder(self._inputs)
         self._split = SplitEncoder(self._inputs)
         self._second = -1.0
         self._second_text = ""

@@ -10,7 +10,7 @@ from pdp.audit.verify.lines import AuditFinding, records_text
 from pdp.audit.verify.segment import CheckedCounts, InstanceState, RecordHead, record_head
 
 
-class PlainFileCheck:
+class UnnumberedFileCheck:
     """Check of one file without a chain. `note_record` is that of `SegmentCheck`."""
 
     def __init__(

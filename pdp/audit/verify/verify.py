@@ -22,7 +22,7 @@ from pdp.audit.reader import open_trail_file, read_bundle_text, trail_files, tra
 from pdp.audit.records.schema import DECISION_EVENT, FILTER_EVENT
 from pdp.audit.verify.lines import AuditFinding, DuplicateIds
 from pdp.audit.verify.segment import CheckedCounts, InstanceState, RecordHead, SegmentCheck, record_head
-from pdp.audit.verify.unnumbered import PlainFileCheck
+from pdp.audit.verify.unnumbered import UnnumberedFileCheck
 
 __all__ = ["AuditFinding", "AuditVerifier", "CheckedCounts", "VerifyOptions"]
 _LISTINGS: Final = 5
@@ -115,7 +115,7 @@ class AuditVerifier:
             return
         if self._options.keys and not self._options.allow_unproven:
             yield AuditFinding("no_chain", file.path.name, "the file has no chain, so nothing proves its records")
-        yield from PlainFileCheck(file, state, self.counts, self._note).findings(lines)
+        yield from UnnumberedFileCheck(file, state, self.counts, self._note).findings(lines)
 
     def _note(self, file: str, head: RecordHead, line: int) -> None:
         """Remember what other records must agree with."""

@@ -17,7 +17,7 @@ import msgspec
 
 from pdp.audit.reader import read_records
 from pdp.audit.records.recorded import ReadReport
-from pdp.audit.records.tables import COLUMNS, CheckRow, check_rows, json_value
+from pdp.audit.records.tables import COLUMNS, ExportRow, check_rows, json_value
 from pdp.audit.selection import RecordSelection
 from pdp.cli.audit.options import AuditPlace, folder_options, read_selection, selection_options, skipped_texts
 from pdp.cli.audit.text import safe_json
@@ -39,7 +39,7 @@ class CheckTable(Protocol):
     """Writer of rows to a file."""
 
     @abstractmethod
-    def write(self, rows: Sequence[CheckRow]) -> None:
+    def write(self, rows: Sequence[ExportRow]) -> None:
         """Write rows."""
 
     @abstractmethod
@@ -55,7 +55,7 @@ class CsvTable:
         self._writer = csv.writer(self._text)
         self._writer.writerow(COLUMNS)
 
-    def write(self, rows: Sequence[CheckRow]) -> None:
+    def write(self, rows: Sequence[ExportRow]) -> None:
         """Write rows."""
         self._writer.writerows([[_cell(row[name], COLUMNS[name]) for name in COLUMNS] for row in rows])
 
@@ -71,7 +71,7 @@ class JsonTable:
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
 
-    def write(self, rows: Sequence[CheckRow]) -> None:
+    def write(self, rows: Sequence[ExportRow]) -> None:
         """Write rows."""
         for row in rows:
             present = {name: row[name] for name in COLUMNS if row[name] is not None}
@@ -103,7 +103,7 @@ class ParquetTable:
         self._schema = pa.schema([(name, types[type]) for name, type in COLUMNS.items()])
         self._writer = pq.ParquetWriter(file, self._schema, compression="zstd")
 
-    def write(self, rows: Sequence[CheckRow]) -> None:
+    def write(self, rows: Sequence[ExportRow]) -> None:
         """Write rows as one row group."""
         columns = [[_parquet_value(row[name], COLUMNS[name]) for row in rows] for name in COLUMNS]
         arrays = [self._pa.array(column, field.type) for column, field in zip(columns, self._schema, strict=True)]
@@ -179,7 +179,7 @@ def export(composition: Wiring, /, config: Path | None, overrides: tuple[str, ..
         note_at_end(text)
 
 
-def _rows(folder: Path, selection: RecordSelection, report: ReadReport) -> Iterator[CheckRow]:
+def _rows(folder: Path, selection: RecordSelection, report: ReadReport) -> Iterator[ExportRow]:
     for line in read_records(folder, report):
         if line.record is None:
             report.events += 1

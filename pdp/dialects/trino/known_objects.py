@@ -146,7 +146,7 @@ def has_ambiguous_names(facts: Facts, resources: Sequence[Resource]) -> bool:
     return any(is_ambiguous_name(facts, resource) for resource in resources)
 
 
-def has_plain_name(facts: Facts, resource: Resource) -> bool:
+def has_simple_name(facts: Facts, resource: Resource) -> bool:
     """Tell whether the name of a resource is neither ambiguous nor the name of a metadata table."""
     kind = resource.type
     if kind not in SCHEMA_TYPES:

@@ -19,7 +19,7 @@ from pdp.dialects.trino.known_objects import (
     TABLE_TYPES,
     has_ambiguous_names,
     has_metadata_tables,
-    has_plain_name,
+    has_simple_name,
     is_ambiguous_name,
     is_metadata_table,
 )
@@ -273,7 +273,7 @@ def plan_operation(context: PlanContext, check: Check) -> Node | None:
     return _plan(context, check, operation)
 
 
-def has_plain_names(check: Check, facts: Facts) -> bool:
+def has_simple_names(check: Check, facts: Facts) -> bool:
     """Tell whether no name of a check of an operation is ambiguous or the name of a metadata table."""
     if not check.question.action.startswith(TRINO_PREFIX):
         return True
@@ -281,7 +281,7 @@ def has_plain_names(check: Check, facts: Facts) -> bool:
     if type(resources) is PathArray:
         return not has_ambiguous_names(facts, resources)
     if len(resources) == 1:
-        return has_plain_name(facts, resources[0])
+        return has_simple_name(facts, resources[0])
     return not (has_metadata_tables(resources) or has_ambiguous_names(facts, resources))
 
 

@@ -16,7 +16,7 @@ from pdp.identity.callers import Callers
 from pdp.model.question import Caller
 from pdp.surfaces.admission import Admission, AdmittedRequest
 from pdp.surfaces.http.answers import HttpAnswer, ResponseHeads
-from pdp.surfaces.http.requests import NoRequest, PlainRequest, RequestReader, UnknownSender
+from pdp.surfaces.http.requests import NoRequest, RequestReader, SimpleRequest, UnknownSender
 from pdp.surfaces.http.routes import FAILURES, DecisionRoute, HeldAnswer
 from pdp.surfaces.refusals import DECISION_ID, REQUEST_ID, Sender
 
@@ -246,7 +246,7 @@ class HttpConnection(asyncio.Protocol):
     def _request(self, data: bytes, at: int) -> int:
         """Begin the request at `at`; return the position after it."""
         request = self._reader.read(data, at)
-        if type(request) is PlainRequest:
+        if type(request) is SimpleRequest:
             return self._begin(request, data)
         if request is NoRequest.FOREIGN:
             self._hand_over(data, at)
@@ -266,7 +266,7 @@ class HttpConnection(asyncio.Protocol):
         self.deadline = self._shared.now() + self._shared.idle_timeout
         self._go_on()
 
-    def _begin(self, request: PlainRequest, data: bytes) -> int:
+    def _begin(self, request: SimpleRequest, data: bytes) -> int:
         """Answer a request, or await the rest of its body; return the position after it."""
         route, start, size, caller = request.route, request.start, request.size, request.caller
         end = start + size

@@ -55,7 +55,7 @@ _LINE_END: Final = b"\r\n"
 _END: Final = b"\r\n\r\n"
 
 
-class PlainRequest(msgspec.Struct, frozen=True):
+class SimpleRequest(msgspec.Struct, frozen=True):
     """A request with a plain head. The body begins at `start` and has `size` bytes."""
 
     route: DecisionRoute
@@ -105,7 +105,7 @@ class RequestReader:
         self._verified: Exception | bool = False
         """The outcome of the verification of a token: an error, or true."""
 
-    def read(self, data: bytes, at: int) -> PlainRequest | NoRequest:
+    def read(self, data: bytes, at: int) -> SimpleRequest | NoRequest:
         """Return the request that begins at `at`."""
         # The outcome of a verification counts for the request that waited for it, and for no later one.
         verified, self._verified = self._verified, False
@@ -119,7 +119,7 @@ class RequestReader:
                 size = int(length)
                 if size > last.route.max_body:
                     return NoRequest.FOREIGN
-                return PlainRequest(last.route, end + len(last.after), size, last.known.caller)
+                return SimpleRequest(last.route, end + len(last.after), size, last.known.caller)
         return self._check(data, at, verified)
 
     async def verify(self) -> None:
@@ -133,7 +133,7 @@ class RequestReader:
     def _is_still_known(self, known: KnownCaller) -> bool:
         return known.token is None or self._callers.is_still_known(known)
 
-    def _check(self, data: bytes, at: int, verified: Exception | bool) -> PlainRequest | NoRequest:
+    def _check(self, data: bytes, at: int, verified: Exception | bool) -> SimpleRequest | NoRequest:
         """Return the request with a new head."""
         end = data.find(_END, at, at + LONGEST_HEAD)
         if end < 0:
@@ -146,17 +146,17 @@ class RequestReader:
         self._pieces = 0
         ids = _ids(head.headers)
         if isinstance(verified, Exception):
-            return PlainRequest(route, end, head.length, self._unknown(verified, ids))
+            return SimpleRequest(route, end, head.length, self._unknown(verified, ids))
         try:
             known = self._known(head, verified=verified)
         except Exception as error:  # noqa: BLE001  the failure is the answer
-            return PlainRequest(route, end, head.length, self._unknown(error, ids))
+            return SimpleRequest(route, end, head.length, self._unknown(error, ids))
         if known is None:
             return NoRequest.UNVERIFIED
         if ids is not NO_IDS:
             known = known._replace(caller=with_ids(known.caller, ids))
         self._last = _CheckedHead(head.before, head.after, route, known)
-        return PlainRequest(route, end, head.length, known.caller)
+        return SimpleRequest(route, end, head.length, known.caller)
 
     def _incomplete(self, start: bytes) -> NoRequest:
         """Return INCOMPLETE for the start of a head that may still become plain."""
@@ -165,7 +165,7 @@ class RequestReader:
             return NoRequest.FOREIGN
         return NoRequest.INCOMPLETE
 
-    def _known(self, head: PlainHead, *, verified: bool) -> KnownCaller | None:
+    def _known(self, head: SimpleHead, *, verified: bool) -> KnownCaller | None:
         """Return the caller of a request; None if the token must be verified first. Raise as `identify` does."""
         token = head.headers.get("authorization")
         evidence = self._connection_evidence()
@@ -195,7 +195,7 @@ def _ids(headers: Mapping[str, str]) -> SentIds:
     return read_ids((request_id or "",), (trace_parent or "",))
 
 
-class PlainHead(NamedTuple):
+class SimpleHead(NamedTuple):
     """A plain head, cut around the number of its Content-Length.
 
     Two heads with the same parts differ in the length only, so one check is good for both.
@@ -210,7 +210,7 @@ class PlainHead(NamedTuple):
     length: int
 
 
-def read_head(head: bytes) -> PlainHead | None:
+def read_head(head: bytes) -> SimpleHead | None:
     """Return a whole head, blank line included, as a plain head; None if the head is not plain."""
     if not head.isascii():
         return None
@@ -222,7 +222,7 @@ def read_head(head: bytes) -> PlainHead | None:
     if digits is None or headers.get("content-type", "").lower() not in _CONTENT_TYPES:
         return None
     at = _start_of_length(line, fields)
-    return PlainHead(line, headers, head[:at], head[at + len(digits) :], int(digits))
+    return SimpleHead(line, headers, head[:at], head[at + len(digits) :], int(digits))
 
 
 def may_become_plain(start: bytes, lines: Collection[str]) -> bool:

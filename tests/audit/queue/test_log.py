@@ -28,7 +28,7 @@ from pdp.audit.files.folder import AuditFolder
 from pdp.audit.files.segments import segment_files
 from pdp.audit.queue import file_sink, queue
 from pdp.audit.queue.batcher import TURN_DECISIONS
-from pdp.audit.queue.file_sink import LineWriter
+from pdp.audit.queue.file_sink import LineSink
 from pdp.audit.queue.intake import IntakeOptions, LineIntake
 from pdp.audit.queue.queue import MAX_PENDING, TURN, RecordQueue, TrailOptions
 from pdp.audit.queue.sinks import AuditSink, SinkMetrics, StdoutOutput
@@ -194,7 +194,7 @@ async def test_a_stuck_destination_takes_no_time_from_others_at_the_close(
     metrics = SinkMetrics(telemetry, "stdout")
     sinks: list[AuditSink] = [
         LineIntake(StdoutOutput(pipe.write, metrics), IntakeOptions("i"), metrics),
-        LineWriter(AuditFolder(tmp_path, "i"), "batch", telemetry.audit_written.inc),
+        LineSink(AuditFolder(tmp_path, "i"), "batch", telemetry.audit_written.inc),
     ]
     audit = RecordQueue("i", sinks, telemetry)
     audit.append(record)

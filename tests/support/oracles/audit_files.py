@@ -13,7 +13,7 @@ from uuid_utils import uuid7
 from pdp.audit.files.chain import CONTROL_EVENTS
 from pdp.audit.files.folder import DEFAULT_FORM, AuditFolder, SegmentForm
 from pdp.audit.files.segments import SegmentFile, segment_files
-from pdp.audit.queue.file_sink import LineWriter
+from pdp.audit.queue.file_sink import LineSink
 from pdp.audit.queue.queue import DEFAULT_OPTIONS, RecordQueue, TrailOptions
 from pdp.config.audit import Durability
 from pdp.telemetry import Telemetry
@@ -32,7 +32,7 @@ def file_audit(
     """Return a trail that writes to a folder alone."""
     telemetry = telemetry or Telemetry()
     instance = uuid7().hex
-    writer = LineWriter(AuditFolder(folder, instance, form), durability, telemetry.audit_written.inc)
+    writer = LineSink(AuditFolder(folder, instance, form), durability, telemetry.audit_written.inc)
     return RecordQueue(instance, [writer], telemetry, options)
 
 

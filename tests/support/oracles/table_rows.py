@@ -17,7 +17,7 @@ from pdp.audit.records.recorded import ReadReport
 from pdp.audit.records.schema import Record
 from pdp.audit.records.tables import (
     COLUMNS,
-    CheckRow,
+    ExportRow,
     SplitChecks,
     TableRow,
     asked_text,
@@ -41,7 +41,7 @@ def folder_records(folder: Path) -> Iterator[Record]:
             yield line.record
 
 
-def concrete_rows(record: Record) -> Iterator[CheckRow]:
+def concrete_rows(record: Record) -> Iterator[ExportRow]:
     """Yield the rows of `decisions`: the columns of an export, and what else deciding again needs."""
     items = [] if record.unencodable else concrete_items(record, record_items(record))
     for row, item in zip_longest(check_rows(record, ALL), items):
