@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import structlog
 from hypothesis import HealthCheck, is_hypothesis_test, settings
+from structlog.dev import ConsoleRenderer, plain_traceback
 from support.servers.postgres import fresh_database, postgres
 from support.service.pauses import SHORT, documented_pauses
 from support.untested import pytest_sessionfinish, pytest_terminal_summary  # noqa: F401  hooks of pytest
@@ -48,8 +49,13 @@ def pytest_unconfigure() -> None:
 
 @pytest.fixture(autouse=True)
 def default_logging() -> None:
-    """Log as at the start: a command that an earlier test ran in this process configures logging for all."""
+    """Log as at the start: a command that an earlier test ran in this process configures logging for all.
+
+    Errors have plain tracebacks: to draw one with all variables takes a second.
+    """
     structlog.reset_defaults()
+    *before, _ = structlog.get_config()["processors"]
+    structlog.configure(processors=[*before, ConsoleRenderer(exception_formatter=plain_traceback)])
 
 
 @pytest.fixture(name="documented_pauses")
