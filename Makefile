@@ -5,12 +5,21 @@ STAMP := $(VENV)/.installed
 SERVICE := $(VENV)/.installed-service
 SPARK := $(VENV)/.installed-spark
 
-# processes that the tests run in, and the tests of each loop; `pyproject.toml` describes the markers
+# processes for the tests that compute, and for those that mostly sleep; `pyproject.toml` describes the markers
 WORKERS ?= 2
+SLEEPERS ?= 8
 PYTEST := $(PY) -m pytest -q -n $(WORKERS)
-FAST := not process and not postgres and not slow and not differential and not spark
 
-.PHONY: help setup run test-fast test test-long test-trino test-spark test-spark-long chaos way lint fmt type cases bench bench-audit bench-cache bench-cedar bench-engines bench-pipeline bench-reload bench-replay bench-rewrite bench-trino bench-more bench-workers soak protos docs check
+# Run the tests of a marker expression: those that sleep beside those that compute. Their output follows at the end.
+define in_two_pools
+@trap 'kill $$sleeping' INT TERM; \
+$(PY) -m pytest -q -n $(SLEEPERS) --dist worksteal --junitxml=$(VENV)/.sleepers.xml -m "waits and ($(1))" \
+  $$(grep -rl 'mark\.waits' tests) > $(VENV)/.sleepers.log 2>&1 & sleeping=$$!; \
+$(PYTEST) --dist worksteal --junitxml=$(VENV)/.workers.xml -m "not waits and ($(1))"; computed=$$?; \
+wait $$sleeping; slept=$$?; cat $(VENV)/.sleepers.log; exit $$((computed | slept))
+endef
+
+.PHONY: help setup run test-fast test test-slow test-durations test-trino test-spark test-spark-long chaos way lint fmt type cases bench bench-audit bench-cache bench-cedar bench-engines bench-pipeline bench-reload bench-replay bench-rewrite bench-trino bench-more bench-workers soak protos docs check
 
 help: ## what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -39,13 +48,17 @@ run: $(SERVICE) ## install the service, and serve the example policies on loopba
 	$(VENV)/bin/pdp serve --example $(ARGS)
 
 test-fast: $(STAMP) ## unit tests and case files, without processes and databases; CONTRIBUTING.md has the times
-	$(PYTEST) --dist loadfile -m "$(FAST)"
+	$(PYTEST) --dist loadfile -m "not process and not postgres and not waits and not long and not spark"
 
-test: $(STAMP) ## every test but long differential runs, Spark and a real Trino
-	$(PYTEST) --dist worksteal -m "not differential and not spark"
+test: $(STAMP) ## every test but those of test-slow, test-spark and test-trino; `make test-durations` says where its time went
+	$(call in_two_pools,not long and not spark)
 
-test-long: $(STAMP) ## long runs of generated input against references, and a minute of hostile clients
-	$(PYTEST) -m differential
+test-slow: export PDP_EXAMPLES := all
+test-slow: $(STAMP) ## what `make test` leaves out: all generated examples, attacks that take a minute, long waits, many kills
+	$(call in_two_pools,(long or hypothesis) and not spark)
+
+test-durations: ## the slowest tests of the last `make test` or `make test-slow`, and the sum of each folder
+	@python3 tests/durations.py $(VENV)/.workers.xml $(VENV)/.sleepers.xml
 
 test-trino: $(STAMP) ## a real Trino, fetched once (820 MB; Java 24, Maven), asks the service about users with different rights
 	$(PY) -m pytest -q -rs tests/real_trino
@@ -137,4 +150,4 @@ protos: $(STAMP) ## generate the messages of pdp/surfaces/wire from protos/
 docs: $(STAMP) ## generate the reference pages
 	$(PY) docs/generate.py
 
-check: lint type test test-long test-spark test-trino ## everything, as CI does
+check: lint type test test-slow test-spark test-trino ## everything, as CI does

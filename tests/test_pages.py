@@ -18,7 +18,6 @@ WITHOUT_NETWORK = "with the pages of the documentation"
 
 
 @pytest.mark.process
-@pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("page", page_names())
 def test_every_block_of_a_page_does_what_it_says(tmp_path: Path, page: str) -> None:

@@ -15,10 +15,10 @@ from support.oracles.converging import until
 from support.oracles.segment_checks import check_segments
 from support.service.serving import serve_process
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.waits]
 KEY = "a key of the chain"
 FEW, MANY = range(3), range(3, 20)
-RUNS = [*FEW, *(pytest.param(run, marks=pytest.mark.differential) for run in MANY)]
+RUNS = [*FEW, *(pytest.param(run, marks=pytest.mark.long) for run in MANY)]
 FEWEST = 20
 LONGEST_PAUSE = 0.5
 """Seconds for which a machine under load may not run a process. The interval itself is 10 ms and one write, which takes

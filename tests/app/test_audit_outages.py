@@ -23,7 +23,7 @@ from support.paths import ROOT, TESTS
 from support.service.serving import Process, serve_process
 from support.untested import not_tested
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.waits]
 CHECK = {"principal": "user:oidc~Alice", "action": "read_data", "resource": "table:lake/Foo@prod"}
 ONE = json.dumps({"checks": [CHECK]}).encode()
 MANY = json.dumps({"checks": [CHECK | {"resource": f"table:lake/{'a' * 300}{at}@prod"} for at in range(500)]}).encode()

@@ -20,7 +20,7 @@ from support.servers.audit_receiver import AuditReceiver, receiving
 from support.service.audit_sinks import until
 from support.service.serving import Process, serve_process
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.waits]
 
 QUESTION = {"principal": "user:oidc~Alice", "action": "read_data"}
 CHECK = {**QUESTION, "resource": "table:lake/Foo@prod"}
@@ -152,7 +152,6 @@ def reached_the_spool(folder: Path, receiver: AuditReceiver, ids: Iterable[str])
     return set(ids) <= {*spooled(folder), *taken(receiver)}
 
 
-@pytest.mark.slow
 def test_killed_services_lose_nothing_that_reached_the_spool(tmp_path: Path) -> None:
     with receiving(lambda number: "503" if number % 3 else "ok") as receiver:
         ids: list[str] = []
@@ -172,7 +171,6 @@ def test_killed_services_lose_nothing_that_reached_the_spool(tmp_path: Path) -> 
         assert_no_gap(receiver.records())
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 2])
 def test_no_answer_leaves_before_its_record_is_in_the_spool(tmp_path: Path, workers: int) -> None:
     """Without files, the spool is what `durability: request` rests on: each answer before a kill has its record."""

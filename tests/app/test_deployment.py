@@ -17,7 +17,7 @@ from support.oracles.containers import ADDRESS, Pod, pod_of
 from support.service.deployment import DEPLOY, memory_bytes, probe_url, read_image, read_manifest
 from support.untested import not_tested
 
-pytestmark = [pytest.mark.process, pytest.mark.slow]
+pytestmark = [pytest.mark.process, pytest.mark.waits]
 
 ORDERS = {"principal": "user:oidc~Alice", "action": "read_data", "resource": "table:tpch/tiny/orders"}
 PATIENCE = 60

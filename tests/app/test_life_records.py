@@ -12,7 +12,7 @@ from support.oracles.audit_files import all_records
 from support.oracles.converging import until
 from support.service.serving import Process, serve_process
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.waits]
 
 
 def steps(process: Process) -> list[dict[str, Any]]:

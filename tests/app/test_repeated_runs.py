@@ -28,7 +28,7 @@ from pdp.audit.facts.history import FactsHistory
 from pdp.audit.records.rows import rows
 from pdp.cli.main import cli
 
-pytestmark = [pytest.mark.process, pytest.mark.slow]
+pytestmark = [pytest.mark.process, pytest.mark.waits, pytest.mark.long]
 
 
 def repeated(folder: Path) -> dict[str, Any]:

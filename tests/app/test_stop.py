@@ -17,7 +17,7 @@ from support.service.serving import Process, serve_process
 
 from pdp.surfaces.wire import decision_pb2 as wire
 
-pytestmark = [pytest.mark.process, pytest.mark.usefixtures("documented_pauses")]
+pytestmark = [pytest.mark.process, pytest.mark.waits, pytest.mark.usefixtures("documented_pauses")]
 PATIENCE = 20.0
 BODY = json.dumps(
     {"checks": [{"principal": "user:oidc~Alice", "action": "read_data", "resource": "table:lake/Foo@prod"}]}

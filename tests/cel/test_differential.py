@@ -67,7 +67,7 @@ def _theirs(expression: Any, world: dict[str, Any]) -> bool | None:
     return value.plain_value() if value.type() == cel.Type.BOOL else None
 
 
-@pytest.mark.differential
+@pytest.mark.long
 @settings(max_examples=max(1, PAIRS // INPUTS), deadline=None, suppress_health_check=list(HealthCheck))
 @given(rules(3)["test"], st.lists(WORLDS, min_size=INPUTS, max_size=INPUTS))
 def test_decides_like_the_reference(text: str, worlds: list[dict[str, Any]]) -> None:
@@ -79,7 +79,7 @@ def test_decides_like_the_reference(text: str, worlds: list[dict[str, Any]]) -> 
         assert _ours(ours, world) == _theirs(reference, world), (text, world)
 
 
-@pytest.mark.differential
+@pytest.mark.long
 @settings(max_examples=PAIRS // 2, deadline=None, suppress_health_check=list(HealthCheck))
 @given(closed())
 def test_computes_like_the_reference(text: str) -> None:

@@ -28,7 +28,6 @@ def _soon() -> Iterator[None]:
     assert time.process_time() - start < SECONDS
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "text",
     [
@@ -54,7 +53,6 @@ def test_refused_at_load(text: str) -> None:
         compile_program(text)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "text",
     [
@@ -153,7 +151,6 @@ def test_lone_surrogates_are_text_like_any_other() -> None:
         compile_program("bytes(ref) == b''").evaluate(*arguments(ref="\ud800"))
 
 
-@pytest.mark.slow
 @settings(max_examples=1500, deadline=None)
 @given(
     st.one_of(

@@ -56,21 +56,19 @@ def assert_equal(text: str) -> None:
         assert (ours.message, ours.offset) == (theirs.message, theirs.offset), text
 
 
-@pytest.mark.slow
 @settings(max_examples=600, deadline=None)
 @given(ANY_TEXT)
 def test_parses_like_the_reference(text: str) -> None:
     assert_equal(text)
 
 
-@pytest.mark.differential
+@pytest.mark.long
 @settings(max_examples=TEXTS, deadline=None)
 @given(ANY_TEXT)
 def test_parses_like_the_reference_for_long(text: str) -> None:
     assert_equal(text)
 
 
-@pytest.mark.slow
 def test_parses_every_expression_of_the_conformance_tests_like_the_reference() -> None:
     texts = {case["expr"] for case in conformance()}
     assert len(texts) > 1000

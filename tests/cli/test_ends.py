@@ -14,7 +14,7 @@ import pytest
 from support.paths import ROOT
 from support.service.serving import serve_process
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.waits]
 
 SERVE = ["serve", "--example", *(f"--set=server.{name}=127.0.0.1:0" for name in ("http", "grpc", "diagnostics"))]
 MAIN = """

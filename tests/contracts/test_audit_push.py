@@ -181,7 +181,6 @@ def assert_same_batches(receiver: AuditReceiver) -> None:
         assert texts.setdefault(batch.id, lines) == lines, batch.id
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6))
 def test_a_receiver_of_moods_and_a_service_that_restarts(push: Destination, seed: int) -> None:
     """The receiver fails, hangs, closes and refuses at random, stops and starts; the service does, too."""

@@ -32,7 +32,6 @@ def test_every_recorded_decision_is_asked() -> None:
     assert sum(case["world"] in WORLDS for case in CASES) == 910
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("world", WORLDS)
 async def test_written_through_the_api_every_recorded_decision_holds(world: str, url: str, tmp_path: Path) -> None:
     """One service writes and answers over HTTP; another, which only follows the store, answers over gRPC."""

@@ -36,7 +36,6 @@ def test_an_epoch_is_twelve_hexadecimal_digits_and_stays(store: Store, another: 
     assert {store.load().epoch, another().load().epoch} == {epoch}
 
 
-@pytest.mark.slow
 def test_what_is_written_is_there_for_everybody(store: Store, another: Open) -> None:
     lake = Object(("warehouse", ("lake",)), project="p1", managed=True, id="7")
     odd = Object(("namespace", ("lake", "a/b%c", "é 'x'")))
@@ -258,7 +257,6 @@ def test_close_ends_a_wait_in_another_thread(another: Open) -> None:
         store.load()
 
 
-@pytest.mark.slow
 def test_followers_that_look_do_not_wake_each_other(store: Store, another: Open) -> None:
     facts, other = store.load(), another()
     until_quiet(store)

@@ -16,6 +16,8 @@ from pdp.facts.objects import Change
 from pdp.store.sql import open_store
 from pdp.store.store import EpochChanged, LogEntry
 
+pytestmark = pytest.mark.waits
+
 
 @pytest.fixture
 def primary(postgres_server: str, tmp_path: Path) -> Iterator[Cluster]:
@@ -36,6 +38,7 @@ def ask(server: Cluster, statement: str) -> object:
         return connection.execute(statement).fetchone()
 
 
+@pytest.mark.long
 @pytest.mark.process
 @pytest.mark.parametrize("ending", ["stop", "kill"])
 def test_a_server_that_comes_back_goes_on(primary: Cluster, ending: str) -> None:
@@ -75,7 +78,7 @@ def test_a_server_that_ends_during_a_write_has_written_nothing(primary: Cluster)
     store.close()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_lagging_replica_that_is_promoted_is_another_history(primary: Cluster, replica: Cluster) -> None:
     hosts = f"127.0.0.1:{primary.port},127.0.0.1:{replica.port}"
     url = f"postgresql://postgres:{primary.password}@{hosts}/postgres?target_session_attrs=read-write"
@@ -121,7 +124,7 @@ def test_a_lagging_replica_that_is_promoted_is_another_history(primary: Cluster,
     other.close()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_standby_is_no_store(primary: Cluster, replica: Cluster) -> None:
     open_store(primary.url).close()
     while ask(replica, "SELECT to_regclass('meta')::text") != ("meta",):

@@ -44,7 +44,6 @@ def port_of(url: str) -> int:
 # --- the way to the server ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 def test_a_half_open_connection_fails_in_time_and_recovers(url: str) -> None:
     with proxied(port_of(url)) as proxy:
         store = open_store(url.replace(f":{port_of(url)}/", f":{proxy.port}/"))
@@ -108,7 +107,6 @@ def test_a_missing_database_is_an_error_that_names_it(postgres_server: str) -> N
         )
 
 
-@pytest.mark.slow
 def test_a_notification_wakes_at_once(store: Store, another: Open) -> None:
     """Sooner than who hears nothing looks; once of five times will do, as machines are shared."""
     other, soonest = another(), 9.0
@@ -130,7 +128,6 @@ def timed(call: Callable[[float], None], seconds: float) -> float:
     return time.monotonic() - began
 
 
-@pytest.mark.slow
 def test_a_lost_listener_comes_back(store: Store, url: str) -> None:
     store.wait(0.1)
     cut = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'LISTEN%'"
@@ -147,7 +144,6 @@ def eventually(check: Callable[[], object]) -> bool:
     return False
 
 
-@pytest.mark.slow
 def test_close_ends_the_listening_thread(store: Store) -> None:
     def listening() -> list[str]:
         return [thread.name for thread in threading.enumerate() if thread.name == "pdp-store-listener"]
@@ -172,7 +168,6 @@ def test_a_connection_that_is_given_back_during_close_is_closed(url: str) -> Non
 # --- locks --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 def test_a_lock_that_somebody_keeps_makes_writes_unavailable(store: Store, url: str) -> None:
     facts = store.load()
     with psycopg.connect(url) as other:
@@ -185,7 +180,6 @@ def test_a_lock_that_somebody_keeps_makes_writes_unavailable(store: Store, url: 
     assert write(store, added(1))[0].sequence == 1
 
 
-@pytest.mark.slow
 def test_a_writer_that_does_nothing_loses_the_lock(another: Open, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_IDLE_SECONDS", 1)
     store, other = another(), another()

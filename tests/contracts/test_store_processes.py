@@ -20,7 +20,7 @@ from pdp.facts.snapshot import Facts
 from pdp.store.sql import open_store
 from pdp.store.store import Store
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.waits]
 
 
 class Processes:

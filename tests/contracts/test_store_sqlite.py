@@ -296,7 +296,6 @@ def test_rows_that_make_no_sense_are_an_error(store: Store, file: Path, statemen
 # --- locks --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 def test_a_file_that_stays_locked_is_unavailable(store: Store, file: Path) -> None:
     facts = store.load()
     other = sqlite3.connect(file, isolation_level=None)
@@ -308,7 +307,6 @@ def test_a_file_that_stays_locked_is_unavailable(store: Store, file: Path) -> No
     assert write(store, added(1))[0].sequence == 1
 
 
-@pytest.mark.slow
 def test_a_writer_of_this_process_that_does_not_end_makes_others_unavailable(store: Store) -> None:
     inside, leave = threading.Event(), threading.Event()
 

@@ -85,7 +85,6 @@ def indexes(facts: Facts) -> Any:
     return facts.index.objects, facts.index.grantees, facts.index.memberships
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)])
 def test_a_store_holds_what_following_gives(kind: str, request: pytest.FixtureRequest) -> None:
     @settings(max_examples=60 if kind == "sqlite" else 20)

@@ -658,7 +658,7 @@ class CachedWorld(RuleBasedStateMachine):
 
 
 CachedWorld.TestCase.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)
-TestCachedWorld = pytest.mark.slow(CachedWorld.TestCase)
+TestCachedWorld = CachedWorld.TestCase
 
 
 def test_the_engine_protocol_is_met_by_the_test_engine() -> None:

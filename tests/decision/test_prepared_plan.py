@@ -47,7 +47,7 @@ def test_a_prepared_plan_decides_as_the_plain_way(
         )  # a new service has nothing prepared
 
 
-@pytest.mark.differential
+@pytest.mark.long
 @settings(max_examples=300)
 @given(rule_sets, st.lists(groups(), min_size=1, max_size=4), st.sampled_from([CelEngine, CelForbid]))
 def test_a_prepared_question_has_the_verdicts_of_the_engine(

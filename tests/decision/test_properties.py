@@ -22,7 +22,6 @@ def decisions(answer: Answer) -> list[Any]:
     return [answer.decision(at) for at in range(len(answer.allowed))]
 
 
-@pytest.mark.slow
 @given(worlds.configs, worlds.rules, worlds.grants, worlds.checks, st.randoms())
 def test_a_batch_is_its_singles_in_any_order(config: Any, rules: Any, grants: Any, checks: Any, random: Any) -> None:
     pdp = make_pdp(config, rules, grants)
@@ -100,7 +99,6 @@ operations = st.lists(
 )
 
 
-@pytest.mark.slow
 @settings(max_examples=300)
 @given(worlds.rules, worlds.grants, operations, st.sampled_from(["allow", "deny"]))
 def test_operations_of_a_batch_are_its_singles(rules: Any, grants: Any, checks: Any, unmanaged: str) -> None:

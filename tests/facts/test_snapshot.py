@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from spec.grant_worlds import PRINCIPALS, ask, changes, questions
@@ -59,7 +58,6 @@ def world_of(facts: Facts) -> dict[str, Any]:
     return {"objects": entries, "grants": given}
 
 
-@pytest.mark.slow
 @settings(max_examples=300)
 @given(st.lists(changes, max_size=4))
 def test_following_changes_is_rebuilding(writes: list[list[Change]]) -> None:
@@ -73,7 +71,6 @@ def test_following_changes_is_rebuilding(writes: list[list[Change]]) -> None:
         assert content(earlier) == was
 
 
-@pytest.mark.slow
 @settings(max_examples=300)
 @given(st.lists(changes, min_size=1, max_size=4), st.data())
 def test_what_an_engine_keeps_across_changes_is_what_a_new_one_finds(

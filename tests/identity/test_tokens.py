@@ -476,7 +476,6 @@ async def test_few_verified_tokens_are_remembered(tokens: Tokens, monkeypatch: p
     assert len(tokens._verified) == 2
 
 
-@pytest.mark.slow
 async def test_a_verified_token_is_remembered_until_it_expires(idp: Provider, tmp_path: Path) -> None:
     async with verifier(tmp_path, oidc=oidc(idp.url, leeway_seconds=0)) as tokens:
         short = token(exp=int(time.time()) + 2)
@@ -518,7 +517,6 @@ async def test_a_provider_that_misbehaves_brings_no_keys_and_stops_no_start(
         assert await eventually(tokens, token())
 
 
-@pytest.mark.slow
 async def test_a_provider_that_is_down_keeps_its_keys_for_a_while(idp: Provider, tmp_path: Path) -> None:
     times = {"refresh_seconds": 0.05, "retry_seconds": 0.05, "max_stale_seconds": 1}
     async with verifier(tmp_path, oidc=oidc(idp.url, **times)) as tokens:
@@ -536,7 +534,6 @@ async def test_a_provider_that_is_down_keeps_its_keys_for_a_while(idp: Provider,
         assert await eventually(tokens, good)
 
 
-@pytest.mark.slow
 async def test_a_slow_provider_holds_up_nobody_for_long(idp: Provider, tmp_path: Path) -> None:
     async with verifier(tmp_path, oidc=oidc(idp.url, fetch_timeout_seconds=30)) as tokens:
         idp.delay = 30

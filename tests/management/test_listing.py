@@ -86,7 +86,6 @@ def known(world: dict[str, Any]) -> set[str]:
     return named | {o for name in named for o in above(world, name)}
 
 
-@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(services(), st.data())
 def test_a_list_is_all_that_a_check_permits(
@@ -114,7 +113,6 @@ def test_a_list_is_all_that_a_check_permits(
     asyncio.run(compare())
 
 
-@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(services(), st.data())
 def test_who_has_access_is_everybody_whom_a_check_permits(

@@ -224,7 +224,6 @@ async def test_nonsense_is_400(client: ManagementClient, path: str, body: bytes)
     assert (status, answer["error"]["code"]) == (400, "invalid_argument")
 
 
-@pytest.mark.slow
 async def test_a_request_has_its_bounds(client: ManagementClient) -> None:
     many = [grant(ALICE, "select", f"table:lake/a/t{i}") for i in range(10_001)]
     assert "the limit is 10000" in await client.refused("grants", 400, "invalid_argument", add=many)
@@ -692,7 +691,6 @@ STRANGE: dict[str, Callable[[int], tuple[str, str, Resource]]] = {
 MANY, BATCH = 40_000, 2_000
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("ask", STRANGE.values(), ids=STRANGE)
 async def test_strangers_do_not_fill_the_memory(
     tmp_path: Path, ask: Callable[[int], tuple[str, str, Resource]]

@@ -6,8 +6,11 @@ import asyncio
 from pathlib import Path
 
 import psycopg
+import pytest
 from support.clients.http_client import client_of
 from support.service.serving import settings_of
+
+pytestmark = pytest.mark.waits
 
 GRANT = {"principal": "user:oidc~eve", "privilege": "select", "object": "table:lake/sales/orders"}
 

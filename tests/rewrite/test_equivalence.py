@@ -41,13 +41,11 @@ def check_equivalence(seed: int, count: int) -> None:
     assert outcomes["refused"] + outcomes["failed"] < count * 0.08, outcomes
 
 
-@pytest.mark.slow
 def test_random_statements_show_the_rows_of_filtered_tables() -> None:
     check_equivalence(11, 300)
 
 
-@pytest.mark.differential
-@pytest.mark.slow
+@pytest.mark.long
 def test_two_thousand_random_statements_show_the_rows_of_filtered_tables() -> None:
     check_equivalence(12, 2_000)
 
@@ -174,8 +172,7 @@ def test_every_kind_of_node_above_a_table_has_a_mutant() -> None:
     assert places <= set(SKIPPED_PLACES)
 
 
-@pytest.mark.slow
-@pytest.mark.differential
+@pytest.mark.long
 @pytest.mark.parametrize("name", MUTANTS)
 def test_execution_catches_a_mutant(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     MUTANTS[name](monkeypatch)
@@ -184,8 +181,7 @@ def test_execution_catches_a_mutant(name: str, monkeypatch: pytest.MonkeyPatch) 
     assert found is not None
 
 
-@pytest.mark.slow
-@pytest.mark.differential
+@pytest.mark.long
 @pytest.mark.parametrize("name", READ_BY_THE_SECOND)
 def test_the_second_reading_refuses_what_a_mutant_leaves_open(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     MUTANTS[name](monkeypatch)

@@ -137,7 +137,6 @@ def statements(seed: int, count: int) -> Iterator[tuple[Any, RewriteRequest]]:
             yield service, RewriteRequest(sql, "duckdb", who["principal"], tuple(who["groups"]), who["authenticated"])
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", MUTANTS)
 def test_the_parser_covers_what_the_words_cover(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     MUTANTS[name](monkeypatch)

@@ -18,7 +18,7 @@ import pytest
 from support.oracles.converging import Service, Services, assert_log_is_the_state, reading, services, until
 from support.servers.postgres import fresh_database
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.waits]
 
 CHAOS_SECONDS = float(os.environ.get("PDP_CHAOS_SECONDS", "8"))
 LOST = (OSError, HTTPException)
@@ -208,6 +208,7 @@ class Chaos:
                 self.lost += 1
 
 
+@pytest.mark.long
 def test_nobody_sees_what_was_revoked_whoever_writes_and_dies(running: Services) -> None:
     chaos = Chaos([running.start(wait_seconds=10), running.start(wait_seconds=10)])
     with ThreadPoolExecutor(8) as pool:

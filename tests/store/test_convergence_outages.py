@@ -28,7 +28,7 @@ from support.servers.proxy import proxied
 from support.service.commands import run_pdp
 from support.service.serving import FREE_PORTS
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.waits]
 
 SECRET = "canary-in-the-password"
 AS_ROLE = {**reading(1), "actingRole": "role:etl"}
@@ -133,6 +133,7 @@ def assert_recovers(service: Service, revision: str, url: str) -> None:
     assert assert_log_is_the_state(url) == 2
 
 
+@pytest.mark.long
 def test_a_database_that_is_gone_and_comes_back(primary: Cluster, tmp_path: Path) -> None:
     with services(tmp_path, primary.url) as running:
         service, patient = running.start(max_staleness_seconds=3), running.start()
@@ -157,6 +158,7 @@ def test_a_database_that_is_gone_and_comes_back(primary: Cluster, tmp_path: Path
             assert "store answers again" in each.process.stderr()
 
 
+@pytest.mark.long
 def test_a_database_that_dies_under_writers_loses_nothing_acknowledged_and_keeps_no_half(
     primary: Cluster, tmp_path: Path
 ) -> None:
@@ -194,6 +196,7 @@ def test_a_database_that_dies_under_writers_loses_nothing_acknowledged_and_keeps
         assert_log_is_the_state(running.url)
 
 
+@pytest.mark.long
 def test_a_connection_that_falls_silent_counts_as_gone(primary: Cluster, tmp_path: Path) -> None:
     with proxied(primary.port) as proxy, services(tmp_path, primary.url) as running:
         url = primary.url.replace(f":{primary.port}/", f":{proxy.port}/")
@@ -230,6 +233,7 @@ def let_lag(primary: Cluster, replica: Cluster) -> None:
     until(lambda: ask(replica, "SELECT count(*) FROM pg_stat_wal_receiver") == 0)
 
 
+@pytest.mark.long
 def test_a_lagging_replica_is_promoted_under_running_services(primary: Cluster, tmp_path: Path) -> None:
     replica = primary.replica()
     try:

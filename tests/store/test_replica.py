@@ -198,7 +198,6 @@ async def test_a_demanded_revision_is_looked_for_without_a_follower(store: Obser
         assert replica.facts.sequence == 1
 
 
-@pytest.mark.slow
 async def test_the_event_loop_turns_while_the_store_hangs(store: Observed) -> None:
     held = Held()
     async with closed(store) as replica, following(replica):
@@ -345,7 +344,6 @@ async def test_a_database_that_became_unusable_is_unavailable_and_may_come_back(
         assert (await replica.write("me", lambda facts: added(2))).sequence == 2
 
 
-@pytest.mark.slow
 async def test_closing_waits_for_no_store_that_hangs(file: Path) -> None:
     store, held = Observed(open_store(f"sqlite:///{file}")), Held()
     replica = Replica(store, {}, 300, 2)

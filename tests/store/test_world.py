@@ -214,7 +214,6 @@ def test_empty_facts_know_nobody() -> None:
     assert facts.roles_of(ALICE) == frozenset()
 
 
-@pytest.mark.slow
 def test_what_is_derived_stays_bounded() -> None:
     facts = roles(*(f"user:oidc~u{n} a" for n in range(30_000)))
     for n in range(30_000):

@@ -216,7 +216,6 @@ async def test_metadata_too_large_is_refused(client: Client) -> None:
     assert (await client.ask(request(check()))).decisions[0].allowed
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("wanted", "code", "begins"),
     [
@@ -342,7 +341,6 @@ async def test_health_does_not_know_other_services(client: Client) -> None:
     assert caught.value.code() == grpc.StatusCode.NOT_FOUND
 
 
-@pytest.mark.slow
 async def test_health_changes_before_the_service_stops(tmp_path: Path) -> None:
     service = Service(example_settings(tmp_path))
     await service.start()

@@ -36,7 +36,7 @@ from support.service.serving import Process, serve_process
 from pdp.app.process import PAUSE_SECONDS
 from pdp.surfaces.wire import decision_pb2 as wire
 
-pytestmark = [pytest.mark.process, pytest.mark.differential, pytest.mark.timeout(0)]
+pytestmark = [pytest.mark.process, pytest.mark.waits, pytest.mark.long, pytest.mark.timeout(0)]
 SECONDS = float(os.environ.get("PDP_HOSTILE_SECONDS", "60"))
 CHOSEN = os.environ.get("PDP_HOSTILE_SHAPES", "").split()
 MIB = 1 << 20

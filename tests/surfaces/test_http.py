@@ -350,7 +350,6 @@ def trino_batch(tables: int) -> bytes:
     return json.dumps({"input": {"context": {"identity": {"user": "Alice"}}, "action": action}}).encode()
 
 
-@pytest.mark.slow
 async def test_a_trino_batch_has_at_most_a_hundred_thousand_tables(client: HttpClient) -> None:
     status, reply = await client.post("/v1/data/trino/batch", trino_batch(100_000))
     assert status == 200
@@ -555,7 +554,6 @@ async def test_the_current_revision_is_served_in_every_form(client: HttpClient) 
         assert (status, reply["revision"]) == (200, f"{epoch}.{sequence}.{digest}")
 
 
-@pytest.mark.slow
 async def test_another_epoch_or_a_later_sequence_is_503(client: HttpClient) -> None:
     epoch, sequence, digest = await revision_of(client)
     for wanted in (f"other.{sequence}.{digest}", f"{epoch}x.0.{digest}", f"{epoch}.{int(sequence) + 1}.{digest}"):
@@ -680,7 +678,6 @@ def long_names(at: int) -> dict[str, tuple[str, bytes]]:
     }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("part", ["resource", "principal", "action", "ref", "trino_schema", "trino_operation"])
 def test_ever_new_names_do_not_grow_the_memory(process: Process, part: str) -> None:
     path, warm = long_names(0)[part]

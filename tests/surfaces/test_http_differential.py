@@ -162,14 +162,13 @@ def test_a_long_header_that_does_not_end_is_refused(running: RunningPair, length
     running.compare([b"POST /v1/check HTTP/1.1\r\nX-Long: " + b"A" * length])
 
 
-@pytest.mark.slow
 @settings(max_examples=60)
 @given(streams())
 def test_generated_requests_have_the_outcome_of_aiohttp(running: RunningPair, packets: list[bytes]) -> None:
     event(str(running.compare(packets)))
 
 
-@pytest.mark.differential
+@pytest.mark.long
 @settings(max_examples=EXAMPLES)
 @given(streams())
 def test_many_generated_requests_have_the_outcome_of_aiohttp(running: RunningPair, packets: list[bytes]) -> None:

@@ -26,6 +26,8 @@ from pdp.model.question import Resource
 from pdp.rewrite.iceberg.client import MAX_ANSWER_BYTES
 from pdp.views.catalog import IcebergCatalog
 
+pytestmark = pytest.mark.waits
+
 VIEW = Resource("view", "lake", ("ns", "v"))
 
 
@@ -45,7 +47,6 @@ async def asking(folder: Path, uri: str, **rule: Any) -> AsyncIterator[HttpClien
 NOT_BROUGHT = {key: value for key, value in LOAD.items() if key != "views"}
 
 
-@pytest.mark.slow
 async def test_views_that_are_not_brought_are_read_from_the_catalog(iceberg: IcebergServer, tmp_path: Path) -> None:
     await iceberg.create_namespace("ns")
     await iceberg.create_view("ns", "v", {OWNER: "bob", "comment": "x"})
@@ -99,7 +100,6 @@ async def test_names_reach_the_catalog_as_they_are(
         await catalog.close()
 
 
-@pytest.mark.slow
 async def test_what_was_read_is_taken_as_read_for_a_while(iceberg: IcebergServer) -> None:
     await iceberg.create_namespace("kept")
     await iceberg.create_view("kept", "v", {OWNER: "bob"})

@@ -156,7 +156,7 @@ class Connector(threading.Thread):
             self.count += 1
 
 
-@pytest.mark.differential
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_no_handshake_fails_over_a_hundred_rotations(tmp_path: Path) -> None:
     """A third of the rotations is torn."""

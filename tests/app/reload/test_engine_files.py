@@ -13,7 +13,7 @@ from support.clients.http_client import fetch
 from support.oracles.converging import until
 from support.service.serving import Process, serve_process
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.waits]
 
 CHECK = {"principal": "user:oidc~alice", "action": "read_data", "resource": "table:lake/s/t"}
 PERMIT = """permit (principal in Lakekeeper::Role::"analyst", action, resource);"""

@@ -25,7 +25,7 @@ from pdp.app.reload.watched_files import has_unlisted_files
 from pdp.config.warehouses import PRODUCT_ENGINES
 from pdp.errors import ConfigError
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.waits]
 
 TABLES = ("sales_a", "hr_a")
 
@@ -101,6 +101,7 @@ def served(process: Process, *allowed: bool) -> str:
     return bundle
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("engine", ["acme_file", "acme_awaited_file"])
 def test_a_file_of_an_engine_is_a_policy_file(tmp_path: Path, site: Path, engine: str) -> None:
     """The file is in no list. Also the first edit after the start counts, and a broken file keeps the last engine."""
@@ -119,6 +120,7 @@ def test_a_file_of_an_engine_is_a_policy_file(tmp_path: Path, site: Path, engine
         until(lambda: not reasons(process))
 
 
+@pytest.mark.long
 def test_the_digest_of_a_resolver_is_part_of_the_bundle(tmp_path: Path, site: Path) -> None:
     (tmp_path / "tables.txt").write_text("sales_a")
     with serving(tmp_path, site, "scopes", {"scopes": {"read_resolver": "acme_in_file"}}) as process:
@@ -128,6 +130,7 @@ def test_the_digest_of_a_resolver_is_part_of_the_bundle(tmp_path: Path, site: Pa
         until(lambda: served(process, False, True) != first)
 
 
+@pytest.mark.long
 def test_an_engine_with_another_digest_in_each_process_cannot_be_reloaded(tmp_path: Path, site: Path) -> None:
     """Nobody could tell whether all workers have the same policies: readiness tells so, and answers go on."""
     with serving(tmp_path, site, "acme_unstable", {"engines": {"acme_unstable": {"options": {}}}}) as process:

@@ -11,7 +11,7 @@ from support.clients.http_client import fetch
 from support.oracles.converging import until
 from support.service.serving import Process, serve_process
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.waits]
 
 CHECK = {"principal": "user:oidc~alice", "action": "READ_ENTITY_VALUE", "resource": "table:lake/s/t@main"}
 SECONDS_BETWEEN_LOOKS = 3600

@@ -21,7 +21,7 @@ from pdp.app.workers.supervisor import Supervisor
 from pdp.config.settings import Settings
 from pdp.engines.cel.rules import inline_rules
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.waits]
 
 SECONDS_OF_LONG_PAUSE = 3600
 
@@ -73,6 +73,7 @@ async def both_serve(supervisor: Supervisor, policies: LoadedPolicies) -> None:
     assert supervisor.served() == {ServedPolicies(policies.digest, None)}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("goes_on", ["before", "meanwhile", "after"])
 async def test_a_worker_that_starts_during_a_publication_ends_with_the_newest_policies(
     tmp_path: Path, goes_on: str
@@ -94,6 +95,7 @@ async def test_a_worker_that_starts_during_a_publication_ends_with_the_newest_po
         await both_serve(supervisor, newest)
 
 
+@pytest.mark.long
 async def test_a_worker_that_cannot_serve_the_newest_policies_does_not_serve(tmp_path: Path) -> None:
     settings = configured(tmp_path)
     good = policies_for(settings, "bob")

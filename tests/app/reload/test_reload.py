@@ -17,7 +17,7 @@ from support.oracles.audit_files import all_records
 from support.oracles.converging import until
 from support.service.serving import Process, serve_process
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.waits]
 
 SECONDS_OF_LONG_PAUSE = 3600
 ODD_NAMES = (os.mkfifo, lambda path: path.symlink_to("/dev/zero"))

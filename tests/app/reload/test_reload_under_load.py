@@ -23,7 +23,7 @@ from pdp.app.process import resident_bytes
 from pdp.app.reload.reloader import Reloader
 from pdp.app.service import Service
 
-pytestmark = [pytest.mark.process, pytest.mark.differential]
+pytestmark = [pytest.mark.process, pytest.mark.waits, pytest.mark.long]
 
 BITS: Final = 8
 REQUESTS: Final = 10_000

@@ -24,7 +24,7 @@ from pdp.app.reload.watched_files import Stamps, take_stamps
 from pdp.app.workers.process import WorkerFailed
 from pdp.config.settings import Settings
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.waits]
 
 GOOD, OTHER, BROKEN = {"a": "role=='alice'"}, {"a": "role=='bob'"}, {"a": "role =="}
 

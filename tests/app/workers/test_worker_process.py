@@ -16,7 +16,7 @@ from pdp.app.workers.process import WorkerFailed, WorkerProcess, describe_exit
 from pdp.config.settings import Settings
 from pdp.surfaces.listeners import bind, bound_address, close
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.waits]
 
 CONFIG: Mapping[str, Any] = {"policies": {"rules": []}, "store": {"url": "sqlite:///pdp.db"}}
 

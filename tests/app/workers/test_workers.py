@@ -28,7 +28,7 @@ from support.service.serving import FREE_PORTS, Process, serve_process
 
 from pdp.surfaces.wire import decision_pb2 as wire
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.waits]
 
 ALICE = {"principal": "user:oidc~Alice", "action": "read_data", "resource": "table:lake/Foo@prod"}
 GOOD = json.dumps({"checks": [ALICE]}).encode()
@@ -245,6 +245,7 @@ class Client(threading.Thread):
             self.answers[last] = time.monotonic()
 
 
+@pytest.mark.long
 def test_a_killed_worker_takes_only_its_own_connections_along(tmp_path: Path) -> None:
     """Connections that are opened after a kill are answered. Only records of the moment before it may be missing."""
     done = threading.Event()
@@ -299,6 +300,7 @@ def test_a_worker_that_is_stopped_by_itself_drains_and_is_replaced(tmp_path: Pat
     assert {record["id"] for record in process.records()} == set(ids)
 
 
+@pytest.mark.long
 def test_a_worker_that_hangs_is_replaced(tmp_path: Path) -> None:
     with documented_pauses(worker_hung=6), serving_workers(tmp_path, 2) as process:
         before = {*workers(process)}
@@ -315,6 +317,7 @@ def test_a_worker_that_hangs_is_replaced(tmp_path: Path) -> None:
         assert process.terminate() == 0
 
 
+@pytest.mark.long
 def test_a_pause_of_the_supervisor_is_no_silence_of_the_workers(tmp_path: Path) -> None:
     with documented_pauses(worker_hung=5), serving_workers(tmp_path, 2) as process:
         before = {*workers(process)}
@@ -337,6 +340,7 @@ def test_workers_end_with_their_supervisor(tmp_path: Path) -> None:
     assert {record["id"] for record in process.records()} == set(ids)
 
 
+@pytest.mark.long
 def test_a_start_that_fails_is_tried_again(tmp_path: Path) -> None:
     """While the world is broken, the other worker answers on its own. No connection waits for the broken one."""
     rules, world = tmp_path / "rules.properties", tmp_path / "world.json"

@@ -434,7 +434,6 @@ CHANGES = st.lists(
 STEPS = st.lists(CHANGES | st.sampled_from(["restart", "missed", "gap"]), max_size=15)
 
 
-@pytest.mark.slow
 @given(STEPS, st.integers(0, 600), st.integers(0, 99))
 def test_any_history_is_read_back(steps: list[Any], roll: int, seed: int) -> None:
     world, unknown = World(), set()

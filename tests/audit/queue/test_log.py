@@ -117,7 +117,6 @@ async def test_many_decisions_are_encoded_over_several_turns(tmp_path: Path, lar
     assert [line["seq"] for line in lines(tmp_path)] == list(range(TURN))
 
 
-@pytest.mark.slow
 async def test_the_audit_keeps_up_with_an_event_loop_that_never_waits(tmp_path: Path, record: Any) -> None:
     audit = file_audit(tmp_path)
     waited = 0

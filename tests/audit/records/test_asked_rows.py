@@ -52,7 +52,6 @@ def assert_same(record: DecisionRecord, columns_from: int) -> None:
     assert skipped_rows == skipped
 
 
-@pytest.mark.slow
 @given(worlds.configs, worlds.rules, worlds.grants, worlds.checks, limits)
 def test_decided_records_give_the_same_checks_by_both_ways(
     config: Any, rules: Any, grants: Any, checks: Any, columns_from: int
@@ -61,7 +60,6 @@ def test_decided_records_give_the_same_checks_by_both_ways(
     assert_same(record, columns_from)
 
 
-@pytest.mark.slow
 @given(generated_records.single_records() | generated_records.split_records(), limits)
 def test_generated_records_give_the_same_checks_by_both_ways(record: DecisionRecord, columns_from: int) -> None:
     assert_same(record, columns_from)

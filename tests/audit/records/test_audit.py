@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import pytest
 from hypothesis import given
 from support.generators import worlds
 from support.generators.generated_pdps import decide_and_record, make_pdp
@@ -120,7 +119,6 @@ async def test_every_request_is_one_line_and_the_bundle_is_kept(tmp_path: Path) 
     assert len({record["id"] for record in records}) == 20
 
 
-@pytest.mark.slow
 def test_records_that_come_while_others_are_taken_are_written(tmp_path: Path) -> None:
     check = {"principal": "anonymous", "action": "read_data", "resource": "table:w/a/b"}
     _, one = decide_and_record(make_pdp({}, {}), [check])

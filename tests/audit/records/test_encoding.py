@@ -28,7 +28,6 @@ from pdp.offline.cases.runner import MemoryAudit, run_case
 limits = st.sampled_from([1, 2, 32])
 
 
-@pytest.mark.slow
 @given(st.lists(generated_records.records(), max_size=3), limits)
 def test_any_records_encode_to_the_plain_objects(records: list[DecisionRecord], columns_from: int) -> None:
     encoder = RecordEncoder('i"1', columns_from)
@@ -91,7 +90,6 @@ class ComparingAudit(MemoryAudit):
         ComparingAudit.compared += 1
 
 
-@pytest.mark.slow
 def test_records_of_the_corpus_encode_to_the_plain_objects(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(case_runner, "MemoryAudit", ComparingAudit)
     with asyncio.Runner() as runner:

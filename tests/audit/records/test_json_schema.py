@@ -73,7 +73,6 @@ def test_generated_decisions_are_valid(config: Any, rules: Any, grants: Any, che
         validate(json.loads(RecordEncoder("i", limit).encode(record, 0)))
 
 
-@pytest.mark.slow
 @given(generated_records.records())
 def test_any_record_is_valid(record: DecisionRecord) -> None:
     encoder = RecordEncoder("i", 2)
@@ -94,7 +93,6 @@ class ValidatingAudit(MemoryAudit):
         ValidatingAudit.validated += 1
 
 
-@pytest.mark.slow
 def test_records_of_the_corpus_are_valid(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(case_runner, "MemoryAudit", ValidatingAudit)
     with asyncio.Runner() as runner:

@@ -157,7 +157,6 @@ def test_no_text_is_a_formula_in_csv(text: str) -> None:
         assert json.loads(row["errors"]) == [text]
 
 
-@pytest.mark.slow
 @given(records())
 def test_rows_of_any_record_are_its_concrete_checks(record: DecisionRecord) -> None:
     for limit in (1, 32):

@@ -31,6 +31,8 @@ from pdp.cli.audit.text import safe_json
 from pdp.cli.main import cli
 from pdp.model.events import ManagementEvent, RefusalEvent, ServiceEvent
 
+pytestmark = pytest.mark.waits
+
 BOB = "user:oidc~bob"
 
 

@@ -139,7 +139,6 @@ def ask(process: Process, ended: threading.Event) -> None:
 
 
 @pytest.mark.process
-@pytest.mark.slow
 @pytest.mark.parametrize("key", [False, True])
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_service_that_is_killed_and_started_again_leaves_a_good_audit(

@@ -444,7 +444,6 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("baseline", [(), ("--baseline", "pdp.yaml")])
 def test_the_same_policies_repeat_the_decisions_of_an_audit(served: Path, baseline: Sequence[str]) -> None:
     given_baseline = [served / name if name.endswith(".yaml") else name for name in baseline]
@@ -485,7 +484,6 @@ def test_every_decision_of_an_audit_is_read_or_counted(served: Path) -> None:
     assert len({one.check.question.principal.attributes for one in read}) == 2
 
 
-@pytest.mark.slow
 def test_an_edit_is_compared_with_the_recorded_decisions(served: Path, tmp_path: Path) -> None:
     world = tmp_path / "world.json"
     fewer = {**WORLD, "grants": [grant for grant in WORLD["grants"] if grant["principal"] != "user:oidc~alice"]}
@@ -595,7 +593,6 @@ def test_a_torn_last_line_is_reported_and_skipped(served: Path) -> None:
     assert "torn last line, skipped: decisions-1.jsonl:" in text
 
 
-@pytest.mark.slow
 def test_lines_without_a_record_of_this_schema_are_counted_by_cause(served: Path) -> None:
     strange = [
         {"event": "start", "schema": 1},
@@ -703,7 +700,6 @@ def test_nothing_differs_from_itself(config: Any, rules: Any, grants: Any, check
     assert found.checks == len(checks)
 
 
-@pytest.mark.slow
 @given(worlds.configs, worlds.rules, worlds.rules, worlds.grants, worlds.grants, worlds.rules, worlds.checks)
 def test_gains_and_losses_are_the_difference_of_two_services(
     config: Any, rules: Any, other: Any, grants: Any, more: Any, forbid: Any, checks: Any
@@ -737,7 +733,6 @@ def _named(found: Differences, kind: str) -> set[tuple[Any, ...]]:
     }
 
 
-@pytest.mark.slow
 @given(worlds.configs, worlds.rules, worlds.rules, worlds.grants, st.lists(worlds.checks, max_size=4), st.randoms())
 def test_the_order_of_checks_does_not_matter_within_small_bounds(
     config: Any, rules: Any, other: Any, grants: Any, batches: Any, random: Any
@@ -764,7 +759,6 @@ def _total(group: Any) -> Any:
     return {key: value for key, value in group.items() if key not in ("objects", "otherObjects")}
 
 
-@pytest.mark.slow
 @given(worlds.configs, worlds.rules, worlds.grants, worlds.checks, st.sampled_from([1, 1000]))
 def test_every_generated_record_decides_again(config: Any, rules: Any, grants: Any, checks: Any, columns: int) -> None:
     pdp = make_pdp(config, rules, grants)

@@ -211,7 +211,6 @@ def test_a_large_import_is_written_in_chunks(folder: Path, monkeypatch: pytest.M
     assert content(facts_of()) == content(load_world("world.json"))
 
 
-@pytest.mark.slow
 def test_a_hundred_thousand_grants_are_imported(folder: Path) -> None:
     entries = [
         {"principal": f"user:oidc~u{n % 1000}", "privilege": "select", "object": f"table:lake/n{n % 100}/t{n}"}
@@ -258,7 +257,6 @@ def test_an_import_replaces_the_seed_and_single_writes_keep_it(folder: Path) -> 
 # --- the difference -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 @given(worlds(), worlds())
 def test_a_pruning_import_turns_any_facts_into_the_world(before: dict[str, Any], after: dict[str, Any]) -> None:
     facts, world = parse_world(before), read_world(after)
@@ -271,7 +269,6 @@ def test_a_pruning_import_turns_any_facts_into_the_world(before: dict[str, Any],
     assert import_changes(exact, world, prune=True) == []
 
 
-@pytest.mark.slow
 @given(worlds(), worlds())
 def test_an_import_without_pruning_equals_writes_over_http(before: dict[str, Any], after: dict[str, Any]) -> None:
     facts, world = parse_world(before), read_world(after)
@@ -281,7 +278,6 @@ def test_an_import_without_pruning_equals_writes_over_http(before: dict[str, Any
     assert content(facts.apply(1, import_changes(facts, world))) == content(facts.apply(1, made))
 
 
-@pytest.mark.slow
 @given(worlds(), worlds(), st.integers(1, 4))
 def test_every_step_removes_before_it_adds(before: dict[str, Any], after: dict[str, Any], size: int) -> None:
     facts, world = parse_world(before), read_world(after)
@@ -342,7 +338,6 @@ def test_without_a_file_json_goes_to_stdout(folder: Path) -> None:
     assert json.loads(done("export"))["grants"][0] == WORLD["grants"][0]
 
 
-@pytest.mark.slow
 @given(worlds())
 def test_export_and_import_restore_every_world(world: dict[str, Any]) -> None:
     facts = parse_world(world)
@@ -570,7 +565,6 @@ def test_the_command_itself(folder: Path) -> None:
     assert ended.returncode == 2
 
 
-@pytest.mark.slow
 def test_a_round_trip_on_postgresql(folder: Path, database: str) -> None:
     (folder / "pdp.yaml").write_text(f"store: {{url: '{database}'}}\n")
     assert "3 grants added, 4 objects registered\n" in done("import", "world.json")

@@ -35,7 +35,7 @@ from pdp.model.answer import Answer
 from pdp.model.question import Batch
 from pdp.store.replica import FixedFacts
 
-pytestmark = [pytest.mark.process, pytest.mark.slow]
+pytestmark = [pytest.mark.process, pytest.mark.waits, pytest.mark.long]
 SECONDS = float(os.environ.get("PDP_CHAOS_SECONDS", "12"))
 TIMEOUT = 0.005
 """The default of `cache.timeout_ms`."""

@@ -27,7 +27,7 @@ from support.oracles.converging import BY_RULE, Service, configure, reading
 from support.servers.redis_server import RedisServer, redis_server
 from support.service.serving import serve_process
 
-pytestmark = [pytest.mark.process, pytest.mark.slow]
+pytestmark = [pytest.mark.process, pytest.mark.waits, pytest.mark.long]
 SECONDS = float(os.environ.get("PDP_CHAOS_SECONDS", "1"))
 NUMBERS = range(12)
 ALLOWED_SECONDS = 0.05

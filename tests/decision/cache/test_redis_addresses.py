@@ -136,7 +136,6 @@ def sentinel(folder: Path, master: RedisServer) -> RedisServer:
 
 
 @process
-@pytest.mark.slow
 async def test_sentinels_name_the_master_also_after_a_failover(tmp_path: Path) -> None:
     folders = {name: tmp_path / name for name in ("first", "second")}
     for folder in folders.values():

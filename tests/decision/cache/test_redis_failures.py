@@ -20,7 +20,7 @@ from pdp.decision.cache.redis import RedisCache
 from pdp.decision.verdict_cache import VerdictCache
 from pdp.engines.engine import ABSTAIN, PERMIT
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.waits]
 PERMITTED, SILENT = CachedVerdict(PERMIT, "cel:r"), CachedVerdict(ABSTAIN, None)
 LOOKUP = Lookup(b"k" * 32, [b"a" * 24, b"b" * 24])
 NEWS = [NewVerdicts(LOOKUP.key, {LOOKUP.fields[0]: PERMITTED, LOOKUP.fields[1]: SILENT})]

@@ -21,7 +21,7 @@ from pdp.app.service import Service
 from pdp.audit.records.rows import rows
 from pdp.surfaces.wire import decision_pb2 as wire
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.waits]
 WORLD = {
     "objects": ["project:p1", {"object": "warehouse:lake", "parent": "project:p1"}],
     "grants": [{"principal": "user:oidc~alice", "privilege": "select", "object": "namespace:lake/sales"}],

@@ -20,6 +20,8 @@ from support.service.serving import settings_of
 from pdp.config.load import load_settings
 from pdp.errors import ConfigError
 
+pytestmark = pytest.mark.waits
+
 LISTED = {"tables/old": 200, "views/seen": 200, "tables/broken": 500, "tables/hidden": 403, "tables/odd": 404}
 CREATIONS = ["CreateTable", "CreateView", "CreateMaterializedView"]
 WORLD = {

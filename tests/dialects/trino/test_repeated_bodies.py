@@ -233,7 +233,6 @@ def test_who_has_a_long_name_is_not_remembered() -> None:
     assert queries.other_user("trino", "q", long) == "user:oidc~a"
 
 
-@pytest.mark.slow
 def test_many_users_operations_and_queries_take_little_memory() -> None:
     service = LocalService()
     service.pdp.audit = NoAudit()

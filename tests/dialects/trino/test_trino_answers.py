@@ -226,28 +226,24 @@ def is_kept_from(body: Any) -> bool:
     return named == ("iceberg", "s", "people") and "stewards" not in groups
 
 
-@pytest.mark.slow
 @settings(max_examples=EXAMPLES // 2)
 @given(mutated())
 def test_no_change_of_a_body_brings_an_answer_that_is_misread(running: Running, sent: tuple[str, bytes]) -> None:
     check(running, *sent)
 
 
-@pytest.mark.slow
 @settings(max_examples=EXAMPLES // 6)
 @given(valid())
 def test_a_body_of_a_known_shape_is_always_answered(running: Running, sent: tuple[str, bytes]) -> None:
     assert check(running, *sent)[0] == 200
 
 
-@pytest.mark.slow
 @settings(max_examples=EXAMPLES // 6)
 @given(arbitrary)
 def test_json_of_any_kind_is_answered_or_refused(running: Running, sent: tuple[str, bytes]) -> None:
     check(running, *sent)
 
 
-@pytest.mark.slow
 @settings(max_examples=EXAMPLES // 6)
 @given(noise | cut)
 def test_bytes_of_any_kind_are_answered_or_refused(running: Running, sent: tuple[str, bytes]) -> None:

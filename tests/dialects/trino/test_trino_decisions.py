@@ -51,14 +51,12 @@ async def test_every_recorded_body_gets_the_wanted_answer(policies: dict[str, An
         assert await wrong(ask, [(one, wants.answer(*one)) for one in asked]) == []
 
 
-@pytest.mark.slow
 async def test_so_does_every_body_had_another_user_caused_it(policies: dict[str, Any], tmp_path: Path) -> None:
     wants, asked = Wants(policies), [asked_by(user, one) for one in FIRST.values() for user in GROUPS]
     async with asking(policies, tmp_path) as ask:
         assert await wrong(ask, [(one, wants.answer(*one)) for one in asked]) == []
 
 
-@pytest.mark.slow
 async def test_statements_get_the_same_answers(policies: dict[str, Any], tmp_path: Path) -> None:
     """Of the statements' bodies the file covers those that were recorded alone; the plain model answers for all."""
     wants, asked = Wants(policies), bodies_of_statements()

@@ -201,7 +201,6 @@ async def test_or_is_an_error_where_an_engine_was_asked(fault: Patch, tmp_path: 
     assert not failed & {"ExecuteQuery", "ImpersonateUser", "KillQueryOwnedBy", "GetRowFilters", "GetColumnMask"}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["deny", "error"])
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
 async def test_failing_row_policies_show_nothing_of_any_managed_table(

@@ -93,7 +93,6 @@ def body_of(count: int) -> bytes:
     ).encode()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("spaced", [False, True])
 async def test_a_hundred_thousand_tables_are_one_batch_and_no_more(tmp_path: Path, spaced: bool) -> None:
     (tmp_path / "rules.yaml").write_text(

@@ -53,7 +53,6 @@ async def test_every_shape_is_answered(shapes: Ask) -> None:
             assert await shapes("allow", body_of(case["action"], user)) == wanted, (user, case)
 
 
-@pytest.mark.slow
 async def test_what_is_added_anywhere_changes_no_answer(shapes: Ask) -> None:
     used = set()
     for case in CASES:

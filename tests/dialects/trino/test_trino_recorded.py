@@ -55,7 +55,6 @@ async def test_all_recorded_bodies_get_an_answer_that_trino_accepts(settings: An
             assert well_formed(endpoint, body["input"]["action"], answer), body
 
 
-@pytest.mark.slow
 async def test_all_recorded_statements_get_answers_that_trino_accepts(settings: Any) -> None:
     statements = list(lines("sequences.jsonl"))
     assert len(statements) == 490

@@ -94,7 +94,6 @@ def test_a_rule_is_explained_as_it_evaluates(text: str) -> None:
     assert (explained.unmet == ()) == (expected == "true")
 
 
-@pytest.mark.slow
 @given(rule_sets, groups())
 def test_engines_explain_what_they_decide(rules: dict[str, str], asked: Any) -> None:
     group, resources = asked

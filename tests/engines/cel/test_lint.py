@@ -379,7 +379,6 @@ def _contradictions(model: RuleModel, smaller: Sequence[RuleModel], inputs: Sequ
                 yield claim, values
 
 
-@pytest.mark.slow
 @given(st.lists(_combined(st.one_of(PLAIN, PLAIN, OTHER)), min_size=1, max_size=5))
 def test_no_input_contradicts_a_claim(texts: list[str]) -> None:
     rules = models(texts)
@@ -387,7 +386,6 @@ def test_no_input_contradicts_a_claim(texts: list[str]) -> None:
         assert list(_contradictions(rule, rules[:number], INPUTS)) == []
 
 
-@pytest.mark.slow
 @given(
     st.lists(_combined(st.one_of(PLAIN, OTHER)), min_size=1, max_size=4),
     st.lists(
@@ -411,7 +409,6 @@ def test_no_random_input_contradicts_a_claim(texts: list[str], worlds: list[dict
         assert list(_contradictions(rule, rules[:number], inputs)) == []
 
 
-@pytest.mark.slow
 @given(st.lists(_combined(PLAIN), min_size=1, max_size=5))
 def test_of_plain_tests_everything_is_known(texts: list[str]) -> None:
     """Nothing is missed either: each rule is shown to be reached, or what was claimed is so over all inputs."""
@@ -450,7 +447,6 @@ def _check_inputs() -> Iterator[dict[str, Any]]:
 CHECK_INPUTS = list(_check_inputs())
 
 
-@pytest.mark.slow
 @given(st.lists(_combined(CHECK_TESTS), min_size=1, max_size=4))
 def test_what_is_said_of_checks_holds_for_all(texts: list[str]) -> None:
     rules = {f"r{number}": text for number, text in enumerate(texts)}

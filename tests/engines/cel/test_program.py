@@ -184,7 +184,6 @@ def test_without_a_reference() -> None:
     assert calm.without_ref() is calm.evaluate
 
 
-@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(rules(3)["test"], WORLDS)
 def test_without_a_reference_is_an_error_in_its_place(text: str, world: dict[str, Any]) -> None:
@@ -197,7 +196,6 @@ def test_without_a_reference_is_an_error_in_its_place(text: str, world: dict[str
     assert _outcome(missing, world) == _outcome(raising, world)
 
 
-@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(rules(3)["test"], WORLDS)
 def test_repeated_and_permuted_logic(text: str, world: dict[str, Any]) -> None:
@@ -213,7 +211,6 @@ def test_repeated_and_permuted_logic(text: str, world: dict[str, Any]) -> None:
         assert _outcome(one, world) == _outcome(other, world)
 
 
-@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(rules(3)["test"], WORLDS)
 def test_checked_and_unchecked_code_agree(text: str, world: dict[str, Any]) -> None:

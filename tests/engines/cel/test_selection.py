@@ -36,7 +36,7 @@ def column_of(resources: list[Resource], names: list[str]) -> PathArray:
     return PathArray(resources[0], parents, [row % len(parents) for row in range(len(names))], names)
 
 
-@pytest.mark.differential
+@pytest.mark.long
 @settings(max_examples=1500)
 @given(rule_sets, st.lists(groups(), min_size=1, max_size=4), st.sampled_from([CelEngine, CelForbid]), st.booleans())
 def test_engines_agree_with_the_reference_evaluator(

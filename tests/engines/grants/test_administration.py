@@ -87,7 +87,6 @@ def right(type: str, privilege: str, *, takes_back: bool) -> str:
     return f"{'revoke' if own else 'grant'}_{privilege}"
 
 
-@pytest.mark.slow
 @settings(max_examples=200)
 @given(st.data())
 def test_who_holds_the_right_and_nobody_else_adds_and_removes(data: st.DataObject) -> None:
@@ -603,7 +602,6 @@ def _is_in(key: ObjectKey, container: ObjectKey) -> bool:
     return len(key[1]) > len(container[1]) and key[1][: len(container[1])] == container[1]
 
 
-@pytest.mark.slow
 @settings(max_examples=500, deadline=None)
 @given(small_worlds, st.lists(any_edits, min_size=1, max_size=8), st.booleans(), st.data())
 def test_no_edits_give_what_could_not_be_granted(

@@ -53,7 +53,6 @@ def columns(draw: st.DrawFn) -> PathArray:
     ])  # fmt: skip
 
 
-@pytest.mark.slow
 @settings(max_examples=400)
 @given(worlds(), st.lists(changes, max_size=3), st.data())
 def test_a_column_on_a_kept_engine_is_object_by_object_on_a_new_one(
@@ -75,7 +74,6 @@ def test_a_column_on_a_kept_engine_is_object_by_object_on_a_new_one(
             assert [pair for row in column for pair in decided(kept, question, [row], facts)] == wanted
 
 
-@pytest.mark.slow
 @settings(max_examples=200)
 @given(worlds(), st.data())
 def test_ids_in_a_list_count_for_their_own_object(world: Any, data: st.DataObject) -> None:

@@ -60,7 +60,6 @@ def small_worlds(target: str, flagged: str) -> Iterator[dict[str, Any]]:
         yield {"objects": objects, "grants": chosen}
 
 
-@pytest.mark.slow
 @settings(max_examples=400)
 @given(st.data())
 def test_agrees_with_the_oracle(data: st.DataObject) -> None:
@@ -72,7 +71,6 @@ def test_agrees_with_the_oracle(data: st.DataObject) -> None:
         assert ask(ENGINE, facts, principal, action, target, id)[0] == spec.may(action, target), action
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("target", "flagged"),
     [
@@ -90,7 +88,6 @@ def test_all_small_sets_of_grants_near_an_object_agree_with_the_oracle(target: s
             assert ask(ENGINE, facts, "user:i~x", action, target)[0] == spec.may(action, target), (action, world)
 
 
-@pytest.mark.slow
 @settings(max_examples=300)
 @given(st.data())
 def test_carried_roles_are_memberships_of_that_request_alone(data: st.DataObject) -> None:
@@ -120,7 +117,6 @@ def test_roles_agree_with_the_oracle(world: Any) -> None:
         assert facts.roles_of(parse_principal(principal)) == roles(world, principal)
 
 
-@pytest.mark.slow
 @given(st.data())
 def test_a_new_grant_never_removes_access(data: st.DataObject) -> None:
     world = data.draw(worlds())
@@ -146,7 +142,6 @@ def test_whoever_may_list_everything_in_a_container_lists_all_in_it(data: st.Dat
                 assert all(allowed for allowed, _ in singles)
 
 
-@pytest.mark.slow
 @given(st.data())
 def test_a_batch_equals_its_singles_in_any_order(data: st.DataObject) -> None:
     world = data.draw(worlds())
@@ -161,7 +156,6 @@ def test_a_batch_equals_its_singles_in_any_order(data: st.DataObject) -> None:
     assert [(effect == PERMIT, by) for effect, by in zip(verdicts.effects, verdicts.by, strict=True)] == singles
 
 
-@pytest.mark.slow
 @settings(max_examples=300)
 @given(st.data())
 def test_by_names_a_grant_that_exists_and_counts(data: st.DataObject) -> None:
@@ -185,7 +179,6 @@ def test_by_names_a_grant_that_exists_and_counts(data: st.DataObject) -> None:
             assert named["principal"] == principal or named["principal"][5:] in roles(world, principal)
 
 
-@pytest.mark.slow
 @settings(max_examples=200)
 @given(st.data())
 def test_the_missing_grant_of_an_explanation_would_permit(data: st.DataObject) -> None:

@@ -39,7 +39,6 @@ def test_recorded_decision(case: Any) -> None:
         assert (assumed and allowed) == want
 
 
-@pytest.mark.slow
 def test_the_oracle_agrees_with_what_was_recorded() -> None:
     data = {world: json.loads((RECORDED / world).read_text(encoding="utf-8")) for world in WORLDS}
     for case in CASES:

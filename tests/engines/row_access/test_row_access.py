@@ -279,7 +279,6 @@ def as_spec(found: Restriction, data: dict[str, Any]) -> dict[str, Any]:
     return {"rows": rows, "masks": {column: mask.id for column, mask in found.masks.items()}}
 
 
-@pytest.mark.slow
 @settings(max_examples=300)
 @given(documents, worlds, WHO, st.sampled_from(PATHS), st.sampled_from([None, "main", "dev"]))
 def test_a_restriction_is_what_the_oracle_says(

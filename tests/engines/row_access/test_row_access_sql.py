@@ -106,7 +106,6 @@ def test_a_mask_is_cut_to_the_length_of_the_type(type: str, size: int) -> None:
     assert shown("constant", values, type, "'hidden'") == ["hidden"[:size]] * len(values)
 
 
-@pytest.mark.slow
 @given(
     st.lists(st.text("abcd -é\u4e2d'\"", max_size=12) | st.none(), min_size=1, max_size=6), st.sampled_from([20, 8, 4])
 )
@@ -211,7 +210,6 @@ def kept(condition: str) -> list[int]:
     return [row[0] for row in found]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("dialect", "text"),
     [
@@ -274,7 +272,7 @@ CONDITIONS = [
 ]
 
 
-@pytest.mark.differential
+@pytest.mark.long
 @given(st.lists(st.sampled_from(CONDITIONS), min_size=1, max_size=4))
 def test_filters_together_let_through_what_any_of_them_does(texts: list[str]) -> None:
     each = [translate_filter(text, "trino") for text in texts]

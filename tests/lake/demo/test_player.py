@@ -21,7 +21,7 @@ from pdp.lake.demo.company import read_company, write_configuration
 from pdp.lake.demo.month import MonthPlan, month
 from pdp.lake.demo.player import play
 
-pytestmark = [pytest.mark.process, pytest.mark.slow]
+pytestmark = [pytest.mark.process, pytest.mark.waits]
 PLAN = MonthPlan(date(2026, 2, 2), share=0.03)
 
 SHOW_TIME = """
@@ -46,6 +46,7 @@ def records(played: Path) -> list[dict[str, Any]]:
     return all_records(played)
 
 
+@pytest.mark.long
 def test_records_have_the_times_of_the_month_in_order(records: list[dict[str, Any]]) -> None:
     by_instance: dict[str, list[str]] = {}
     for record in records:

@@ -94,7 +94,6 @@ def assert_same(rows: list[dict[str, Any]], expected: list[dict[str, Any]]) -> N
     assert found == expected
 
 
-@pytest.mark.slow
 @given(any_records, columns_from)
 def test_rows_are_those_of_the_export(record: Any, columns_from: int) -> None:
     line = encoded(record, columns_from)
@@ -144,7 +143,6 @@ def spoilt(draw: st.DrawFn) -> bytes:
     return (line[:at] + middle + line[at + length :]).replace(b"\n", b"") + b"\n"
 
 
-@pytest.mark.slow
 @given(spoilt())
 def test_a_spoilt_line_is_refused_where_the_reader_refuses_it(line: bytes) -> None:
     """The lake asks for more: an id, a time, numbers of 64 bits, and entries that fit together."""
@@ -199,7 +197,6 @@ def assert_rows_or_a_problem(*lines: bytes) -> None:
     assert len(made["requests"]) + len(made["events"]) + len(made["quarantine"]) == len(lines)
 
 
-@pytest.mark.slow
 @given(poisoned() | spoilt())
 def test_a_poisoned_line_is_rows_or_a_problem_for_every_pass(line: bytes) -> None:
     assert_rows_or_a_problem(*([line] if line.strip() else []))
@@ -308,7 +305,6 @@ def test_a_field_that_might_decide_keeps_a_check_from_being_decided_again(place:
     assert reader
 
 
-@pytest.mark.slow
 @given(any_records, columns_from)
 def test_each_check_of_a_later_schema_is_refused_once(record: Any, columns_from: int) -> None:
     line = encoded(record, columns_from)

@@ -13,7 +13,7 @@ from support.servers.browser import CONTRAST, chromium, open_page
 
 from pdp.lake.report.html import render
 
-pytestmark = [pytest.mark.process, pytest.mark.slow]
+pytestmark = pytest.mark.process
 HOSTILE = "<script>alert(1)</script><img src=http://127.0.0.1:9/x onerror=alert(2)>\u202egnp.exe"
 
 

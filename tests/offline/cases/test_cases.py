@@ -48,7 +48,7 @@ def test_the_corpus_passes_in_process() -> None:
         assert failures([run_case(case, build_pdp, runner) for case in CORPUS + RECORDED]) == []
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["in_process", pytest.param("redis", marks=pytest.mark.process)])
 def test_the_corpus_passes_with_a_cold_and_a_warm_cache(
     kind: str, request: pytest.FixtureRequest, tmp_path: Path
@@ -80,7 +80,7 @@ def test_the_corpus_passes_with_a_cold_and_a_warm_cache(
         runner.run(cache.close())
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("surface", EXPRESSIBLE)
 async def test_the_corpus_passes_over(surface: str, tmp_path: Path) -> None:
     cases = CORPUS + (RECORDED if surface != "trino" else [])

@@ -66,7 +66,6 @@ def messages(migration: Migration) -> dict[str, str]:
 # --- Lakekeeper's own store file ------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 def test_the_assertions_of_lakekeeper_hold_here_but_those_of_newer_models(tmp_path: Path) -> None:
     migration = migrate_openfga([STORE / "store.fga.yaml"], build_pdp, most=2000)
     assert {(subject, message.split(",")[0]) for subject, message in messages(migration).items()} == {
@@ -97,7 +96,6 @@ def test_both_languages_of_a_model_mean_the_same() -> None:
 # --- the recorded decisions of OpenFGA ------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("world", WORLDS)
 def test_a_migrated_world_decides_as_recorded(tmp_path: Path, world: str) -> None:
     export = export_world(RECORDED / "lakekeeper" / world)

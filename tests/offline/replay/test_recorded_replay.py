@@ -18,7 +18,6 @@ from pdp.audit.facts.files import FOLDER, list_files
 from pdp.facts.objects import Grant, GrantAdded, GrantRemoved
 
 
-@pytest.mark.slow
 @given(FIRST, STEPS, worlds.checks, st.sampled_from([1, 1000]))
 def test_any_run_is_decided_again_as_it_was(first: Any, steps: list[Any], checks: Any, columns_from: int) -> None:
     with tempfile.TemporaryDirectory() as name:

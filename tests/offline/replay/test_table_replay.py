@@ -9,7 +9,6 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.generators import worlds
@@ -40,7 +39,6 @@ def totals(results: Iterable[ReplayedQuestion]) -> Counter[str]:
     return found
 
 
-@pytest.mark.slow
 @given(FIRST, STEPS, worlds.checks, st.sampled_from([1, 1000]))
 def test_any_run_is_decided_again_by_its_rows_as_it_was(first: Any, steps: Any, checks: Any, columns_from: int) -> None:
     with tempfile.TemporaryDirectory() as name:
@@ -50,7 +48,6 @@ def test_any_run_is_decided_again_by_its_rows_as_it_was(first: Any, steps: Any, 
         assert totals(results) == {"same": reading.checks}, results
 
 
-@pytest.mark.slow
 @given(FIRST, STEPS, worlds.checks, POLICIES, CHANGES)
 def test_a_candidate_gives_the_same_differences_by_rows_and_by_records(
     first: Any, steps: Any, checks: Any, policies: Any, changes: Any

@@ -24,6 +24,8 @@ from pdp.rewrite.iceberg.relations import CatalogRelations, RelationSources
 from pdp.rewrite.process.messages import KNOWN, KnownRelation
 from pdp.telemetry import Telemetry
 
+pytestmark = pytest.mark.waits
+
 SECRET = "tok3n-0f-the-service"
 FIELDS = [{"id": 1, "name": "id", "required": False, "type": "int"}]
 

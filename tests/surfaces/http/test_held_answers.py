@@ -19,7 +19,7 @@ from support.service.serving import Process, serve_process
 
 from pdp.surfaces.wire import decision_pb2 as wire
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.waits]
 SECONDS = 1.0
 CHECK = {"principal": "user:oidc~Alice", "action": "read_data", "resource": "table:lake/Foo@prod"}
 TABLE = {"table": {"catalogName": "lakehouse", "schemaName": "sales", "tableName": "orders"}}

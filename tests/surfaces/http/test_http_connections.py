@@ -342,7 +342,6 @@ async def test_each_answer_begins_the_idle_time_anew(tmp_path: Path) -> None:
             assert before < own.deadline <= asyncio.get_running_loop().time() + 65
 
 
-@pytest.mark.slow
 @on_every_loop
 async def test_an_answer_that_takes_long_is_not_idle(tmp_path: Path) -> None:
     gate = Gate()
@@ -540,7 +539,6 @@ async def test_a_bad_token_is_refused_and_the_connection_goes_on(tmp_path: Path,
         assert pair.handed_over == []
 
 
-@pytest.mark.slow
 @on_every_loop
 async def test_a_token_that_expires_is_refused_on_the_same_connection(tmp_path: Path) -> None:
     async with provider() as idp, server_pair(tmp_path, identity={"providers": {"oidc": oidc(idp)}}) as pair:
@@ -683,7 +681,6 @@ async def test_a_stop_closes_idle_connections_and_awaits_answers(tmp_path: Path)
         assert not pair.own._shared.open
 
 
-@pytest.mark.slow
 @on_every_loop
 async def test_a_stop_cuts_off_requests_that_take_too_long(tmp_path: Path) -> None:
     gate = Gate()
