@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Iterable
+from pathlib import Path
 from xml.etree import ElementTree as ET
 
 SLOWEST = 40
@@ -18,12 +19,15 @@ def read_seconds(reports: Iterable[str]) -> dict[tuple[str, str], float]:
     found: Counter[tuple[str, str]] = Counter()
     for report in reports:
         for case in ET.parse(report).iter("testcase"):
-            found[case.attrib["classname"], case.attrib["name"]] += float(case.attrib["time"])
+            if case.attrib["classname"]:  # a module that was skipped whole has none
+                found[case.attrib["classname"], case.attrib["name"]] += float(case.attrib["time"])
     return found
 
 
 def main(*reports: str) -> None:
     """Print both tables."""
+    if missing := [report for report in reports if not Path(report).exists()]:
+        raise SystemExit(f"no reports {', '.join(missing)}: run `make test` first")
     seconds = read_seconds(reports)
     slowest = sorted(seconds.items(), key=lambda item: -item[1])[:SLOWEST]
     folders: Counter[str] = Counter()
