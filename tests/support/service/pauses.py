@@ -9,7 +9,7 @@ import msgspec
 
 from pdp.model.pauses import Pauses, pauses, set_pauses
 
-SHORT = Pauses(handover=0.05, last_delivery=0.5)
+SHORT = Pauses(handover=0.05)
 """Waits that only cost time where a test is not about them."""
 
 
