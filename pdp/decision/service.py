@@ -1,7 +1,6 @@
 """Decision service. Every request passes here; each batch uses one bundle and one revision of the facts.
 
-Plan (`plan`), evaluate (`evaluation`), fold (`combine`), record. The service holds the current bundle and knows the
-source of facts and the audit by their protocols only.
+Plan, evaluate, fold (`combine`), record. Holds the current bundle; knows facts and audit by their protocols only.
 """
 
 from __future__ import annotations
