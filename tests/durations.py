@@ -6,7 +6,7 @@ First the slowest tests, then the sum of each folder.
 from __future__ import annotations
 
 import sys
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path
 from xml.etree import ElementTree as ET
@@ -16,7 +16,7 @@ SLOWEST = 40
 
 def read_seconds(reports: Iterable[str]) -> dict[tuple[str, str], float]:
     """Return the seconds of each test, its fixtures included, by module and name."""
-    found: Counter[tuple[str, str]] = Counter()
+    found: defaultdict[tuple[str, str], float] = defaultdict(float)
     for report in reports:
         for case in ET.parse(report).iter("testcase"):
             if case.attrib["classname"]:  # a module that was skipped whole has none
@@ -30,14 +30,14 @@ def main(*reports: str) -> None:
         raise SystemExit(f"no reports {', '.join(missing)}: run `make test` first")
     seconds = read_seconds(reports)
     slowest = sorted(seconds.items(), key=lambda item: -item[1])[:SLOWEST]
-    folders: Counter[str] = Counter()
+    folders: defaultdict[str, float] = defaultdict(float)
     for (module, _), took in seconds.items():
         folders[module.rpartition(".")[0]] += took
     print(f"{sum(seconds.values()):8.1f} s in {len(seconds):,} tests; the slowest {len(slowest)}:")
     for (module, name), took in slowest:
         print(f"{took:8.1f} s  {module.replace('.', '/')}.py::{name}")
     print("and the folders:")
-    for folder, took in folders.most_common():
+    for folder, took in sorted(folders.items(), key=lambda item: -item[1]):
         count = sum(module.rpartition(".")[0] == folder for module, _ in seconds)
         print(f"{took:8.1f} s  {count:6,} tests  {folder.replace('.', '/')}")
 
