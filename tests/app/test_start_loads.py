@@ -65,13 +65,13 @@ STARTS = {
     "pdp.cli.audit": (12_500, f"click {VALUES} {LOGS} {RECORDS}"),
     "pdp.cli.lake": (100, "click"),
     "pdp.cli.lake.ingest": (3_000, f"click {VALUES} rich"),
-    "pdp.cli.lake.replay": (27_500, f"click {VALUES} {LOGS} {POLICIES} zstandard"),
+    "pdp.cli.lake.replay": (28_000, f"click {VALUES} {LOGS} {POLICIES} zstandard"),
     "pdp.cli.lake.report": (3_000, f"click {VALUES} {LOGS}"),
-    "pdp.cli.lake.suggest": (10_500, f"click {VALUES} {LOGS} {POLICIES}"),
+    "pdp.cli.lake.suggest": (11_300, f"click {VALUES} {LOGS} {POLICIES}"),
     "pdp.cli.lake.history": (7_200, f"click {VALUES} immutables prometheus_client rich"),
     "pdp.cli.lake.demo": (3_200, f"click {VALUES} {LOGS}"),
     "pdp.lake.replay.tasks": (18_000, f"{VALUES} {LOGS} {RECORDS}"),
-    "pdp.lake.ingest.passes": (5_800, "immutables msgspec pyarrow typing_extensions zstandard"),
+    "pdp.lake.ingest.passes": (6_200, "immutables msgspec pyarrow typing_extensions zstandard"),
     "pdp.lake.demo.clock": (100, ""),
 }
 """Module that a process or a command begins with -> most lines of this product, and packages of others."""
