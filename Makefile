@@ -7,7 +7,7 @@ SPARK := $(VENV)/.installed-spark
 
 # processes for the tests that compute, and for those that mostly sleep; `pyproject.toml` describes the markers
 WORKERS ?= 2
-SLEEPERS ?= 8
+SLEEPERS ?= 4
 PYTEST := $(PY) -m pytest -q -n $(WORKERS)
 
 # Run the tests of a marker expression: those that sleep beside those that compute. Their output follows at the end.

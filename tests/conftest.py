@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import sys
 from collections.abc import Generator, Iterator
 from typing import Any
@@ -25,6 +26,9 @@ settings.register_profile(
 )
 settings.load_profile("pdp")
 set_pauses(SHORT)
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # a shell lets what it runs in the background ignore interrupts, and processes of tests would inherit that
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 SHARE = 4
 """Tests of generated input play this share of their examples, and all of them in `make test-slow`."""
 FEWEST = 25

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -214,13 +215,19 @@ def complete(folder: Path) -> int:
     return len([file for file in audit_files(folder) if file.complete])
 
 
-def test_lost_rights_let_the_open_file_grow_and_the_next_one_wait(tmp_path: Path) -> None:
-    place = tmp_path / "audit"
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """Yield a folder that every user may enter. Each start of pytest closes the one above `tmp_path` to others."""
+    with TemporaryDirectory() as folder:
+        Path(folder).chmod(0o711)
+        yield Path(folder)
+
+
+def test_lost_rights_let_the_open_file_grow_and_the_next_one_wait(open_folder: Path) -> None:
+    place = open_folder / "audit"
     place.mkdir(mode=0o700)
     if os.geteuid() == 0:
         os.chown(place, NOBODY, -1)
-        for folder in (tmp_path, *list(tmp_path.parents)[:4]):
-            folder.chmod(folder.stat().st_mode | 0o011)
     command = [sys.executable, "-m", "support.faults.rightless_writer", str(place)]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (ROOT, TESTS)))}
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment) as writer:

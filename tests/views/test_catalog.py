@@ -104,16 +104,16 @@ async def test_what_was_read_is_taken_as_read_for_a_while(iceberg: IcebergServer
     await iceberg.create_namespace("kept")
     await iceberg.create_view("kept", "v", {OWNER: "bob"})
     view = Resource("view", "lake", ("kept", "v"))
-    catalog = IcebergCatalog("lake", CatalogSettings(uri=iceberg.uri, ttl_seconds=0.5), None)
+    catalog = IcebergCatalog("lake", CatalogSettings(uri=iceberg.uri, ttl_seconds=2), None)
     try:
         first = await catalog.properties(view)
         await iceberg.set_properties("kept/views/v", {OWNER: "carol"})
         assert await catalog.properties(view) is first
-        await asyncio.sleep(0.6)
+        await asyncio.sleep(2.1)
         assert await catalog.properties(view) == {OWNER: "carol"}
-        await asyncio.sleep(0.6)
+        await asyncio.sleep(2.1)
         second = await catalog.properties(view)
-        await asyncio.sleep(0.6)
+        await asyncio.sleep(2.1)
         assert await catalog.properties(view) is second, "the same metadata file is not read twice"
     finally:
         await catalog.close()
