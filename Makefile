@@ -8,6 +8,7 @@ SPARK := $(VENV)/.installed-spark
 # processes for the tests that compute, and for those that mostly sleep; `pyproject.toml` describes the markers
 WORKERS ?= 2
 SLEEPERS ?= 4
+SLOW ?= long or hypothesis
 PYTEST := $(PY) -m pytest -q -n $(WORKERS)
 
 # Run the tests of a marker expression: those that sleep beside those that compute. Their output follows at the end.
@@ -55,7 +56,7 @@ test: $(STAMP) ## every test but those of test-slow, test-spark and test-trino; 
 
 test-slow: export PDP_EXAMPLES := all
 test-slow: $(STAMP) ## what `make test` leaves out: all generated examples, attacks that take a minute, long waits, many kills
-	$(call in_two_pools,(long or hypothesis) and not spark)
+	$(call in_two_pools,($(SLOW)) and not spark)
 
 test-durations: ## the slowest tests of the last `make test` or `make test-slow`, and the sum of each folder
 	@python3 tests/durations.py $(VENV)/.workers.xml $(VENV)/.sleepers.xml
@@ -150,4 +151,7 @@ protos: $(STAMP) ## generate the messages of pdp/surfaces/wire from protos/
 docs: $(STAMP) ## generate the reference pages
 	$(PY) docs/generate.py
 
+# `make test` plays all generated examples there, and `make test-slow` none of them again
+check: export PDP_EXAMPLES := all
+check: SLOW := long
 check: lint type test test-slow test-spark test-trino ## everything, as CI does
