@@ -11,13 +11,12 @@ SLEEPERS ?= 4
 SLOW ?= long or hypothesis
 PYTEST := $(PY) -m pytest -q -n $(WORKERS)
 
-# Run the tests of a marker expression: those that sleep beside those that compute. Their output follows at the end.
+# Run the tests of a marker expression: those that sleep, then those that compute. Attacks measure the answers of
+# neighbours, so nothing else may run beside them.
 define in_two_pools
-@trap 'kill $$sleeping' INT TERM; \
-$(PY) -m pytest -q -n $(SLEEPERS) --dist worksteal --junitxml=$(VENV)/.sleepers.xml -m "waits and ($(1))" \
-  $$(grep -rl 'mark\.waits' tests) > $(VENV)/.sleepers.log 2>&1 & sleeping=$$!; \
-$(PYTEST) --dist worksteal --junitxml=$(VENV)/.workers.xml -m "not waits and ($(1))"; computed=$$?; \
-wait $$sleeping; slept=$$?; cat $(VENV)/.sleepers.log; exit $$((computed | slept))
+@$(PY) -m pytest -q -n $(SLEEPERS) --dist worksteal --junitxml=$(VENV)/.sleepers.xml -m "waits and ($(1))" \
+  $$(grep -rl 'mark\.waits' tests); slept=$$?; \
+$(PYTEST) --dist worksteal --junitxml=$(VENV)/.workers.xml -m "not waits and ($(1))"; exit $$(($$? | slept))
 endef
 
 .PHONY: help setup run test-fast test test-slow test-durations test-trino test-spark test-spark-long chaos way lint fmt type cases bench bench-audit bench-cache bench-cedar bench-engines bench-pipeline bench-reload bench-replay bench-rewrite bench-trino bench-more bench-workers soak protos docs check

@@ -106,13 +106,14 @@ async def test_streams_without_a_message_hold_nothing_that_others_need(tmp_path:
             neighbour, quiet = Neighbour(own), Neighbour(apart)
             await neighbour.ask_often()
             await quiet.ask_often()
-            before = watched.memory_info().rss
-            held: list[Any] = [channel.stream_unary(method)(timeout=60) for channel in others for _ in range(100)]
-            await asyncio.sleep(1)
-            assert not all(call.done() for call in held)
-            assert await is_quick(neighbour.ask, quiet.ask, process.process.pid, twin.process.pid)
-            for call in held:
-                call.cancel()
+            for _ in range(2):  # the C library may keep what a first wave needed, but a second one needs no more
+                before = watched.memory_info().rss
+                held: list[Any] = [channel.stream_unary(method)(timeout=60) for channel in others for _ in range(100)]
+                await asyncio.sleep(1)
+                assert not all(call.done() for call in held)
+                assert await is_quick(neighbour.ask, quiet.ask, process.process.pid, twin.process.pid)
+                for call in held:
+                    call.cancel()
         assert await asyncio.to_thread(comes_back, lambda: int(watched.memory_info().rss), before)
 
 
