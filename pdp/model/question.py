@@ -184,14 +184,13 @@ class Question(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
 
     def length(self) -> int:
         """Count the characters of the texts of any length. Caches refuse long keys."""
-        return sum([_length(getattr(self, name)) for name in self.__struct_fields__])
+        return sum(map(_length, msgspec.structs.astuple(self)))
 
     def planned(self, principal: Principal) -> Question:
         """Return the question that engines get: about a principal, without the fields that the plan itself obeys."""
-        changes = {name: value for name, value in _PLANNED.items() if getattr(self, name) != value}
-        if not changes and principal is self.principal:
+        if principal is self.principal and _obeyed(self) == _NOTHING_OBEYED:
             return self
-        return msgspec.structs.replace(self, principal=principal, **changes)
+        return msgspec.structs.replace(self, principal=principal, **_PLANNED)
 
 
 _PLANNED: Final[Mapping[str, Any]] = {
@@ -200,10 +199,17 @@ _PLANNED: Final[Mapping[str, Any]] = {
 """Fields that the plan obeys before any engine is asked, with the values that engines see. Engines see all others."""
 
 
+_obeyed = attrgetter(*_PLANNED)
+_NOTHING_OBEYED: Final = tuple(_PLANNED.values())
+
+
 def _length(value: Any) -> int:
-    if isinstance(value, str):
+    if not value:
+        return 0
+    kind = type(value)
+    if kind is str:
         return len(value)
-    return value.length() if isinstance(value, Principal | RequestContext) else len(repr(value)) if value else 0
+    return value.length() if kind is Principal or kind is RequestContext else len(repr(value))
 
 
 class Check(msgspec.Struct, frozen=True, gc=False):

@@ -100,9 +100,9 @@ def checks_of_uses(request: StatementRequest, uses: Sequence[RelationUse], membe
         question: Callable[[str], Question] = request.question
         if use.author:
             type, _, name = use.author.partition(":")
-            question = partial(Question, Principal(type, name), delegated=True)
+            question = partial(_delegated, request, Principal(type, name))
         elif use.owner:
-            question = partial(Question, _owner(members, use.owner), delegated=True)
+            question = partial(_delegated, request, _owner(members, use.owner))
         if use.role in ("create", "replace"):
             yield Check(question(f"create_{kind}"), (parent_of(relation),), (0,))
             if use.role == "replace":
@@ -111,6 +111,11 @@ def checks_of_uses(request: StatementRequest, uses: Sequence[RelationUse], membe
             yield Check(question("write_data"), (relation,), (0,))
         else:
             yield Check(question(READS[kind]), (relation,), (0,))
+
+
+def _delegated(request: StatementRequest, owner: Principal, action: str) -> Question:
+    """Return the question of a request about another principal, with all else that the request says."""
+    return msgspec.structs.replace(request.question(action), principal=owner, delegated=True, acting_role=None)
 
 
 def _owner(members: Members, member: str) -> Principal:

@@ -243,7 +243,7 @@ def inputs_columns(inputs: Inputs) -> tuple[Any, ...]:
 
 
 def _column(value: Any, type: ColumnType) -> Any:
-    return json_value(value) if type == "json" else value
+    return json_value(value) if type == "json" and value is not None else value
 
 
 def line_place(line: TrailLine) -> RecordHeader | None:

@@ -68,6 +68,9 @@ def compare_views(columns: Sequence[str], before: PolicyAccess, after: PolicyAcc
     old, new = before.predicates, after.predicates
     rows_seen = old is not None and (new is None or bool(new - old))
     rows_hidden = new is not None and (old is None or bool(old - new))
+    was, now = before.repeated.view.more_rows, after.repeated.view.more_rows
+    if was != now:  # visible rows pass both filters: another one of the query's user may show more, and hide more
+        rows_seen, rows_hidden = rows_seen or was is not None, rows_hidden or now is not None
     masks = list(zip(columns, before.repeated.view.masks, after.repeated.view.masks, strict=True))
     seen = tuple(name for name, was, now in masks if _may_show(was, now))
     hidden = tuple(name for name, was, now in masks if _may_show(now, was))
@@ -78,7 +81,7 @@ def compare_views(columns: Sequence[str], before: PolicyAccess, after: PolicyAcc
         kind = "lost"
     elif before.repeated.outcome == after.repeated.outcome:
         return None
-    return AccessChange(kind, _text(old), _text(new), rows_seen, rows_hidden, seen, hidden)
+    return AccessChange(kind, _text(old, was), _text(new, now), rows_seen, rows_hidden, seen, hidden)
 
 
 def _may_show(was: Predicate | None, now: Predicate | None) -> bool:
@@ -86,7 +89,6 @@ def _may_show(was: Predicate | None, now: Predicate | None) -> bool:
     return was is not None and was != now and (now is None or now.expression != _NULL)
 
 
-def _text(predicates: frozenset[str] | None) -> str:
-    if predicates is None:
-        return EVERY_ROW
-    return join_filters(sorted(predicates)) if predicates else NO_ROW
+def _text(predicates: frozenset[str] | None, more: Predicate | None) -> str:
+    text = EVERY_ROW if predicates is None else join_filters(sorted(predicates)) if predicates else NO_ROW
+    return text if more is None else f"{text}, and {more.expression} (as {more.identity or 'the user'})"
