@@ -54,6 +54,8 @@ test: $(STAMP) ## every test but those of test-slow, test-spark and test-trino; 
 	$(call in_two_pools,not long and not spark)
 
 test-slow: export PDP_EXAMPLES := all
+# attacks and kills need the cores while they wait
+test-slow: SLEEPERS := 2
 test-slow: $(STAMP) ## what `make test` leaves out: all generated examples, attacks that take a minute, long waits, many kills
 	$(call in_two_pools,($(SLOW)) and not spark)
 
