@@ -98,7 +98,7 @@ PLANTED = {
         ("offline.replay.replay", "offline.coverage.rows"),
         ("cli.lint", "offline.row_policies.proofs"),
     ],
-    "faces-app": [("app.service", "app.workers.slot"), ("app.workers.worker", "app.sources.git")],
+    "faces-app": [("app.service", "app.workers.worker_slot"), ("app.workers.worker", "app.sources.git")],
     "faces-cli": [("app.service", "cli.serve")],
     "inner": [("surfaces.http.endpoints", "management.forbidden_edits"), ("cli.explain.load", "views.chains")],
     "rooms-cli": [("cli.check", "cli.explain.load"), ("cli.serve", "cli.config.problems")],

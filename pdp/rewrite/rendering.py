@@ -27,9 +27,9 @@ from pdp.rewrite.errors import (
     WRITE_NEEDS_FULL_ACCESS,
     RewriteRefused,
 )
-from pdp.rewrite.masked_columns import qualifier_edits
 from pdp.rewrite.mentions import COPY, READ, TableMention
 from pdp.rewrite.policy_statements import policy_source
+from pdp.rewrite.printed_masks import qualifier_edits
 from pdp.rewrite.projections import NAMED_BY_TEXT, alias_edits
 from pdp.rewrite.sql import Edit, apply_edits, place_of, quote_name, quote_names, without_spans
 from pdp.rewrite.visible_relations import AnalyzedText, Identities, VisiblePart, VisibleRelations

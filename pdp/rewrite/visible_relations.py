@@ -28,9 +28,9 @@ from pdp.rewrite.errors import (
 )
 from pdp.rewrite.filters import NO_ROWS, FilterCompiler, known_columns
 from pdp.rewrite.identity import CallerIdentity, owner_identity
-from pdp.rewrite.masked_columns import MaskCompiler
 from pdp.rewrite.mentions import CREATE, WRITE, MentionWalk, TableMention, TableMentions
 from pdp.rewrite.policies import FilterPolicy, MaskPolicy, PolicySet
+from pdp.rewrite.printed_masks import MaskCompiler
 from pdp.rewrite.projections import check_array_paths
 from pdp.rewrite.sql import ParsedText
 

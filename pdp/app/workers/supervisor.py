@@ -20,7 +20,7 @@ from pdp.app.reload.load_messages import LoadedPolicies
 from pdp.app.reload.reloader import Reloader, ServedPolicies
 from pdp.app.workers.metrics import MergedMetrics
 from pdp.app.workers.process import WorkerProcess
-from pdp.app.workers.slot import ServiceSockets, WorkerSlot
+from pdp.app.workers.worker_slot import ServiceSockets, WorkerSlot
 from pdp.config.settings import Settings
 from pdp.errors import PdpError
 from pdp.surfaces.http.diagnostics import RELOAD_FAILED, diagnostics_routes
