@@ -1,7 +1,7 @@
 """Data pipeline on Spark: the audit as tables of a lake.
 
-Needs the extra `pdp[spark]`. Only the commands `pdp pipeline` import this package, when they run. Modules beside the
-rooms are faces, and in each room:
+Needs the extra `lakehouse-pdp[spark]`. Only the commands `pdp pipeline` import this package, when they run. Modules
+beside the rooms are faces, and in each room:
 
 - `ingest`, audit folders into tables: `ingest.ingest` and `ingest.upkeep`.
 - `replay`, decisions made again: `replay.archive`, `replay.questions`, `replay.replaying`, `replay.suggesting` and

@@ -75,7 +75,7 @@ def _require_pyspark() -> None:
     try:
         import pyspark.sql  # noqa: F401, PLC0415  an extra
     except ImportError:
-        raise ConfigError("the pipeline needs PySpark: install `pdp[spark]`") from None
+        raise ConfigError("the pipeline needs PySpark: install `lakehouse-pdp[spark]`") from None
 
 
 def _submitted(given: Mapping[str, str]) -> SparkSession:

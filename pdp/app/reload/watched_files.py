@@ -164,7 +164,7 @@ def require_watchfiles() -> None:
     try:
         import watchfiles  # noqa: F401, PLC0415  an extra
     except ImportError:
-        raise ConfigError("`policies.watch` needs the package watchfiles: install `pdp[watch]`") from None
+        raise ConfigError("`policies.watch` needs the package watchfiles: install `lakehouse-pdp[watch]`") from None
 
 
 async def follow_events(settings: Settings, more: Callable[[], Iterable[str]], look: Callable[[], None]) -> None:

@@ -89,7 +89,7 @@ class ParquetTable:
             import pyarrow as pa  # noqa: PLC0415  an extra
             import pyarrow.parquet as pq  # noqa: PLC0415
         except ImportError:
-            raise InvalidArgument("parquet needs pyarrow: install `pdp[parquet]`, or export jsonl") from None
+            raise InvalidArgument("parquet needs pyarrow: install `lakehouse-pdp[parquet]`, or export jsonl") from None
         types: dict[str, pa.DataType] = {
             "text": pa.string(),
             "texts": pa.list_(pa.string()),

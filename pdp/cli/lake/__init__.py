@@ -48,6 +48,6 @@ class _PipelineGroup(click.Group):
 def pipeline() -> None:
     """Keep the audit as Iceberg tables, and ask them.
 
-    The jobs run on Spark through PySpark (`pip install 'pdp[spark]'`, Java 17 or 21): on this machine, or on a cluster
-    with `spark-submit`. docs/pipeline.md describes the tables and the ways to run the jobs.
+    The jobs run on Spark through PySpark (`pip install 'lakehouse-pdp[spark]'`, Java 17 or 21): on this machine, or on
+    a cluster with `spark-submit`. docs/pipeline.md describes the tables and the ways to run the jobs.
     """

@@ -29,7 +29,7 @@ def load_cedarpy() -> ModuleType:
     try:
         return importlib.import_module("cedarpy")
     except ImportError:
-        raise ConfigError("the engine `cedar` needs the package cedarpy: pip install 'pdp[cedar]'") from None
+        raise ConfigError("the engine `cedar` needs the package cedarpy: pip install 'lakehouse-pdp[cedar]'") from None
 
 
 class SourceText(msgspec.Struct, frozen=True, dict=True):

@@ -203,7 +203,7 @@ def test_without_pyarrow_the_error_names_the_extra(
     file = tmp_path / "checks.parquet"
     result = export(folder, "parquet", "-o", str(file))
     assert result.exit_code == 2
-    assert result.stderr == "pdp: parquet needs pyarrow: install `pdp[parquet]`, or export jsonl\n"
+    assert result.stderr == "pdp: parquet needs pyarrow: install `lakehouse-pdp[parquet]`, or export jsonl\n"
     assert not file.exists()
 
 

@@ -150,7 +150,7 @@ def test_missing_files_stop_the_start(tmp_path: Path, files: dict[str, object], 
 
 def test_without_the_package_the_error_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cedarpy", None)
-    with pytest.raises(ConfigError, match=r"pip install 'pdp\[cedar\]'"):
+    with pytest.raises(ConfigError, match=r"pip install 'lakehouse-pdp\[cedar\]'"):
         library.load_cedarpy()
 
 
