@@ -28,7 +28,7 @@ def assert_the_sql_of_the_page_tells_uses(folder: Path, day: date) -> None:
     """Run the statement of docs/pipeline.md for a day."""
     lake = folder_lake(folder)
     (statement,) = [
-        text for text in re.findall(r"```text\n(WITH.*?)```", PAGE.read_text(), re.DOTALL) if "max_by(kind" in text
+        text for text in re.findall(r"```sql\n(WITH.*?)```", PAGE.read_text(), re.DOTALL) if "max_by(kind" in text
     ]
     for written, wanted in (("2026-02-01", day + timedelta(days=1)), ("2026-01-31", day)):
         assert written in statement

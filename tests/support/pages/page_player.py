@@ -48,7 +48,7 @@ def make_clone(folder: Path) -> None:
     commands = folder / ".venv" / "bin"
     commands.mkdir(parents=True)
     _write_command(commands / "pdp", f'PYTHONPATH={ROOT} exec {sys.executable} -m pdp "$@"')
-    _write_command(commands / "python", f'PYTHONPATH={ROOT} exec {sys.executable} "$@"')
+    _write_command(commands / "python", f'PYTHONPATH={ROOT}${{PYTHONPATH:+:$PYTHONPATH}} exec {sys.executable} "$@"')
     for name in (".installed-service", ".installed"):
         (folder / ".venv" / name).touch()
 
@@ -104,8 +104,9 @@ class Player:
         for command in entry.get("before", ()):
             done = self._bash(command)
             assert done.returncode == 0, f"{block}: {command}: {done.stderr}"
-        kind = next((key for key in _PLAYERS if key in entry), block.language)
-        _PLAYERS[kind](self, block, entry)
+        way = way_of(block, entry)
+        assert way, f"{block}: say in tests/pages.yaml how this block is played, or why it is not"
+        way(self, block, entry)
         for command in entry.get("after", ()):
             done = self._bash(command)
             assert done.returncode == 0, f"{block}: {command}: {done.stdout}{done.stderr}"
@@ -150,7 +151,7 @@ class Player:
         assert name, f"{block}: name the file in a first line `# name`, or say in tests/pages.yaml what this is"
         file = self.folder / name
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(block.text)
+        file.write_text(self._filled(block.text))
         if file.name == "pdp.yaml" and not entry.get("unchecked"):
             self._check(block, name)
 
@@ -190,6 +191,16 @@ class Player:
     def answer(self, block: Block, entry: Entry) -> None:
         """Compare the block with the answer to the last request, or with the output of the last script."""
         assert self._answer, f"{block}: nothing was asked"
+        self._compare(block)
+
+    def output(self, block: Block, entry: Entry) -> None:
+        """Run the command that the page names, and compare its output with the block."""
+        done = self._bash(entry["prints"])
+        assert done.returncode == entry.get("exit", 0), f"{block}: {done.returncode}: {done.stdout}{done.stderr}"
+        self._answer = done.stdout
+        self._compare(block)
+
+    def _compare(self, block: Block) -> None:
         real = parsed_json(self._answer)
         if real is None:
             wrong = self._output.differences(block.text, self._answer)
@@ -250,29 +261,36 @@ def clone_environment(folder: Path) -> dict[str, str]:
 
 
 def _skip(_player: Player, _block: Block, _entry: Entry) -> None:
-    """Play nothing: the block is text, or listed with the reason."""
+    """Play nothing: another test plays the block, or it is listed with the reason."""
 
 
-_PLAYERS: Final[Mapping[str, Callable[[Player, Block, Entry], None]]] = {
+_Play = Callable[[Player, Block, Entry], None]
+_BY_ENTRY: Final[Mapping[str, _Play]] = {
     "not_run": _skip,
+    "test": _skip,
     "background": Player.start,
     "settings": Player.settings,
     "variables": Player.variables,
     "request": Player.request,
     "answer": Player.answer,
+    "prints": Player.output,
     "file": Player.write,
-    "text": _skip,
-    "sql": _skip,
+}
+"""Way to play a block with an entry, by a key of the entry."""
+_BY_LANGUAGE: Final[Mapping[str, _Play]] = {
     "sh": Player.run,
     "console": Player.converse,
-    "yaml": Player.write,
-    "properties": Player.write,
+    **dict.fromkeys(("properties", "python", "toml", "yaml"), Player.write),
     "json": Player.answer,
     "http": Player.request_of_head,
 }
-"""Way to play a block, by a key of its entry, else by its language."""
-LANGUAGES: Final = frozenset({"console", "http", "json", "properties", "python", "sh", "sql", "text", "yaml"})
-"""Languages of blocks. A block in Python needs an entry that says why it is not run."""
+"""Way to play all other blocks. A block in another language needs an entry."""
+LANGUAGES: Final = _BY_LANGUAGE.keys() | {"js", "sql", "text"}
+
+
+def way_of(block: Block, entry: Entry) -> _Play | None:
+    """Return how a block is played, also not at all for a reason; None if the entry and the language do not say it."""
+    return next((way for key, way in _BY_ENTRY.items() if key in entry), _BY_LANGUAGE.get(block.language))
 
 
 def _merged(base: Any, over: Any) -> Any:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 import yaml
+from markdown_it import MarkdownIt
 from support.paths import ROOT, TESTS
 
 ANYTHING: Final = "..."
@@ -29,7 +30,7 @@ class Block:
     @property
     def file_name(self) -> str:
         """Return the name of the file that the first line, a comment, names; empty without one."""
-        named = re.match(r"# ([\w./-]+\.(?:env|json|properties|yaml))\b", self.text)
+        named = re.match(r"# ([\w./-]+\.(?:env|json|properties|py|toml|yaml))\b", self.text)
         return named[1] if named else ""
 
     def __str__(self) -> str:
@@ -38,10 +39,14 @@ class Block:
 
 
 def page_names() -> list[str]:
-    """Return the pages with blocks. The template of a generated page is none."""
-    files = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
-    names = [str(file.relative_to(ROOT)) for file in files if not file.name.endswith(".in.md")]
-    return [name for name in names if blocks_of(name)]
+    """Return the pages with blocks."""
+    return [name for name in all_pages() if blocks_of(name)]
+
+
+def all_pages() -> list[str]:
+    """Return all pages for readers. The template of a generated page is none."""
+    files = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
+    return [str(file.relative_to(ROOT)) for file in files if not file.name.endswith(".in.md")]
 
 
 def blocks_of(page: str) -> list[Block]:
@@ -59,8 +64,17 @@ def page_entries() -> dict[str, dict[str, Any]]:
 def entry_of(block: Block, settings: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the exception with the longest beginning of a block; empty without one."""
     entries: Mapping[str, Mapping[str, Any]] = settings.get("blocks", {})
-    starts = [start for start in entries if block.text.startswith(start)]
-    return entries[max(starts, key=len)] if starts else {}
+    return entries.get(start_of(block, settings), {})
+
+
+def start_of(block: Block, settings: Mapping[str, Any]) -> str:
+    """Return the longest beginning of a block that an exception of the page names; empty without one."""
+    return max((start for start in settings.get("blocks", {}) if block.text.startswith(start)), key=len, default="")
+
+
+def codes_in(text: str) -> list[str]:
+    """Return the content of every block of code as Markdown reads it, also of indented and nested ones."""
+    return [token.content for token in MarkdownIt().parse(text) if token.type in ("fence", "code_block")]
 
 
 @dataclass

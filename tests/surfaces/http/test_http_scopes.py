@@ -231,7 +231,7 @@ async def test_claims_of_a_user_are_evidence_of_their_own(folder: Path) -> None:
 async def test_the_resolver_of_the_page_asks_the_service(folder: Path) -> None:
     """Run the printed resolver: permits and denials of the service, and a denial without a service."""
     page = (Path(__file__).parents[3] / "docs" / "scopes.md").read_text(encoding="utf-8")
-    resolver = page.split("```text\n")[1].split("```")[0]
+    resolver = page.split("```js\n")[1].split("```")[0]
     resolver = resolver[resolver.index("const ask") : resolver.index("export const")]
     async with client_of(settings_of(config(), folder)) as client:
         address = client.service.addresses["http"]
