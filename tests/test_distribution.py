@@ -25,7 +25,7 @@ OPTIONAL: Final = {re.split(r"[=<>~ \[]", package)[0] for extra in EXTRAS.keys()
 
 _NAME: Final = r"pdp(?<![\w./~:-]pdp)[\"'`]*"
 _FOREIGN: Final = (
-    rf"{_NAME}\\?\s?\[[a-z]+(?:,\s?[a-z]+)*\\?\](?!\s*=[^=])",  # with extras
+    rf"{_NAME}\\?\s?\[[a-z{{%$][^\]\n]*\](?!\s*=[^=])",  # with extras, also of a template
     rf"{_NAME}\s*(?:===?|~=|!=|[<>]=?)\s*\d",  # with a version
     rf"{_NAME}\s+@\s+\w+[+:]",  # with an address
     r"pypi\.org/(?:project|simple|pypi)/pdp\b",
@@ -93,6 +93,8 @@ def test_all_folders_are_read() -> None:
         "install `pdp[watch]`",
         "match=r'pip install pdp\\[cedar\\]'",
         "extra pdp[cedar, spark]",
+        'f"install `pdp[{extra}]`"',
+        "'pip install pdp[%s]' % extra",
         "pdp==0.1.0",
         "pdp >= 0.1",
         '"pdp~=1.0"',
