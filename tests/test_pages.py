@@ -107,6 +107,12 @@ def test_an_unknown_command_or_option_is_found(arguments: str, unknown: str) -> 
     assert bool(unknown_in(arguments)) == bool(unknown)
 
 
+@pytest.mark.parametrize("page", [*all_pages(), "tests/pages.yaml"])
+def test_every_named_target_of_make_is_one(page: str) -> None:
+    targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert set(re.findall(r"(?:`|^)make ([a-z][a-z-]*)", (ROOT / page).read_text(), re.MULTILINE)) <= set(targets)
+
+
 @pytest.mark.process
 def test_make_run_on_a_used_port_says_so(tmp_path: Path) -> None:
     make_clone(tmp_path)
