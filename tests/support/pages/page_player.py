@@ -153,14 +153,14 @@ class Player:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(self._filled(block.text))
         if file.name == "pdp.yaml" and not entry.get("unchecked"):
-            self._check(block, name)
+            self._check(block, entry, f"pdp config check -c {name}")
 
     def settings(self, block: Block, entry: Entry) -> None:
         """Check the block as a part of a configuration, `with` other sections; serve it if asked to."""
         whole = _merged(entry["settings"] or {}, yaml.safe_load(self._filled(block.text)))
         (self.folder / "service").mkdir(exist_ok=True)
         (self.folder / "service" / "pdp.yaml").write_text(yaml.safe_dump(whole))
-        self._check(block, "service/pdp.yaml")
+        self._check(block, entry, "pdp config check -c service/pdp.yaml")
         if entry.get("serves"):
             self._serve(str(block), "pdp serve -c service/pdp.yaml", READY)
 
@@ -169,12 +169,14 @@ class Player:
         lines = shlex.join(line for line in block.text.splitlines() if line)
         (self.folder / "variables").mkdir(exist_ok=True)
         (self.folder / "variables" / "pdp.yaml").write_text(yaml.safe_dump(entry["variables"] or {}))
-        done = self._bash(f"env {lines} pdp config check -c variables/pdp.yaml")
-        assert done.returncode == 0, f"{block}: {done.stdout}{done.stderr}"
+        self._check(block, entry, f"env {lines} pdp config check -c variables/pdp.yaml")
 
-    def _check(self, block: Block, name: str) -> None:
-        done = self._bash(f"pdp config check -c {name}")
+    def _check(self, block: Block, entry: Entry, command: str) -> None:
+        """Check a configuration. It has no warnings but those that the entry expects: a page prints what has an effect."""
+        done = self._bash(command)
         assert done.returncode == 0, f"{block}: {done.stdout}{done.stderr}"
+        warnings = [line for line in done.stdout.splitlines() if "warning: " in line]
+        assert all(entry.get("warns", "\n") in line for line in warnings), f"{block}: {done.stdout}"
 
     # --- requests -------------------------------------------------------------------------------------------------
 
