@@ -22,6 +22,7 @@ from pdp.facts.row_policies import FoldedName
 from pdp.model.answer import Reason
 from pdp.model.bounded_cache import BoundedCache
 from pdp.model.question import Principal
+from pdp.model.vocabulary import CATALOG_ACTIONS, CEL_CHECKS, is_cluster_action
 
 _STACKS: Final = 1024
 _LONGEST_ACTION: Final = 128
@@ -149,8 +150,12 @@ class ActivePolicies(msgspec.Struct, frozen=True, dict=True):
 
     def _make_stack(self, warehouse: str, action: str, type: str) -> EngineStack:
         authority = self.authority(warehouse)
-        engines = _applying(authority.engines, action, type)
-        forbids = _applying(self.forbids, action, type)
+        # The configuration decides a question about the cluster: an engine could only fail, or permit more.
+        is_cluster = is_cluster_action(action)
+        engines = () if is_cluster else _applying(authority.engines, action, type)
+        # Nothing can permit an unknown action, so its denial keeps the reason.
+        is_known = is_cluster or (type, action) in CEL_CHECKS or action in CATALOG_ACTIONS.get(type, ())
+        forbids = _applying(self.forbids, action, type) if engines or is_known else ()
         single = engines[0] if len(engines) == 1 and not forbids else None
         return EngineStack((*forbids, *engines), len(forbids), authority.combine, single)
 

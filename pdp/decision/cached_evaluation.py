@@ -25,7 +25,7 @@ from pdp.decision.cache.keys import resource_fields
 from pdp.decision.cache.local import Flight, await_landings
 from pdp.decision.combine import ChunkSize, concatenate, decide_group, slice_by_leaf
 from pdp.decision.evaluation import LeafVerdicts, leaves_by_group, lookup_of
-from pdp.decision.plan import FixedDecision, Leaf
+from pdp.decision.plan import FixedDenial, Leaf
 from pdp.decision.ports import DecisionSnapshot
 from pdp.decision.turns import TurnClock
 from pdp.decision.verdict_cache import VerdictCache
@@ -105,7 +105,7 @@ class _Members(msgspec.Struct, frozen=True):
     questions: dict[int, PendingVerdicts]
 
 
-def may_cache(leaves: Iterable[Leaf | FixedDecision], basis: DecisionSnapshot, cache: VerdictCache) -> bool:
+def may_cache(leaves: Iterable[Leaf | FixedDenial], basis: DecisionSnapshot, cache: VerdictCache) -> bool:
     """Tell whether some verdicts on leaves, and not too many, are cached. Each row and each cached engine is one."""
     makers = cache.makers(basis.bundle, basis.facts)
     served: dict[tuple[str, str, str], int] = {}
@@ -129,7 +129,7 @@ class CachedEvaluation:
     """
 
     def __init__(
-        self, leaves: Sequence[Leaf | FixedDecision], basis: DecisionSnapshot, cache: VerdictCache | None
+        self, leaves: Sequence[Leaf | FixedDenial], basis: DecisionSnapshot, cache: VerdictCache | None
     ) -> None:
         self._leaves = leaves
         self._places: dict[int, tuple[_Members, int]] = {}

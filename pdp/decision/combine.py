@@ -13,7 +13,7 @@ from operator import or_
 from typing import Final, Literal, TypeAlias
 
 from pdp.decision.active_policies import ActivePolicies, EngineStack
-from pdp.decision.plan import AllOf, AnyAlone, AnyOf, FixedDecision, Leaf, Node, Split, first_leaf
+from pdp.decision.plan import AllOf, AnyAlone, AnyOf, FixedDenial, Leaf, Node, Split, first_leaf
 from pdp.decision.turns import TURN_SECONDS
 from pdp.engines.engine import ABSTAIN, FAILED, FORBID, PERMIT, SILENT, Engine, EngineQuestion, Verdicts
 from pdp.model.answer import DEFAULT_DENY, STORE_STALE, Reason
@@ -222,8 +222,8 @@ def fold(node: Node, verdicts_of: Callable[[Leaf], Verdicts]) -> Verdicts:
     """Return the outcome of a tree. `verdicts_of` returns the engines' verdicts on a leaf."""
     if isinstance(node, Leaf):
         return verdicts_of(node)
-    if isinstance(node, FixedDecision):
-        return fixed_verdicts(node)
+    if isinstance(node, FixedDenial):
+        return denial_verdicts(node)
     return fold_parts(node, [fold(part, verdicts_of) for part in node.parts])
 
 
@@ -241,12 +241,11 @@ def fold_parts(node: AllOf | AnyOf | AnyAlone | Split, columns: Sequence[Verdict
     return _fold_rows(columns, lambda rows: _all_row(rows, node.parts))
 
 
-def fixed_verdicts(node: FixedDecision) -> Verdicts:
-    """Return the outcome of a fixed decision. A denial counts as silence: another part may permit."""
+def denial_verdicts(node: FixedDenial) -> Verdicts:
+    """Return the outcome of a fixed denial. It counts as silence: another part may permit."""
     count = len(node.resources)
-    effect = PERMIT if node.allowed else ABSTAIN
     errors = dict.fromkeys(range(count), node.errors) if node.errors else {}
-    return Verdicts(bytes([effect]) * count, [node.by] * count, errors)
+    return Verdicts(bytes(count), [node.by] * count, errors)
 
 
 def _rearrange(at: Sequence[Sequence[int]], columns: Sequence[Verdicts]) -> Verdicts:

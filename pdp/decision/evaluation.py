@@ -19,11 +19,11 @@ from pdp.decision.combine import (
     chunks,
     concatenate,
     decide_group,
-    fixed_verdicts,
+    denial_verdicts,
     slice_by_leaf,
     without_permits,
 )
-from pdp.decision.plan import FixedDecision, Leaf
+from pdp.decision.plan import FixedDenial, Leaf
 from pdp.decision.turns import Resumable, TurnClock
 from pdp.engines.engine import FAILED, Cost, Dependency, Engine, EngineQuestion, Verdicts
 from pdp.engines.guarded import AwaitedEngine
@@ -34,7 +34,7 @@ from pdp.telemetry import Telemetry
 
 log = structlog.get_logger()
 
-LeafVerdicts: TypeAlias = Callable[[Leaf | FixedDecision], Verdicts]
+LeafVerdicts: TypeAlias = Callable[[Leaf | FixedDenial], Verdicts]
 """Lookup of the verdicts on a leaf of an evaluated tree."""
 
 
@@ -51,7 +51,7 @@ class Evaluator:
         """Return an evaluator under another bundle and the same facts."""
         return Evaluator(bundle, self._facts, self._telemetry, stale=self._stale)
 
-    def evaluate(self, leaves: Iterable[Leaf | FixedDecision]) -> Resumable[LeafVerdicts]:
+    def evaluate(self, leaves: Iterable[Leaf | FixedDenial]) -> Resumable[LeafVerdicts]:
         """Return the verdicts on leaves. A step ends after the time of a turn, however few resources that takes.
 
         Leaves of one group are decided together, whatever trees they belong to.
@@ -86,7 +86,7 @@ class Evaluator:
                 return self.decide_by_engine(engine, group, resources)
         return decide_group(leaf, resources, self._bundle, self.decide_by_engine)
 
-    def evaluate_at_once(self, leaves: Sequence[Leaf | FixedDecision]) -> LeafVerdicts:
+    def evaluate_at_once(self, leaves: Sequence[Leaf | FixedDenial]) -> LeafVerdicts:
         """Return the verdicts on leaves with few resources."""
         if len(leaves) == 1 and type(leaf := leaves[0]) is Leaf:
             only = self.decide(leaf, leaf.resources)
@@ -131,7 +131,7 @@ class Evaluator:
         return without_permits(verdicts) if self._stale and rests_on_facts else verdicts
 
 
-def leaves_by_group(leaves: Iterable[Leaf | FixedDecision]) -> Iterable[list[Leaf]]:
+def leaves_by_group(leaves: Iterable[Leaf | FixedDenial]) -> Iterable[list[Leaf]]:
     """Return the leaves that engines decide, in lists of one group and override."""
     asked = [leaf for leaf in leaves if type(leaf) is Leaf]
     if len(asked) == 1:
@@ -147,4 +147,4 @@ def leaves_by_group(leaves: Iterable[Leaf | FixedDecision]) -> Iterable[list[Lea
 def lookup_of(verdicts: Mapping[int, Verdicts]) -> LeafVerdicts:
     """Return the lookup of verdicts by `id(leaf)`, and of fixed decisions."""
     # Trees outlive the lookup, so the id of a leaf names the leaf.
-    return lambda leaf: verdicts[id(leaf)] if type(leaf) is Leaf else fixed_verdicts(leaf)  # type: ignore[arg-type]
+    return lambda leaf: verdicts[id(leaf)] if type(leaf) is Leaf else denial_verdicts(leaf)  # type: ignore[arg-type]

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from pdp.decision.active_policies import ActivePolicies
 from pdp.decision.combine import fold
 from pdp.decision.evaluation import LeafVerdicts
-from pdp.decision.plan import AllOf, AnyAlone, AnyOf, FixedDecision, Leaf, Node, Split, branch, leaves
+from pdp.decision.plan import INSTANCE_ADMINS, AllOf, AnyAlone, AnyOf, FixedDenial, Leaf, Node, Split, branch, leaves
 from pdp.decision.turns import Resumable, TurnClock
 from pdp.engines.engine import ABSTAIN, ALLOWED_BY_EFFECT, EFFECT_NAMES, NO_ERRORS, PERMIT, Engine, Verdicts
 from pdp.engines.guarded import AwaitedEngine, applying
@@ -61,24 +61,26 @@ class Explainer:
             return Trace(_LABELS[type(node)], outcome, why, tuple(parts))
         group, resource = node.group, node.resources[row]
         what = f"{group.action} on {format_resource(resource, group.ref, group.type)} as {group.principal.id}"
-        if isinstance(node, FixedDecision):
+        if isinstance(node, FixedDenial):
             return Trace(what, outcome, why)
         return self._leaf_trace(node, row, Trace(what, outcome, why))
 
     def _leaf_trace(self, leaf: Leaf, row: int, trace: Trace) -> Trace:
         """Return the trace of a row of a leaf with one part per engine."""
-        authority = self._bundle.authority(leaf.group.warehouse)
+        group = leaf.group
+        authority = self._bundle.authority(group.warehouse)
+        asked = self._bundle.engines_for(group.warehouse, group.action, group.type).engines
         engines = (*self._bundle.forbids, *authority.engines)
-        parts = tuple(self._engine_trace(engine, leaf, row) for engine in engines)
+        parts = tuple(self._engine_trace(engine, asked, leaf, row) for engine in engines)
         combine = authority.combine
         if leaf.override:
             parts, combine = (_override_trace(leaf.override), *parts), "any"
         return Trace(trace.what, trace.outcome, f"{trace.why} ({combine} of authority {authority.name})", parts)
 
-    def _engine_trace(self, engine: Engine, leaf: Leaf, row: int) -> Trace:
+    def _engine_trace(self, engine: Engine, asked: Sequence[Engine], leaf: Leaf, row: int) -> Trace:
         group, resource = leaf.group, leaf.resources[row]
         found = applying(engine, group.action, group.type)
-        if found is None:
+        if found is None or (found is engine and engine not in asked):
             return Trace(engine.name, "does not apply")
         if found is not engine:
             return found.explain(group, resource, self._facts)
@@ -88,7 +90,8 @@ class Explainer:
 
 
 def _override_trace(override: Reason) -> Trace:
-    return Trace("instance admin", EFFECT_NAMES[PERMIT], override)
+    what = "instance admin" if override == INSTANCE_ADMINS else "configuration"
+    return Trace(what, EFFECT_NAMES[PERMIT], override)
 
 
 NO_TRACES: Final[Mapping[int, Trace]] = MappingProxyType({})

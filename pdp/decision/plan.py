@@ -56,10 +56,12 @@ class Leaf(msgspec.Struct, frozen=True, gc=False):
     override: Reason | None = None
 
 
-class FixedDecision(msgspec.Struct, frozen=True, gc=False):
-    """Decision without an engine: the same outcome and reason for every resource."""
+class FixedDenial(msgspec.Struct, frozen=True, gc=False):
+    """Denial without an engine, with the same reason for every resource.
 
-    allowed: bool
+    No node permits without a question: a permit by the configuration is a Leaf with an override.
+    """
+
     by: Reason
     group: EngineQuestion
     resources: Sequence[Resource]
@@ -95,7 +97,7 @@ class Split(msgspec.Struct, frozen=True, gc=False):
     parts: tuple[Node, ...]
 
 
-Node: TypeAlias = Leaf | FixedDecision | AllOf | AnyOf | AnyAlone | Split
+Node: TypeAlias = Leaf | FixedDenial | AllOf | AnyOf | AnyAlone | Split
 
 
 def split(
@@ -107,27 +109,27 @@ def split(
     return parts[0] if len(parts) == 1 else Split(tuple(rows_by.values()), parts)
 
 
-def leaves_of(node: Node) -> list[Leaf | FixedDecision]:
+def leaves_of(node: Node) -> list[Leaf | FixedDenial]:
     """Return the leaves of a tree in order."""
     kind = type(node)
-    if kind is Leaf or kind is FixedDecision:
+    if kind is Leaf or kind is FixedDenial:
         return [node]  # type: ignore[list-item]
     return [leaf for part in node.parts for leaf in leaves_of(part)]  # type: ignore[union-attr]
 
 
-def leaves(node: Node, at: Sequence[int]) -> list[tuple[Leaf | FixedDecision, Sequence[int]]]:
+def leaves(node: Node, at: Sequence[int]) -> list[tuple[Leaf | FixedDenial, Sequence[int]]]:
     """Return the leaves of a tree in order, each with the positions of its resources in the answer.
 
     `at[i]` is the position of the tree's resource i.
     """
-    found: list[tuple[Leaf | FixedDecision, Sequence[int]]] = []
+    found: list[tuple[Leaf | FixedDenial, Sequence[int]]] = []
     _collect(node, at, found)
     return found
 
 
-def _collect(node: Node, at: Sequence[int], found: list[tuple[Leaf | FixedDecision, Sequence[int]]]) -> None:
+def _collect(node: Node, at: Sequence[int], found: list[tuple[Leaf | FixedDenial, Sequence[int]]]) -> None:
     kind = type(node)
-    if kind is Leaf or kind is FixedDecision:
+    if kind is Leaf or kind is FixedDenial:
         found.append((node, at))  # type: ignore[arg-type]
     elif isinstance(node, Split):
         for rows, part in zip(node.at, node.parts, strict=True):
@@ -137,9 +139,9 @@ def _collect(node: Node, at: Sequence[int], found: list[tuple[Leaf | FixedDecisi
             _collect(part, at, found)
 
 
-def first_leaf(node: Node, row: int) -> tuple[Leaf | FixedDecision, int]:
+def first_leaf(node: Node, row: int) -> tuple[Leaf | FixedDenial, int]:
     """Return the first leaf that decides a row of a tree, and the row within the leaf."""
-    if isinstance(node, Leaf | FixedDecision):
+    if isinstance(node, Leaf | FixedDenial):
         return node, row
     if isinstance(node, Split):
         part, row = branch(node, row)
@@ -207,13 +209,17 @@ class PlanContext(msgspec.Struct, frozen=True, gc=False):
         """Plan one concrete check; deny a raw Nessie check that lacks its ref."""
         group = self.group(type, ALIASES.get(type, {}).get(action, action), resources[0])
         if group.ref is None and action in _REF_CHECKS and type in NESSIE_TARGETS[action]:
-            return FixedDecision(False, "missing_reference", group, resources, ("missing_reference",))
+            return FixedDenial("missing_reference", group, resources, ("missing_reference",))
         overridden = self.admin and not self.delegated and _is_control(group)
         return Leaf(group, resources, INSTANCE_ADMINS if overridden else None)
 
-    def fixed(self, allowed: bool, by: Reason, action: str, resources: Sequence[Resource]) -> FixedDecision:
-        """Plan the same decision for all resources, without an engine."""
-        return FixedDecision(allowed, by, self.group(resources[0].type, action, resources[0]), resources)
+    def denied(self, by: Reason, action: str, resources: Sequence[Resource]) -> FixedDenial:
+        """Plan the same denial for all resources, without an engine."""
+        return FixedDenial(by, self.group(resources[0].type, action, resources[0]), resources)
+
+    def permitted(self, by: Reason, action: str, resources: Sequence[Resource]) -> Leaf:
+        """Plan a permit that no engine makes: forbids are asked, and deny."""
+        return Leaf(self.group(resources[0].type, action, resources[0]), resources, by)
 
     def concrete(self, action: str, resources: Sequence[Resource], type: str = "") -> Node:
         """Plan a catalog action or a Nessie check on resources, as `type` or as their own type.
@@ -274,7 +280,7 @@ class PlanContext(msgspec.Struct, frozen=True, gc=False):
     ) -> Node:
         """Deny the resources for which `reason_of` returns a reason; `node` plans the others."""
         return split(
-            resources, reason_of, lambda reason, part: self.fixed(False, reason, action, part) if reason else node(part)
+            resources, reason_of, lambda reason, part: self.denied(reason, action, part) if reason else node(part)
         )
 
     def with_actions(self, actions: Sequence[str]) -> PlanContext:
@@ -302,7 +308,7 @@ class PlanContext(msgspec.Struct, frozen=True, gc=False):
 
         def both_ends(target_type: str, part: list[Resource]) -> Node:
             if target_type not in ("", type, "table_or_view"):
-                return self.fixed(False, "rule:rename_target", action, part)
+                return self.denied("rule:rename_target", action, part)
             source = self.leaf(type, action, part)
             if not target_type:
                 return source
@@ -332,9 +338,9 @@ def plan(check: Check, context: PlanContext, planners: Sequence[Planner]) -> Nod
     action, role = check.question.action, check.question.acting_role
     if role is not None:
         if context.stale:  # the right to act as a role is a fact too, and stale facts permit nothing
-            return context.fixed(False, STORE_STALE, action, check.resources)
+            return context.denied(STORE_STALE, action, check.resources)
         if not context.facts.can_assume(context.principal, role):
-            return context.fixed(False, "cannot_assume", action, check.resources)
+            return context.denied("cannot_assume", action, check.resources)
         context = replace(context.asking(principal=Principal("role", role)), admin=False)
     for planner in planners:
         if node := planner(context, check):

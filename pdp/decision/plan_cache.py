@@ -13,7 +13,7 @@ from typing import Final, TypeAlias
 from msgspec.structs import replace
 
 from pdp.decision.active_policies import ActivePolicies
-from pdp.decision.plan import AllOf, AnyOf, FixedDecision, Leaf, Node, Planners, context_of, leaves_of, plan
+from pdp.decision.plan import AllOf, AnyOf, FixedDenial, Leaf, Node, Planners, context_of, leaves_of, plan
 from pdp.decision.prepared_plan import PreparedPlan, prepare_plan
 from pdp.decision.turns import Resumable, TurnClock
 from pdp.errors import TooManyChecks
@@ -140,7 +140,7 @@ MAX_TRACED_PARTS: Final = 20_000
 _PART: Final = 1000
 _COLUMN_PART: Final = 10_000
 """Resources of a check that are planned and folded at once: with a look at each, and in a column of few containers."""
-Plans: TypeAlias = tuple[list[Node], list[Leaf | FixedDecision]]
+Plans: TypeAlias = tuple[list[Node], list[Leaf | FixedDenial]]
 """Trees of checks, and all leaves of them."""
 
 
@@ -165,7 +165,7 @@ def in_parts(batch: Batch) -> Resumable[Batch]:
 def plan_checks(checks: Sequence[Check], plans: PlanCache) -> Resumable[Plans]:
     """Return the plans of checks; raise TooManyChecks for plans with too many leaves."""
     trees: list[Node] = []
-    found: list[Leaf | FixedDecision] = []
+    found: list[Leaf | FixedDenial] = []
     pace = TurnClock()
     for check in checks:
         tree = plans.plan(check)
@@ -181,7 +181,7 @@ def plan_checks(checks: Sequence[Check], plans: PlanCache) -> Resumable[Plans]:
     return trees, found
 
 
-def bound_traces(leaves: Sequence[Leaf | FixedDecision]) -> None:
+def bound_traces(leaves: Sequence[Leaf | FixedDenial]) -> None:
     """Raise TooManyChecks if traces of all leaves would take too long."""
     count = 0
     for leaf in leaves:

@@ -17,8 +17,8 @@ from typing import NamedTuple, Protocol, TypeAlias
 
 from pdp.audit.records.record import DecidedCheck, LeafDecision
 from pdp.decision.active_policies import ActivePolicies, EngineStack
-from pdp.decision.combine import combine_one, fixed_verdicts, fold_parts
-from pdp.decision.plan import AnyOf, FixedDecision, Leaf, Node
+from pdp.decision.combine import combine_one, denial_verdicts, fold_parts
+from pdp.decision.plan import AnyOf, FixedDenial, Leaf, Node
 from pdp.engines.engine import SILENT, EngineQuestion, FixedAnswer, PreparingEngine, ResourceCall, Verdicts
 from pdp.facts.snapshot import Facts
 from pdp.model.question import Check, Resource
@@ -211,7 +211,7 @@ def decide_check(check: Check, tree: Node, decide: LeafCall) -> DecidedCheck:
     concrete: list[LeafDecision] = []
     outcome = _decide(tree, check, decide, concrete)
     plain = False
-    if type(tree) is FixedDecision and check.question.view_security is None:
+    if type(tree) is FixedDenial and check.question.view_security is None:
         leaf = concrete[0]
         plain = leaf.group.action == check.question.action and leaf.resources is check.resources
     return DecidedCheck(check, plain, tuple(concrete), outcome)
@@ -223,8 +223,8 @@ def _decide(node: Node, check: Check, decide: LeafCall, concrete: list[LeafDecis
     if kind is Leaf:
         resources = node.resources or check.resources  # type: ignore[union-attr]
         verdicts = decide(node, resources)  # type: ignore[arg-type]
-    elif kind is FixedDecision:
-        resources, verdicts = node.resources, fixed_verdicts(node)  # type: ignore[union-attr,arg-type]
+    elif kind is FixedDenial:
+        resources, verdicts = node.resources, denial_verdicts(node)  # type: ignore[union-attr,arg-type]
     else:
         columns = [_decide(part, check, decide, concrete) for part in node.parts]  # type: ignore[union-attr]
         return fold_parts(node, columns)  # type: ignore[arg-type]

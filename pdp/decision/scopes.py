@@ -132,7 +132,9 @@ def plan_scope(context: PlanContext, check: Check) -> Node | None:
     by = PUBLIC if check.question.action == _ON_SERVER["public"] else AUTHORIZED
     is_open = check.question.action == _ON_SERVER["authorized"] and context.principal.type == "user"
     allowed = by == PUBLIC or is_open
-    return context.fixed(allowed, by if allowed else DEFAULT_DENY, check.question.action, check.resources)
+    if allowed:
+        return context.permitted(by, check.question.action, check.resources)
+    return context.denied(DEFAULT_DENY, check.question.action, check.resources)
 
 
 def _require_plain_names(checks: Sequence[Check], warehouses: Mapping[str, WarehouseSettings]) -> None:

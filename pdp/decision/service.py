@@ -28,7 +28,7 @@ from pdp.decision.explanation import (
     trace_checks,
 )
 from pdp.decision.inspection import GrantVisibility, guards, reduce_answer, reject_invisible, sees_all
-from pdp.decision.plan import FixedDecision, Leaf, Node, Planners, leaves
+from pdp.decision.plan import FixedDenial, Leaf, Node, Planners, leaves
 from pdp.decision.plan_cache import bound_traces, in_parts, plan_checks
 from pdp.decision.ports import AuditLog, DecisionSnapshot, FactsSource
 from pdp.decision.prepared_plan import decide_check
@@ -310,7 +310,7 @@ class Pdp:
         return last
 
     def _verdicts(
-        self, found: Sequence[Leaf | FixedDecision], basis: DecisionSnapshot, cache: VerdictCache | None
+        self, found: Sequence[Leaf | FixedDenial], basis: DecisionSnapshot, cache: VerdictCache | None
     ) -> AwaitingResumable[tuple[CachedEvaluation | None, LeafVerdicts]]:
         """Return the verdicts on all leaves, and the evaluation if verdicts had to be waited for."""
         if cache is not None and not may_cache(found, basis, cache):
@@ -321,7 +321,7 @@ class Pdp:
         yield evaluation.run()
         return evaluation, evaluation.verdicts_of
 
-    def _evaluate(self, found: Sequence[Leaf | FixedDecision], basis: DecisionSnapshot) -> Resumable[LeafVerdicts]:
+    def _evaluate(self, found: Sequence[Leaf | FixedDenial], basis: DecisionSnapshot) -> Resumable[LeafVerdicts]:
         """Return the verdicts on all leaves."""
         evaluator = basis.evaluator
         if len(found) <= _FEW_LEAVES and sum([len(leaf.resources) for leaf in found]) <= CHUNK:
@@ -386,7 +386,7 @@ def _check_at(check: Check, seconds: int) -> Check:
     return check.asking(context=msgspec.structs.replace(check.question.context, now=seconds))
 
 
-def _decided_leaf(check: Check, leaf: Leaf | FixedDecision, verdicts: Verdicts) -> DecidedCheck:
+def _decided_leaf(check: Check, leaf: Leaf | FixedDenial, verdicts: Verdicts) -> DecidedCheck:
     group, resources, question = leaf.group, leaf.resources, check.question
     plain = group.action == question.action and resources is check.resources and question.view_security is None
     return DecidedCheck(check, plain, (LeafDecision(group, resources, check.at, verdicts),), verdicts)
@@ -394,7 +394,7 @@ def _decided_leaf(check: Check, leaf: Leaf | FixedDecision, verdicts: Verdicts) 
 
 def _decided(check: Check, tree: Node, verdicts_of: LeafVerdicts, outcome: Verdicts) -> DecidedCheck:
     """Return a check with its concrete checks. It is plain if the tree is one leaf that asks the same."""
-    if isinstance(tree, Leaf | FixedDecision):
+    if isinstance(tree, Leaf | FixedDenial):
         return _decided_leaf(check, tree, outcome)
     decisions = [LeafDecision(leaf.group, leaf.resources, at, verdicts_of(leaf)) for leaf, at in leaves(tree, check.at)]
     return DecidedCheck(check, False, tuple(decisions), outcome)

@@ -14,14 +14,15 @@ import structlog
 from pdp.decision.active_policies import ShadowAuthority
 from pdp.decision.cached_evaluation import CachedEvaluation
 from pdp.decision.evaluation import LeafVerdicts
-from pdp.decision.plan import FixedDecision, Leaf
+from pdp.decision.plan import FixedDenial, Leaf
 from pdp.decision.ports import DecisionSnapshot
 from pdp.decision.turns import AwaitingResumable, finish_in_turns
-from pdp.engines.engine import PERMIT
+from pdp.engines.engine import PERMIT, EngineQuestion
 from pdp.model.answer import DEFAULT_DENY
 from pdp.model.events import EventLog, ShadowDifference, ShadowEvent
 from pdp.model.question import Batch
 from pdp.model.references import format_resource
+from pdp.model.vocabulary import is_cluster_action
 from pdp.telemetry import Telemetry
 
 MOST_DIFFERENCES: Final = 1000
@@ -36,7 +37,7 @@ class ShadowDecision(NamedTuple):
 
     batch: Batch
     decision: str
-    found: Sequence[Leaf | FixedDecision]
+    found: Sequence[Leaf | FixedDenial]
     basis: DecisionSnapshot
     verdicts_of: LeafVerdicts
 
@@ -107,7 +108,7 @@ class ShadowChecks(NamedTuple):
 
 
 def compare(
-    report: ShadowAuthority, found: Sequence[Leaf | FixedDecision], basis: DecisionSnapshot, verdicts_of: LeafVerdicts
+    report: ShadowAuthority, found: Sequence[Leaf | FixedDenial], basis: DecisionSnapshot, verdicts_of: LeafVerdicts
 ) -> AwaitingResumable[ShadowChecks]:
     """Return the differences of the concrete checks that the authority covers."""
     leaves = covered_leaves(report, found)
@@ -119,9 +120,14 @@ def compare(
     return ShadowChecks(sum([len(leaf.resources) for leaf in leaves]), differences)
 
 
-def covered_leaves(report: ShadowAuthority, found: Sequence[Leaf | FixedDecision]) -> list[Leaf]:
+def covered_leaves(report: ShadowAuthority, found: Sequence[Leaf | FixedDenial]) -> list[Leaf]:
     """Return the concrete checks that an authority in report mode compares."""
-    return [leaf for leaf in found if isinstance(leaf, Leaf) and report.covers(leaf.group.warehouse)]
+    return [leaf for leaf in found if isinstance(leaf, Leaf) and _is_compared(report, leaf.group)]
+
+
+def _is_compared(report: ShadowAuthority, group: EngineQuestion) -> bool:
+    """Tell whether an authority in report mode judges a question: none judges what the configuration permits."""
+    return report.covers(group.warehouse) and not is_cluster_action(group.action)
 
 
 def report_event(report: ShadowAuthority, batch: Batch, decision: str, comparison: ShadowChecks) -> ShadowEvent:

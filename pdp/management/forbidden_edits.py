@@ -1,7 +1,7 @@
-"""Policies against edits of objects: forbids and row access that deny what grants permit.
+"""Policies against edits of objects and grants: forbids and row access that deny what grants permit.
 
-An actor must not do by management what a check denies: a rename would leave the row policy of a file behind. Grants
-themselves are judged by `engines.grants.administration`.
+An actor must not do by management what a check denies: a rename would leave the row policy of a file behind. What
+grants permit is judged by `engines.grants.administration`.
 """
 
 from __future__ import annotations
@@ -10,16 +10,27 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Final, TypeAlias
 
+from msgspec.structs import replace
+
 from pdp.audit.records.record import LISTING
 from pdp.decision.service import Pdp
 from pdp.engines.engine import FAILED, FORBID
-from pdp.engines.grants.edits import CREATE, DELETE, RENAME, ObjectEdits
+from pdp.engines.grants.edits import (
+    CREATE,
+    DELETE,
+    RENAME,
+    GrantEdits,
+    ObjectEdits,
+    ObjectPatch,
+    right_to_add,
+    right_to_remove,
+)
 from pdp.errors import Forbidden, InvalidArgument
-from pdp.facts.objects import ObjectKey, resource_of
+from pdp.facts.objects import ObjectKey, ObjectPut, resource_of
 from pdp.facts.snapshot import Facts
 from pdp.management.requests import Requester, linked
 from pdp.model.answer import DEFAULT_DENY, Reason
-from pdp.model.question import NAMED_TYPES, Arguments, Batch, Check, Question, Resource
+from pdp.model.question import Arguments, Batch, Check, Question, Resource
 from pdp.model.references import format_resource
 
 MOST_QUESTIONS: Final = 20_000
@@ -66,7 +77,7 @@ async def refuse_forbidden(pdp: Pdp, requester: Requester, questions: Sequence[E
 
 def _questions(facts: Facts, edits: ObjectEdits) -> Iterator[EditQuestion]:
     for key in edits.delete:
-        if key[0] not in NAMED_TYPES and key[1]:
+        if key[1]:
             for one in _with_objects_below(facts, key):
                 yield DELETE[one[0]], resource_of(one)
     for source, target in edits.move:
@@ -76,8 +87,26 @@ def _questions(facts: Facts, edits: ObjectEdits) -> Iterator[EditQuestion]:
                 yield RENAME[one[0]], _with(resource_of(one), Arguments(destination=resource_of(destination)))
     for patch in edits.put:
         key = patch.key
-        if key[0] in CREATE and len(key[1]) > 1 and not facts.is_registered(key):
-            yield CREATE[key[0]], _with(resource_of(_container(key)), Arguments(name=key[1][-1]))
+        parent = _parent_of_new(facts, patch)
+        if parent is not None:
+            yield CREATE[key[0]], _with(resource_of(parent), Arguments(name=key[1][-1]))
+
+
+def grant_questions(edits: GrantEdits) -> Sequence[EditQuestion]:
+    """Return the questions that policies answer about edits of grants: one for each right that the edits need."""
+    removed = [(right_to_remove(grant), grant.object) for grant in edits.remove]
+    added = [(right_to_add(grant), grant.object) for grant in edits.add]
+    return [(right, resource_of(key)) for right, key in dict.fromkeys([*removed, *added])]
+
+
+def _parent_of_new(facts: Facts, patch: ObjectPatch) -> ObjectKey | None:
+    """Return the parent in which a patch creates an object; None for a known object, or without a parent."""
+    key = patch.key
+    if key[0] not in CREATE or facts.is_registered(key):
+        return None
+    if len(key[1]) > 1:
+        return _container(key)
+    return facts.apply(facts.sequence, [ObjectPut(patch.apply_to(facts.object(key)))]).parent(key)
 
 
 def _with_objects_below(facts: Facts, key: ObjectKey) -> Iterator[ObjectKey]:
@@ -93,7 +122,7 @@ def _container(key: ObjectKey) -> ObjectKey:
 
 
 def _with(resource: Resource, arguments: Arguments) -> Resource:
-    return Resource(resource.type, resource.warehouse, resource.path, arguments=arguments)
+    return replace(resource, arguments=arguments)
 
 
 def _is_silent(reason: Reason | None) -> bool:

@@ -15,9 +15,10 @@ from pdp.decision.service import Pdp
 from pdp.decision.turns import run_aside
 from pdp.engines.grants.edits import Actor
 from pdp.errors import InvalidArgument, NotFound
-from pdp.facts.objects import Change, key_text
+from pdp.facts.objects import Change, key_text, resource_of
 from pdp.facts.row_policies import FoldedName, RowPolicy, TablePath, fold_column, fold_name
 from pdp.facts.snapshot import Facts
+from pdp.management.forbidden_edits import refuse_forbidden
 from pdp.management.requests import ManagementRequest, PageRequest, Requester, recorded
 from pdp.management.row_policy_edits import (
     MANAGE,
@@ -143,6 +144,8 @@ class RowPolicyService:
         facts = self._pdp.source.facts
         # Rights come first: an actor without them learns nothing of rules, and costs no parsing.
         rules.require_rights(facts, self._management.actor(facts, requester), edits)
+        managed = [(MANAGE, resource_of(key)) for key in rules.managed_tables(facts, edits)]
+        await refuse_forbidden(self._pdp, requester, managed)
         await run_aside(rules.check, edits)
 
         def decide(facts: Facts, actor: Actor) -> Sequence[Change]:

@@ -101,6 +101,11 @@ class RowPolicyAdministration:
             for container in self._spelled_otherwise(table):
                 self._rules.require(facts, actor, MANAGE, container)
 
+    def managed_tables(self, facts: Facts, edits: Sequence[RuleEdit]) -> Sequence[ObjectKey]:
+        """Return the tables of edits, under every known spelling of their names."""
+        tables = dict.fromkeys(_table_of(edit) for edit in edits)
+        return [key for table in tables for key in known_tables(facts, table)]
+
     def require(self, facts: Facts, actor: Actor, action: str, table: TablePath) -> None:
         """Raise Forbidden if the actor may not do an action on a table under every known spelling of the name."""
         for key in known_tables(facts, table):

@@ -25,7 +25,7 @@ from pdp.engines.guarded import applying
 from pdp.errors import AssertionNotAllowed, Forbidden, InvalidArgument, Unavailable
 from pdp.facts.objects import Change, Grant, ObjectKey, key_of, key_text, resource_of
 from pdp.facts.snapshot import Facts
-from pdp.management.forbidden_edits import edit_questions, refuse_forbidden
+from pdp.management.forbidden_edits import edit_questions, grant_questions, refuse_forbidden
 from pdp.management.listing import describe_grant, list_grants, matching_grants
 from pdp.management.requests import (
     GrantFilter,
@@ -97,10 +97,19 @@ class Management:
 
         Raise Forbidden, InvalidArgument, Unavailable.
         """
-        work = self.write(requester, lambda facts, actor: self.rights.edit_grants(facts, actor, edits))
+        work = self._write_grants(requester, edits)
         facts = await recorded(self._pdp.audit, grants_request(requester, edits), work, self.revision)
         listings = (describe_grant(facts, grant) for grant in dict.fromkeys(edits.add))
         return self.revision(facts), tuple(listing for listing in listings if listing.flags)
+
+    async def _write_grants(self, requester: Requester, edits: GrantEdits) -> Facts:
+        if requester.principal is not None and requester.caller.may_write:
+            # the rights come first: a denial by a policy would tell of the policy to who lacks them
+            await self._pdp.await_consistency("full")
+            facts = self._pdp.source.facts
+            await run_aside(self.rights.edit_grants, facts, self.actor(facts, requester), edits)
+            await refuse_forbidden(self._pdp, requester, grant_questions(edits))
+        return await self.write(requester, lambda facts, actor: self.rights.edit_grants(facts, actor, edits))
 
     async def write_objects(self, requester: Requester, edits: ObjectEdits) -> str:
         """Register, move and delete objects, all or nothing; return the revision. Raise as `write_grants` does."""

@@ -184,6 +184,29 @@ CEL_CHECKS: Final[Mapping[tuple[str, str], tuple[NessieCheck, ...]]] = _cel_tabl
 VIEW_ONLY: Final = frozenset(key for key, checks in CEL_CHECKS.items() if key[0] == "warehouse" and checks == (_VIEW,))
 """(warehouse, action) pairs with VIEW_REFERENCE as the only check. CEL does not apply to these by the implicit rule."""
 
+CLUSTER_PREFIXES: Final = ("trino:", "lakeql_")
+"""Beginnings of actions on a cluster or a server, which no engine judges: only forbids are asked."""
+_PATH_TYPES: Final = frozenset({*CONTENT_TYPE, "generic_table", "dataset"})
+
+
+def is_cluster_action(action: str) -> bool:
+    """Tell whether the configuration decides an action that no engine knows."""
+    return action.startswith(CLUSTER_PREFIXES)
+
+
+def rule_checks(type: str, action: str) -> tuple[NessieCheck, ...]:
+    """Return the checks of an action: those of CEL_CHECKS, else one with an op of the action's name, for forbids.
+
+    The op of an action on a cluster is the action itself. Any other has the prefix `catalog:`.
+    """
+    checks = CEL_CHECKS.get((type, action))
+    if checks is not None:
+        return checks
+    if is_cluster_action(action):
+        return (NessieCheck(action),)
+    return (NessieCheck(f"catalog:{action}", "self" if type in _PATH_TYPES else "none"),)
+
+
 # --- loads and changes of views -----------------------------------------------------------------------------------
 
 

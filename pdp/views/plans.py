@@ -40,7 +40,7 @@ def _plan_load(context: PlanContext, check: Check, load: Load) -> Node:
     target = targets[0]
     if missing := [view for view in load.views if not view.exists]:
         hops = ([view.resource(target)] * len(targets) for view in missing)
-        return AllOf(tuple(context.fixed(False, NO_SUCH_VIEW, "get_metadata", hop) for hop in hops))
+        return AllOf(tuple(context.denied(NO_SUCH_VIEW, "get_metadata", hop) for hop in hops))
     parts: list[Node] = []
     hidden: Reason | None = None
     for view in load.views:
@@ -89,7 +89,7 @@ def _as_owner(context: PlanContext, owner: str) -> PlanContext:
 
 def _plan_change(context: PlanContext, check: Check, commit: ViewCommit) -> Node:
     if commit.touched:
-        return context.fixed(False, PROTECTED, check.question.action, check.resources)
+        return context.denied(PROTECTED, check.question.action, check.resources)
     step = next(step for action, step in VIEW_CHANGES.values() if action == check.question.action)
     context = context.with_actions(step.also)
     if step.on == "parent":

@@ -15,7 +15,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from pdp.decision.plan import AllOf, AnyOf, FixedDecision, Node, PlanContext, split
+from pdp.decision.plan import AllOf, AnyOf, FixedDenial, Leaf, Node, PlanContext, leaves_of, split
 from pdp.dialects.trino.known_objects import TABLE_TYPES, content_of, known_at, objects_at
 from pdp.dialects.trino.names import base_table, suffix_of
 from pdp.model.answer import Reason
@@ -67,8 +67,9 @@ class OperationPlanner:
         return part
 
     def fixed(self, allowed: bool, by: str, resources: Sequence[Resource] | None = None) -> Node:
-        """Return a decision without an engine, on all resources unless `resources` is given."""
-        return self.context.fixed(allowed, by, self.action, resources or self.resources)
+        """Return a decision of the configuration, on all resources unless `resources` is given. Forbids bind."""
+        decided = self.context.permitted if allowed else self.context.denied
+        return decided(by, self.action, resources or self.resources)
 
     def unknown(self, resources: Sequence[Resource] | None = None) -> Node:
         """Return the denial of an unknown action."""
@@ -252,7 +253,10 @@ def _plan_replacement(planner: OperationPlanner) -> Node:
 
 def _unless_forbidden(context: PlanContext, objects: Sequence[Resource]) -> Node:
     """Deny what forbids keep from being dropped. No permit is needed: nobody knows whether the objects exist."""
-    return AnyOf((context.concrete("drop", objects), context.fixed(True, _UNKNOWN_OBJECT, "drop", objects)))
+    drop = context.concrete("drop", objects)
+    # Each leaf gets the permit, so that no forbid and no failure of an engine is lost.
+    leaves = [replace(leaf, override=_UNKNOWN_OBJECT) for leaf in leaves_of(drop) if isinstance(leaf, Leaf)]
+    return leaves[0] if len(leaves) == 1 else AnyOf(tuple(leaves))
 
 
 def _drops(context: PlanContext, types: Sequence[str], tables: Sequence[Resource]) -> list[Node]:
@@ -281,7 +285,7 @@ def _plan_schema(planner: OperationPlanner) -> Node:
 
 def _all_of(first: Node, others: Sequence[Node]) -> Node:
     """Return the conjunction of a plan and others, in one level, so that a denial names its object once."""
-    if not others or (isinstance(first, FixedDecision) and not first.allowed):
+    if not others or isinstance(first, FixedDenial):
         return first
     return AllOf((*(first.parts if isinstance(first, AllOf) else (first,)), *others))
 

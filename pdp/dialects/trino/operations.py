@@ -261,7 +261,7 @@ def plan_operation(context: PlanContext, check: Check) -> Node | None:
         return None
     operation = TRINO_OPERATIONS.get(check.question.action.removeprefix(TRINO_PREFIX))
     if operation is None:
-        return context.fixed(False, "unknown_action", check.question.action, check.resources)
+        return context.denied("unknown_action", check.question.action, check.resources)
     if operation.delegated:
         context = context.asking(delegated=True)
     if has_metadata_tables(check.resources):

@@ -314,8 +314,8 @@ class CelForbid(_RuleEngine):
         return tuple(found)
 
     def applies(self, action: str, type: str) -> bool:
-        """Tell whether rules decide the action."""
-        return (type, action) in CEL_CHECKS
+        """Return True: a forbid binds wherever anything could permit."""
+        return True
 
     def decide(self, group: EngineQuestion, resources: Sequence[Resource], facts: Facts) -> Verdicts:
         """Forbid every resource with a true or raising rule for any check of the group."""

@@ -159,7 +159,7 @@ class ReferenceEvaluator:
         return RuleOutcome(None, tuple(raised))
 
     def _arguments(self, check: NessieCheck, resource: Resource) -> list[Any]:
-        arguments = list(self._group_checks.values(check, resource).arguments())
+        arguments = list(self._group_checks.values(check, resource).in_order())
         arguments[PATH_ARGUMENT] = path_of(check, resource)
         return arguments
 

@@ -15,7 +15,7 @@ from pdp.engines.engine import EngineQuestion, FixedAnswer, ResourceCall, Verdic
 from pdp.model.arrays import PathArray
 from pdp.model.question import VERSIONED_TYPES, Principal, Resource
 from pdp.model.references import policy_name
-from pdp.model.vocabulary import CEL_CHECKS, CONTENT_TYPE, NessieCheck
+from pdp.model.vocabulary import CEL_CHECKS, CONTENT_TYPE, NessieCheck, is_cluster_action, rule_checks
 
 _MAX_RESIDUES: Final = 8
 _LONGEST_KIND: Final = 64
@@ -24,8 +24,8 @@ more than the path."""
 
 ResidueQuestion: TypeAlias = tuple[NessieCheck, ResidueSet]
 """A check with the residues for its values."""
-_Kind: TypeAlias = tuple[str, str, str]
-"""Values of `contentType`, `type` and `properties`: all that differs in a group, besides the path."""
+_Kind: TypeAlias = tuple[str, str, str, str]
+"""Values of `contentType`, `type`, `properties` and `arguments`: all that differs in a group, besides the path."""
 
 
 class GroupChecks:
@@ -35,15 +35,19 @@ class GroupChecks:
     """
 
     def __init__(self, group: EngineQuestion, provider: str, selector: Selector) -> None:
-        self.checks = CEL_CHECKS[group.type, group.action]
+        self.checks = rule_checks(group.type, group.action)
+        self._is_cluster = is_cluster_action(group.action)
+        self._names_argument = selector.uses_arguments and (group.type, group.action) not in CEL_CHECKS
         self._selector = selector
         self._questions: Sequence[ResidueQuestion] | None = None
         """The questions for resources without a type of content and properties of their own."""
         self._residues: dict[tuple[int, _Kind], ResidueSet] = {}
-        self.lacks_ref = group.ref is None and (group.type in VERSIONED_TYPES or group.type == "warehouse")
-        self.has_kinds = group.type == "repository_config"
+        is_versioned = group.type in VERSIONED_TYPES or group.type == "warehouse"
+        self.lacks_ref = group.ref is None and is_versioned and not self._is_cluster
+        self.has_kinds = group.type == "repository_config" or self._names_argument
         """Each resource is of a kind of its own."""
         self._group = group
+        self._provider = provider
         self._subject = _subject_of(group.principal, provider)
 
     def length(self) -> int:
@@ -53,7 +57,7 @@ class GroupChecks:
 
     def varies(self, check: NessieCheck) -> bool:
         """Tell whether the check differs from resource to resource."""
-        return check.path != "none" or self._group.type == "repository_config" or self._selector.uses_properties
+        return check.path != "none" or self.has_kinds or self._selector.uses_properties
 
     def questions(self, resource: Resource) -> Sequence[ResidueQuestion]:
         """Return all checks with their residues for a resource."""
@@ -99,7 +103,7 @@ class GroupChecks:
         return self._selector.uses_properties and bool(resource.properties)
 
     def _kind(self, check: NessieCheck, resource: Resource) -> _Kind:
-        group, content_type, type, properties = self._group, "", "", "{}"
+        group, content_type, type, properties, arguments = self._group, "", "", "{}", "{}"
         if check.path == "new":
             content_type = check.content_type
         elif check.path != "none":
@@ -109,11 +113,30 @@ class GroupChecks:
         # Nobody knows the properties of an object that does not exist yet.
         if self._selector.uses_properties and check.path != "new":
             properties = json_text(resource.properties)
-        return content_type, type, properties
+        if self._names_argument:
+            arguments = json_text(self._arguments(resource))
+        return content_type, type, properties, arguments
+
+    def _arguments(self, resource: Resource) -> dict[str, str]:
+        """Return the names of what a question without a check of Nessie's kind is about.
+
+        A function has its full name, a property the name that the configuration uses, and a user that of policies.
+        """
+        if not self._is_cluster:
+            name = resource.name or path_string(resource.path)
+            return {"name": name} if name else {}
+        place = (resource.warehouse, *resource.path)
+        if resource.type == "user":
+            return {"user": policy_name(Principal("user", resource.name), self._provider)}
+        if resource.type == "function":
+            return {"catalog": resource.warehouse, "function": ".".join(place)}
+        if resource.type == "session_property":
+            return {"property": ".".join(resource.path if resource.warehouse == "system" else place)}
+        return dict(zip(("catalog", "schema", "table"), filter(None, place), strict=False))
 
     def _values(self, check: NessieCheck, kind: _Kind) -> CheckValues:
         group = self._group
-        content_type, type, properties = kind
+        content_type, type, properties, arguments = kind
         subject = self._subject
         if self._selector.uses_time and not group.context.now:
             raise ValueError("the time of the decision is not set")
@@ -121,18 +144,19 @@ class GroupChecks:
             check.op,
             subject.role,
             subject.roles,
-            group.ref or "",
+            "" if self._is_cluster else group.ref or "",
             content_type,
             type,
             (group.context.api_name, group.context.api_version),
             (*group.context.actions, *check.actions),
             group.delegated,
-            group.warehouse,
+            "" if self._is_cluster else group.warehouse,
             group.action,
             subject.groups,
             subject.attributes,
             properties,
             group.context.now,
+            arguments,
         )
 
 

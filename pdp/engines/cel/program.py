@@ -34,6 +34,7 @@ RULE_VARIABLES: Final[Mapping[str, Type]] = {
     "attributes": map_of(STRING, DYN),
     "properties": map_of(STRING, DYN),
     "now": TIMESTAMP,
+    "arguments": map_of(STRING, STRING),
 }
 """The variables that a rule may mention, in the order of the arguments of `Program.evaluate`."""
 RULE_FIELDS: Final = {("api", "apiName"): STRING, ("api", "apiVersion"): INT}

@@ -29,6 +29,7 @@ _UNREAD: Final[Mapping[str, tuple[str, Any]]] = {
     "attributes": ("attributes", _NO_MEMBERS),
     "properties": ("properties", _NO_MEMBERS),
     "now": ("now", 0),
+    "arguments": ("arguments", _NO_MEMBERS),
 }
 """Variable that few rules use -> the field of CheckValues, and the value that stands for all values."""
 Evaluate: TypeAlias = Callable[..., bool]
@@ -85,7 +86,7 @@ class Residue:
     __slots__ = ("_after_path", "_before_path", "_functions", "_scans", "_tables", "raising")
 
     def __init__(self, candidates: Iterable[Candidate], values: CheckValues) -> None:
-        arguments, by_variable = values.arguments(), values.by_variable()
+        arguments, by_variable = values.in_order(), values.by_variable()
         self._before_path = arguments[:PATH_ARGUMENT]
         self._after_path = arguments[PATH_ARGUMENT + 1 :]
         self._functions: list[PathRule] = []
@@ -248,7 +249,7 @@ def _path_conditions(requirements: Requirements, values: dict[str, Any]) -> list
 class CheckValues(NamedTuple):
     """The values of all variables of a check but `path`. Hashable, to serve as a key of caches.
 
-    `attributes` and `properties` are JSON objects as text. `now` is in seconds since 1970.
+    `attributes`, `properties` and `arguments` are JSON objects as text. `now` is in seconds since 1970.
     """
 
     op: str
@@ -266,14 +267,16 @@ class CheckValues(NamedTuple):
     attributes: str = _NO_MEMBERS
     properties: str = _NO_MEMBERS
     now: int = 0
+    arguments: str = _NO_MEMBERS
 
-    def arguments(self) -> tuple[Any, ...]:
+    def in_order(self) -> tuple[Any, ...]:
         """Return the arguments of a rule in the order of RULE_VARIABLES, with "" at PATH_ARGUMENT."""
         api = {"apiName": self.api[0], "apiVersion": self.api[1]}
         return (
             self.op, self.role, self.roles, self.ref, "", self.content_type, self.type, api, self.actions,
             self.delegated, self.warehouse, self.action, self.groups, _as_map(self.attributes),
             _as_map(self.properties), Timestamp(self.now * _NANOS),
+            _as_map(self.arguments),
         )  # fmt: skip
 
     def length(self) -> int:
@@ -291,6 +294,7 @@ class CheckValues(NamedTuple):
             *self.groups,
             self.attributes,
             self.properties,
+            self.arguments,
         )
         return sum(map(len, texts))
 

@@ -36,6 +36,7 @@ class Selector:
         variables = frozenset[str]().union(*{rule.program.variables for rule in rules})
         self._unread = unread_fields(variables)
         self.uses_properties = "properties" in variables
+        self.uses_arguments = "arguments" in variables
         self.uses_time = "now" in variables
 
     def residues(self, values: CheckValues) -> ResidueSet:

@@ -42,6 +42,7 @@ VALUES: dict[str, Any] = dict(
             {},
             {},
             Timestamp(0),
+            {},
         ),
         strict=True,
     )

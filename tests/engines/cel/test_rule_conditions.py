@@ -14,7 +14,7 @@ from pdp.engines.cel.rule_conditions import NEVER_FALSE, NEVER_TRUE, RuleConditi
 
 BASE: dict[str, Any] = dict.fromkeys(RULE_VARIABLES, "") | {
     "roles": (), "actions": (), "groups": (), "api": {"apiName": "", "apiVersion": 0}, "attributes": {},
-    "properties": {}, "delegated": False, "now": Timestamp(0),
+    "properties": {}, "delegated": False, "now": Timestamp(0), "arguments": {},
 }  # fmt: skip
 TINY: dict[str, tuple[Any, ...]] = {
     "op": ("A", "B"),

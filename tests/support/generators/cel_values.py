@@ -31,6 +31,7 @@ DEFAULTS: dict[str, Any] = {
     "attributes": {},
     "properties": {},
     "now": values.Timestamp(0),
+    "arguments": {},
 }
 
 

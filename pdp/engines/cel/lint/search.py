@@ -46,6 +46,7 @@ _USUAL: Final[Mapping[str, Any]] = {
     "delegated": False,
     "api": {"apiName": "Nessie", "apiVersion": 2},
     "now": Timestamp(0),
+    "arguments": {},
 }
 """Values of an input for the variables that a point leaves open."""
 _NO_TEXTS: Final[Mapping[str, Any]] = {name: () for name, value in _USUAL.items() if isinstance(value, (str, tuple))}

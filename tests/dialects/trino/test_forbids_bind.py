@@ -1,0 +1,217 @@
+"""A forbid binds wherever the service permits: in every operation of Trino, action, list, load, scope and edit."""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from support.clients.http_client import client_of
+from support.oracles.trino_wants import asking
+from support.paths import TESTS
+from support.service.serving import settings_of
+
+from pdp.model.trino_operations import TRINO_OPERATIONS
+from pdp.model.vocabulary import CATALOG_ACTIONS, CEL_CHECKS
+
+SHAPES: dict[str, Any] = yaml.safe_load((TESTS / "trino_cases" / "shapes" / "operations.yaml").read_text())
+EVERYTHING = {"all": "true"}
+OPEN_TRINO = {
+    "catalogs": {"lakehouse": {"warehouse": "lake", "ref": "main"}},
+    "unmanaged_catalogs": "allow",
+    "admin_users": ["alice"],
+    "impersonation": {"alice": ["bob"], "bob": ["carol"]},
+    "functions": {"builtin_catalogs": ["builtin"], "allow": ["lakehouse.system.table_changes"]},
+    "procedures": {"allow": ["lakehouse.system.flush"]},
+    "execute_query": {"allow": ["*"]},
+}
+UNMANAGED: list[dict[str, Any]] = [
+    {"operation": "AccessCatalog", "resource": {"catalog": {"name": "other"}}},
+    {"operation": "ShowTables", "resource": {"schema": {"catalogName": "other", "schemaName": "s"}}},
+    *(
+        {"operation": name, "resource": {"table": {"catalogName": "other", "schemaName": "s", "tableName": "t"}}}
+        for name in ("SelectFromColumns", "InsertIntoTable", "DropTable", "CreateTable", "TruncateTable")
+    ),
+    {"operation": "ExecuteFunction", "resource": {"function": {"catalogName": "other", "schemaName": "s", "functionName": "f"}}},
+    *(
+        {"operation": "SelectFromColumns", "resource": {"table": {"catalogName": "system", "schemaName": schema, "tableName": name, "columns": ["c"]}}}
+        for schema, name in (("jdbc", "tables"), ("metadata", "catalogs"))
+    ),
+]  # fmt: skip
+
+
+def body_of(action: dict[str, Any], user: str) -> dict[str, Any]:
+    identity = {"user": user, "groups": []}
+    return {"input": {"context": {"identity": identity, "softwareStack": {"trinoVersion": "476"}}, "action": action}}
+
+
+def world(forbid: dict[str, str] | None) -> dict[str, Any]:
+    made = copy.deepcopy(SHAPES)
+    made["config"]["trino"] |= OPEN_TRINO
+    return made | ({"forbid": forbid} if forbid else {})
+
+
+def actions() -> list[dict[str, Any]]:
+    return [case["action"] for case in SHAPES["cases"]] + UNMANAGED
+
+
+async def _answers(forbid: dict[str, str] | None, folder: Path) -> dict[tuple[int, str], bool]:
+    async with asking(world(forbid), folder) as ask:
+        return {
+            (number, user): (await ask("allow", body_of(action, user)))["result"]
+            for number, action in enumerate(actions())
+            for user in ("alice", "bob")
+        }
+
+
+async def test_a_forbid_of_everything_leaves_no_operation_of_trino(tmp_path: Path) -> None:
+    (tmp_path / "open").mkdir()
+    (tmp_path / "shut").mkdir()
+    free = await _answers(None, tmp_path / "open")
+    permitted = {actions()[number]["operation"] for (number, _), allowed in free.items() if allowed}
+    assert permitted >= TRINO_OPERATIONS.keys() - {"GetRowFilters", "GetColumnMask"}
+    shut = await _answers(EVERYTHING, tmp_path / "shut")
+    assert not any(shut.values()), [actions()[number] for (number, _), allowed in shut.items() if allowed]
+
+
+async def test_a_forbid_of_one_user_binds_that_user_alone(tmp_path: Path) -> None:
+    (tmp_path / "open").mkdir()
+    (tmp_path / "shut").mkdir()
+    free = await _answers(None, tmp_path / "open")
+    shut = await _answers({"left": "role in ['alice']"}, tmp_path / "shut")
+    assert {key: allowed and key[1] == "bob" for key, allowed in free.items()} == shut
+
+
+@pytest.mark.parametrize(
+    ("rule", "action"),
+    [
+        ("op == 'trino:ExecuteQuery'", {"operation": "ExecuteQuery"}),
+        ("op == 'trino:ImpersonateUser' && arguments.user == 'carol'", {"operation": "ImpersonateUser", "resource": {"user": {"user": "carol"}}}),
+        ("op == 'trino:SetSystemSessionProperty' && arguments.property == 'task_concurrency'", {"operation": "SetSystemSessionProperty", "resource": {"systemSessionProperty": {"name": "task_concurrency"}}}),
+        ("op == 'trino:SetCatalogSessionProperty' && arguments.property == 'lakehouse.free'", {"operation": "SetCatalogSessionProperty", "resource": {"catalogSessionProperty": {"catalogName": "lakehouse", "propertyName": "free"}}}),
+        ("op == 'trino:ExecuteProcedure' && arguments.function == 'lakehouse.system.flush'", {"operation": "ExecuteProcedure", "resource": {"function": {"catalogName": "lakehouse", "schemaName": "system", "functionName": "flush"}}}),
+        ("op == 'trino:DropTable' && arguments.catalog == 'other' && arguments.table == 't'", UNMANAGED[4]),
+        ("op.startsWith('trino:') && path == '' && ref == '' && warehouse == '' && contentType == '' && 'schema' in arguments && arguments.schema == 'jdbc'", UNMANAGED[-2]),
+    ],
+)  # fmt: skip
+async def test_a_question_about_the_cluster_has_its_names(rule: str, action: dict[str, Any], tmp_path: Path) -> None:
+    answers = []
+    for name, forbid in (
+        ("open", None),
+        ("shut", {"one": rule}),
+        ("other", {"one": rule.replace("trino:", "trino:X")}),
+    ):
+        (tmp_path / name).mkdir()
+        async with asking(world(forbid), tmp_path / name) as ask:
+            answers.append((await ask("allow", body_of(action, "bob")))["result"])
+    assert answers == [True, False, True] or (".startsWith" in rule and answers[:2] == [True, False])
+
+
+async def test_lists_leave_out_what_is_forbidden(tmp_path: Path) -> None:
+    names = ["elsewhere", "lakehouse", "system"]
+    action = {"operation": "FilterCatalogs", "filterResources": [{"catalog": {"name": name}} for name in names]}
+    schemas = [{"schema": {"catalogName": "other", "schemaName": name}} for name in ("a", "b")]
+    for number, forbid in enumerate(
+        (None, {"one": "op == 'trino:FilterSchemas' && arguments.schema == 'b'"}, EVERYTHING)
+    ):
+        (tmp_path / str(number)).mkdir()
+        async with asking(world(forbid), tmp_path / str(number)) as ask:
+            found = (await ask("batch", body_of(action, "bob")))["result"]
+            below = (await ask("batch", body_of({"operation": "FilterSchemas", "filterResources": schemas}, "bob")))[
+                "result"
+            ]
+        assert (found, below) == [([0, 1, 2], [0, 1]), ([0, 1, 2], [0]), ([], [])][number]
+
+
+def _resource(type: str) -> dict[str, Any]:
+    if type in ("server", "project"):
+        return {"type": type, "name": "p"} if type == "project" else {"type": type}
+    if type in ("role", "tag", "user"):
+        return {"type": type, "name": "oidc~x" if type == "user" else "x"}
+    if type in ("warehouse", "reference"):
+        return {"type": type, "warehouse": "lake"} | ({"ref": "main"} if type == "reference" else {})
+    if type == "repository_config":
+        return {"type": type, "warehouse": "lake", "path": ["GARBAGE_COLLECTOR"]}
+    return {"type": type, "warehouse": "lake", "path": ["s", "t"], "ref": "main"}
+
+
+ACTIONS = sorted({(type, action) for type, found in CATALOG_ACTIONS.items() for action in found} | set(CEL_CHECKS))
+
+
+@pytest.mark.parametrize("forbid", [None, {"all": "true"}, {"left": "role == 'ann'"}])
+async def test_a_forbid_binds_for_every_action(
+    forbid: dict[str, str] | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PDP_DEVELOPMENT", "1")
+    policies: dict[str, Any] = {"rules": []}
+    if forbid:
+        (tmp_path / "forbid.yaml").write_text(yaml.safe_dump({"rules": forbid}))
+        policies["forbid"] = ["forbid.yaml"]
+    config = {
+        "warehouses": {"lake": {"project": "p", "default_ref": "main"}},
+        "authorities": {"default": {"engines": ["allow_all"]}},
+        "policies": policies,
+        "store": {"url": f"sqlite:///{tmp_path}/pdp.db"},
+    }
+    async with client_of(settings_of(config, tmp_path)) as http:
+        for user in ("ann", "bob"):
+            checks = [
+                {"principal": f"user:oidc~{user}", "action": action, "resource": _resource(type)}
+                for type, action in ACTIONS
+            ]
+            status, answer = await http.post("/v1/check", {"checks": checks})
+            assert status == 200, answer
+            denied = forbid is not None and (user == "ann" or "all" in forbid)
+            found = zip(ACTIONS, answer["decisions"], strict=True)
+            for key, each in found:
+                assert each["allowed"] is not denied, (key, each)
+
+
+ANN = "user:oidc~ann"
+TABLE = "table:lake/s/t"
+DOORS: list[tuple[str, dict[str, Any]]] = [
+    ("/v1/check", {"checks": [{"principal": ANN, "action": "commit", "resource": TABLE}]}),
+    ("/v1/check", {"checks": [{"principal": "user:oidc~admin", "action": "create_project", "resource": "server"}]}),
+    ("/v1/load", {"principal": ANN, "target": TABLE, "action": "loadTable"}),
+    ("/v1/list", {"principal": ANN, "action": "read_data", "type": "table", "container": "warehouse:lake"}),
+    ("/v1/scopes", {"currentUser": {"userName": "ann"}, "scopes": {"authorized": True}}),
+    ("/v1/scopes", {"currentUser": {"userName": "ann"}}),
+    ("/v1/row-access-policies", {"actor": ANN, "table": TABLE, "id": "r", "grantees": ["role:r"], "filter": "x = 1"}),
+    ("/v1/grants", {"actor": ANN, "add": [{"principal": "role:r", "privilege": "select", "object": TABLE}]}),
+    ("/v1/objects", {"actor": ANN, "put": ["table:lake/s/new"]}),
+    ("/v1/objects", {"actor": "user:oidc~admin", "put": ["project:fresh"]}),
+]  # fmt: skip
+
+
+def _is_permitted(status: int, answer: dict[str, Any]) -> bool:
+    if status != 200:
+        assert status == 403, (status, answer)
+        return False
+    decisions = answer.get("decisions") or [answer.get("decision") or answer]
+    return bool(decisions[0].get("allowed", answer.get("objects", True)))
+
+
+@pytest.mark.parametrize("forbid", [None, EVERYTHING])
+async def test_a_forbid_binds_at_every_door(forbid: dict[str, str] | None, tmp_path: Path) -> None:
+    (tmp_path / "forbid.yaml").write_text(yaml.safe_dump({"rules": forbid or {"none": "false"}}))
+    objects = ["project:p", {"object": "warehouse:lake", "parent": "project:p"}, "namespace:lake/s", TABLE]
+    grants = [
+        {"principal": ANN, "privilege": "ownership", "object": name}
+        for name in ("warehouse:lake", "namespace:lake/s", TABLE)
+    ]
+    seed = {"objects": [*objects, {"object": "role:r", "parent": "project:p"}], "grants": grants}
+    (tmp_path / "seed.json").write_text(json.dumps(seed))
+    config = {
+        "warehouses": {"lake": {"project": "p", "default_ref": "main"}},
+        "authorities": {"default": {"engines": ["grants"]}},
+        "policies": {"rules": [], "forbid": ["forbid.yaml"]},
+        "store": {"url": f"sqlite:///{tmp_path}/pdp.db", "seed": "seed.json"},
+        "identity": {"instance_admins": ["user:oidc~admin"]},
+    }
+    async with client_of(settings_of(config, tmp_path)) as http:
+        for path, body in DOORS:
+            status, answer = await http.post(path, body)
+            assert _is_permitted(status, answer) is (forbid is None), (path, body, status, answer)
