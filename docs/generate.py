@@ -76,9 +76,62 @@ def configuration() -> str:
     return "\n".join(lines) + "\n"
 
 
+_FORBIDS = """
+## Questions that forbids alone see
+
+No engine makes these permits: the configuration does, or grants alone. The rules of `policies.forbid` are asked.
+"""
+_FORBID_ROWS = [
+    (
+        "run queries, read or write system information",
+        "`trino:ExecuteQuery`, `trino:ReadSystemInformation`, ...",
+        "",
+    ),
+    (
+        "another user: impersonation, queries of a user",
+        "`trino:ImpersonateUser`, `trino:ViewQueryOwnedBy`, ...",
+        "`user`",
+    ),
+    (
+        "a session property",
+        "`trino:SetSystemSessionProperty`, `trino:SetCatalogSessionProperty`",
+        "`property`, as in `trino.session_properties.deny`",
+    ),
+    (
+        "a procedure, or a function outside of namespaces",
+        "`trino:ExecuteProcedure`, `trino:ExecuteFunction`, ...",
+        "`catalog`, `function`: `catalog.schema.name`",
+    ),
+    (
+        "a catalog that is made or dropped, or has no warehouse, and what is in it; Trino's `system` catalog",
+        "`trino:<operation>`",
+        "`catalog`, `schema`, `table`, as far as named",
+    ),
+    (
+        "a field of LakeQL without a table",
+        "`lakeql_public`, `lakeql_authorized`",
+        "",
+    ),
+    (
+        "any other action without CEL checks",
+        "`catalog:<action>`",
+        "`name` of the object; `path` is set for namespaces, tables, views, generic tables and datasets",
+    ),
+]
+"""Question, op and arguments of what forbids alone see."""
+
+
+def _forbids() -> Iterator[str]:
+    yield _FORBIDS
+    yield "| question | `op` | `arguments` |"
+    yield "|---|---|---|"
+    for row in _FORBID_ROWS:
+        yield f"| {' | '.join(row)} |"
+
+
 def vocabulary() -> str:
     """What every action comes to, from pdp/model/vocabulary.py."""
-    return "\n".join([_HEADER, "# Vocabulary\n", *_catalog(), "", *_nessie(), _ELSEWHERE]) + "\n"
+    return "\n".join([_HEADER, "# Vocabulary\n", *_catalog(), "", *_nessie(), *_forbids(), _ELSEWHERE]) + "\n"
 
 
 def pipeline_tables() -> str:
@@ -125,8 +178,8 @@ def _cell(text: str) -> str:
 
 def _catalog() -> Iterator[str]:
     yield "## Catalog actions\n"
-    yield "What a CEL rule set is asked for an action: it must permit every check. Where no check stands, CEL does not"
-    yield "apply; grants apply to every action below.\n"
+    yield "What a CEL rule set is asked for an action: it must permit every check. Where no check stands, rules permit"
+    yield "nothing, and forbids see the op `catalog:<action>`; grants apply to every action below.\n"
     yield "| type | action | CEL checks |"
     yield "|---|---|---|"
     for type, actions in CATALOG_ACTIONS.items():

@@ -5,7 +5,8 @@ This part of the composition root names the engines. `app` names the classes tha
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from msgspec.structs import replace
@@ -23,7 +24,7 @@ from pdp.engines.cedar.kind import build_cedar, read_cedar
 from pdp.engines.cel.engine import CelEngine, CelForbid
 from pdp.engines.cel.rules import RuleSet, load_rules
 from pdp.engines.custom import installed_kind
-from pdp.engines.engine import Engine
+from pdp.engines.engine import Engine, EngineQuestion
 from pdp.engines.engine_types import EngineType, PolicySources
 from pdp.engines.grants.engine import GrantsEngine
 from pdp.engines.row_access.engine import RowAccessEngine, RowPolicies
@@ -32,6 +33,7 @@ from pdp.engines.row_access.policies import NamedDocument, read_documents
 from pdp.engines.scopes.kind import build_scopes, describe_scopes, read_permissions
 from pdp.errors import ConfigError, InvalidReference
 from pdp.facts.row_policies import fold_name
+from pdp.model.question import Principal, Question, RequestContext, Resource
 from pdp.model.redaction import Redactor
 from pdp.model.references import parse_resource
 from pdp.views.plans import plan_views
@@ -98,6 +100,7 @@ def build_bundle(
         digest,
         (
             *_warnings(settings, rules, forbid),
+            *_broad_forbids(settings, forbids),
             *map(str, policies.warnings),
         ),
         _role_maps(settings),
@@ -241,6 +244,32 @@ def _sources(settings: Settings, rules: RuleSet, forbid: RuleSet) -> dict[str, o
 
 def _role_maps(settings: Settings) -> dict[str, dict[str, str]]:
     return {idp: dict(known.role_map) for idp, known in settings.identity.providers.items() if known.role_map}
+
+
+def _broad_forbids(settings: Settings, forbids: Sequence[CelForbid]) -> Iterator[str]:
+    """Yield a warning for each rule that keeps a user without roles from Trino, whatever the user asks."""
+    if not settings.trino.catalogs:
+        return
+    asked = [(f"trino:{name}", name, Resource("server")) for name in ("ExecuteQuery", "ReadSystemInformation")]
+    asked.append(("trino:SelectFromColumns", "`system.jdbc`", Resource("system_catalog", "system", ("jdbc", "tables"))))
+    for name, catalog in settings.trino.catalogs.items():
+        place = Resource("warehouse", catalog.warehouse, ref=catalog.ref)
+        asked.append(("use", f"AccessCatalog on `{name}`", place))
+    denied: dict[str, list[str]] = {}
+    nobody = Principal("user", f"{settings.identity.cel_provider}~")
+    for action, what, place in asked:
+        known = settings.warehouses.get(place.warehouse)
+        ref = place.ref or (known.default_ref if known else None)
+        question = Question(nobody, action, context=RequestContext(now=int(time.time())))
+        for engine in forbids:
+            group = EngineQuestion(question, place.type, place.warehouse, ref)
+            for rule in engine.reference_evaluator(group).not_false(place):
+                denied.setdefault(rule, []).append(what)
+    for rule, places in denied.items():
+        yield (
+            f"the forbid `{rule}` denies {', '.join(places)} to a user without roles, and so closes Trino: where "
+            "that is not meant, begin the rule with a test of `op`, `path` or `warehouse`"
+        )
 
 
 def _warnings(settings: Settings, rules: RuleSet, forbid: RuleSet) -> tuple[str, ...]:

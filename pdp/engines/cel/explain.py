@@ -133,6 +133,20 @@ class ReferenceEvaluator:
         """Return the outcome of every check of the group."""
         return [self._outcome(check, resource) for check in self._group_checks.checks]
 
+    def not_false(self, resource: Resource) -> tuple[str, ...]:
+        """Return the ids of all rules that are true or raise in any check, in order."""
+        found = set[str]()
+        for check in self._group_checks.checks:
+            arguments = self._arguments(check, resource)
+            for rule, evaluate in self._functions:
+                try:
+                    holds = evaluate(*arguments)
+                except RuleError:
+                    holds = True
+                if holds:
+                    found.add(rule)
+        return tuple(sorted(found))
+
     def traces(self, resource: Resource) -> tuple[Trace, ...]:
         """Return a trace of every check, with every rule."""
         return tuple(self._trace(check, resource) for check in self._group_checks.checks)

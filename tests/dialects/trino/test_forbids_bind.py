@@ -215,3 +215,28 @@ async def test_a_forbid_binds_at_every_door(forbid: dict[str, str] | None, tmp_p
         for path, body in DOORS:
             status, answer = await http.post(path, body)
             assert _is_permitted(status, answer) is (forbid is None), (path, body, status, answer)
+
+
+@pytest.mark.parametrize(
+    ("rule", "places"),
+    [
+        ("true", ["ExecuteQuery", "ReadSystemInformation", "`system.jdbc`", "AccessCatalog on `lakehouse`"]),
+        ("ref != 'dev' && !('eng' in roles)", ["ExecuteQuery", "ReadSystemInformation", "`system.jdbc`", "AccessCatalog on `lakehouse`"]),
+        ("roles[0] == 'x' && op == 'trino:ExecuteQuery'", ["ExecuteQuery"]),
+        ("warehouse == 'lake' && !('eng' in roles)", ["AccessCatalog on `lakehouse`"]),
+        ("path.startsWith('hr') && !('hr' in roles)", []),
+        ("'gone' in roles", []),
+    ],
+)  # fmt: skip
+async def test_a_forbid_that_closes_trino_is_named_at_the_start(rule: str, places: list[str], tmp_path: Path) -> None:
+    (tmp_path / "forbid.yaml").write_text(yaml.safe_dump({"rules": {"broad": rule}}))
+    config = {
+        "warehouses": {"lake": {"default_ref": "main"}},
+        "policies": {"rules": [], "forbid": ["forbid.yaml"]},
+        "trino": OPEN_TRINO,
+        "store": {"url": f"sqlite:///{tmp_path}/pdp.db"},
+    }
+    async with client_of(settings_of(config, tmp_path)) as http:
+        warned = [text for text in http.service.pdp.bundle.warnings if "`broad`" in text]
+    said = f"the forbid `broad` denies {', '.join(places)} to a user without roles"
+    assert [text.startswith(said) for text in warned] == ([True] if places else [])
