@@ -108,7 +108,8 @@ class Service:
         cache = self.pdp.cache
         found = {"cache": cache.state()} if cache and cache.serves(self.pdp.bundle) else {}
         audit = self.audit.troubles() if self.audit else {}
-        return {**found, **self.surfaces.relations.troubles(), **audit, **self._source_details()}
+        troubles = {**self.surfaces.relations.troubles(), **self._tokens.troubles()}
+        return {**found, **troubles, **audit, **self._source_details()}
 
     def _source_details(self) -> dict[str, str]:
         return self.reloader.details() if self.reloader else {}

@@ -1,5 +1,8 @@
 """Public keys of one identity provider: fetched, cached, refreshed, and dropped when too old. They check signatures.
 
+A well-formed key set is an answer, even without a key that we can use: tokens of absent keys are refused from then on.
+All else is no answer: an error, a cut or endless body, no JSON. The known keys then count until they are too old.
+
 This is the only network I/O of identity. A request waits for a fetch only if its token names an unknown key, and only
 for a bounded time. Such fetches are rate-limited, so senders of tokens cannot flood a provider with requests.
 """
@@ -20,7 +23,8 @@ from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 
 from pdp.config.identity import ProviderSettings
 from pdp.config.regular_files import open_regular
-from pdp.errors import ConfigError, Unauthenticated, Unavailable
+from pdp.errors import ConfigError, InvalidArgument, Unauthenticated, Unavailable
+from pdp.model.strict import refuse_duplicates
 from pdp.telemetry import Telemetry
 
 MAX_BYTES: Final = 1 << 20
@@ -65,17 +69,15 @@ class _Jwks(msgspec.Struct):
 
 
 def read_keys(text: bytes) -> tuple[Key, ...]:
-    """Return the keys of a JWK set that can verify signatures; raise ValueError if there are none."""
+    """Return the keys of a JWK set that can verify signatures, maybe none; raise ValueError for anything else."""
     try:
         members = msgspec.json.decode(text, type=_Jwks).keys
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        refuse_duplicates(text)  # another reader may take the first of two `keys`
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, InvalidArgument):
         raise ValueError("it is no JWK set") from None
     if len(members) > MAX_KEYS:
         raise ValueError(f"it holds {len(members)} keys, more than {MAX_KEYS}")
-    keys = tuple(key for raw in members if (key := _read_key(bytes(raw))) is not None)
-    if not keys:
-        raise ValueError("it holds no key that verifies signatures")
-    return keys
+    return tuple(key for raw in members if (key := _read_key(bytes(raw))) is not None)
 
 
 def _read_key(text: bytes) -> Key | None:
@@ -109,14 +111,28 @@ class ProviderKeys:
         self._fetched = self._next_look = float("-inf")
         self._fetching: asyncio.Task[None] | None = None
         self._waiting = 0
-        self._failing = False
+        self._cause = ""
+        """Cause why the last fetch brought no answer; empty after an answer."""
         self._background: asyncio.Task[None] | None = None
 
     @property
     def current(self) -> tuple[Key, ...]:
         """Return the valid keys; the same object while the keys are unchanged, no keys when too old."""
-        stale = time.monotonic() - self._fetched > self._provider.max_stale_seconds
-        return () if stale else self._keys
+        return () if self._is_stale() else self._keys
+
+    @property
+    def trouble(self) -> str:
+        """Return why tokens are refused, or are accepted by keys that cannot be confirmed now; empty if all is well."""
+        if self._is_stale():
+            return f"its keys cannot be had: {self._cause or 'no answer yet'}; its tokens get 503"
+        if self._cause:
+            age, end = time.monotonic() - self._fetched, self._provider.max_stale_seconds
+            known = f"those of {age:.0f} seconds ago count until they are {end:g} seconds old"
+            return f"its keys cannot be had: {self._cause}; {known}"
+        return "" if self._keys else "its key set has no key that verifies signatures: its tokens are refused"
+
+    def _is_stale(self) -> bool:
+        return time.monotonic() - self._fetched > self._provider.max_stale_seconds
 
     async def start(self) -> None:
         """Fetch the keys, and refresh them in the background; raise ConfigError if a key file cannot be read."""
@@ -149,7 +165,7 @@ class ProviderKeys:
             key = _select(self.current, kid, algorithm)
         if key is not None:
             return key.public
-        if not self.current:
+        if self._is_stale():
             raise Unavailable(f"the keys of identity provider `{self.idp}` cannot be had")
         raise Unauthenticated("no key of its provider fits the token")
 
@@ -181,7 +197,7 @@ class ProviderKeys:
     async def _keep_fresh(self) -> None:
         while True:
             pause = self._provider.refresh_seconds
-            await asyncio.sleep(min(pause, self._provider.retry_seconds) if self._failing else pause)
+            await asyncio.sleep(min(pause, self._provider.retry_seconds) if self._cause else pause)
             await asyncio.wait((self._start_fetch(),))
 
     async def _refresh(self) -> None:
@@ -189,23 +205,28 @@ class ProviderKeys:
             self._take(await (asyncio.to_thread(_read_file, self._file) if self._file else self._fetch()))
         except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
             self._telemetry.key_fetches.labels(self.idp, "failed").inc()
-            if not self._failing:
-                # addresses may hold secrets, and a library's message may quote the address
-                cause = str(error) if type(error) is ValueError else type(error).__name__
+            # addresses may hold secrets, and a library's message may quote the address
+            cause = str(error) if type(error) is ValueError else type(error).__name__
+            if not self._cause:
                 log.warning("keys of an identity provider cannot be had", provider=self.idp, cause=cause)
-            self._failing = True
+            self._cause = cause
 
     def _take(self, text: bytes) -> None:
+        """Take an answer in place of all known keys, or raise ValueError and keep them."""
         keys = read_keys(text)
+        is_first = self._fetched == float("-inf")
+        if not keys and (self._keys or is_first):
+            cause = "its key set has no key that verifies signatures"
+            log.warning("tokens of an identity provider are refused", provider=self.idp, cause=cause)
+        if self._cause or (keys and not self._keys and not is_first):
+            log.info("keys of an identity provider are back", provider=self.idp, keys=len(keys))
         if [(key.kid, key.algorithms, key.public) for key in keys] != [
             (key.kid, key.algorithms, key.public) for key in self._keys
         ]:
             self._keys = keys
         self._fetched = time.monotonic()
-        self._telemetry.key_fetches.labels(self.idp, "ok").inc()
-        if self._failing:
-            log.info("keys of an identity provider are back", provider=self.idp)
-        self._failing = False
+        self._cause = ""
+        self._telemetry.key_fetches.labels(self.idp, "ok" if keys else "no_keys").inc()
 
     async def _fetch(self) -> bytes:
         timeout = aiohttp.ClientTimeout(total=self._provider.fetch_timeout_seconds)
@@ -238,7 +259,8 @@ def read_key_file(idp: str, file: Path) -> bytes:
     """Return the text of a provider's key file; raise ConfigError if it cannot be read or holds no key set."""
     try:
         text = _read_file(file)
-        read_keys(text)
+        if not read_keys(text):
+            raise ValueError("it holds no key that verifies signatures")
     except (OSError, ValueError) as error:
         cause = getattr(error, "strerror", None) or error
         raise ConfigError(f"`identity.providers.{idp}.jwks`: cannot use `{file}`: {cause}") from None

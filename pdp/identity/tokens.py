@@ -74,8 +74,12 @@ class Tokens:
         for keys in self._keys.values():
             await keys.stop()
 
+    def troubles(self) -> dict[str, str]:
+        """Return what is wrong with the keys of each provider with trouble."""
+        return {f"identity {idp}": trouble for idp, keys in self._keys.items() if (trouble := keys.trouble)}
+
     async def verify(self, text: str) -> Token:
-        """Verify a token; raise Unauthenticated, or Unavailable while the provider has no usable keys."""
+        """Verify a token; raise Unauthenticated, or Unavailable while the keys of the provider are unknown."""
         if len(text) > MAX_TOKEN:
             raise Unauthenticated(f"the token is longer than {MAX_TOKEN} characters")
         if cached := self.verified(text):

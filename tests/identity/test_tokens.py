@@ -490,7 +490,7 @@ BROKEN: dict[str, dict[str, Any]] = {
     "error": {"status": 500},
     "redirect": {"status": 302, "headers": {"Location": "/elsewhere"}},
     "no_json": {"body": b"<html>"},
-    "no_keys": {"body": b'{"keys":[]}'},
+    "no_set": {"body": b'{"keys":null}'},
     "brackets": {"body": b"[" * 100_000},
     "oversized": {"body": json.dumps({"keys": [jwk()]}).encode() + b" " * (1 << 20)},
     "compressed": {"headers": {"Content-Encoding": "gzip"}},
