@@ -12,10 +12,27 @@ from pathlib import Path
 from typing import BinaryIO, Final
 
 MAX_FILE_BYTES: Final = 64 << 20
+_NAMED: Final = frozenset(
+    (errno.ENOENT, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.ENXIO)
+)
+"""Errors of names: who mends one changes the file, and so its stamp."""
 
 
 class FileUnusable(OSError):
     """File of another kind or size than a reader takes. `strerror` is the cause."""
+
+
+def is_passing(error: BaseException, *, own: bool = False) -> bool:
+    """Tell whether an error comes from a failure of the machine, such as no free descriptors: the file may be sound.
+
+    A missing or forbidden name is no such failure, unless the file is one of our `own`: others mend it by a change.
+    """
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, OSError) and not isinstance(cause, FileUnusable):
+            return own or cause.errno not in _NAMED
+        cause = cause.__cause__ or cause.__context__
+    return False
 
 
 def open_regular(path: Path) -> BinaryIO:

@@ -113,3 +113,5 @@ def _matches(base: Path, pattern: Path) -> list[Path]:
         return sorted(Path(pattern.anchor or base).glob(str(pattern.relative_to(pattern.anchor))))
     except ValueError as error:
         raise ConfigError(f"`{pattern}` is not a glob: {str(error).lower()}") from None
+    except OSError as error:  # such as no free descriptors
+        raise ConfigError(f"cannot look for `{pattern}`: {error.strerror}") from None

@@ -39,7 +39,8 @@ class LoadedPolicies(msgspec.Struct, frozen=True):
     """Loaded policies and certificates, with the digest of the bundle; or the cause of a `failure`.
 
     `stamps` belong to the files of the load. `more` has the files without an entry in the lists of the settings.
-    `unchanged`: a poll has found nothing new. With a source, a failure may come with the last good policies.
+    `unchanged`: a poll has found nothing new. `passing`: the machine has failed, so the same files may load later. With
+    a source, a failure may come with the last good policies.
     """
 
     published: Published = Published(b"")
@@ -49,6 +50,7 @@ class LoadedPolicies(msgspec.Struct, frozen=True):
     stamps: Stamps = {}
     more: tuple[str, ...] = ()
     unchanged: bool = False
+    passing: bool = False
     source: SourceState = SourceState()
 
 

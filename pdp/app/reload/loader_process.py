@@ -23,9 +23,10 @@ from pdp.app.reload.watched_files import OpenedFiles, Stamps, take_stamps, unset
 from pdp.app.sources.source import PolicySource, PolicyTree, open_source
 from pdp.cli.logs import configure_logging
 from pdp.config.load import make_settings
+from pdp.config.regular_files import is_passing
 from pdp.config.settings import Settings
 from pdp.decision.active_policies import ActivePolicies
-from pdp.errors import PdpError
+from pdp.errors import ConfigError, PdpError
 from pdp.identity.tls import checked_certificates
 
 _NICENESS: Final = 10
@@ -85,7 +86,8 @@ class BundleLoader:
             bundle = build_bundle(settings, rules, forbid)
             certificates = checked_certificates(self._settings)
         except PdpError as error:
-            return LoadedPolicies(failure=str(error) if folder is None else str(error).replace(f"{folder}/", ""))
+            text = str(error) if folder is None else str(error).replace(f"{folder}/", "")
+            return LoadedPolicies(failure=text, passing=is_passing(error, own=folder is not None))
         finally:
             self._opened.recording = False
             self._more = tuple(file for file in self._opened.take() if folder is None or not _is_below(file, folder))
@@ -128,7 +130,7 @@ class SourceLoader:
             return self._files.failed(self._words(error))
 
     def _load(self, source: PolicySource, *, poll: bool) -> LoadedPolicies:
-        if not poll:
+        if not poll or (source.good and not source.good.is_whole()):
             source.forget()
         try:
             new = None if source.good and not poll and source.is_silent() else source.look()
@@ -142,19 +144,28 @@ class SourceLoader:
         for tree in self._candidates(source, new):
             result = self._files.load(tree.folder)
             self._stamps = result.stamps
+            result = self._accepted(source, tree, result)
             if not result.failure:
-                source.accept(tree)
                 self._failure = "" if tree is new else self._failure
                 result = msgspec.structs.replace(result, failure=self._failure)
                 break
-            if tree is not source.good:
-                source.reject(tree)
             self._failure = self._words(result.failure)
             result = msgspec.structs.replace(result, failure=self._failure)
         if source.good is None:
             causes = [self._words(source.state.trouble)] if source.state.trouble else []
             result = msgspec.structs.replace(result, failure="; ".join([*causes, *filter(None, [self._failure])]))
         return msgspec.structs.replace(result, source=source.state)
+
+    def _accepted(self, source: PolicySource, tree: PolicyTree, result: LoadedPolicies) -> LoadedPolicies:
+        """Return the result of a tree that the source has accepted, or the cause why the tree cannot be used."""
+        if not result.failure:
+            try:
+                source.accept(tree)
+            except ConfigError as error:
+                return LoadedPolicies(failure=str(error), stamps=result.stamps, more=result.more)
+        elif tree is not source.good:
+            source.reject(tree, passing=result.passing or not tree.is_whole())
+        return result
 
     def _candidates(self, source: PolicySource, new: PolicyTree | None) -> Iterator[PolicyTree]:
         """Yield trees in the order of preference. A running service keeps its policies, so one is enough for it."""

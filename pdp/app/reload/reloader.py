@@ -230,10 +230,12 @@ class Reloader:
             if result.unchanged:
                 return
             if result.failure:
-                self._fail(publisher, result.failure)
-                if len(publisher.served()) == 1:
-                    self._retry_seconds = 0.0
+                if result.passing:
+                    self._fail_for_now(publisher, result.failure)
                 else:
+                    self._fail(publisher, result.failure)
+                    self._retry_seconds = self._retry_seconds if len(publisher.served()) > 1 else 0.0
+                if len(publisher.served()) > 1:
                     await publisher.converge()
                 return
             unchanged = publisher.served() == {ServedPolicies(result.digest, result.published.certificates)}

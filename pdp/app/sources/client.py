@@ -6,6 +6,7 @@ server. Its number is the one that no later bundle may go below.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import time
@@ -79,13 +80,18 @@ class BundleFolder:
             make_private_folder(self._path)
             for tree in self._path.glob(f"{_TREE}*"):
                 owner = tree.name.removeprefix(_TREE).partition("-")[0]
-                if not Path("/proc", owner).exists():
+                # this process has no tree yet: one with its number is of an ended process with the same number
+                if owner == str(os.getpid()) or not Path("/proc", owner).exists():
                     shutil.rmtree(tree, ignore_errors=True)
         except OSError as error:
             raise ConfigError(f"cannot write `policies.source.folder`, `{self._path}`: {error.strerror}") from None
 
-    def make_tree(self, number: int) -> Path:
-        """Return a new empty folder of this process."""
+    def make_tree(self, number: int, used: Path | None) -> Path:
+        """Return a new empty folder of this process, and remove all but the `used` one; raise OSError."""
+        make_private_folder(self._path)  # somebody may have removed it
+        for left in self._path.glob(f"{_TREE}{os.getpid()}-*"):
+            if left != used:
+                shutil.rmtree(left, ignore_errors=True)
         tree = self._path / f"{_TREE}{os.getpid()}-{number}"
         tree.mkdir(0o700)
         return tree
@@ -102,26 +108,37 @@ class BundleFolder:
         return kept if kept.place == self._place else None
 
     def archive(self, kept: KeptBundle) -> bytes:
-        """Return the archive of the last good bundle; empty without one."""
+        """Return the archive of the last good bundle; empty without one. Raise ConfigError for an unreadable one."""
+        path = self._path / _ARCHIVE.format(kept.digest)
         try:
-            return (self._path / _ARCHIVE.format(kept.digest)).read_bytes()
-        except OSError:
+            return path.read_bytes()
+        except FileNotFoundError:
             return b""
+        except OSError as error:
+            raise ConfigError(f"cannot read `{path}`: {error.strerror}") from None
 
     def keep(self, sequence: int, digest: str, archive: bytes) -> None:
         """Keep a bundle in place of the last one, whole at each moment; raise OSError."""
         name = _ARCHIVE.format(digest)
+        make_private_folder(self._path)
         self._write(name, archive)
         self._write(_STATE, msgspec.json.encode(KeptBundle(self._place, sequence, digest, time.time())))
-        for old in self._path.glob(_ARCHIVE.format("*")):
-            if old.name != name:
-                old.unlink()
+        # the bundle is kept by now: an old one that cannot be removed is removed with the next
+        with contextlib.suppress(OSError):
+            for old in self._path.glob(_ARCHIVE.format("*")):
+                if old.name != name:
+                    old.unlink()
 
     def _write(self, name: str, content: bytes) -> None:
         new = self._path / f".{name}.{os.getpid()}"
-        descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, FILE_MODE)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        new.rename(self._path / name)
+        try:
+            descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, FILE_MODE)
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            new.rename(self._path / name)
+        except OSError:
+            with contextlib.suppress(OSError):  # what is left of it would keep a full disk full
+                new.unlink(missing_ok=True)
+            raise

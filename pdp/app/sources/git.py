@@ -12,13 +12,15 @@ from pathlib import Path
 from typing import Final
 
 from pdp.app.sources.client import FetchedBundle, SourceUnreachable
-from pdp.config.bundles.manifest import MAX_FILES, BundleRefused, shown
+from pdp.config.bundles.manifest import MAX_FILES, BundleRefused, check_names, shown
 from pdp.errors import ConfigError
 
 _OPTIONS: Final = ("--no-replace-objects", "-c", "core.fsmonitor=false", "-c", "core.quotePath=false")
 _ENVIRONMENT: Final = {"GIT_TERMINAL_PROMPT": "0", "GIT_NO_LAZY_FETCH": "1", "GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"}
-_PLAIN: Final = ("100644", "100755")
-"""Modes of plain files."""
+_TAKEN: Final = ("100644", "100755", "040000")
+"""Modes of plain files and of folders."""
+_NO_SIZE: Final = "-"
+"""Size of a folder in a listing."""
 
 
 class GitSource:
@@ -35,8 +37,14 @@ class GitSource:
         commit = self._git("rev-parse", "--verify", "HEAD^{commit}").decode().strip()
         if commit == tag:
             return None
-        listing = self._git("ls-tree", "-r", "-z", "-l", "--full-tree", f"{commit}:{self._path or ''}")
-        entries = list(_entries(listing))
+        if self._path:
+            above = self._git("ls-tree", "-t", "-z", "-l", "--full-tree", commit, self._path)
+            check_names(path for _, _, path in _entries(above))
+        # with folders: a folder that stands twice shares no path with its twin
+        listing = self._git("ls-tree", "-r", "-t", "-z", "-l", "--full-tree", f"{commit}:{self._path or ''}")
+        found = list(_entries(listing))
+        check_names(path for _, _, path in found)
+        entries = [(object, int(size), path) for object, size, path in found if size != _NO_SIZE]
         if len(entries) > MAX_FILES:
             raise BundleRefused(f"the commit has more than {MAX_FILES} files: name their folder by `path`")
         if sum(size for _, size, _ in entries) > self._most_bytes:
@@ -65,6 +73,8 @@ class GitSource:
             )
         except FileNotFoundError:
             raise ConfigError("the program `git` is not installed") from None
+        except OSError as error:  # such as no free descriptors or processes
+            raise SourceUnreachable(f"git cannot be started: {error.strerror}") from None
         except subprocess.TimeoutExpired:
             raise SourceUnreachable("git does not answer") from None
         if done.returncode:
@@ -73,8 +83,8 @@ class GitSource:
         return done.stdout
 
 
-def _entries(listing: bytes) -> Iterator[tuple[str, int, str]]:
-    """Yield object, size and path of each file; raise BundleRefused for links, submodules and other names."""
+def _entries(listing: bytes) -> Iterator[tuple[str, str, str]]:
+    """Yield object, size and path of each file and folder; raise BundleRefused for links and submodules."""
     for line in listing.split(b"\0")[:-1]:
         head, _, name = line.partition(b"\t")
         mode, _, object, size = head.decode().split()
@@ -82,6 +92,6 @@ def _entries(listing: bytes) -> Iterator[tuple[str, int, str]]:
             path = name.decode()
         except UnicodeDecodeError:
             raise BundleRefused("a path of the commit is no UTF-8") from None
-        if mode not in _PLAIN:
+        if mode not in _TAKEN:
             raise BundleRefused(f"`{shown(path)}` of the commit is a link or a submodule: take a folder by `path`")
-        yield object, int(size), path
+        yield object, size, path

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import errno
 import http.client
 import socket
 import ssl
@@ -145,7 +146,10 @@ def _before(deadline: float, ask: Callable[[], SourceAnswer]) -> SourceAnswer:
         except BaseException as error:  # noqa: BLE001  raised again by the waiting thread
             answer.set_exception(error)
 
-    Thread(target=run, name="source", daemon=True).start()
+    try:
+        Thread(target=run, name="source", daemon=True).start()
+    except RuntimeError:
+        raise OSError(errno.EAGAIN, "no thread can be started") from None
     return answer.result(max(0.0, deadline - time.monotonic()))
 
 

@@ -18,6 +18,8 @@ from pdp.app.sources.client import FetchedBundle, SourceUnreachable
 from pdp.app.sources.http import HttpFetcher, SourceAnswer, require_status
 from pdp.config.bundles.manifest import BundleRefused
 from pdp.config.policies import OCI_PATH
+from pdp.errors import InvalidArgument
+from pdp.model.strict import refuse_duplicates
 
 LAYER: Final = "application/vnd.pdp.bundle.v1.tar+gzip"
 """Media type of the archive. An artefact with one layer of any type is taken as well."""
@@ -107,7 +109,8 @@ def _layer_of(manifest: bytes) -> _Layer:
     """Return the layer with the archive; raise BundleRefused for another artefact."""
     try:
         layers = msgspec.json.decode(manifest, type=_Manifest).layers
-    except (msgspec.MsgspecError, RecursionError):
+        refuse_duplicates(manifest)
+    except (msgspec.MsgspecError, RecursionError, InvalidArgument):
         raise BundleRefused("the registry's manifest is no image manifest of OCI") from None
     ours = [layer for layer in layers if layer.mediaType == LAYER] or layers
     if len(ours) != 1 or not _DIGEST.fullmatch(ours[0].digest):

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from hashlib import sha256
 from typing import Any, Final, Literal
+from unicodedata import normalize
 
 import msgspec
 
-from pdp.errors import PdpError
+from pdp.errors import InvalidArgument, PdpError
+from pdp.model.strict import refuse_duplicates
 
 MANIFEST: Final = ".pdp/manifest.json"
 SIGNATURES: Final = ".pdp/signatures.json"
@@ -58,7 +60,8 @@ def parse_manifest(text: bytes) -> BundleManifest:
         raise BundleRefused("the manifest is too large")
     try:
         manifest = msgspec.json.decode(text, type=BundleManifest)
-    except (msgspec.MsgspecError, RecursionError) as error:
+        refuse_duplicates(text)  # another reader may take the first of two entries for one path
+    except (msgspec.MsgspecError, RecursionError, InvalidArgument) as error:
         raise BundleRefused(f"the manifest is not valid: {error}") from None
     if len(manifest.files) > MAX_FILES:
         raise BundleRefused(f"the bundle has more than {MAX_FILES} files")
@@ -90,6 +93,31 @@ def check_path(path: str) -> None:
         raise BundleRefused(f"`{shown(path)}` is no path of a bundle")
 
 
+def check_names(paths: Iterable[str]) -> None:
+    """Raise BundleRefused for a path that stands twice, and for two names that some file systems take for one.
+
+    Such systems ignore the case of letters, or the Unicode form. A checkout or a copy there has one of the two files: a
+    reader of it sees other policies than a service that reads both.
+    """
+    seen: set[str] = set()
+    spellings: dict[str, str] = {}
+    for path in paths:
+        if path in seen:
+            raise BundleRefused(f"`{shown(path)}` stands twice")
+        seen.add(path)
+        parts = path.split("/")
+        for end in range(1, len(parts) + 1):
+            name = "/".join(parts[:end])
+            other = spellings.setdefault(_folded(name), name)
+            if other != name:
+                cause = "differ by case or Unicode form alone: rename one"
+                raise BundleRefused(f"`{shown(other)}` and `{shown(name)}` {cause}")
+
+
+def _folded(name: str) -> str:
+    return name if name.isascii() and name.islower() else normalize("NFC", normalize("NFD", name).casefold())
+
+
 def _check_paths(files: Mapping[str, BundleFile]) -> None:
     """Raise BundleRefused for a path outside of the folder, or a file in place of another file's folder."""
     folders: set[str] = set()
@@ -102,3 +130,4 @@ def _check_paths(files: Mapping[str, BundleFile]) -> None:
         folders.update("/".join(parts[:end]) for end in range(1, len(parts)))
     if both := sorted(folders & files.keys()):
         raise BundleRefused(f"`{shown(both[0])}` is a file and a folder")
+    check_names(files)

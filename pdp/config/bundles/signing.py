@@ -13,7 +13,8 @@ import msgspec
 
 from pdp.config.bundles.manifest import BundleRefused
 from pdp.config.regular_files import read_regular
-from pdp.errors import ConfigError
+from pdp.errors import ConfigError, InvalidArgument
+from pdp.model.strict import refuse_duplicates
 
 if TYPE_CHECKING:  # cryptography takes 9 MB
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey, EllipticCurvePublicKey
@@ -55,7 +56,8 @@ def parse_signatures(text: bytes) -> list[BundleSignature]:
     """Return the signatures of a bundle; raise BundleRefused."""
     try:
         found = msgspec.json.decode(text, type=dict[str, list[BundleSignature]]).get("signatures", [])
-    except (msgspec.MsgspecError, RecursionError) as error:
+        refuse_duplicates(text)
+    except (msgspec.MsgspecError, RecursionError, InvalidArgument) as error:
         raise BundleRefused(f"the signatures are not valid: {error}") from None
     if len(found) > _MOST:
         raise BundleRefused(f"the bundle has more than {_MOST} signatures")

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 from pathlib import Path
 
 import pytest
 from support.clients.http_client import fetch
+from support.generators.bundles import commit, git, write_policies
 from support.oracles.converging import until
 from support.service.serving import Process, serve_process
 
@@ -21,27 +20,10 @@ pytestmark = pytest.mark.process
 CHECK = {"principal": "user:oidc~alice", "action": "READ_ENTITY_VALUE", "resource": "table:lake/s/t@main"}
 
 
-def git(folder: Path, *arguments: str) -> str:
-    names = {f"GIT_{who}_{what}": "x@y" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
-    env = {**os.environ, **names, "GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_NOSYSTEM": "1"}
-    return subprocess.run(["git", *arguments], cwd=folder, env=env, check=True, capture_output=True, text=True).stdout
-
-
-def write(folder: Path, user: str) -> None:
-    (folder / "policies").mkdir(parents=True, exist_ok=True)
-    (folder / "policies" / "a.yaml").write_text(f"rules: {{a: role=='{user}'}}")
-
-
-def commit(folder: Path) -> str:
-    git(folder, "add", "-A")
-    git(folder, "commit", "-qm", "x")
-    return git(folder, "rev-parse", "HEAD").strip()
-
-
 @pytest.fixture
 def repository(tmp_path: Path) -> Path:
     folder = tmp_path / "repository"
-    write(folder, "alice")
+    write_policies(folder, "alice")
     git(folder, "init", "-q")
     commit(folder)
     return folder
@@ -59,7 +41,7 @@ def test_each_commit_serves_and_edits_without_one_do_not(tmp_path: Path, reposit
     (tmp_path / "pdp.yaml").write_text(json.dumps({**config, "store": {"url": "sqlite:///pdp.db"}}))
     with serve_process(tmp_path) as process:
         assert allowed(process)
-        write(repository, "bob")
+        write_policies(repository, "bob")
         until(lambda: process.process.poll() is None, 1)
         assert allowed(process), "an edit without a commit"
         commit(repository)
@@ -70,7 +52,7 @@ def test_each_commit_serves_and_edits_without_one_do_not(tmp_path: Path, reposit
         commit(repository)
         until(lambda: "a.yaml:1" in fetch(process.url("/health/ready", "diagnostics")).text)
         assert allowed(process)
-        write(repository, "bob")
+        write_policies(repository, "bob")
         commit(repository)
         until(lambda: not allowed(process))
         until(lambda: fetch(process.url("/health/ready", "diagnostics")).status == 200)

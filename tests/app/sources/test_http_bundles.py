@@ -14,24 +14,14 @@ from typing import Any
 
 import pytest
 from support.clients.http_client import fetch
-from support.generators.bundles import BundleServer, bundle_server, private_key, write_keys
+from support.generators.bundles import PATH, BundleServer, bundle_of, bundle_server, write_keys
 from support.oracles.converging import until
 from support.service.commands import run_pdp
 from support.service.serving import Process, serve_process
 
-from pdp.config.bundles.archive import build
-
 pytestmark = pytest.mark.process
 
 CHECK = {"principal": "user:oidc~alice", "action": "READ_ENTITY_VALUE", "resource": "table:lake/s/t@main"}
-PATH = "/bundle.tar.gz"
-
-
-def bundle_of(user: str, number: int, key: str | None = "one", more: bytes = b"") -> bytes:
-    """A bundle that permits one user, with a second file of rules."""
-    files = {"rules/b.yaml": more} if more else {}
-    rules = json.dumps({"rules": {"a": f"role=='{user}'"}}).encode()
-    return build({"rules/a.yaml": rules, **files}, number, f"r{number}", private_key(key) if key else None)
 
 
 def configure(folder: Path, server: BundleServer, **source: Any) -> None:

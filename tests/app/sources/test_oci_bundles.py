@@ -4,43 +4,33 @@ from __future__ import annotations
 
 import base64
 import json
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support.clients.http_client import fetch
-from support.generators.bundles import Answer, BundleServer, bundle_server, private_key, write_keys
+from support.generators.bundles import (
+    ROOT,
+    TAG,
+    Answer,
+    BundleServer,
+    bundle_server,
+    digest_of,
+    layer_of,
+    private_key,
+    push,
+    write_keys,
+)
 from support.oracles.converging import until
 from support.service.serving import Process, serve_process, settings_of
 
 from pdp.app.sources.client import FetchedBundle, SourceUnreachable
 from pdp.app.sources.http import HttpFetcher
-from pdp.app.sources.oci import LAYER, OciSource
+from pdp.app.sources.oci import OciSource
 from pdp.config.bundles.archive import build
 from pdp.config.bundles.manifest import BundleRefused
 
 CHECK = {"principal": "user:oidc~alice", "action": "READ_ENTITY_VALUE", "resource": "table:lake/s/t@main"}
-ROOT = "/v2/team/policies"
-TAG = f"{ROOT}/manifests/prod"
-
-
-def digest_of(content: bytes) -> str:
-    return f"sha256:{sha256(content).hexdigest()}"
-
-
-def layer_of(content: bytes, media: str = LAYER) -> dict[str, Any]:
-    return {"mediaType": media, "digest": digest_of(content), "size": len(content)}
-
-
-def push(server: BundleServer, content: bytes, *more: dict[str, Any], media: str = LAYER) -> str:
-    """Put an artefact under the tag `prod`; return its digest."""
-    kind = "application/vnd.oci.image.manifest.v1+json"
-    layers = [layer_of(content, media), *more]
-    manifest = json.dumps({"schemaVersion": 2, "mediaType": kind, "layers": layers}).encode()
-    server.bodies[f"{ROOT}/blobs/{digest_of(content)}"] = content
-    server.bodies[TAG] = server.bodies[f"{ROOT}/manifests/{digest_of(manifest)}"] = manifest
-    return digest_of(manifest)
 
 
 def source_of(server: BundleServer, folder: Path, reference: str = ":prod", **more: Any) -> OciSource:

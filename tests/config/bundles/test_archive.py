@@ -40,6 +40,10 @@ def test_files_come_back_as_they_were(files: dict[str, bytes], number: int) -> N
         with pytest.raises(BundleRefused, match="a file and a folder"):
             build(files, number, "r")
         return
+    if len({name.lower() for name in folders | files.keys()}) < len(folders | files.keys()):
+        with pytest.raises(BundleRefused, match="differ by case"):
+            build(files, number, "r")
+        return
     content = build(files, number, "r", private_key())
     assert content == build(dict(reversed(files.items())), number, "r", private_key())
     found = unpack(content, keys("two", "one"), MIB)

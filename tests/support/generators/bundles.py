@@ -1,8 +1,11 @@
-"""Bundles of policies for tests: real keys, and a real server of bundles on loopback."""
+"""Bundles of policies for tests: real keys, a real server and registry of bundles on loopback, real repositories."""
 
 from __future__ import annotations
 
+import json
+import os
 import ssl
+import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,6 +17,13 @@ from typing import Any, TypeAlias
 
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
+
+from pdp.app.sources.oci import LAYER
+from pdp.config.bundles.archive import build
+
+PATH = "/bundle.tar.gz"
+ROOT = "/v2/team/policies"
+TAG = f"{ROOT}/manifests/prod"
 
 
 def private_key(name: str = "one", kind: str = "ed25519") -> Any:
@@ -99,3 +109,45 @@ def bundle_server(tls: ssl.SSLContext | None = None) -> Iterator[BundleServer]:
         yield server
     finally:
         server.close()
+
+
+def bundle_of(user: str, number: int, key: str | None = "one", more: bytes = b"") -> bytes:
+    """A bundle that permits one user, with a second file of rules."""
+    files = {"rules/b.yaml": more} if more else {}
+    rules = json.dumps({"rules": {"a": f"role=='{user}'"}}).encode()
+    return build({"rules/a.yaml": rules, **files}, number, f"r{number}", private_key(key) if key else None)
+
+
+def digest_of(content: bytes) -> str:
+    return f"sha256:{sha256(content).hexdigest()}"
+
+
+def layer_of(content: bytes, media: str = LAYER) -> dict[str, Any]:
+    return {"mediaType": media, "digest": digest_of(content), "size": len(content)}
+
+
+def push(server: BundleServer, content: bytes, *more: dict[str, Any], media: str = LAYER) -> str:
+    """Put an artefact under the tag `prod`; return its digest."""
+    kind = "application/vnd.oci.image.manifest.v1+json"
+    layers = [layer_of(content, media), *more]
+    manifest = json.dumps({"schemaVersion": 2, "mediaType": kind, "layers": layers}).encode()
+    server.bodies[f"{ROOT}/blobs/{digest_of(content)}"] = content
+    server.bodies[TAG] = server.bodies[f"{ROOT}/manifests/{digest_of(manifest)}"] = manifest
+    return digest_of(manifest)
+
+
+def git(folder: Path, *arguments: str) -> str:
+    names = {f"GIT_{who}_{what}": "x@y" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
+    env = {**os.environ, **names, "GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_NOSYSTEM": "1"}
+    return subprocess.run(["git", *arguments], cwd=folder, env=env, check=True, capture_output=True, text=True).stdout
+
+
+def write_policies(folder: Path, user: str) -> None:
+    (folder / "policies").mkdir(parents=True, exist_ok=True)
+    (folder / "policies" / "a.yaml").write_text(f"rules: {{a: role=='{user}'}}")
+
+
+def commit(folder: Path) -> str:
+    git(folder, "add", "-A")
+    git(folder, "commit", "-qm", "x")
+    return git(folder, "rev-parse", "HEAD").strip()
