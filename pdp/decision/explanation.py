@@ -23,7 +23,7 @@ from pdp.facts.snapshot import Facts
 from pdp.model.answer import DEFAULT_DENY, Answer, Reason, Trace
 from pdp.model.question import Batch, Check
 from pdp.model.references import format_resource
-from pdp.model.revision import Revision, new_id
+from pdp.model.revision import new_id
 
 AskedVerdict: TypeAlias = Callable[[Engine, Leaf, int], tuple[int, Reason | None] | None]
 """Lookup of the effect and reason of an engine on a row of a leaf."""
@@ -100,7 +100,7 @@ _PERMIT_OR_SILENT: Final = bytes((PERMIT, ABSTAIN))
 
 def revision_of(bundle: ActivePolicies, facts: Facts) -> str:
     """Return the revision of decisions under a bundle and facts, as text."""
-    return str(Revision(facts.epoch, facts.sequence, bundle.digest))
+    return str(facts.revision(bundle.digest))
 
 
 def make_answer(

@@ -13,6 +13,7 @@ from pdp.decision.plan import Planners
 from pdp.decision.plan_cache import PlanCache
 from pdp.facts.snapshot import Facts
 from pdp.model.events import EventLog
+from pdp.model.revision import Revision
 from pdp.telemetry import Telemetry
 
 
@@ -44,8 +45,8 @@ class FactsSource(Protocol):
         """Wait until the snapshot has all commits from before the call; raise Unavailable if that cannot be known."""
         ...
 
-    async def at_least(self, epoch: str, sequence: int) -> None:
-        """Wait for a revision, within a bound; raise Unavailable."""
+    async def at_least(self, revision: Revision) -> None:
+        """Wait for a revision, within a bound; raise Unavailable, also for a revision of another history."""
         ...
 
 

@@ -294,7 +294,7 @@ class Pdp:
         """Wait until the facts are as new as demanded; raise InvalidArgument or Unavailable."""
         if isinstance(consistency, AtLeast):
             revision = Revision.parse(consistency.at_least)
-            await self.source.at_least(revision.epoch, revision.sequence)
+            await self.source.at_least(revision)
         elif consistency == "full":
             await self.source.catch_up()
         elif consistency != "minimize_latency":

@@ -36,6 +36,7 @@ from pdp.facts.objects import (
 from pdp.facts.row_policies import FoldedName, RowPolicy
 from pdp.model.bounded_cache import BoundedCache
 from pdp.model.question import CONTENT_TYPES, Principal
+from pdp.model.revision import Revision
 
 _PARENT_IS_PROJECT: Final = frozenset({"warehouse", "role", "tag"})
 _CONTAINERS: Final = frozenset({"warehouse", "namespace"})
@@ -74,6 +75,8 @@ class Facts:
     warehouse_memo: BoundedCache[str, tuple[str, ...]] = field(
         default_factory=partial(BoundedCache, _MEMO_ENTRIES, _LONGEST_PROJECT), init=False, repr=False
     )
+    token: str = ""
+    """Random token of the log entry of this revision; empty before the first one, and if unknown."""
 
     @classmethod
     def empty(cls) -> Facts:
@@ -86,10 +89,10 @@ class Facts:
         return cls.from_changes(epoch, sequence, chain(map(ObjectPut, objects), map(GrantAdded, grants)))
 
     @classmethod
-    def from_changes(cls, epoch: str, sequence: int, changes: Iterable[Change]) -> Facts:
+    def from_changes(cls, epoch: str, sequence: int, changes: Iterable[Change], token: str = "") -> Facts:
         """Build a snapshot from the changes that make it from nothing, as `as_changes` yields them."""
         with _garbage_collection_off():
-            return cls(epoch, sequence, Index().after(changes))
+            return cls(epoch, sequence, Index().after(changes), token=token)
 
     def as_changes(self) -> Iterator[Change]:
         """Yield the changes that make the facts from nothing: all objects, all row policies, then all grants."""
@@ -97,13 +100,16 @@ class Facts:
         yield from map(RowPolicyPut, self.row_rules())
         yield from map(GrantAdded, self.grants())
 
-    def apply(self, sequence: int, changes: Iterable[Change]) -> Facts:
+    def revision(self, digest: str = "") -> Revision:
+        """Return the revision of the facts, under the bundle with a digest."""
+        return Revision(self.epoch, self.sequence, digest, self.token)
+
+    def apply(self, sequence: int, changes: Iterable[Change], token: str = "") -> Facts:
         """Return the snapshot of revision `sequence`, made by the changes. Costs the size of the changes."""
         index = self.index.after(changes)
         is_same = index.memberships is self.index.memberships
-        return replace(
-            self, sequence=sequence, index=index, role_memo=self.role_memo if is_same else BoundedCache(_MEMO_ENTRIES)
-        )
+        role_memo = self.role_memo if is_same else BoundedCache(_MEMO_ENTRIES)
+        return replace(self, sequence=sequence, index=index, role_memo=role_memo, token=token)
 
     def with_projects(self, projects: Mapping[str, str]) -> Facts:
         """Return the same facts with the projects of the configuration.

@@ -47,7 +47,6 @@ from pdp.model.answer import Reason
 from pdp.model.arrays import positions_by
 from pdp.model.question import NAMED_TYPES, Batch, Caller, Check, Principal, Question, Resource
 from pdp.model.references import format_resource, parse_principal
-from pdp.model.revision import Revision
 
 CHECK_BATCH: Final = 1000
 """Candidates of a listing in one batch; the limits of the page apply after each batch."""
@@ -128,7 +127,7 @@ class Management:
         await refuse_forbidden(self._pdp, requester, questions)
 
         def decide(facts: Facts, actor: Actor) -> Sequence[Change]:
-            if facts.sequence != asked_of.sequence and edit_questions(facts, edits) != questions:
+            if facts.revision() != asked_of.revision() and edit_questions(facts, edits) != questions:
                 raise Unavailable("the objects changed while policies were asked: ask again")
             return self.rights.edit_objects(facts, actor, edits)
 
@@ -287,7 +286,7 @@ class Management:
 
     def revision(self, facts: Facts) -> str:
         """Return the revision of facts under the policies of now."""
-        return str(Revision(facts.epoch, facts.sequence, self._pdp.bundle.digest))
+        return str(facts.revision(self._pdp.bundle.digest))
 
     def _readable_grants(self, facts: Facts, actor: Actor, filter: GrantFilter) -> list[GrantListing]:
         readable: dict[ObjectKey, bool] = {}

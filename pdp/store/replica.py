@@ -25,6 +25,7 @@ import structlog
 from pdp.errors import ConfigError, Unavailable
 from pdp.facts.objects import Change
 from pdp.facts.snapshot import Facts
+from pdp.model.bounded_cache import BoundedCache
 from pdp.model.revision import Revision
 from pdp.store.store import CommitGate, EpochChanged, LogEntry, Store, apply_log, write_seed
 
@@ -35,6 +36,7 @@ POLL_SECONDS: Final = 1.0
 """Longest time between two refreshes."""
 _RETRY_SECONDS: Final = 0.5
 _WRITE_ATTEMPTS: Final = 2
+_KNOWN_TOKENS: Final = 10_000
 MOST_MISSED: Final = 10_000
 """Revisions that a history gets from the log of the store when the service starts."""
 log = structlog.get_logger()
@@ -43,7 +45,7 @@ log = structlog.get_logger()
 class FactsRecorder(Protocol):
     """Destination of all facts that decide. Calls come from several threads, and wait for a bounded time."""
 
-    def newest(self, epoch: str) -> int | None:
+    def newest(self, epoch: str) -> Revision | None:
         """Return the newest revision of an epoch that was taken before; None without any."""
         ...
 
@@ -77,11 +79,11 @@ class FixedFacts:
     async def catch_up(self) -> None:
         """Do nothing: there is no newer revision."""
 
-    async def at_least(self, epoch: str, sequence: int) -> None:
+    async def at_least(self, revision: Revision) -> None:
         """Raise Unavailable unless the facts are of this revision or a later one."""
-        _check_epoch(self.facts, epoch)
-        if sequence > self.facts.sequence:
-            raise Unavailable(f"revision {epoch}.{sequence} is not served: the world is {_revision(self.facts)}")
+        _check_epoch(self.facts, revision)
+        if revision.sequence > self.facts.sequence or revision.token:
+            raise Unavailable(f"revision {_shown(revision)} is not served: the world is {self.facts.revision()}")
 
 
 class Replica:
@@ -112,6 +114,9 @@ class Replica:
         self._wait_threads = Threads("store-waiting", 1)
         self._refresh_threads = Threads("store-looking", 1)
         self._write_threads = Threads("store-writing", 4)
+        self._token_threads = Threads("store-tokens", 1)
+        self._tokens: BoundedCache[tuple[str, int], str] = BoundedCache(_KNOWN_TOKENS)
+        """Tokens by epoch and sequence, of revisions that callers demanded or that were published."""
 
     def age(self) -> float:
         """Return the seconds since the store last confirmed that the facts were the newest."""
@@ -125,18 +130,26 @@ class Replica:
         """Hand the facts, and all later ones before they decide, to a recorder. Call before `follow`."""
         newest = recorder.newest(self.facts.epoch)
         missed: Sequence[LogEntry] = ()
-        if newest is not None and self.facts.sequence - newest <= MOST_MISSED:
+        if newest is not None:
             try:
-                missed = self._store.since(replace(self.facts, sequence=newest))
+                missed = self._missed(newest)
             except EpochChanged as error:
                 # The store was restored to an earlier revision while no service ran. Only the recorder knew of later
                 # revisions, and the store has renewed its epoch by now: no revision names two states of the facts.
-                log.warning("store has lost revisions, loading it anew", recorded=newest, reason=str(error))
+                log.warning("store has lost revisions, loading it anew", recorded=str(newest), reason=str(error))
                 self.facts = self._load()
             except Unavailable:
                 pass  # a snapshot takes the place of the revisions
         self._recorder = recorder
         recorder.begin(self.facts, missed)
+
+    def _missed(self, newest: Revision) -> Sequence[LogEntry]:
+        """Return the log after a recorded revision, nothing for a long one; raise EpochChanged if it is a lost one."""
+        recorded = replace(self.facts, sequence=newest.sequence, token=newest.token)
+        is_near = self.facts.sequence - newest.sequence <= MOST_MISSED
+        if is_near or (newest.token and self._store.token_of(self.facts, newest.sequence) != newest.token):
+            return self._store.since(recorded)
+        return ()
 
     async def follow(self) -> None:
         """Refresh after each commit until cancelled; while the store does not answer, log once and let the facts age.
@@ -151,7 +164,7 @@ class Replica:
                 await self._wait_threads.run(partial(self._store.wait, interval))
                 await self._refresh()
                 if failing:
-                    log.info("store answers again", revision=_revision(self.facts))
+                    log.info("store answers again", revision=str(self.facts.revision()))
                 failing = None
             except Exception as error:
                 if failing is not type(error):
@@ -165,17 +178,43 @@ class Replica:
         """Wait until `facts` include all commits before the call; raise Unavailable if the store does not answer."""
         await self._refresh()
 
-    async def at_least(self, epoch: str, sequence: int) -> None:
-        """Wait until `facts` are of this revision or a later one; raise Unavailable after `wait_seconds`."""
-        if _check_epoch(self.facts, epoch) and self.facts.sequence < sequence:
+    async def at_least(self, revision: Revision) -> None:
+        """Wait until `facts` are of this revision or a later one.
+
+        Raise Unavailable after `wait_seconds`, and for a revision that is not in the history of the facts.
+        """
+        sequence = revision.sequence
+        if _check_epoch(self.facts, revision) and self.facts.sequence < sequence:
             self._request_refresh()  # the revision is known to the caller, so committed: do not wait for the follower
         try:
             async with asyncio.timeout(self._wait_seconds):
-                while _check_epoch(self.facts, epoch) and self.facts.sequence < sequence:
+                while _check_epoch(self.facts, revision) and self.facts.sequence < sequence:
                     await self._advanced.wait()
+                await self._require_history(revision)
         except TimeoutError:
-            waited = f"waited {self._wait_seconds:g} seconds for revision {epoch}.{sequence}"
-            raise Unavailable(f"{waited}, the store is at {_revision(self.facts)}") from None
+            waited = f"waited {self._wait_seconds:g} seconds for revision {_shown(revision)}"
+            raise Unavailable(f"{waited}, the store is at {self.facts.revision()}") from None
+
+    async def _require_history(self, revision: Revision) -> None:
+        """Raise Unavailable unless the facts follow from a revision. Without a token, the number alone counts."""
+        facts = self.facts
+        if not revision.token or revision == facts.revision(revision.digest):
+            return
+        key = revision.epoch, revision.sequence
+        token = self._tokens.get(key)
+        if token is None:
+            try:
+                token = await self._token_threads.run(partial(self._read_token, facts, revision.sequence))
+                self._tokens.keep(key, token)
+            except EpochChanged:
+                await self._refresh()
+        if token != revision.token:
+            lost = f"revision {_shown(revision)} is of a history that the store has lost"
+            raise Unavailable(f"{lost}: the store is at {self.facts.revision()}")
+
+    def _read_token(self, facts: Facts, sequence: int) -> str:
+        with _hide_store_errors():
+            return self._store.token_of(facts, sequence)
 
     async def write(self, actor: str, decide: Callable[[Facts], Sequence[Change]]) -> Facts:
         """Write the changes that `decide` makes from the store's newest facts; publish and return the facts after it.
@@ -195,7 +234,7 @@ class Replica:
                 # the epoch may have changed between the commit and this line: the write may then be lost
                 if written.epoch != self.facts.epoch:
                     raise Unavailable(
-                        f"{_revision(written)} was written, but the store now has the history {self.facts.epoch}"
+                        f"{written.revision()} was written, but the store now has the history {self.facts.epoch}"
                     )
                 self._publish(written)
                 return written
@@ -215,7 +254,7 @@ class Replica:
     def close(self) -> None:
         """Release the store. Cancel `follow` before; abandon a thread that waits for a silent store."""
         self._store.close()
-        for threads in (self._wait_threads, self._refresh_threads, self._write_threads):
+        for threads in (self._wait_threads, self._refresh_threads, self._write_threads, self._token_threads):
             threads.close()
         self._store.close()  # again, for connections that the threads had in use
 
@@ -250,6 +289,7 @@ class Replica:
         if newest.epoch == self.facts.epoch and newest.sequence <= self.facts.sequence:
             return
         self.facts = newest
+        self._tokens.keep((newest.epoch, newest.sequence), newest.token)
         self._advanced.set()
         self._advanced = asyncio.Event()
 
@@ -262,7 +302,7 @@ class Replica:
             try:
                 return self._after(facts, self._store.since(facts))
             except EpochChanged as error:
-                log.warning("store has another history, loading it anew", was=_revision(facts), reason=str(error))
+                log.warning("store has another history, loading it anew", was=str(facts.revision()), reason=str(error))
                 loaded = self._load()
         if self._recorder:
             self._recorder.begin(loaded)
@@ -300,15 +340,16 @@ def _retrieve_exception(refresh: asyncio.Task[None]) -> None:
         refresh.exception()
 
 
-def _check_epoch(facts: Facts, epoch: str) -> bool:
-    """Return True; raise Unavailable if a revision of `epoch` cannot be compared with the facts."""
-    if epoch != facts.epoch:
-        raise Unavailable(f"a revision of epoch {epoch} is not served: the store is at {_revision(facts)}")
+def _check_epoch(facts: Facts, revision: Revision) -> bool:
+    """Return True; raise Unavailable if a revision is of another epoch than the facts, and so cannot be compared."""
+    if revision.epoch != facts.epoch:
+        raise Unavailable(f"a revision of epoch {revision.epoch} is not served: the store is at {facts.revision()}")
     return True
 
 
-def _revision(facts: Facts) -> str:
-    return str(Revision(facts.epoch, facts.sequence))
+def _shown(revision: Revision) -> str:
+    """Return the part of the store."""
+    return str(revision._replace(digest=""))
 
 
 class Threads:

@@ -29,7 +29,9 @@ _SELECT_META: Final = "SELECT epoch, sequence FROM meta"
 _SELECT_OBJECTS: Final = 'SELECT "key", project, managed, id FROM objects'
 _SELECT_GRANTS: Final = "SELECT object, privilege, principal, id FROM grants ORDER BY object"
 _SELECT_RULES: Final = "SELECT body FROM row_rules"
-_SELECT_LOG: Final = "SELECT sequence, time, actor, changes FROM changes WHERE sequence > :sequence ORDER BY sequence"
+_SELECT_LOG: Final = (
+    "SELECT sequence, time, actor, changes, token FROM changes WHERE sequence > :sequence ORDER BY sequence"
+)
 _SELECT_BY_NUMBER: Final = "SELECT token FROM changes WHERE sequence = :sequence"
 _SELECT_TIME: Final = "SELECT time FROM changes WHERE sequence = :sequence"
 _INSERT_CHANGES: Final = (
@@ -124,7 +126,7 @@ class SqlStore:
                 first: list[Change] = [*map(ObjectPut, objects), *map(RowPolicyPut, rows.read_rules(stored))]
             with self._database.stream(connection, _SELECT_GRANTS) as grants:
                 changes = chain(first, map(GrantAdded, rows.read_grants(grants)))
-                facts = Facts.from_changes(head.epoch, head.sequence, changes)
+                facts = Facts.from_changes(head.epoch, head.sequence, changes, token)
         self._remember(head.epoch, head.sequence, token)
         return facts
 
@@ -144,6 +146,21 @@ class SqlStore:
             raise self._epoch_changed(facts)
         self._remember(head.epoch, head.sequence, token)
         return log
+
+    def token_of(self, facts: Facts, sequence: int) -> str:
+        """Return the token of a revision up to a snapshot, "" for none; raise as `since` does.
+
+        The same transaction compares the snapshot with the log, so token and snapshot are of one history.
+        """
+        newest = self._newest.get(facts.epoch)
+        with self._map_errors(), self._database.read_transaction() as connection:
+            head = self._head(connection)
+            log = self._read_log(connection, facts, head, newest)
+            token = self._token(connection, sequence)
+        if log is None:
+            self._renew_epoch(head)
+            raise self._epoch_changed(facts)
+        return token
 
     def time_of(self, sequence: int) -> float:
         """Return the time of a revision, in seconds since 1970; 0 if there is no such revision."""
@@ -196,7 +213,8 @@ class SqlStore:
         changes = tuple(write.prepare(log))
         if not changes:
             return log
-        entry, token = LogEntry(head.sequence + 1, time.time(), actor, changes), secrets.token_hex(8)
+        token = secrets.token_hex(8)
+        entry = LogEntry(head.sequence + 1, time.time(), actor, changes, token)
         database = self._database
         rows.write_changes(database, connection, entry.sequence, changes)
         row = {"sequence": entry.sequence, "token": token, "time": entry.time, "actor": actor}
@@ -224,15 +242,20 @@ class SqlStore:
         """Return the log after a snapshot; None for another history under the same epoch.
 
         Raise EpochChanged for another epoch. A copy that is written over the original file keeps the epoch. Two signs
-        give the copy away: the newest known revision is missing or has another token, or the log has a gap or ends
-        before the snapshot.
+        give the copy away: the revision of the snapshot, or the newest known one, is missing or has another token; or
+        the log has a gap or ends before the snapshot.
         """
         if facts.epoch != head.epoch:
             raise self._epoch_changed(facts)
-        if newest is not None and self._token(connection, newest[0]) != newest[1]:
+        own = (facts.sequence, facts.token) if facts.token else None
+        known = {each for each in (own, newest) if each is not None}
+        if any(self._token(connection, sequence) != token for sequence, token in known):
             return None
         selected = self._database.query(connection, _SELECT_LOG, {"sequence": facts.sequence})
-        log = [LogEntry(number, time, actor, rows.decode_changes(text)) for number, time, actor, text in selected]
+        log = [
+            LogEntry(number, time, actor, rows.decode_changes(text), token)
+            for number, time, actor, text, token in selected
+        ]
         numbers = [facts.sequence, *(entry.sequence for entry in log)]
         return log if numbers == list(range(facts.sequence, head.sequence + 1)) else None
 

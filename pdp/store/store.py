@@ -14,7 +14,8 @@ A store holds an epoch, a sequence number, the registered objects, the grants, a
 5. Complete log. `since` returns every revision after a snapshot, in order, without gaps.
 6. Epochs. A new history gets a new epoch: after the restore of a backup, or the promotion of a lagging replica. Then
    `since` and `write` raise `EpochChanged` for every older snapshot, even if the new history has more revisions, and
-   the caller must `load` again. Revisions of different epochs cannot be compared.
+   the caller must `load` again. Revisions of different epochs cannot be compared. Every revision has a random token, so
+   that one of a history that was lost while nobody ran differs from its namesake.
 7. Loud failure. Every call has a time limit. An unreachable or silent database raises `Unavailable`. A database without
    a usable store raises `ConfigError`, with the name of the database.
 8. Threads. Calls block, and any thread may make them.
@@ -43,12 +44,13 @@ class EpochChanged(PdpError):
 
 
 class LogEntry(msgspec.Struct, frozen=True):
-    """One committed revision: `time` in seconds since 1970, `actor` as the writer named itself."""
+    """One committed revision: `time` in seconds since 1970, `actor` as the writer named itself, `token` random."""
 
     sequence: int
     time: float
     actor: str
     changes: tuple[Change, ...]
+    token: str = ""
 
 
 Prepare: TypeAlias = Callable[[Sequence[LogEntry]], Sequence[Change]]
@@ -64,6 +66,10 @@ class Store(Protocol):
 
     def since(self, facts: Facts) -> Sequence[LogEntry]:
         """Return the log after a snapshot; raise EpochChanged if the snapshot is from another history."""
+        ...
+
+    def token_of(self, facts: Facts, sequence: int) -> str:
+        """Return the token of a revision up to a snapshot, "" for none; raise EpochChanged as `since` does."""
         ...
 
     def wait(self, seconds: float) -> None:
@@ -110,7 +116,7 @@ class CommitGate:
 def apply_log(facts: Facts, log: Sequence[LogEntry]) -> Facts:
     """Return the snapshot after the entries; the first entry must follow the snapshot directly."""
     for entry in log:
-        facts = facts.apply(entry.sequence, entry.changes)
+        facts = facts.apply(entry.sequence, entry.changes, entry.token)
     return facts
 
 

@@ -17,7 +17,6 @@ from pdp.engines.grants.administration import check_configured_project
 from pdp.engines.grants.edits import ObjectPatch
 from pdp.facts.objects import Change, GrantAdded, GrantRemoved, ObjectDeleted, ObjectPut
 from pdp.facts.snapshot import Facts
-from pdp.model.revision import Revision
 from pdp.store.store import LogEntry, Store, apply_log
 from pdp.store.world import World
 
@@ -47,7 +46,7 @@ class Writer:
     @property
     def revision(self) -> str:
         """Return the store's part of the revision of `facts`."""
-        return str(Revision(self._facts.epoch, self._sequence))
+        return str(self._newest.revision())
 
     def write(self, decide: Callable[[Facts], Sequence[Change]]) -> Sequence[Change]:
         """Write the changes that `decide` makes from the newest facts, all or none; return them.
@@ -78,8 +77,12 @@ class Writer:
         self._facts, self._unapplied = apply_log(self._facts, self._unapplied), []
 
     @property
-    def _sequence(self) -> int:
-        return self._unapplied[-1].sequence if self._unapplied else self._facts.sequence
+    def _newest(self) -> Facts:
+        """Return the facts under the name of the newest revision. The store reads only the name of a snapshot."""
+        if not self._unapplied:
+            return self._facts
+        last = self._unapplied[-1]
+        return replace(self._facts, sequence=last.sequence, token=last.token)
 
     def _write(self, decide: Callable[[Sequence[LogEntry]], Sequence[Change]]) -> Sequence[Change]:
         changes: list[Change] = []
@@ -88,8 +91,7 @@ class Writer:
             changes[:] = decide(log)
             return changes
 
-        # the store reads only the epoch and the sequence of the snapshot
-        self._unapplied += self._store.write(self._actor, replace(self._facts, sequence=self._sequence), prepare)
+        self._unapplied += self._store.write(self._actor, self._newest, prepare)
         return changes
 
 

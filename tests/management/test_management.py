@@ -658,7 +658,7 @@ async def test_a_list_that_makes_no_sense_is_400(client: ManagementClient, field
 async def test_a_revision_to_come_is_503(tmp_path: Path) -> None:
     store = {"url": f"sqlite:///{tmp_path}/pdp.db", "wait_seconds": 0.1}
     async with asking(tmp_path, store=store) as client:
-        epoch, number, digest = (await client.done("objects", put=["project:p"]))["revision"].split(".")
+        epoch, number, _, digest = (await client.done("objects", put=["project:p"]))["revision"].split(".")
         ask: dict[str, Any] = {"principal": ALICE, "action": "read_data", "type": "table", "container": "server"}
         for revision in (f"{epoch}.{int(number) + 1}.{digest}", f"{'0' * 12}.1.{digest}"):
             await client.refused("list", 503, "unavailable", **ask, consistency={"atLeast": revision})

@@ -18,6 +18,7 @@ from support.service.stores import added, grant, write
 from pdp.errors import Unavailable
 from pdp.facts.objects import Change, GrantAdded, GrantRemoved
 from pdp.facts.snapshot import Facts
+from pdp.model.revision import Revision
 from pdp.store.replica import Replica, Threads
 from pdp.store.sql import open_store
 from pdp.store.store import CommitGate, LogEntry, Prepare, Store
@@ -194,7 +195,7 @@ async def test_all_who_share_a_look_that_fails_are_told(store: Observed) -> None
 async def test_a_demanded_revision_is_looked_for_without_a_follower(store: Observed, other: Store) -> None:
     async with closed(store, wait=LONG) as replica:
         write(other, added(1))
-        await replica.at_least(replica.facts.epoch, 1)
+        await replica.at_least(Revision(replica.facts.epoch, 1))
         assert replica.facts.sequence == 1
 
 
@@ -209,7 +210,7 @@ async def test_the_event_loop_turns_while_the_store_hangs(store: Observed) -> No
             await asyncio.sleep(0.001)
         assert time.monotonic() - began < 5
         with pytest.raises(Unavailable, match="waited"):
-            await replica.at_least(replica.facts.epoch, 7)
+            await replica.at_least(Revision(replica.facts.epoch, 7))
         held.release()
         await asyncio.gather(*waiting)
 
@@ -248,7 +249,7 @@ async def test_a_write_to_a_history_that_was_replaced_meanwhile_does_not_bring_i
         assert replica.facts.epoch != lost
         assert set(replica.facts.grants()) == {grant(1)}
         with pytest.raises(Unavailable, match=lost):
-            await replica.at_least(lost, 1)
+            await replica.at_least(Revision(lost, 1))
 
 
 async def test_a_write_on_a_snapshot_of_another_history_is_decided_on_the_new_one(
@@ -274,7 +275,7 @@ async def test_a_wait_for_a_revision_ends_when_the_history_changes(store: Observ
     write(store, added(1))
     shutil.copy(file, tmp_path / "backup")
     async with closed(store, wait=60) as replica, following(replica):
-        waiting = asyncio.create_task(replica.at_least(replica.facts.epoch, 9))
+        waiting = asyncio.create_task(replica.at_least(Revision(replica.facts.epoch, 9)))
         await asyncio.sleep(0.05)
         replace(file, tmp_path / "backup")
         with pytest.raises(Unavailable, match="a revision of epoch"):

@@ -9,10 +9,11 @@
 `changes-<sequence>.jsonl` has the revisions after that one. Its first line is a head, each further line a revision:
 
     {"event": "facts_changes", "schema": 1, "epoch": ..., "previous": "...", "digest": "...", "sequence": 7}
-    {"time": ..., "actor": "user:oidc~alice", "changes": [...], "digest": "...", "sequence": 8}
+    {"time": ..., "actor": "user:oidc~alice", "changes": [...], "token": "...", "digest": "...", "sequence": 8}
 
-`digest` is the SHA-256 of the digest before and of the line up to its own digest. A file that follows another without
-a gap names the last digest of the other as `previous`: an edited, moved or missing line breaks the chain.
+`token` is the random token of the revision in the store's log; lines of older versions have none. `digest` is the
+SHA-256 of the digest before and of the line up to its own digest. A file that follows another without a gap names the
+last digest of the other as `previous`: an edited, moved or missing line breaks the chain.
 """
 
 from __future__ import annotations
@@ -40,18 +41,19 @@ CHANGES_PER_LINE: Final = 500
 """Changes of a line of a snapshot, and those that are encoded in one go: a long call holds up all other threads."""
 _EPOCH: Final = re.compile(r"[0-9a-z]{1,64}")
 _NAME: Final = re.compile(r"(snapshot|changes)-(\d{12,19})\.jsonl(\.gz)?")
-_TAIL: Final = re.compile(rb',"digest":"([0-9a-f]{64})","sequence":(\d{1,19})\}\n\Z')
-TAIL_BYTES: Final = 128
-"""Bytes that hold the digest and the sequence at the end of any line of changes."""
+_TAIL: Final = re.compile(rb'(?:,"token":"([0-9a-f]{0,64})")?(,"digest":"([0-9a-f]{64})","sequence":(\d{1,19})\}\n)\Z')
+TAIL_BYTES: Final = 256
+"""Bytes that hold the token, the digest and the sequence at the end of any line of changes."""
 _ENCODER: Final = msgspec.json.Encoder()
 
 
 class Seal(NamedTuple):
-    """End of a line of changes: its digest, its revision, and the bytes before the two."""
+    """End of a line of changes: its digest, its revision, the bytes before the two, and the token before those."""
 
     digest: str
     sequence: int
     length: int
+    token: str
 
 
 class SnapshotHead(msgspec.Struct, frozen=True):
@@ -63,6 +65,7 @@ class SnapshotHead(msgspec.Struct, frozen=True):
     sequence: int
     instance: str
     time: str
+    token: str = ""
 
 
 class SnapshotEnd(msgspec.Struct, frozen=True):
@@ -81,15 +84,17 @@ class ChangesHead(msgspec.Struct, frozen=True):
     instance: str
     time: str
     previous: str
+    token: str = ""
 
 
 class RecordedRevision(msgspec.Struct, frozen=True):
-    """One revision of the history: `time` in seconds since 1970, `actor` as the writer named itself."""
+    """One revision of the history, as `StoredRevision` has it. An unknown `token` is empty."""
 
     sequence: int
     time: float
     actor: str
     changes: tuple[Change, ...]
+    token: str = ""
 
 
 class StoredRevision(Protocol):
@@ -110,6 +115,10 @@ class StoredRevision(Protocol):
     @property
     def changes(self) -> tuple[Change, ...]:
         """Return the changes, in order."""
+
+    @property
+    def token(self) -> str:
+        """Return the random token."""
 
 
 class RevisionLine(msgspec.Struct, frozen=True):
@@ -162,7 +171,7 @@ def seal(body: bytes, previous: str, sequence: int) -> tuple[bytes, str]:
 def read_seal(line: bytes) -> Seal | None:
     """Return the seal of a line, or of the last bytes of a line; None for a line without."""
     match = _TAIL.search(line, max(0, len(line) - TAIL_BYTES))
-    return Seal(match[1].decode(), int(match[2]), match.start()) if match else None
+    return Seal(match[3].decode(), int(match[4]), match.start(2), (match[1] or b"").decode()) if match else None
 
 
 def encode_head(head: ChangesHead, sequence: int) -> tuple[bytes, str]:
@@ -174,13 +183,15 @@ def encode_revision(revision: StoredRevision, previous: str) -> tuple[bytes, str
     """Return the line of a revision, and its digest."""
     head = _ENCODER.encode({"time": revision.time, "actor": revision.actor})[:-1]
     parts = [_ENCODER.encode(part)[1:-1] for part in _slices(revision.changes)]
-    return seal(b'%s,"changes":[%s]' % (head, b",".join(parts)), previous, revision.sequence)
+    token = b',"token":"%s"' % revision.token.encode() if revision.token else b""
+    return seal(b'%s,"changes":[%s]%s' % (head, b",".join(parts), token), previous, revision.sequence)
 
 
 def encode_snapshot(facts: Facts, instance: str, seconds: float) -> Iterator[bytes]:
     """Yield the compressed bytes of a snapshot piece by piece, so that no more than a piece is in memory."""
     packer, digest, count = zlib.compressobj(1, zlib.DEFLATED, zlib.MAX_WBITS | 16), sha256(), 0
-    head = SnapshotHead(SNAPSHOT_EVENT, SCHEMA, facts.epoch, facts.sequence, instance, timestamp(seconds))
+    named = facts.epoch, facts.sequence, instance, timestamp(seconds), facts.token
+    head = SnapshotHead(SNAPSHOT_EVENT, SCHEMA, *named)
     line = _ENCODER.encode(head) + b"\n"
     for part in _slices(facts.as_changes()):
         digest.update(line)

@@ -33,6 +33,7 @@ from pdp.audit.files.open_segment import sync_folder
 from pdp.audit.records.writing import timestamp
 from pdp.config.files import make_private_folder, open_private_file
 from pdp.facts.snapshot import Facts
+from pdp.model.revision import Revision
 
 ROLL_BYTES: Final = 16 << 20
 ROLL_SNAPSHOTS: Final = 4
@@ -47,12 +48,13 @@ class MissingRevisionsError(Exception):
 
 
 class _Tail(NamedTuple):
-    """End of the newest file of changes: its size, its last revision, and the digest of that."""
+    """End of the newest file of changes: its size, its last revision, and the digest and token of that."""
 
     path: Path
     size: int
     sequence: int
     digest: str
+    token: str
 
 
 class FactFolder:
@@ -65,11 +67,11 @@ class FactFolder:
         self._known: _Tail | None = None
         self._make()
 
-    def newest(self) -> int | None:
+    def newest(self) -> Revision | None:
         """Return the newest revision of the history; None without any."""
         with self._locked():
             tail = self._tail()
-        return tail.sequence if tail else None
+        return Revision(self._epoch, tail.sequence, token=tail.token) if tail else None
 
     def append(self, revisions: Sequence[StoredRevision]) -> None:
         """Write the revisions that the history does not have yet, and wait for the disk.
@@ -117,7 +119,7 @@ class FactFolder:
         with contextlib.suppress(BlockingIOError), self._lock("snapshot", 0):
             for draft in self.path.glob(".snapshot-*"):
                 draft.unlink()  # left by a process that was killed: nobody else has the lock
-            if not self._begin_changes(facts.sequence) or facts.sequence in list_files(self.path).snapshots:
+            if not self._begin_changes(facts) or facts.sequence in list_files(self.path).snapshots:
                 return
             draft = self.path / f".snapshot-{facts.sequence}"
             try:
@@ -132,8 +134,9 @@ class FactFolder:
                 draft.unlink(missing_ok=True)
             sync_folder(self.path)
 
-    def _begin_changes(self, sequence: int) -> bool:
-        """Begin a file of changes after a revision, unless it is there; return False if newer revisions are there."""
+    def _begin_changes(self, facts: Facts) -> bool:
+        """Begin a file of changes after facts, unless it is there; return False if newer revisions are there."""
+        sequence = facts.sequence
         with self._locked():
             tail = self._tail()
             if tail and tail.sequence > sequence:
@@ -142,7 +145,8 @@ class FactFolder:
             if tail and tail.path == path:
                 return True
             previous = tail.digest if tail and tail.sequence == sequence else ""
-            head = ChangesHead(CHANGES_EVENT, SCHEMA, self._epoch, self._instance, timestamp(time.time()), previous)
+            named = self._epoch, self._instance, timestamp(time.time()), previous, facts.token
+            head = ChangesHead(CHANGES_EVENT, SCHEMA, *named)
             line, _ = encode_head(head, sequence)
             with os.fdopen(open_private_file(path, os.O_WRONLY | os.O_TRUNC), "wb") as file:
                 file.write(line)
@@ -170,7 +174,8 @@ class FactFolder:
                 with contextlib.suppress(OSError):
                     file.truncate(tail.size)
                 raise
-        self._known = _Tail(tail.path, tail.size + len(text), revisions[-1].sequence, digest)
+        last = revisions[-1]
+        self._known = _Tail(tail.path, tail.size + len(text), last.sequence, digest, last.token)
 
     def _tail(self) -> _Tail | None:
         """Return the end of the newest file of changes, without what a killed process left unfinished there.
@@ -189,7 +194,7 @@ class FactFolder:
                 path.unlink()  # not even the head was written
                 continue
             seal = read_seal(_last_bytes(path, size))
-            self._known = _Tail(path, size, seal.sequence, seal.digest) if seal else None
+            self._known = _Tail(path, size, seal.sequence, seal.digest, seal.token) if seal else None
             return self._known
         return None
 

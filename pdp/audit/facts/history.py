@@ -8,6 +8,7 @@ from __future__ import annotations
 import zlib
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from typing import BinaryIO, Final, NamedTuple
@@ -58,7 +59,13 @@ class FactsHistory:
 
         Raise MissingFacts if the folder does not have the facts of the revision.
         """
-        return self._epoch(revision.epoch).at(revision.sequence)
+        facts = self._epoch(revision.epoch).at(revision.sequence)
+        if revision.token and facts.token and revision.token != facts.token:
+            raise MissingFacts(
+                f"facts of the epoch `{revision.epoch}` are of another history",
+                f"{facts.revision()} is in the folder in place of {revision._replace(digest='')}",
+            )
+        return facts
 
     def epochs(self) -> list[str]:
         """Return the epochs that the folder has, in order of their names."""
@@ -144,7 +151,7 @@ class _EpochHistory:
         """Return the facts of a later revision."""
         facts, file, offset, digest = position
         changes: list[Change] = []
-        now = facts.sequence
+        now, token = facts.sequence, facts.token
         while now < sequence:
             for line in self._lines(files, file, offset, digest):
                 if line.seal.sequence > now + 1:
@@ -152,7 +159,7 @@ class _EpochHistory:
                 offset, digest = line.end, line.seal.digest
                 if line.seal.sequence == now + 1:
                     changes += line.revision().changes
-                    now += 1
+                    now, token = now + 1, line.seal.token
                     if now == sequence:
                         break
             if now < sequence:
@@ -163,7 +170,7 @@ class _EpochHistory:
                         f"revision {self._epoch}.{now + 1} and later",
                     )
                 file, offset = now, 0
-        return _Position(facts.apply(sequence, changes) if changes else facts, file, offset, digest)
+        return _Position(facts.apply(sequence, changes, token) if changes else facts, file, offset, digest)
 
     def _lines(self, files: FactFiles, file: int, offset: int, digest: str) -> Iterator[_Line]:
         """Yield the lines of a file behind an offset. `digest` is that of the line before, if known."""
@@ -221,7 +228,7 @@ class _Line(NamedTuple):
             line = _REVISION.decode(self.text[: self.seal.length] + b"}")
         except msgspec.MsgspecError as error:
             raise MissingFacts("a line of changes is damaged", f"{self.place}: {error}") from None
-        return RecordedRevision(self.seal.sequence, line.time, line.actor, line.changes)
+        return RecordedRevision(self.seal.sequence, line.time, line.actor, line.changes, self.seal.token)
 
 
 def _read_snapshot(path: Path, epoch: str, sequence: int) -> Facts:
@@ -234,7 +241,8 @@ def _read_snapshot(path: Path, epoch: str, sequence: int) -> Facts:
                 raise MissingFacts(f"a snapshot of schema {head.schema}, this version reads {SCHEMA}", path.name)
             if (head.epoch, head.sequence) != (epoch, sequence):
                 raise MissingFacts("a snapshot is of another revision", f"{path.name}: {head.epoch}.{head.sequence}")
-            return build_facts(epoch, sequence, (change for line in lines for change in _CHANGES.decode(line)))
+            changes = (change for line in lines for change in _CHANGES.decode(line))
+            return replace(build_facts(epoch, sequence, changes), token=head.token)
     except OSError as error:
         raise MissingFacts("a snapshot cannot be read", f"{path.name}: {error.strerror}") from None
     except (msgspec.MsgspecError, zlib.error) as error:

@@ -20,6 +20,7 @@ from pdp.audit.facts.folder import FactFolder, MissingRevisionsError
 from pdp.config.files import make_private_folder
 from pdp.errors import ConfigError
 from pdp.facts.snapshot import Facts
+from pdp.model.revision import Revision
 
 WAIT_SECONDS: Final = 0.25
 """Longest time for which new facts wait until the folder has them. A revoked grant must not wait longer for a disk."""
@@ -82,7 +83,7 @@ class FactWriter:
         self._thread = threading.Thread(target=self._run, name="fact-history", daemon=True)
         self._thread.start()
 
-    def newest(self, epoch: str) -> int | None:
+    def newest(self, epoch: str) -> Revision | None:
         """Return the newest revision of an epoch in the folder; None without any, or if nobody can tell now."""
         path = epoch_folder(self._audit, epoch)
         if path is None or not path.exists():

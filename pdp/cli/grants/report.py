@@ -23,7 +23,6 @@ from pdp.facts.objects import (
 )
 from pdp.facts.row_policies import RuleKey
 from pdp.facts.snapshot import Facts
-from pdp.model.revision import Revision
 from pdp.store.world import format_grant, format_object
 from pdp.store.world_text import entry_text
 
@@ -56,7 +55,7 @@ class ChangeReport(msgspec.Struct, frozen=True):
     @classmethod
     def of_dry_run(cls, changes: Sequence[Change], facts: Facts) -> ChangeReport:
         """Return the report of changes that were not written."""
-        return cls(changes, facts, str(Revision(facts.epoch, facts.sequence)), dry_run=True)
+        return cls(changes, facts, str(facts.revision()), dry_run=True)
 
     def counts(self) -> dict[str, int]:
         """Return the number of changes of every kind, also of kinds without a change but for row rules."""

@@ -24,7 +24,7 @@ from pdp.engines.engine import Dependency, Engine, EngineQuestion
 from pdp.facts.snapshot import Facts
 from pdp.model.question import Resource
 
-FORMAT: Final = b"2"
+FORMAT: Final = b"3"
 """Version of keys and values. Another form gets another number."""
 KEY_BYTES: Final = 32
 FIELD_BYTES: Final = 24
@@ -53,9 +53,8 @@ class KeyMaker:
 
     def __init__(self, engine: Engine, policies: bytes, facts: Facts, *, forbids: bool) -> None:
         """Prepare the common part. `policies` is the digest of the bundle; `forbids`: the engine can only deny."""
-        revision: tuple[str, int] | None = None
-        if Dependency.FACTS in engine.reads:
-            revision = facts.epoch, facts.sequence
+        # the token tells apart two histories with one epoch: the key outlives this process
+        revision = facts.revision() if Dependency.FACTS in engine.reads else None
         self._common = join_parts(
             (
                 FORMAT,

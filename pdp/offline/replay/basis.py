@@ -111,7 +111,7 @@ class RecordedFacts:
     async def catch_up(self) -> None:
         """Do nothing: the past has no newer facts."""
 
-    async def at_least(self, epoch: str, sequence: int) -> None:
+    async def at_least(self, revision: Revision) -> None:
         """Do nothing: a recorded check has its revision."""
 
 

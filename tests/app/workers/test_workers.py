@@ -182,7 +182,7 @@ def test_a_write_to_one_worker_is_seen_by_the_others(tmp_path: Path) -> None:
             revision = writing.write(add=(number,))
             for asking in connections:
                 assert asking.allows(number, {"atLeast": revision})
-        epoch, sequence, digest = revision.split(".")
+        epoch, sequence, _, digest = revision.split(".")
         status, answer = connections[0].check(consistency={"atLeast": f"{epoch}.{int(sequence) + 1}.{digest}"})
         assert (status, answer["error"]["code"]) == (503, "unavailable")
         until(lambda: all(each.allows(len(connections) - 1) for each in connections))

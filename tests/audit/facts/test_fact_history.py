@@ -161,7 +161,7 @@ def test_a_later_start_goes_on_where_the_history_ends(tmp_path: Path) -> None:
         follow(writer, world, 2)
     missed = [world.write(*added(100 + number)) for number in range(3)]
     with writing(tmp_path, "j") as writer:
-        assert writer.newest(EPOCH) == 2
+        assert writer.newest(EPOCH) == Revision(EPOCH, 2)
         writer.begin(world.newest, missed)
         follow(writer, world)
     assert_all_there(tmp_path, world)
@@ -266,7 +266,7 @@ def test_any_cut_of_the_last_line_is_mended(tmp_path: Path) -> None:
         with pytest.raises(MissingFacts, match="missing"):
             read(tmp_path / "b", 2)
         with writing(tmp_path / "b", "j") as writer:
-            assert writer.newest(EPOCH) == 1
+            assert writer.newest(EPOCH) == Revision(EPOCH, 1)
             writer.begin(world.newest, world.revisions[1:])
         assert changes_file(tmp_path / "b").read_bytes() == whole
         shutil.rmtree(tmp_path / "b")
@@ -456,7 +456,7 @@ def test_any_history_is_read_back(steps: list[Any], roll: int, seed: int) -> Non
             if step == "gap":
                 unknown.add(newest + 1)
             writer = FactWriter(folder, f"i{number}")
-            assert writer.newest(EPOCH) == newest
+            assert writer.newest(EPOCH) == Revision(EPOCH, newest)
             writer.begin(world.newest, world.revisions[newest:] if step == "missed" else ())
         assert writer.close(10)
         history, sequences = FactsHistory(folder), list(range(len(world.facts))) * 2

@@ -99,7 +99,7 @@ def test_an_import_writes_a_world_to_the_store(folder: Path) -> None:
     assert "  + select on namespace:lake/sales for role:analyst\n" in printed
     assert "  + warehouse:lake, parent project:p1, managedAccess true\n" in printed
     facts = facts_of()
-    assert printed.endswith(f"revision {facts.epoch}.1\n")
+    assert printed.endswith(f"revision {facts.revision()}\n")
     assert content(facts) == content(load_world("world.json"))
     assert [revision.actor for revision in log()] == [f"cli:{pwd.getpwuid(os.getuid()).pw_name}"]
 
@@ -180,11 +180,13 @@ def test_json_has_every_change(folder: Path) -> None:
         "grants": WORLD["grants"][1:],
     }
     (folder / "changed.json").write_text(json.dumps(changed))
+    before = facts_of().revision()
     dry, real = (
         json.loads(done("import", "changed.json", "--prune", "--format", "json", *more)) for more in (["--dry-run"], [])
     )
     assert (dry.pop("dryRun"), real.pop("dryRun")) == (True, False)
-    assert (dry.pop("revision"), real.pop("revision")) == tuple(f"{facts_of().epoch}.{number}" for number in (1, 2))
+    assert (before.sequence, facts_of().sequence) == (1, 2)
+    assert (dry.pop("revision"), real.pop("revision")) == (str(before), str(facts_of().revision()))
     assert dry == real
     assert real["counts"] == {"added": 0, "removed": 1, "registered": 1, "changed": 1, "deleted": 3}
     assert real["changes"] == [
@@ -207,7 +209,8 @@ def test_a_large_import_is_written_in_chunks(folder: Path, monkeypatch: pytest.M
     monkeypatch.setattr(imports, "CHUNK", 3)
     printed = done("import", "world.json")
     assert [len(revision.changes) for revision in log()] == [3, 3, 1]
-    assert printed.endswith(".3\n")
+    assert facts_of().sequence == 3
+    assert printed.endswith(f"revision {facts_of().revision()}\n")
     assert content(facts_of()) == content(load_world("world.json"))
 
 
@@ -309,7 +312,8 @@ def test_concurrent_writes_are_neither_undone_nor_repeated(tmp_path: Path) -> No
         assert writer.write_steps(left[1:2]) == []
         assert writer.write_steps(left[2:3]) == []
         assert writer.write_steps(left[3:]) == [GrantAdded(some[3]), ObjectPut(Object(flag.object.key, "p", True))]
-        assert writer.revision == f"{writer.facts.epoch}.3"
+        assert writer.facts.sequence == 3
+        assert writer.revision == str(store.load().revision())
         assert content(writer.facts) == content(store.load())
         store.write("other", store.load(), lambda log: [GrantRemoved(some[3])])
         assert writer.write(lambda facts: [GrantAdded(some[3])] if not facts.has(some[3]) else []) != []
@@ -435,11 +439,11 @@ def test_hostile_names_do_not_reach_the_terminal(folder: Path) -> None:
 def test_a_grant_is_added_once_and_removed_once(folder: Path) -> None:
     said = "select on table:lake/sales/orders for user:oidc~alice"
     odd = "unknown_principal: nobody registered `user:oidc~alice`\n"
-    assert done("add", *ALICE) == f"added: {said}\n{odd}revision {facts_of().epoch}.1\n"
-    assert done("add", *ALICE) == f"there already: {said}\n{odd}revision {facts_of().epoch}.1\n"
+    assert done("add", *ALICE) == f"added: {said}\n{odd}revision {facts_of().revision()}\n"
+    assert done("add", *ALICE) == f"there already: {said}\n{odd}revision {facts_of().revision()}\n"
     assert done("remove", *ALICE, "--id", "7").startswith("not there: select on table:lake/sales/orders (id 7) for ")
-    assert done("remove", *ALICE) == f"removed: {said}\nrevision {facts_of().epoch}.2\n"
-    assert done("remove", *ALICE) == f"not there: {said}\nrevision {facts_of().epoch}.2\n"
+    assert done("remove", *ALICE) == f"removed: {said}\nrevision {facts_of().revision()}\n"
+    assert done("remove", *ALICE) == f"not there: {said}\nrevision {facts_of().revision()}\n"
     assert [len(revision.changes) for revision in log()] == [1, 1]
 
 

@@ -73,7 +73,7 @@ class Fleet:
                     self._note(answer, [*numbers, "rita"])
 
     def _note(self, answer: Any, about: list[Any]) -> None:
-        _, sequence, bundle = answer["revision"].split(".")
+        _, sequence, *_, bundle = answer["revision"].split(".")
         self.ids.append(answer["decisionId"])
         for subject, decision in zip(about, answer["decisions"], strict=True):
             self.seen.append((bundle, int(sequence), subject, decision["allowed"], decision["cached"]))

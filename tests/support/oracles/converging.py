@@ -83,7 +83,7 @@ class Service:
 
     def revision(self) -> tuple[str, int]:
         """Epoch and sequence of what decides now."""
-        epoch, sequence, _ = self.check(reading(0))[1]["revision"].split(".")
+        epoch, sequence, *_ = self.check(reading(0))[1]["revision"].split(".")
         return epoch, int(sequence)
 
     def ready(self) -> tuple[int, Any]:

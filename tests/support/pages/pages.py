@@ -14,7 +14,7 @@ from support.paths import ROOT, TESTS
 
 ANYTHING: Final = "..."
 _FENCE: Final = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-_VARYING: Final = re.compile(r"\b[0-9a-f]{12}\b|\b\d{8}_\d{6}_\d{5}_[a-z0-9]{5}\b")
+_VARYING: Final = re.compile(r"\b[0-9a-f]{12}\b|\bt[0-9a-f]{16}\b|\b\d{8}_\d{6}_\d{5}_[a-z0-9]{5}\b")
 """Epoch of a store, and id of a query of Trino."""
 
 

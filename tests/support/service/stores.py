@@ -44,7 +44,7 @@ def write(store: Store, changes: Sequence[Change]) -> Sequence[LogEntry]:
 
 def followed(facts: Facts, log: Sequence[LogEntry]) -> Facts:
     for revision in log:
-        facts = facts.apply(revision.sequence, revision.changes)
+        facts = facts.apply(revision.sequence, revision.changes, revision.token)
     return facts
 
 
