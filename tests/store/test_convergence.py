@@ -84,7 +84,7 @@ def test_full_is_served_while_others_write_and_demand(pair: Pair) -> None:
 
 def test_a_revision_of_the_future_is_waited_for_and_then_refused(pair: Pair) -> None:
     service, other = pair
-    epoch, sequence, digest = service.write(add=(101,)).split(".")
+    epoch, sequence, _, digest = service.write(add=(101,)).split(".")
     began = time.monotonic()
     status, answer = service.check(reading(101), consistency={"atLeast": f"{epoch}.{int(sequence) + 1}.{digest}"})
     assert (status, answer["error"]["code"]) == (503, "unavailable")

@@ -46,6 +46,9 @@ class Observed:
         self.after_read()
         return found
 
+    def token_of(self, facts: Facts, sequence: int) -> str:
+        return self._store.token_of(facts, sequence)
+
     def wait(self, seconds: float) -> None:
         self.longest_wait = max(self.longest_wait, seconds)
         self._store.wait(seconds)

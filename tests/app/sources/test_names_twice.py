@@ -95,11 +95,12 @@ def test_no_tree_of_git_has_a_name_twice(repository: Path, tree: Tree, cause: st
 
 @pytest.mark.process
 def test_the_folder_of_the_policies_stands_once(repository: Path) -> None:
-    for tree, path in (
+    trees: list[tuple[Tree, str]] = [
         ([("policies", RULES), ("policies", [("a.yaml", b"two")])], "policies"),
         ([("p", [("q", RULES), ("q", [("b.yaml", b"")])])], "p/q"),
         ([("p", [("q", RULES)]), ("p", [("q", [])])], "p/q"),
-    ):
+    ]
+    for tree, path in trees:
         head_at(repository, tree)
         with pytest.raises(BundleRefused, match="stands twice"):
             GitSource(repository, path, MIB, 10).fetch("")
@@ -191,8 +192,8 @@ def test_names_are_refused_exactly_if_a_folding_file_system_merges_them(paths: l
     def merges() -> bool:
         spelled: dict[tuple[str, ...], str] = {}
         for path in paths:
-            parts, at = path.split("/"), ()
-            for part in parts:
+            at: tuple[str, ...] = ()
+            for part in path.split("/"):
                 at = (*at, unicodedata.normalize("NFC", unicodedata.normalize("NFD", part).casefold()))
                 if spelled.setdefault(at, part) != part:
                     return True
