@@ -6,7 +6,7 @@ Conversion is pure: it knows no caller and checks no evidence. gRPC messages bec
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, Literal, TypeAlias
+from typing import Annotated, Any, Final, Literal, TypeAlias
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -22,6 +22,7 @@ from pdp.model.question import (
     Question,
     RequestContext,
     Resource,
+    attributes_text,
 )
 from pdp.model.references import (
     bound_claims,
@@ -32,6 +33,7 @@ from pdp.model.references import (
     parse_principal,
     parse_resource,
 )
+from pdp.model.strict import FIRST_INEXACT, exact_numbers
 
 DETACHED: Final = "DETACHED"
 """Type of a ref without a name, and the name that rules see."""
@@ -80,7 +82,7 @@ class ApiBody(JsonBody):
     """API that the principal used."""
 
     name: str = ""
-    version: int = 0
+    version: Annotated[int, msgspec.Meta(ge=-(2**31), lt=2**31)] = 0
 
 
 class ContextBody(JsonBody):
@@ -117,10 +119,14 @@ class ErrorBody(msgspec.Struct, frozen=True):
     message: str
 
 
-def bound_values(values: Mapping[str, Any] | None, field: str) -> None:
-    """Raise InvalidReference for free values that are too many, too long or nested too deeply."""
+def bound_values(values: Mapping[str, Any] | None, field: str) -> bool:
+    """Raise InvalidReference for free values that are too many, too long or nested too deeply.
+
+    Return whether there is a number that `exact_numbers` must look at.
+    """
     level: list[Any] = [values] if values else []
     count = length = 0
+    odd_numbers = False
     for _ in range(MAX_NESTING):
         inner: list[Any] = []
         for value in level:
@@ -131,27 +137,33 @@ def bound_values(values: Mapping[str, Any] | None, field: str) -> None:
                 inner += value
             elif isinstance(value, str):
                 length += len(value)
+            elif isinstance(value, float) or (isinstance(value, int) and abs(value) >= FIRST_INEXACT):
+                odd_numbers = True
         count += len(inner)
         if count > MAX_VALUES or length > MAX_TEXT:
             raise InvalidReference(f"`{field}` has more than {MAX_VALUES} values or {MAX_TEXT} characters")
         if not inner:
-            return
+            return odd_numbers
         level = inner
-    if any(isinstance(value, dict | list) for value in level):
-        raise InvalidReference(f"`{field}` is nested deeper than {MAX_NESTING} levels")
+    raise InvalidReference(f"`{field}` is nested deeper than {MAX_NESTING} levels")
+
+
+def read_values(values: dict[str, Any], field: str) -> dict[str, Any]:
+    """Return free values as policies see them; raise as `bound_values` and `exact_numbers` do."""
+    return exact_numbers(values) if bound_values(values, field) else values
 
 
 def make_resource(body: str | ResourceBody) -> Resource:
     """Return the resource of a reference or of a body in parts; raise InvalidReference."""
     if isinstance(body, str):
         return parse_resource(body)
-    _bound_parts(body)
+    properties = _read_properties(body)
     if body.reference:
-        return _referenced(body)
+        return _referenced(body, properties)
     if body.type not in RESOURCE_TYPES:
         raise InvalidReference(f"unknown resource type `{body.type}`")
     if body.type in NAMED_TYPES:
-        return _named(body)
+        return _named(body, properties)
     if body.name:
         raise InvalidReference(f"a {body.type} has no `name`: its last part stands in `path`")
     if body.type == "server":
@@ -170,27 +182,26 @@ def make_resource(body: str | ResourceBody) -> Resource:
         content_type=body.content_type,
         ref_type=ref_type,
         id=body.id,
-        properties=body.properties,
+        properties=properties,
     )
 
 
-def _bound_parts(body: ResourceBody) -> None:
-    """Raise InvalidReference for long texts or many properties; other functions look at the path."""
+def _read_properties(body: ResourceBody) -> Mapping[str, Any] | None:
+    """Return the properties of a body; raise InvalidReference, also for long texts. Others look at the path."""
     for text in (body.type, body.id, body.content_type, body.ref_type):
         bound_name(text)
-    if body.properties:
-        bound_values(body.properties, "properties")
+    return read_values(body.properties, "properties") if body.properties else body.properties
 
 
-def _named(body: ResourceBody) -> Resource:
+def _named(body: ResourceBody, properties: Mapping[str, Any] | None) -> Resource:
     _ref_type(body.ref_type, body.type)
     if body.warehouse or body.path or body.ref:
         raise InvalidReference(f"a {body.type} has a `name` alone")
     parse_resource(f"{body.type}:{encode_part(body.name) if body.type in ('project', 'tag') else body.name}")
-    return Resource(body.type, name=body.name, id=body.id, properties=body.properties)
+    return Resource(body.type, name=body.name, id=body.id, properties=properties)
 
 
-def _referenced(body: ResourceBody) -> Resource:
+def _referenced(body: ResourceBody, properties: Mapping[str, Any] | None) -> Resource:
     if body.type or body.warehouse or body.path or body.ref or body.name:
         raise InvalidReference("a resource is its `reference` or its parts, not both")
     resource = parse_resource(body.reference)
@@ -201,7 +212,7 @@ def _referenced(body: ResourceBody) -> Resource:
         content_type=body.content_type,
         ref_type=ref_type,
         id=body.id,
-        properties=body.properties,
+        properties=properties,
     )
 
 
@@ -224,9 +235,8 @@ def make_principal(body: str | PrincipalBody) -> Principal:
     """Return the principal of an id or of a body; raise InvalidReference, or InvalidArgument for too many claims."""
     if isinstance(body, str):
         return parse_principal(body)
-    bound_values(body.attributes, "attributes")
+    attributes = attributes_text(read_values(body.attributes, "attributes"))
     bound_claims(body.roles, body.groups)
-    attributes = msgspec.json.encode(body.attributes, order="sorted").decode() if body.attributes else "{}"
     bare = parse_principal(body.id)
     return Principal(bare.type, bare.name, body.roles, body.groups, attributes)
 
@@ -241,14 +251,14 @@ def make_acting_role(role: str | UnsetType) -> str | None:
     return principal.name
 
 
-def make_arguments(given: Mapping[str, Any]) -> Arguments:
+def make_arguments(given: dict[str, Any]) -> Arguments:
     """Return the arguments of a check. `name` and `destination` are parsed; the others stay as given.
 
     Raise InvalidArgument if `name` is not a string or `destination` is not a resource.
     """
     if not given:
         return NO_ARGUMENTS
-    bound_values(given, "context.arguments")
+    given = read_values(given, "context.arguments")
     name, destination = given.get("name"), given.get("destination")
     if name is not None and not isinstance(name, str):
         raise InvalidArgument("`context.arguments.name` is not a string")

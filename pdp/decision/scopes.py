@@ -14,14 +14,14 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from pdp.config.warehouses import WarehouseSettings
-from pdp.decision.bodies import JsonBody, bound_values
+from pdp.decision.bodies import JsonBody, bound_values, read_values
 from pdp.decision.codec import bound_checks
 from pdp.decision.plan import Node, PlanContext
 from pdp.decision.service import Pdp
 from pdp.errors import InvalidArgument, InvalidReference
 from pdp.identity.evidence import admit, asserted_principal
 from pdp.model.answer import DEFAULT_DENY, Decision, Reason
-from pdp.model.question import Batch, BatchRequest, Caller, Check, Principal, Question, Resource
+from pdp.model.question import Batch, BatchRequest, Caller, Check, Principal, Question, Resource, attributes_text
 from pdp.model.references import NESSIE_SIGNS, check_part, check_path
 from pdp.model.strict import decode
 
@@ -166,14 +166,13 @@ def _principal(user: Any, provider: str) -> Principal:
     """Return the principal of LakeQL's user. JavaScript's empty values are no user."""
     if user is None or user is False or user in (0, ""):
         return Principal("anonymous", "")
-    if not isinstance(user, Mapping):
+    if not isinstance(user, dict):
         raise InvalidArgument("`currentUser` is an object, or absent")
-    bound_values(user, "currentUser")
+    user = read_values(user, "currentUser")
     name = user.get("userName")
     known = isinstance(name, str) and check_part(name) if name else False
     rest = {key: value for key, value in user.items() if key != "userName" or not known}
-    attributes = msgspec.json.encode(rest, order="sorted").decode() if rest else "{}"
-    return Principal("user", f"{provider}~{name}" if known else "", attributes=attributes)
+    return Principal("user", f"{provider}~{name}" if known else "", attributes=attributes_text(rest))
 
 
 class _ScopeReader:

@@ -21,9 +21,9 @@ from pdp.config.identity import ProviderSettings
 from pdp.config.settings import Settings
 from pdp.errors import InvalidArgument, InvalidReference, Unauthenticated
 from pdp.model.bounded_cache import BoundedCache
-from pdp.model.question import Principal, TokenIdentity
+from pdp.model.question import Principal, TokenIdentity, attributes_text
 from pdp.model.references import parse_principal
-from pdp.model.strict import decode
+from pdp.model.strict import decode, exact_numbers
 from pdp.telemetry import Telemetry
 
 if TYPE_CHECKING:
@@ -163,13 +163,17 @@ def _read(idp: str, provider: ProviderSettings, claims: Mapping[str, Any]) -> To
         raise Unauthenticated("the token's subject cannot be a principal's name") from None
     if not isinstance(expires, int | float) or not expires < _END_OF_TIME:
         raise Unauthenticated("the token's `exp` is no time")
-    attributes = {name: value for name, path in names.attributes.items() if (value := _claim(claims, path)) is not None}
+    named = {name: value for name, path in names.attributes.items() if (value := _claim(claims, path)) is not None}
+    try:
+        attributes = attributes_text(exact_numbers(named))
+    except (InvalidArgument, RecursionError):
+        raise Unauthenticated("the token's attributes have a number out of range, or too many levels") from None
     principal = Principal(
         bare.type,
         bare.name,
         _texts(claims, names.roles),
         _texts(claims, names.groups),
-        msgspec.json.encode(attributes, order="sorted").decode(),
+        attributes,
     )
     return Token(TokenIdentity(idp, subject, audiences), principal, expires + provider.leeway_seconds)
 

@@ -92,6 +92,11 @@ class Principal(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
         return len(self.name) + len(self.attributes) + sum(len(text) for part in lists for text in part)
 
 
+def attributes_text(attributes: Mapping[str, Any]) -> str:
+    """Return attributes in the form of `Principal.attributes`."""
+    return msgspec.json.encode(attributes, order="sorted").decode() if attributes else "{}"
+
+
 UNNAMED = Principal("", "")
 """Placeholder of a decoded check that names no principal. Admission replaces this object with the caller's own."""
 

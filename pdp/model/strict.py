@@ -7,10 +7,12 @@ differently, so a body with duplicate keys is an error.
 from __future__ import annotations
 
 import json
+import math
 import re
+import sys
 from collections.abc import Hashable, Sequence
 from functools import lru_cache
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 import yaml
@@ -18,6 +20,9 @@ import yaml
 from pdp.errors import InvalidArgument
 
 T = TypeVar("T")
+FIRST_INEXACT: Final = 2**53
+"""Smallest whole number that another one rounds to, as a double."""
+_LARGEST: Final = int(sys.float_info.max)
 _encode = msgspec.json.Encoder().encode
 _MOST_LEVELS = 200
 """Levels of lists and maps in a YAML text."""
@@ -98,6 +103,28 @@ def sentence(text: str) -> str:
     """Return a library's message in the form of our messages: one line, not capitalised."""
     first = text[:1] if text[1:2].isupper() else text[:1].lower()
     return first + text[1:].replace("\n", " ")
+
+
+def exact_numbers(values: dict[str, Any]) -> dict[str, Any]:
+    """Return JSON values in which a whole number is an int, whether a body writes 1, 1.0 or 1e0.
+
+    Protocols, proxies and clients do not keep that difference, so no policy may see it. A zero with a sign stays a
+    double, and so does a whole double that another number may have rounded to. Raise InvalidArgument for a number
+    beyond the doubles.
+    """
+    return {key: _exact(value) for key, value in values.items()}
+
+
+def _exact(value: Any) -> Any:
+    if isinstance(value, dict):
+        return exact_numbers(value)
+    if isinstance(value, list):
+        return [_exact(item) for item in value]
+    if isinstance(value, float) and value.is_integer() and abs(value) < FIRST_INEXACT:
+        return value if value == 0 and math.copysign(1, value) < 0 else int(value)
+    if isinstance(value, int) and abs(value) > _LARGEST:
+        raise InvalidArgument("a number is out of range")
+    return value
 
 
 class _StrictLoader(yaml.CSafeLoader):

@@ -7,6 +7,7 @@ described at https://connectrpc.com/docs/protocol.
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -15,9 +16,11 @@ from typing import Any, Final, NamedTuple, Protocol, TypeVar
 import msgspec
 import structlog
 from aiohttp import web
+from google.protobuf.descriptor import Descriptor
 from google.protobuf.json_format import MessageToDict, Parse, ParseError
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
+from google.protobuf.struct_pb2 import Struct
 from multidict import CIMultiDictProxy
 
 from pdp import errors
@@ -270,15 +273,54 @@ def read_head(headers: CIMultiDictProxy[str], content_type: str) -> ConnectHead 
 
 
 def from_json(body: bytes, kind: type[M]) -> M:
-    """Return the message that a body writes in proto3 JSON; raise ConnectError. Unknown fields are refused."""
+    """Return the message that a body writes in proto3 JSON; raise ConnectError.
+
+    Unknown fields are refused, and so is a null: JSON over HTTP refuses it, and here it would ask for the default.
+    """
     try:
         if not body.lstrip().startswith(b"{"):
             raise ParseError("the body is no JSON object")
-        return Parse(body, kind())
+        message = Parse(body, kind())
+        place = _find_null(json.loads(body), kind.DESCRIPTOR) if b"null" in body else ""
+        if place:
+            raise ParseError(f"`{place}` is null: leave it out, or give a value")
     except (ParseError, ValueError, RecursionError) as error:
         first_line = str(error).partition("\n")[0]
-        message = sentence(first_line.replace(f"{kind.DESCRIPTOR.file.package}.", ""))
-        raise ConnectError("invalid_argument", f"invalid_argument: {message}") from None
+        text = sentence(first_line.replace(f"{kind.DESCRIPTOR.file.package}.", ""))
+        raise ConnectError("invalid_argument", f"invalid_argument: {text}") from None
+    return message
+
+
+_NULLABLE: Final = frozenset(
+    {
+        "pdp.v1.CheckLoadRequest.caller",
+        "pdp.v1.CheckScopesRequest.current_user",
+        "pdp.v1.CheckScopesRequest.scopes",
+        "pdp.v1.CheckViewCommitRequest.caller",
+        "pdp.v1.Resource.properties",
+        "pdp.v1.Resource.ref",
+    }
+)
+"""Fields that may be null over HTTP, too, which means the same as absent."""
+
+
+def _find_null(fields: Mapping[str, Any], kind: Descriptor) -> str:
+    """Return the place of a null in place of a field; empty without one. A null inside of a Struct is a value."""
+    known = {name: field for field in kind.fields for name in (field.json_name, field.name)}
+    for name, value in fields.items():
+        field = known[name]
+        if value is None and field.full_name not in _NULLABLE:
+            return name
+        inner = field.message_type
+        if value is None or inner is None or inner.full_name == Struct.DESCRIPTOR.full_name:
+            continue
+        parts = value if isinstance(value, list) else [value]
+        if inner.GetOptions().map_entry:
+            inner, parts = inner.fields_by_name["value"].message_type, list(value.values())
+        places = (_find_null(part, inner) for part in parts if isinstance(part, dict))
+        if place := next(filter(None, places), ""):
+            return f"{name}.{place}"
+    return ""
 
 
 def to_json(message: Message) -> bytes:

@@ -77,7 +77,7 @@ def test_no_request_under_way_is_lost_by_a_stop(tmp_path: Path, workers: int) ->
         assert fetch(process.url("/v1/check"), BODY).status == 200  # on a new connection
         with grpc.insecure_channel(process.addresses["grpc"]) as channel:
             stub = wire_grpc.DecisionServiceStub(channel)
-            assert stub.Check(wire.CheckRequest(), timeout=5).decision_id
+            assert stub.Check(wire.CheckRequest(checks=[wire.Check()]), timeout=5).decision_id
         for client in clients:
             client.join(PATIENCE)
         assert [client.told for client in clients] == [True] * 8

@@ -442,7 +442,7 @@ async def over_grpc(service: Any, ca: Authority, certificate: tuple[Path, Path] 
         f"localhost:{service.addresses['grpc'].rpartition(':')[2]}", credentials
     ) as channel:
         try:
-            await stub(channel).Check(wire.CheckRequest(), timeout=10)
+            await stub(channel).Check(wire.CheckRequest(checks=[wire.Check()]), timeout=10)
         except grpc.aio.AioRpcError as error:
             return error.code().name
     return "OK"

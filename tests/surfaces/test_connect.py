@@ -77,8 +77,9 @@ async def test_parameters_of_the_content_type_are_accepted(client: HttpClient, c
 
 
 async def test_an_empty_protobuf_body_is_an_empty_message(client: HttpClient) -> None:
-    response = await client.send("POST", CHECK, b"", PROTO)
-    assert (response.status, len(wire.CheckResponse.FromString(response.content).decisions)) == (200, 0)
+    response = await client.send("POST", "/pdp.v1.GrantsService/ListGrants", b"", PROTO)
+    assert (response.status, bool(wire.ListGrantsResponse.FromString(response.content).grants)) == (200, True)
+    assert code_of(await client.send("POST", CHECK, b"", PROTO)) == (400, "invalid_argument")
 
 
 async def test_every_method_of_the_services_is_a_route(client: HttpClient) -> None:
@@ -103,7 +104,9 @@ NONSENSE = {
     "brackets": b'{"checks":' + b"[" * 100_000, "deep": b'{"checks":[{"context":{"arguments":' + b'{"a":' * 5000 + b"1" + b"}" * 5003,
     "invalid_utf8": b'{"answer":"\xff"}', "lone_surrogate": b'{"answer":"\\ud800"}', "byte_order_mark": b"\xef\xbb\xbf{}",
     "number": b'{"checks":[{"context":{"api":{"version":99999999999}}}]}', "digits": b'{"explain":' + b"9" * 5000 + b"}",
-    "resource_as_text": b'{"checks":[{"resource":"table:lake/Foo"}]}',
+    "resource_as_text": b'{"checks":[{"resource":"table:lake/Foo"}]}', "no_checks": b"{}", "null_checks": b'{"checks":null}',
+    "no_check": b'{"checks":[]}', "null_role": b'{"checks":[{"actingRole":null}]}', "null_name": b'{"checks":[{"acting_role":null}]}',
+    "null_id": b'{"checks":[{"principal":{"id":null}}]}', "null_key": b'{"checks":[{"principal":null,"action":"null"}]}',
 }  # fmt: skip
 
 

@@ -120,8 +120,11 @@ async def test_an_unknown_form_of_answer_is_invalid(client: Client, fields: dict
     assert details.startswith("invalid_argument: ")
 
 
-async def test_no_checks_give_no_decisions(client: Client) -> None:
-    assert len((await client.ask(wire.CheckRequest())).decisions) == 0
+@pytest.mark.parametrize("fields", [{}, {"answer": "indices"}, {"explain": True}])
+async def test_no_checks_are_invalid(client: Client, fields: dict[str, Any]) -> None:
+    code, details = await client.refused(wire.CheckRequest(**fields))
+    assert code is grpc.StatusCode.INVALID_ARGUMENT
+    assert details == "invalid_argument: `checks` is missing or empty"
 
 
 async def test_explain_adds_a_trace_to_every_decision(client: Client) -> None:

@@ -59,11 +59,13 @@ def test_no_body_is_kept_after_a_refusal(tmp_path: Path, refusal: str) -> None:
         pids = process.process.pid, twin.process.pid
         for _ in range(CALLS):
             refuse()
-            stub.Check(wire.CheckRequest(), timeout=20)
-        ask, ask_twin = (partial(each.Check, wire.CheckRequest(), timeout=20) for each in (stub, twin_stub))
+            stub.Check(wire.CheckRequest(checks=[wire.Check()]), timeout=20)
+        ask, ask_twin = (
+            partial(each.Check, wire.CheckRequest(checks=[wire.Check()]), timeout=20) for each in (stub, twin_stub)
+        )
         assert is_quick_blocking(ask, ask_twin, *pids)
         assert comes_back(lambda: int(watched.memory_info().rss), before)
-        assert len(stub.Check(wire.CheckRequest(), timeout=20).decisions) == 0
+        assert len(stub.Check(wire.CheckRequest(checks=[wire.Check()]), timeout=20).decisions) == 1
 
 
 CHECK = "/pdp.v1.DecisionService/Check"
@@ -80,7 +82,7 @@ class Neighbour:
 
     async def ask(self) -> None:
         """Ask for a check and about health; both must be answered."""
-        await self._stub.Check(wire.CheckRequest(), timeout=self._patience)
+        await self._stub.Check(wire.CheckRequest(checks=[wire.Check()]), timeout=self._patience)
         answer = await self._health.Check(health_pb2.HealthCheckRequest(), timeout=self._patience)
         assert answer.status == health_pb2.HealthCheckResponse.SERVING
 

@@ -46,7 +46,7 @@ REQUESTS: dict[str, tuple[str, str, Any]] = {
     "trino allow": ("POST", "/v1/data/trino/allow", trino_body("SelectFromColumns")),
     "trino batch": ("POST", "/v1/data/trino/batch", trino_body("FilterTables", batch=True)),
     "trino rows": ("POST", "/v1/data/trino/rowFilters", trino_body("GetRowFilters")),
-    "connect": ("POST", "/pdp.v1.DecisionService/Check", {"checks": []}),
+    "connect": ("POST", "/pdp.v1.DecisionService/Check", {"checks": [{}]}),
     "connect grants": ("POST", "/pdp.v1.GrantsService/ListGrants", {}),
 }
 REFUSED: dict[str, tuple[str, str, Any]] = {

@@ -16,7 +16,7 @@ import msgspec
 from msgspec.structs import replace
 
 from pdp.decision.batch_builder import BatchBuilder
-from pdp.decision.bodies import bound_values
+from pdp.decision.bodies import read_values
 from pdp.decision.path_arrays import bound_repeated, shared_message
 from pdp.decision.service import Pdp
 from pdp.decision.turns import run_aside
@@ -251,8 +251,7 @@ def _with_arguments(resource: Resource, names: Names, action: OpaAction, name: R
     table = name.table
     body = table or name.schema
     if body and body.properties:
-        bound_values(body.properties, "properties")
-        given["properties"] = body.properties
+        given["properties"] = read_values(body.properties, "properties")
     if table and table.columns:
         given["columns"] = table.columns
     if table and name.function:

@@ -22,6 +22,7 @@ from pdp.decision.codec import (
 from pdp.decision.scopes import ScopeService
 from pdp.decision.service import Pdp
 from pdp.decision.turns import LONGEST_IMMEDIATE, converted, run_aside
+from pdp.errors import InvalidArgument
 from pdp.identity.evidence import admit
 from pdp.management.service import Management
 from pdp.model.answer import DEFAULT_DENY, Answer, Decision, Reason, Trace
@@ -115,6 +116,8 @@ class DecisionService:
         builder, request = read_checks(body, limit)
         form, limit = _form(request, limit)
         bound_checks(builder.size, limit)
+        if not builder.size:  # protobuf cannot tell an empty list from none
+            raise InvalidArgument("`checks` is missing or empty")
         return builder.request(self._surface, _consistency(request), explain=request.explain), form
 
 

@@ -335,6 +335,6 @@ async def check_scopes(service: ScopeService, surface: str, body: bytes, caller:
 def _read(body: bytes) -> ScopesBody:
     request = parse(body, wire.CheckScopesRequest)
     return ScopesBody(
-        read_struct(request.current_user) if request.HasField("current_user") else None,
-        read_struct(request.scopes) if request.HasField("scopes") else UNSET,
+        read_struct(request.current_user, "currentUser") if request.HasField("current_user") else None,
+        read_struct(request.scopes, "scopes") if request.HasField("scopes") else UNSET,
     )

@@ -5,18 +5,18 @@ Request messages become the same body types as JSON requests, so that both proto
 
 from __future__ import annotations
 
-import json
+import math
 from typing import Any, TypeVar
 
-from google.protobuf.json_format import MessageToDict, SerializeToJsonError
 from google.protobuf.message import DecodeError, Message
-from google.protobuf.struct_pb2 import Struct
+from google.protobuf.struct_pb2 import Struct, Value
 from msgspec import UNSET, UnsetType
 
 from pdp.decision.bodies import AnswerForm, ApiBody, CheckBody, ContextBody, PrincipalBody, ResourceBody
 from pdp.errors import InvalidArgument
 from pdp.model.answer import Rejection
 from pdp.model.question import AtLeast
+from pdp.model.strict import FIRST_INEXACT
 from pdp.surfaces.wire import decision_pb2 as wire
 from pdp.views.codec import ChangeBody, LoadBody, LoadResult, LoadStep, TokenBody, ViewBody
 
@@ -74,7 +74,7 @@ def _context(context: wire.Context) -> ContextBody:
     return ContextBody(
         ApiBody(context.api.name, context.api.version),
         tuple(context.actions),
-        read_struct(context.arguments),
+        read_struct(context.arguments, "context.arguments"),
         context.query_id,
     )
 
@@ -100,7 +100,7 @@ def read_change(request: wire.CheckViewCommitRequest) -> ChangeBody:
         request.operation,
         read_optional_principal(request),
         request.acting_role if request.HasField("acting_role") else UNSET,
-        read_struct(request.set),
+        read_struct(request.set, "set"),
         list(request.remove),
         _token(request.caller) if request.HasField("caller") else None,
     )
@@ -152,7 +152,7 @@ def _error(error: Rejection | None) -> wire.Error | None:
 def _view(view: wire.View) -> ViewBody:
     if not view.HasField("properties"):
         raise InvalidArgument("a view in `views` is without its `properties`")
-    return ViewBody(read_resource(view.resource), read_struct(view.properties))
+    return ViewBody(read_resource(view.resource), read_struct(view.properties, "properties"))
 
 
 def _token(token: wire.TokenIdentity) -> TokenBody:
@@ -169,7 +169,7 @@ def read_principal(principal: wire.Principal) -> str | PrincipalBody:
     if not (principal.roles or principal.groups or principal.HasField("attributes")):
         return principal.id
     return PrincipalBody(
-        principal.id, tuple(principal.roles), tuple(principal.groups), read_struct(principal.attributes)
+        principal.id, tuple(principal.roles), tuple(principal.groups), read_struct(principal.attributes, "attributes")
     )
 
 
@@ -187,19 +187,37 @@ def read_resource(resource: wire.Resource) -> str | ResourceBody:
         resource.ref or None,
         resource.ref_type,
         resource.content_type,
-        read_struct(resource.properties) or None,
+        read_struct(resource.properties, "properties") or None,
         resource.id,
         resource.reference,
     )
 
 
-def read_struct(struct: Struct) -> dict[str, Any]:
-    """Return a Struct as a dict; raise InvalidArgument for NaN and infinity, which JSON cannot carry."""
-    if not struct.fields:
-        return {}
-    try:
-        values = MessageToDict(struct)
-        json.dumps(values, allow_nan=False)
-    except (ValueError, SerializeToJsonError):
-        raise InvalidArgument("a number is not finite") from None
-    return values
+def read_struct(struct: Struct, field: str) -> dict[str, Any]:
+    """Return a Struct as a dict; raise InvalidArgument for a value that JSON over HTTP could not mean."""
+    return {key: _read_value(value, field) for key, value in struct.fields.items()}
+
+
+def _read_value(value: Value, field: str) -> Any:
+    kind = value.WhichOneof("kind")
+    if kind == "struct_value":
+        return read_struct(value.struct_value, field)
+    if kind == "list_value":
+        return [_read_value(item, field) for item in value.list_value.values]
+    if kind == "number_value":
+        return _read_number(value.number_value, field)
+    if kind is None:
+        raise InvalidArgument(f"`{field}` has a value without a kind")
+    return None if kind == "null_value" else getattr(value, kind)
+
+
+def _read_number(number: float, field: str) -> float:
+    """Return a number of a Struct; raise InvalidArgument if it is not finite, or may be another one, rounded."""
+    if not math.isfinite(number):
+        raise InvalidArgument(f"`{field}` has a number that is not finite")
+    if abs(number) >= FIRST_INEXACT and number.is_integer():
+        raise InvalidArgument(
+            f"`{field}` has a whole number of 2^53 or more, which google.protobuf.Struct may have rounded: "
+            "send it as a text, or ask by JSON over HTTP"
+        )
+    return number

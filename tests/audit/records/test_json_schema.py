@@ -149,7 +149,7 @@ REQUESTS: list[tuple[str, str, Any]] = [
     ("POST", "/v1/data/trino/rowFilters", trino("GetRowFilters")),
     ("POST", "/v1/data/trino/batchColumnMasks", trino("GetColumnMask", filterResources=[
       {"column": {"catalogName": "lake", "schemaName": "s", "tableName": "t", "columnName": "email", "columnType": "varchar"}}])),
-    ("POST", "/pdp.v1.DecisionService/Check", {"checks": []}),
+    ("POST", "/pdp.v1.DecisionService/Check", {"checks": [{}]}),
     ("POST", "/v1/check", b"{"),
     ("POST", "/v1/grants", b"{"),
     ("POST", "/v1/data/trino/allow", b"{"),
