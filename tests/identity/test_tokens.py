@@ -308,6 +308,22 @@ async def test_claims_are_found_by_name_or_path(idp: Provider, tmp_path: Path) -
     assert found == Principal("user", "oidc~al", ("analyst",), ("staff",), '{"clearance":{"level":3}}')
 
 
+@pytest.mark.parametrize(
+    ("level", "read"),
+    [(3.0, "3"), ([{"a": 1e2}, 0.5], '[{"a":100},0.5]'), (-0.0, "-0.0"), (2**53 + 1, "9007199254740993"), (1e300, "1e300")],
+)
+async def test_numbers_of_claims_are_read_as_in_bodies(idp: Provider, tmp_path: Path, level: Any, read: str) -> None:
+    async with verifier(tmp_path, oidc=oidc(idp.url, claims={"attributes": {"level": "level"}})) as tokens:
+        assert (await tokens.verify(token(level=level))).principal.attributes == f'{{"level":{read}}}'
+
+
+@pytest.mark.parametrize("level", [10**310, json.loads("[" * 900 + "]" * 900)], ids=["large", "deep"])
+async def test_claims_that_no_policy_can_read_are_refused(idp: Provider, tmp_path: Path, level: Any) -> None:
+    async with verifier(tmp_path, oidc=oidc(idp.url, claims={"attributes": {"level": "level"}})) as tokens:
+        with pytest.raises(Unauthenticated):
+            await tokens.verify(token(level=level))
+
+
 async def test_only_configured_signatures_are_taken(idp: Provider, tmp_path: Path) -> None:
     async with verifier(tmp_path, oidc=oidc(idp.url, algorithms=["PS256"])) as tokens:
         assert await tokens.verify(token(algorithm="PS256"))
