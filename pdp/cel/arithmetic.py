@@ -126,7 +126,7 @@ def int_from_double(value: float) -> int:
 def int_from_string(text: str) -> int:
     """Compute `int(string)` of decimal digits with an optional sign. Raise RuleError for other texts or overflow."""
     if len(text) > 32 or not re.fullmatch(r"[+-]?\d+", text, re.ASCII):
-        raise RuleError(f"not an integer: `{text:.40}`")
+        raise RuleError("not an integer")
     return _check_int(int(text))
 
 
@@ -145,7 +145,7 @@ def uint_from_double(value: float) -> Uint:
 def uint_from_string(text: str) -> Uint:
     """Compute `uint(string)` of decimal digits. Raise RuleError for other texts or overflow."""
     if len(text) > 32 or not re.fullmatch(r"\d+", text, re.ASCII):
-        raise RuleError(f"not an unsigned integer: `{text:.40}`")
+        raise RuleError("not an unsigned integer")
     return _check_uint(int(text))
 
 
@@ -153,13 +153,13 @@ def double_from_string(text: str) -> float:
     """Compute `double(string)` of a decimal number, `nan`, `inf` or `infinity`. Raise RuleError for other texts."""
     if len(text) <= 512 and (_DECIMAL.fullmatch(text) or _SPECIAL.fullmatch(text)):
         return float(text)
-    raise RuleError(f"not a double: `{text:.40}`")
+    raise RuleError("not a double")
 
 
 def bool_from_string(text: str) -> bool:
     """Compute `bool(string)` of the texts that Go's `strconv.ParseBool` accepts. Raise RuleError for other texts."""
     if text not in _BOOLS:
-        raise RuleError(f"not a boolean: `{text:.40}`")
+        raise RuleError("not a boolean")
     return _BOOLS[text]
 
 

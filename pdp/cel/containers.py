@@ -85,14 +85,14 @@ def _list_item(items: tuple[Value, ...], index: Value) -> Value:
     if type(index) is float and not index.is_integer():
         raise RuleError("invalid index: not a whole number")
     if not 0 <= index < len(items):
-        raise RuleError(f"index out of bounds: {index}")
+        raise RuleError("index out of bounds")
     return items[int(index)]
 
 
 def _map_item(items: Mapping[Any, Value], key: Value) -> Value:
     if in_map(key, items):
         return items[_to_key(key)]
-    raise RuleError(f"no such key: {key!r:.80}")
+    raise RuleError("no such key")
 
 
 def get_item(items: Value, key: Value) -> Value:
@@ -108,7 +108,9 @@ def get_field(items: Value, name: str) -> Value:
     """Compute `items.name`. Raise RuleError for a missing field, or if `items` is no map."""
     if type(items) is not dict:
         raise RuleError(f"type {kind_of(items)} does not support field selection")
-    return _map_item(items, name)
+    if name not in items:  # a name of the rule, which no request chooses
+        raise RuleError(f"no such key: {name!r:.80}")
+    return items[name]
 
 
 def has_field(items: Value, name: str) -> bool:

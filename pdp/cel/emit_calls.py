@@ -151,8 +151,8 @@ class CallEmitter:
         try:
             compiled = patterns.compile_pattern(pattern.value)
         except RuleError as error:
-            self._state.warnings.append((str(error), resolved.args[1].pos))
-            return self._names.fail(str(error))
+            self._state.warnings.append((error.detail, resolved.args[1].pos))
+            return self._names.fail(error.detail)
         if self._state.type(resolved.args[0]).kind != "string":
             return self._table_call(resolved, args)
         folded = self._names.fold(lambda known, _: compiled.find(known), args)

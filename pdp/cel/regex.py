@@ -9,7 +9,7 @@ import re2
 
 from pdp.cel.arithmetic import bytes_from_string
 from pdp.cel.patterns import MAX_PATTERN
-from pdp.cel.values import RuleError
+from pdp.cel.values import PatternError, RuleError
 
 _MAX_CACHED_TEXT: Final = 512
 
@@ -34,7 +34,7 @@ class Pattern:
         try:
             self._regex = re2.compile(bytes_from_string(text), _options())
         except re2.error as error:
-            raise RuleError(f"invalid pattern `{text:.80}`: {_reason(error)}") from None
+            raise PatternError(text, _reason(error)) from None
 
     def find(self, text: str) -> bool:
         """Tell whether the pattern matches anywhere in `text`. Results for short texts are cached."""

@@ -49,7 +49,7 @@ def _check_size(size: int) -> None:
 
 def _check_position(text: str, index: int) -> int:
     if not 0 <= index <= len(text):
-        raise RuleError(f"index out of range: {index}")
+        raise RuleError("index out of range")
     return index
 
 
@@ -94,7 +94,7 @@ def substring(text: str, start: int, end: int | None = None) -> str:
     """Compute `text.substring(start, end)`. Raise RuleError for a position out of range or an end before the start."""
     stop = len(text) if end is None else _check_position(text, end)
     if _check_position(text, start) > stop:
-        raise RuleError(f"invalid substring range: {start}, {stop}")
+        raise RuleError("the substring ends before it starts")
     return text[start:stop]
 
 
@@ -152,27 +152,27 @@ _FORMATTERS: Final[dict[str, Callable[[Any], str]]] = {
 def _format_decimal(value: Value, precision: int) -> str:
     if type(value) is float and _format_special(value):
         return _format_special(value)
-    return str(_require_kind(value, "d", "int", "uint"))
+    return str(_require_kind(value, "int", "uint"))
 
 
-def _require_kind(value: Value, clause: str, *kinds: str) -> Any:
+def _require_kind(value: Value, *kinds: str) -> Any:
     if KINDS[type(value)] not in kinds:
-        raise RuleError(f"%{clause} does not format {KINDS[type(value)]}")
+        raise RuleError(f"the formatting clause does not format {KINDS[type(value)]}")
     return value
 
 
 def _format_fixed(value: Value, precision: int) -> str:
-    number = float(_require_kind(value, "f", "int", "uint", "double"))
+    number = float(_require_kind(value, "int", "uint", "double"))
     return _format_special(number) or f"{number:.{precision}f}"
 
 
 def _format_scientific(value: Value, precision: int) -> str:
-    number = float(_require_kind(value, "e", "int", "uint", "double"))
+    number = float(_require_kind(value, "int", "uint", "double"))
     return _format_special(number) or f"{number:.{precision}e}"
 
 
 def _format_hexadecimal(value: Value, precision: int) -> str:
-    _require_kind(value, "x", "int", "uint", "string", "bytes")
+    _require_kind(value, "int", "uint", "string", "bytes")
     if isinstance(value, int):
         return f"{int(value):x}"
     data = value if isinstance(value, bytes) else value.encode("utf-8", "surrogatepass")
@@ -184,8 +184,8 @@ _CLAUSES: Final[dict[str, Callable[[Value, int], str]]] = {
     "d": _format_decimal,
     "f": _format_fixed,
     "e": _format_scientific,
-    "b": lambda value, precision: f"{int(_require_kind(value, 'b', 'int', 'uint', 'bool')):b}",
-    "o": lambda value, precision: f"{int(_require_kind(value, 'o', 'int', 'uint')):o}",
+    "b": lambda value, precision: f"{int(_require_kind(value, 'int', 'uint', 'bool')):b}",
+    "o": lambda value, precision: f"{int(_require_kind(value, 'int', 'uint')):o}",
     "x": _format_hexadecimal,
     "X": lambda value, precision: _format_hexadecimal(value, precision).upper(),
 }
@@ -213,9 +213,9 @@ def format_text(template: str, args: tuple[Value, ...]) -> str:
 def _format_clause(match: re.Match[str], args: tuple[Value, ...], used: int) -> str:
     formatter = _CLAUSES.get(match[2] or "")
     if formatter is None:
-        raise RuleError(f"unrecognized formatting clause `{match[0]}`")
+        raise RuleError("unrecognized formatting clause")
     if used >= len(args):
-        raise RuleError(f"index {used} out of range")
+        raise RuleError("more formatting clauses than values")
     precision = int(match[1] or 6)
     if precision > _MAX_PRECISION:
         raise RuleError(f"precision above {_MAX_PRECISION}")

@@ -28,11 +28,29 @@ UINT_MAX: Final = 2**64 - 1
 
 
 class RuleError(Exception):
-    """Error of an evaluation. The text names the cause."""
+    """Error of an evaluation. The text names the cause, and quotes no value: a value may be a secret of a request."""
+
+    @property
+    def detail(self) -> str:
+        """Return the text with what a rule writes, for an expression that reads no value of a request."""
+        return str(self)
 
 
 class BudgetError(RuleError):
     """Evaluation over the step budget. Logic and macros do not absorb this error."""
+
+
+class PatternError(RuleError):
+    """Pattern that RE2 refuses. The detail quotes the pattern."""
+
+    def __init__(self, pattern: str, reason: str) -> None:
+        super().__init__("invalid pattern")
+        self._detail = f"invalid pattern `{pattern:.80}`: {reason}"
+
+    @property
+    def detail(self) -> str:
+        """Return the pattern and the reason against it."""
+        return self._detail
 
 
 class Uint(int):

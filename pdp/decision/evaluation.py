@@ -26,7 +26,7 @@ from pdp.decision.combine import (
 from pdp.decision.plan import FixedDenial, Leaf
 from pdp.decision.turns import Resumable, TurnClock
 from pdp.engines.engine import FAILED, Cost, Dependency, Engine, EngineQuestion, Verdicts
-from pdp.engines.guarded import AwaitedEngine
+from pdp.engines.guarded import AwaitedEngine, InvalidVerdicts, log_failure
 from pdp.facts.snapshot import Facts
 from pdp.model.answer import Reason
 from pdp.model.question import Resource
@@ -109,9 +109,9 @@ class Evaluator:
         try:
             verdicts = engine.decide(group, resources, self._facts)
             if len(verdicts.effects) != len(resources) or len(verdicts.by) != len(resources):
-                raise ValueError(f"{len(verdicts.effects)} effects for {len(resources)} resources")
-        except Exception:
-            log.exception("engine failed, all denied", engine=engine.name, action=group.action, type=group.type)
+                raise InvalidVerdicts(f"{len(verdicts.effects)} effects for {len(resources)} resources")
+        except Exception as error:  # noqa: BLE001  a failure denies
+            log_failure("engine failed, all denied", error, engine=engine.name, action=group.action, type=group.type)
             self._telemetry.engine_failures.labels(engine.name).inc()
             count = len(resources)
             return Verdicts(bytes([FAILED]) * count, [f"{engine.name}:failed"] * count)

@@ -18,7 +18,7 @@ from pdp.decision.evaluation import LeafVerdicts
 from pdp.decision.plan import INSTANCE_ADMINS, AllOf, AnyAlone, AnyOf, FixedDenial, Leaf, Node, Split, branch, leaves
 from pdp.decision.turns import Resumable, TurnClock
 from pdp.engines.engine import ABSTAIN, ALLOWED_BY_EFFECT, EFFECT_NAMES, NO_ERRORS, PERMIT, Engine, Verdicts
-from pdp.engines.guarded import AwaitedEngine, applying
+from pdp.engines.guarded import AwaitedEngine, applying, unexplained
 from pdp.facts.snapshot import Facts
 from pdp.model.answer import DEFAULT_DENY, Answer, Reason, Trace
 from pdp.model.question import Batch, Check
@@ -82,11 +82,12 @@ class Explainer:
         found = applying(engine, group.action, group.type)
         if found is None or (found is engine and engine not in asked):
             return Trace(engine.name, "does not apply")
-        if found is not engine:
+        if isinstance(found, AwaitedEngine) and (verdict := self._asked(found, leaf, row)):
+            return found.explain_verdict(group, resource, verdict)
+        try:
             return found.explain(group, resource, self._facts)
-        if isinstance(engine, AwaitedEngine) and (verdict := self._asked(engine, leaf, row)):
-            return engine.explain_verdict(group, resource, verdict)
-        return engine.explain(group, resource, self._facts)
+        except Exception as error:  # noqa: BLE001  an explanation decides nothing
+            return unexplained(engine.name, error)
 
 
 def _override_trace(override: Reason) -> Trace:

@@ -21,6 +21,7 @@ from pdp.engines.engine import PERMIT, EngineQuestion
 from pdp.model.answer import DEFAULT_DENY
 from pdp.model.events import EventLog, ShadowDifference, ShadowEvent
 from pdp.model.question import Batch
+from pdp.model.redaction import without_text
 from pdp.model.references import format_resource
 from pdp.model.vocabulary import is_cluster_action
 from pdp.telemetry import Telemetry
@@ -87,8 +88,9 @@ class ShadowReporter:
         """Return the differences from one authority; None without any, or after a failure."""
         try:
             checks = await finish_in_turns(compare(report, decided.found, decided.basis, decided.verdicts_of))
-        except Exception:
-            log.exception("comparison failed, the answer stays", authority=report.bundle.default.name)
+        except Exception as error:
+            authority, shown = report.bundle.default.name, without_text(error)
+            log.exception("comparison failed, the answer stays", authority=authority, exc_info=shown)
             self._count("failed", report, decided)
             return None
         if checks.compared:

@@ -24,10 +24,16 @@ from pdp.engines.engine import (
 from pdp.facts.snapshot import Facts
 from pdp.model.answer import Trace
 from pdp.model.question import Resource
+from pdp.model.redaction import without_text
 from pdp.model.references import format_resource
 
 _EFFECTS: Final = frozenset((ABSTAIN, PERMIT, FORBID, FAILED))
 _LONGEST_REASON: Final = 1000
+NOT_EXPLAINED: Final = "not explained"
+"""Outcome in a trace of an engine without an explanation."""
+_MOST_LEVELS: Final = 32
+_MOST_PARTS: Final = 10_000
+"""Levels and parts of an explanation: answers over gRPC may not nest without limit."""
 _ENDS: Final = (asyncio.CancelledError, GeneratorExit, SystemExit)
 """Exceptions that would end the request or the process without an answer, and that any package may raise."""
 log = structlog.get_logger()
@@ -35,6 +41,12 @@ log = structlog.get_logger()
 
 class InvalidVerdicts(Exception):
     """Verdicts of a wrong length or type. The text names the engine and the fault."""
+
+
+def log_failure(event: str, error: BaseException, **fields: str) -> None:
+    """Log the failure of an engine with its traceback, and without a text that may quote values of a request."""
+    cause = str(error) if isinstance(error, InvalidVerdicts) else type(error).__name__
+    log.error(event, **fields, cause=cause, exc_info=without_text(error))
 
 
 def checked(engine: str, verdicts: object, count: int) -> Verdicts:
@@ -59,7 +71,7 @@ def _fault(engine: str, verdicts: object, count: int) -> str:
         return f"an effect is none of {', '.join(EFFECT_NAMES)}"
     for effect, reason in zip(effects, by, strict=True):
         if effect and not (type(reason) is str and reason.startswith(f"{engine}:") and len(reason) < _LONGEST_REASON):
-            return f"a {EFFECT_NAMES[effect]} has a reason that begins with `{engine}:`, not {str(reason)[:80]!r}"
+            return f"a {EFFECT_NAMES[effect]} has a reason that begins with `{engine}:`, below 1,000 characters"
         if not effect and reason is not None:
             return "silence has the reason None"
     if not all(map(_is_unicode, {*by} - {None})):
@@ -124,12 +136,35 @@ class FailedEngine:
         return Trace(self.name, EFFECT_NAMES[FAILED], "`applies` raised")
 
 
+def unexplained(engine: str, error: BaseException) -> Trace:
+    """Return the trace in place of an explanation that raised. The exception's text may quote values of the request."""
+    log_failure("engine explains nothing", error, engine=engine)
+    return Trace(engine, NOT_EXPLAINED, f"`explain` raised {type(error).__name__}")
+
+
+def _is_sound(trace: object) -> bool:
+    """Tell whether an answer can hold a trace: texts of Unicode, and parts within the limits."""
+    level, count = [trace], 1
+    for _ in range(_MOST_LEVELS):
+        if not all(type(part) is Trace and _has_sound_texts(part) and type(part.parts) is tuple for part in level):
+            return False
+        level = [inner for part in level for inner in part.parts]  # type: ignore[attr-defined]  of a Trace
+        count += len(level)
+        if not level or count > _MOST_PARTS:
+            break
+    return not level
+
+
+def _has_sound_texts(trace: Trace) -> bool:
+    return all(type(text) is str and _is_unicode(text) for text in (trace.what, trace.outcome, trace.why))
+
+
 def applying(engine: Engine, action: str, type: str) -> Engine | None:
     """Return the engine that decides an action on a type in place of `engine`; None if the engine does not apply."""
     try:
         return engine if engine.applies(action, type) else None
-    except (Exception, *_ENDS):
-        log.exception("engine failed, all denied", engine=engine.name, action=action, type=type)
+    except (Exception, *_ENDS) as error:  # noqa: BLE001  the engine in its place fails, which denies
+        log_failure("engine failed, all denied", error, engine=engine.name, action=action, type=type)
         return FailedEngine(engine.name, engine.digest, engine.reads)
 
 
@@ -187,8 +222,8 @@ class GuardedEngine(_Guard):
         try:
             trace = self._engine.explain(group, resource, facts)
         except (Exception, *_ENDS) as error:  # noqa: BLE001  an explanation decides nothing
-            return Trace(self._name, "not explained", type(error).__name__)
-        return trace if type(trace) is Trace else Trace(self._name, "not explained", "`explain` returned no Trace")
+            return unexplained(self._name, error)
+        return trace if _is_sound(trace) else Trace(self._name, NOT_EXPLAINED, "`explain` returned no valid Trace")
 
 
 class AwaitedEngine(_Guard):
@@ -222,7 +257,7 @@ class AwaitedEngine(_Guard):
         except (Exception, *_ENDS) as error:
             if isinstance(error, _ENDS) and _is_ended(task):
                 raise
-            log.exception("engine failed, all denied", engine=self._name, action=group.action, type=group.type)
+            log_failure("engine failed, all denied", error, engine=self._name, action=group.action, type=group.type)
             why = "failed"
         return Verdicts(bytes([FAILED]) * count, [f"{self._name}:{why}"] * count)
 

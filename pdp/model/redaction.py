@@ -1,4 +1,4 @@
-"""Masks of secrets in properties, attributes and arguments that records and explanations show.
+"""Masks of secrets in properties, attributes and arguments that records, explanations and logs show.
 
 A value is a secret if its key contains one of the words, in any case, at any depth. SQL may hold literals of any kind:
 it is masked under the keys that carry it. Decisions see the values.
@@ -7,6 +7,7 @@ it is masked under the keys that carry it. Decisions see the values.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from types import TracebackType
 from typing import Any, Final
 
 SECRET_WORDS: Final = ("password", "secret", "token", "key", "credential")
@@ -93,3 +94,12 @@ def _is_same(one: object, other: object) -> bool:
 
 
 DEFAULT_MASKER: Final = Redactor()
+
+
+class HiddenError(Exception):
+    """Stand-in for an exception whose text may quote values of a request. The text names the type alone."""
+
+
+def without_text(error: BaseException) -> tuple[type[BaseException], BaseException, TracebackType | None]:
+    """Return an exception for a log: the type and the traceback, without texts and causes."""
+    return HiddenError, HiddenError(type(error).__name__), error.__traceback__

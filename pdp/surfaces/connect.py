@@ -27,6 +27,7 @@ from pdp import errors
 from pdp.config.server import LimitSettings
 from pdp.decision.turns import converted
 from pdp.identity.callers import Callers
+from pdp.model.redaction import without_text
 from pdp.model.strict import sentence
 from pdp.surfaces.admission import Admission, BodyLimits
 from pdp.surfaces.grpc.handlers import GrpcMethod, as_bytes
@@ -241,7 +242,7 @@ def _as_connect(error: Exception) -> ConnectError:
         return ConnectError(code, f"{error.code}: {error}")
     if isinstance(error, TimeoutError):
         return ConnectError("unavailable", "unavailable: not answered in time")
-    log.error("request failed", surface="connect", exc_info=error)
+    log.error("request failed", surface="connect", exc_info=without_text(error))
     return ConnectError("internal", "internal: see the service's log")
 
 

@@ -7,10 +7,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from structlog.processors import format_exc_info
+from structlog.testing import capture_logs
 
 from pdp.engines.engine import ABSTAIN, FAILED, PERMIT, READS_POLICIES, Cost, EngineQuestion, Verdicts
 from pdp.engines.guarded import AwaitedEngine, FailedEngine, GuardedEngine, InvalidVerdicts, applying
 from pdp.facts.snapshot import Facts
+from pdp.model.answer import Trace
 from pdp.model.question import Question, Resource
 from pdp.model.references import parse_principal, parse_resource
 
@@ -87,6 +90,49 @@ def test_an_engine_that_ends_the_request_in_other_methods(end: type[BaseExceptio
     engine = GuardedEngine("odd", Acting(raising(end)), "")
     assert type(applying(engine, "read_data", "table")) is FailedEngine
     assert engine.explain(GROUP, tables(1)[0], Facts.empty()).outcome == "not explained"
+
+
+def nested(levels: int) -> Trace:
+    trace = Trace("x", "y")
+    for _ in range(levels):
+        trace = Trace("x", "y", "", (trace,))
+    return trace
+
+
+UNSOUND: dict[str, Any] = {
+    "no trace": "permit", "none": None, "no text": Trace(1, "y"), "no cause": Trace("x", "y", None),  # type: ignore[arg-type]
+    "surrogate": Trace("x", "y", "\ud800"), "no parts": Trace("x", "y", "", [Trace("x", "y")]),  # type: ignore[arg-type]
+    "no part": Trace("x", "y", "", (Trace("x", "y"), "z")), "deep": nested(100), "deepest": nested(5000),  # type: ignore[arg-type]
+    "wide": Trace("x", "y", "", (Trace("x", "y"),) * 20_000), "doubling": Trace("x", "y", "", (Trace("x", "y", "", (nested(3),) * 500),) * 500),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("trace", UNSOUND.values(), ids=UNSOUND)
+def test_an_explanation_that_no_answer_can_hold_is_left_out(trace: Any) -> None:
+    engine = GuardedEngine("odd", Acting(lambda _: trace), "")
+    found = engine.explain(GROUP, tables(1)[0], Facts.empty())
+    assert (found.what, found.outcome, found.parts) == ("odd", "not explained", ())
+    for sound in (nested(0), nested(20), Trace("x", "y", "", (nested(1),) * 3000)):
+        assert (
+            GuardedEngine("odd", Acting(lambda _, one=sound: one), "").explain(GROUP, tables(1)[0], Facts.empty())
+            is sound
+        )
+
+
+async def test_texts_of_exceptions_are_in_no_answer_and_no_log() -> None:
+    secret = "hunter2"
+
+    def act(_: Any) -> Any:
+        raise ValueError(secret) from KeyError(secret)
+
+    guarded, awaited = GuardedEngine("odd", Acting(act), ""), AwaitedEngine("odd", AsyncActing(act), "", 30)
+    with capture_logs([format_exc_info]) as logs:
+        shown = str(guarded.explain(GROUP, tables(1)[0], Facts.empty()))
+        shown += str(await awaited.ask(GROUP, tables(1), Facts.empty()))
+        assert type(applying(guarded, "read_data", "table")) is FailedEngine
+    assert [line["cause"] for line in logs] == ["ValueError"] * 3
+    assert all("in act" in line["exception"] for line in logs)
+    assert "hunter" not in shown + str(logs)
 
 
 async def test_a_cancelled_request_stays_cancelled() -> None:

@@ -310,7 +310,13 @@ async def test_claims_are_found_by_name_or_path(idp: Provider, tmp_path: Path) -
 
 @pytest.mark.parametrize(
     ("level", "read"),
-    [(3.0, "3"), ([{"a": 1e2}, 0.5], '[{"a":100},0.5]'), (-0.0, "-0.0"), (2**53 + 1, "9007199254740993"), (1e300, "1e300")],
+    [
+        (3.0, "3"),
+        ([{"a": 1e2}, 0.5], '[{"a":100},0.5]'),
+        (-0.0, "-0.0"),
+        (2**53 + 1, "9007199254740993"),
+        (1e300, "1e300"),
+    ],
 )
 async def test_numbers_of_claims_are_read_as_in_bodies(idp: Provider, tmp_path: Path, level: Any, read: str) -> None:
     async with verifier(tmp_path, oidc=oidc(idp.url, claims={"attributes": {"level": "level"}})) as tokens:

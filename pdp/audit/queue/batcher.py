@@ -13,7 +13,7 @@ from pdp.audit.queue.sinks import LineBatch
 from pdp.audit.records.record import DecisionRecord
 from pdp.audit.records.writing import RecordEncoder
 from pdp.model.events import Event
-from pdp.model.redaction import Redactor
+from pdp.model.redaction import Redactor, without_text
 
 _DECISION_BYTES: Final = 300
 """Estimate of the bytes of a record for each of its decisions, until it is encoded."""
@@ -169,8 +169,8 @@ def _line(
         return encoder.encode(record, seq) + b"\n"
     except Exception as error:
         count_unencodable()
-        log.exception("audit record cannot be encoded", id=record.answer.id)
-        return encoder.encode_rest(record, seq, repr(error)) + b"\n"
+        log.exception("audit record cannot be encoded", id=record.answer.id, exc_info=without_text(error))
+        return encoder.encode_rest(record, seq, type(error).__name__) + b"\n"
 
 
 def _rows(record: DecisionRecord | Event) -> int:

@@ -15,6 +15,7 @@ from pdp.decision.service import Pdp
 from pdp.errors import Forbidden, InvalidArgument, Unavailable
 from pdp.model.answer import Rejection
 from pdp.model.question import Batch, Caller
+from pdp.model.redaction import without_text
 from pdp.model.trino_operations import TRINO_OPERATIONS
 
 DENIED: Final = b'{"result":false}'
@@ -68,8 +69,9 @@ class FailureLog:
             return
         expected = isinstance(error, Unavailable | TimeoutError)
         log.error(
-            "trino request failed", operation=operation[:_LOGGED_NAME], why=str(error) or type(error).__name__,
-            unsaid=self._dropped, exc_info=None if expected else error,
+            "trino request failed", operation=operation[:_LOGGED_NAME],
+            cause=(str(error) if expected else "") or type(error).__name__, unsaid=self._dropped,
+            exc_info=None if expected else without_text(error),
         )  # fmt: skip
         self._next_line, self._dropped = now + 1, 0
 

@@ -18,6 +18,19 @@ from pdp.engines.engine import ABSTAIN, EFFECT_NAMES, FORBID, PERMIT
 from pdp.model.answer import Reason, Trace
 
 _RAISING: Final = re.compile(r"error while evaluating policy `(policy\d+)`: (.*)", re.DOTALL)
+_CAUSES: Final = (
+    (re.compile(r"type error: expected .*, got .*", re.DOTALL), r"\g<0>"),
+    (re.compile(r"integer overflow\b.*", re.DOTALL), "integer overflow"),
+    (
+        re.compile(r"error while evaluating (`[a-z]{1,20}` extension function)\b.*", re.DOTALL),
+        r"the \1 refuses its argument",
+    ),
+    (re.compile(r"record does not have the attribute (`[A-Za-z_]\w{0,100}`).*", re.DOTALL), r"a record lacks \1"),
+    (re.compile(r"`.*` does not have the attribute (`[A-Za-z_]\w{0,100}`).*", re.DOTALL), r"an entity lacks \1"),
+    (re.compile(r"`.*` does not have the tag `.*", re.DOTALL), "an entity lacks the tag"),
+    (re.compile(r"entity `.*` does not exist.*", re.DOTALL), "an entity does not exist"),
+)
+"""Message of Cedar -> what an explanation shows. Values are left out: they may come from secrets of a request."""
 
 
 class Judgement(msgspec.Struct, frozen=True):
@@ -42,13 +55,19 @@ def judgement_of(result: Any, policies: Sequence[CedarPolicy]) -> Judgement:
     for error in diagnostics.errors:
         match = _RAISING.fullmatch(error)
         if match is None:
-            raise ValueError(f"no policy in the error of Cedar: {error}")
+            raise ValueError("an error of Cedar names no policy")
         raising.append(policies[policy_number(match[1])])
-        messages[raising[-1].id] = match[2]
+        messages[raising[-1].id] = _cause(match[2])
     forbids = _of(holding, "forbid") or _of(raising, "forbid")
     permits = _of(holding, "permit") if result.allowed else []
     effect = FORBID if forbids else PERMIT if permits else ABSTAIN
     return Judgement(holding, messages, effect, min(forbids or permits, key=lambda policy: policy.id, default=None))
+
+
+def _cause(message: str) -> str:
+    """Return the cause of an error without the values that Cedar quotes."""
+    found = ((pattern.fullmatch(message), cause) for pattern, cause in _CAUSES)
+    return next((match.expand(cause) for match, cause in found if match), "the condition raised")
 
 
 def _of(policies: Sequence[CedarPolicy], effect: Literal["permit", "forbid"]) -> list[CedarPolicy]:

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from pdp.cel.unparse import unparse_value
-from pdp.cel.values import RuleError
+from pdp.cel.values import RuleError, require_bool
 from pdp.engines.cel.group_checks import GroupChecks
 from pdp.engines.cel.path_tables import path_of
 from pdp.engines.cel.program import RULE_VARIABLES
@@ -79,7 +79,7 @@ def _trace(part: RulePart, values: dict[str, Any], masker: Redactor) -> Trace:
 
 def _outcome(part: RulePart, values: dict[str, Any]) -> tuple[str, str]:
     try:
-        return unparse_value(part.evaluate(values)), ""
+        return unparse_value(require_bool(part.evaluate(values))), ""
     except RuleError as error:
         return "error", str(error)
 

@@ -18,6 +18,7 @@ from pdp.engines.scopes.engine import ScopesEngine
 from pdp.engines.scopes.permissions import READ, Scope, parse_entries, read_entries
 from pdp.engines.scopes.resolvers import RESOLVERS, Resolver, ResolvingScopes
 from pdp.errors import ConfigError
+from pdp.model.redaction import Redactor
 
 KEY: Final[FileKey] = "scopes.permissions"
 
@@ -53,7 +54,9 @@ def build_scopes(settings: Settings, sources: PolicySources) -> Engine:
     digest = sha256(f"{engine.digest} {code}".encode()).hexdigest()
     resolvers = {scope: (each.name, each.function) for scope, each in found.items()}
     seconds = settings.policies.scopes.resolver_seconds
-    return AwaitedEngine(engine.name, ResolvingScopes(engine, resolvers), digest, seconds)
+    return AwaitedEngine(
+        engine.name, ResolvingScopes(engine, resolvers, Redactor(settings.audit.mask)), digest, seconds
+    )
 
 
 def describe_scopes(sources: PolicySources, engine: Engine) -> PolicySources:

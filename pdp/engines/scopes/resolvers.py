@@ -27,6 +27,7 @@ from pdp.engines.scopes.permissions import QUESTIONS, Scope, ScopeUser, Target, 
 from pdp.facts.snapshot import Facts
 from pdp.model.answer import Reason
 from pdp.model.question import Resource
+from pdp.model.redaction import DEFAULT_MASKER, Redactor, without_text
 
 T = TypeVar("T")
 MOST_AWAITED: Final = 64
@@ -47,8 +48,14 @@ log = structlog.get_logger()
 class ResolvingScopes:
     """Async engine of scopes with resolvers. A scope without a resolver has LakeQL's table."""
 
-    def __init__(self, engine: ScopesEngine, resolvers: Mapping[Scope, tuple[str, Resolver]]) -> None:
+    def __init__(
+        self,
+        engine: ScopesEngine,
+        resolvers: Mapping[Scope, tuple[str, Resolver]],
+        masker: Redactor = DEFAULT_MASKER,
+    ) -> None:
         """Take the engine of the tables, and for each scope the name and the function of a resolver."""
+        self._masker = masker
         self._engine = engine
         self._resolvers = resolvers
         self._calls = ResolverCalls()
@@ -90,10 +97,24 @@ class ResolvingScopes:
         targets = list(dict.fromkeys(asked))
         make_user = partial(current_user, user, group.principal.attributes)
         answers = await self._calls.answers(resolver, make_user, targets, deadline)
-        known = dict(zip(targets, [_verdict(name, answer) for answer in answers], strict=True))
+        attributes = group.principal.attributes
+        verdicts = [self._failure(name, answer, attributes) or _verdict(name, answer) for answer in answers]
+        known = dict(zip(targets, verdicts, strict=True))
         rows = [known[target] for target in asked]
         errors = {row: (error,) for row, (_, _, error) in enumerate(rows) if error}
         return Verdicts(bytes([effect for effect, _, _ in rows]), [by for _, by, _ in rows], errors)
+
+    def _failure(self, name: str, answer: object, attributes: str) -> _Verdict | None:
+        """Return the verdict of a resolver that raised. Its text may quote any claim, so no claim may be a secret."""
+        if not isinstance(answer, Failure):
+            return None
+        claims = json.loads(attributes)
+        has_secrets = self._masker.masked(claims) is not claims
+        cause = type(answer.error).__name__
+        if not has_secrets:
+            cause = f"{cause}: {answer.error}"
+        log.error("resolver failed, denied", resolver=name, cause=cause, exc_info=without_text(answer.error))
+        return _failed(name, cause)
 
 
 def current_user(user: ScopeUser, attributes: str) -> Mapping[str, Any] | None:
@@ -105,11 +126,7 @@ def current_user(user: ScopeUser, attributes: str) -> Mapping[str, Any] | None:
 
 
 def _verdict(name: str, answer: object) -> _Verdict:
-    """Return the verdict of an answer: failed with the cause for an exception, and for anything but a boolean."""
-    if isinstance(answer, Failure):
-        error = answer.error
-        log.error("resolver failed, denied", resolver=name, exc_info=error)
-        return _failed(name, f"{type(error).__name__}: {error}")
+    """Return the verdict of an answer: failed with the cause for anything but a boolean."""
     if answer is True:
         return PERMIT, f"{NAME}:{name}", ""
     if answer is False:

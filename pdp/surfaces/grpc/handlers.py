@@ -24,6 +24,7 @@ from pdp import errors
 from pdp.errors import InvalidArgument
 from pdp.identity.callers import Callers, Peer
 from pdp.model.question import Caller
+from pdp.model.redaction import without_text
 from pdp.surfaces.admission import Admission, AdmittedRequest, BodyLimits
 from pdp.surfaces.peers import grpc_peer
 from pdp.surfaces.refusals import DECISION_ID, REQUEST_ID, Refusal, RefusalRecorder, Sender, stranger, with_ids
@@ -142,8 +143,8 @@ class GrpcHandlers:
                 return await self._refuse_settled(call, error)
             except TimeoutError:
                 return self._refuse(call, grpc.StatusCode.UNAVAILABLE, "unavailable: not answered in time")
-            except Exception:
-                log.exception("request failed", surface="grpc")
+            except Exception as error:
+                log.exception("request failed", surface="grpc", exc_info=without_text(error))
                 return self._refuse(call, grpc.StatusCode.INTERNAL, "internal: see the service's log")
             finally:
                 if call.admitted:

@@ -12,6 +12,7 @@ import structlog
 
 from pdp import errors
 from pdp.decision.bodies import ErrorBody
+from pdp.model.redaction import without_text
 from pdp.surfaces.refusals import DECISION_ID, REQUEST_ID
 
 JSON: Final = "application/json"
@@ -67,7 +68,7 @@ def failure_of(error: Exception, surface: str, timeout: float) -> HttpFailure:
         return HttpFailure(_status(error), error.code, str(error))
     if isinstance(error, TimeoutError):
         return HttpFailure(503, "unavailable", f"not answered within {timeout:g} seconds")
-    log.error("request failed", surface=surface, exc_info=error)
+    log.error("request failed", surface=surface, exc_info=without_text(error))
     return HttpFailure(500, "internal", "internal error, see the service's log")
 
 

@@ -117,7 +117,7 @@ async def breaking(folder: Path, fault: Patch, error: Exception, mode: str, *, w
             with capture_logs() as logs:
                 yield ask
             assert {line["event"] for line in logs} <= SAID
-            assert all("why" in line or "exc_info" in line for line in logs)
+            assert all("cause" in line or "exc_info" in line for line in logs)
         finally:
             service.pdp.audit, service.pdp.source = audit, source
 

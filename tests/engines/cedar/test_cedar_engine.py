@@ -12,9 +12,12 @@ from support.paths import ROOT
 
 from pdp.engines.cedar.actions import CEDAR_ACTIONS, CONTEXTS
 from pdp.engines.cedar.engine import CedarEngine
+from pdp.engines.cedar.explain import judgement_of
 from pdp.engines.cedar.model import load_model
-from pdp.engines.cedar.schema import CedarSources, SourceText, load_schema, own_text
+from pdp.engines.cedar.policies import CedarPolicy
+from pdp.engines.cedar.schema import CedarSources, SourceText, load_cedarpy, load_schema, own_text
 from pdp.engines.engine import FAILED, FORBID, PERMIT, EngineQuestion
+from pdp.errors import Place
 from pdp.facts.snapshot import Facts
 from pdp.model.question import Arguments, Question, Resource
 from pdp.model.references import parse_principal, parse_resource
@@ -125,3 +128,29 @@ def test_cedarpy_is_loaded_for_an_authority_of_cedar_alone() -> None:
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
     )
     assert done.returncode == 0, done.stderr
+
+
+CONDITIONS = [
+    'decimal(context.text).lessThan(decimal("1.0"))', "ip(context.text).isIpv4()", "context.long + 9223372036854775807 > 1",
+    'datetime(context.text) > datetime("2020-01-01")', 'duration(context.text) > duration("1h")', "context.text > 1",
+    "context.long * 9223372036854775807 > 1", "-9223372036854775807 - context.long > 1", "-(context.least) > 1",
+    'resource.getTag(context.text) == "a"', "principal in context.text", "context.nope == 1", "principal.nope == 1",
+    'ip("1.2.3.4").isInRange(ip(context.text))', 'Absent::"x".b == 1', "if context.text then true else false", "context.texts.containsAll(context.long)",
+    'decimal(context.number) == decimal("1.0")', 'context["long name"] == 1', "context.least.x == 1",
+]  # fmt: skip
+CONTEXT = {"text": "hunter2", "long": 8675309867530, "least": -(2**63), "texts": ["hunter2"], "number": "8675309.86753"}
+
+
+def test_no_error_of_cedar_shows_a_value() -> None:
+    """Conditions that a schema would refuse are among them: an entity file need not be all that Cedar reads."""
+    request = {"principal": 'User::"u"', "action": 'Action::"a"', "resource": 'T::"t"', "context": CONTEXT}
+    entities = [
+        {"uid": {"type": type, "id": id}, "attrs": {}, "parents": [], "tags": {}}
+        for type, id in (("User", "u"), ("T", "t"))
+    ]
+    policies = [CedarPolicy(f"p{at}", "permit", "", Place("a.cedar")) for at in range(len(CONDITIONS))]
+    texts = [f"permit(principal, action, resource) when {{ {condition} }};" for condition in CONDITIONS]
+    judgement = judgement_of(load_cedarpy().is_authorized(request, "\n".join(texts), entities), policies)
+    assert len(judgement.raised) == len(CONDITIONS)
+    assert not re.search("hunter|86753|922337", str(judgement.raised))
+    assert "the condition raised" not in {*judgement.raised.values()} - {judgement.raised["p18"]}

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
+from support.generators.cel_failures import EXTENSIONS, SECRETS, SHOWN, failing_rules
 from support.generators.cel_rule_sets import groups, rule, rule_sets
 from support.paths import RECORDED as RECORDED_FOLDER
 
@@ -16,8 +18,10 @@ from pdp.cel.values import RuleError, Timestamp
 from pdp.engines.cel.engine import CelEngine, CelForbid
 from pdp.engines.cel.explain import MAX_FALSE_RULES, explain_rule, explain_rules
 from pdp.engines.cel.program import RULE_VARIABLES, compile_program
+from pdp.engines.cel.residue import _as_value
 from pdp.engines.cel.rules import inline_rules
 from pdp.engines.engine import EngineQuestion
+from pdp.errors import RuleCompileError
 from pdp.facts.snapshot import Facts
 from pdp.model.question import Principal, Question, Resource
 
@@ -47,6 +51,21 @@ VALUES: dict[str, Any] = dict(
         strict=True,
     )
 )
+
+
+def test_no_error_of_a_rule_quotes_a_value_of_the_request() -> None:
+    values = VALUES | {"attributes": {"password": _as_value(SECRETS)}}
+    failed = 0
+    for text in failing_rules():
+        try:
+            rules = inline_rules({"r": text}, EXTENSIONS).rules
+        except RuleCompileError:
+            continue
+        explained, miss = explain_rules(rules, values)
+        shown = miss + json.dumps(msgspec.to_builtins(explained))
+        assert not SHOWN.search(shown), (text, shown)
+        failed += explained[0].outcome == "error"
+    assert failed > 500
 
 
 def only(text: str) -> Any:

@@ -94,11 +94,14 @@ async def test_the_cause_of_a_failure_is_in_the_audit(acme: Any, tmp_path: Path)
     acme.RESULTS["resolver"] = resolver_of({"throws": "the quota is used up"}, [])
     given = config(tmp_path, [], read_resolver="acme_recorded")
     check = {"principal": "user:oidc~svc", "action": "read_data", "resource": "table:hive/raw/t"}
+    claims = {"id": "user:oidc~svc", "attributes": {"profile": [{"password": "hunter2"}]}}
     async with client_of(settings_of(given, tmp_path)) as client:
         found = (await client.check(check, explain=True))[1]["decisions"][0]
+        hidden = (await client.check({**check, "principal": claims}))[1]["decisions"][0]
         acme.RESULTS["resolver"] = lambda *_: 1
         second = (await client.check(check))[1]["decisions"][0]
     assert found["by"] == ["scopes:acme_recorded: RuntimeError: the quota is used up"]
+    assert hidden["by"] == ["scopes:acme_recorded: RuntimeError"], "the text may quote the password"
     assert found["errors"] == ["acme_recorded"]
     assert found["trace"]["parts"][0]["outcome"] == "failed"
     assert (second["allowed"], second["by"]) == (False, ["scopes:acme_recorded: returned int, not a boolean"])

@@ -225,7 +225,7 @@ def _on_pattern(pattern: str, offset: int) -> Iterator[Remark]:
     except RuleError as error:
         construct = next((name for known, name in _CONSTRUCTS if known.search(pattern)), "")
         hint = f"RE2 has no {construct.removeprefix('a ').removeprefix('an ')}" if construct else ""
-        yield Remark("bad-pattern", offset, str(error), hint)
+        yield Remark("bad-pattern", offset, error.detail, hint)
         return
     if _EVERYTHING.fullmatch(pattern):
         lines = " without a line break" if pattern == "^.*$" else ""
