@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import ast
+import json
 import re
 from pathlib import Path
 
 import pytest
 from support.pages.pages import blocks_of
 from support.paths import ROOT
+
+from pdp.cli.logs import configure_logging
+from pdp.engines.guarded import log_failure
 
 PRODUCT = ROOT / "pdp"
 DECISIONS = ROOT / "docs" / "decisions"
@@ -67,3 +72,39 @@ def anchors(file: Path) -> set[str]:
     """Return the anchors of the headings of a page."""
     headings = re.findall(r"^#+ (.+)$", file.read_text(), re.MULTILINE)
     return {re.sub(r"[^\w -]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+
+
+SAYING_WHY = {"why", "error", "reason", "message", "detail", "problem", "failure", "because", "exception", "text"}
+"""Names that a second key for the cause might have."""
+
+
+def test_only_the_cause_says_why_in_the_log() -> None:
+    levels = {"debug", "info", "warning", "error", "exception", "critical"}
+    keys: set[str | None] = set()
+    for path in PRODUCT.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            match node:
+                case ast.Call(func=ast.Attribute(value=ast.Name(id="log"), attr=level)) if level in levels:
+                    keys |= {keyword.arg for keyword in node.keywords}
+                case ast.Call(func=ast.Name(id="log_failure")):
+                    keys |= {keyword.arg for keyword in node.keywords}
+    assert {"cause", "exc_info", "engine", "worker"} <= keys
+    assert SAYING_WHY.isdisjoint(keys)
+    documented = re.findall(r"`(\w+)`", "".join(re.findall(r"^\| (`.*?) \|", log_section(), re.MULTILINE)))
+    assert documented == ["event", "level", "timestamp", "cause", "exception", "worker"]
+
+
+def log_section() -> str:
+    return (ROOT / "docs" / "operations.md").read_text().partition("\n## The log\n")[2].partition("\n## ")[0]
+
+
+def test_a_line_of_the_log_has_the_documented_keys(capfd: pytest.CaptureFixture[str]) -> None:
+    configure_logging(worker=3)
+    try:
+        raise ValueError("hunter2")
+    except ValueError as error:
+        log_failure("it failed", error, engine="mine")
+    line = json.loads(capfd.readouterr().err)
+    assert line.pop("exception").endswith("HiddenError: ValueError")
+    assert line.pop("timestamp").endswith("Z")
+    assert line == {"event": "it failed", "level": "error", "cause": "ValueError", "engine": "mine", "worker": 3}

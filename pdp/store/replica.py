@@ -136,7 +136,7 @@ class Replica:
             except EpochChanged as error:
                 # The store was restored to an earlier revision while no service ran. Only the recorder knew of later
                 # revisions, and the store has renewed its epoch by now: no revision names two states of the facts.
-                log.warning("store has lost revisions, loading it anew", recorded=str(newest), reason=str(error))
+                log.warning("store has lost revisions, loading it anew", recorded=str(newest), cause=str(error))
                 self.facts = self._load()
             except Unavailable:
                 pass  # a snapshot takes the place of the revisions
@@ -170,7 +170,7 @@ class Replica:
                 if failing is not type(error):
                     defect = None if isinstance(error, Unavailable) else error
                     message = "store does not answer, decisions go on from memory"
-                    log.warning(message, error=str(error.__cause__ or error), exc_info=defect)
+                    log.warning(message, cause=str(error.__cause__ or error), exc_info=defect)
                 failing = type(error)
                 await asyncio.sleep(_RETRY_SECONDS)
 
@@ -302,7 +302,7 @@ class Replica:
             try:
                 return self._after(facts, self._store.since(facts))
             except EpochChanged as error:
-                log.warning("store has another history, loading it anew", was=str(facts.revision()), reason=str(error))
+                log.warning("store has another history, loading it anew", was=str(facts.revision()), cause=str(error))
                 loaded = self._load()
         if self._recorder:
             self._recorder.begin(loaded)

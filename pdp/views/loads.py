@@ -235,9 +235,9 @@ class ViewSecurity:
         return trusted_engines_of(TokenIdentity(token.idp, token.subject, token.audiences), self._rules)
 
 
-def _ignored(why: str, entries: int) -> Load:
-    log.debug("referenced-by is ignored", why=why, entries=entries)
-    return Load(entries=entries, ignored=why)
+def _ignored(cause: str, entries: int) -> Load:
+    log.debug("referenced-by is ignored", cause=cause, entries=entries)
+    return Load(entries=entries, ignored=cause)
 
 
 def _load_check(body: LoadBody, caller: Caller) -> Check:

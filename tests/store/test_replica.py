@@ -319,7 +319,7 @@ async def test_a_follower_survives_a_defect_and_the_facts_age_meanwhile(store: O
             write(other, added(1))
             store.before_read = Nothing
             await until(lambda: replica.facts.sequence == 1 and not replica.is_stale())
-    assert any("too many open files" in entry.get("error", "") for entry in logged)
+    assert any("too many open files" in entry.get("cause", "") for entry in logged)
 
 
 @pytest.mark.parametrize(("staleness", "longest"), [(300.0, 1.0), (0.4, 0.1)])
