@@ -137,8 +137,10 @@ def bound_values(values: Mapping[str, Any] | None, field: str) -> bool:
                 inner += value
             elif isinstance(value, str):
                 length += len(value)
-            elif isinstance(value, float) or (isinstance(value, int) and abs(value) >= FIRST_INEXACT):
-                odd_numbers = True
+            elif isinstance(value, float):
+                odd_numbers |= value.is_integer()
+            elif isinstance(value, int):
+                odd_numbers |= abs(value) >= FIRST_INEXACT
         count += len(inner)
         if count > MAX_VALUES or length > MAX_TEXT:
             raise InvalidReference(f"`{field}` has more than {MAX_VALUES} values or {MAX_TEXT} characters")
