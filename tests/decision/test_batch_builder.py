@@ -10,6 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from support.generators.batch_requests import expand, unresolved
 
+from pdp.decision.bodies import MAX_NESTING, read_values
 from pdp.decision.codec import decode_batch, decode_call, decode_checks
 from pdp.errors import InvalidArgument, TooManyChecks
 from pdp.model.arrays import PathArray
@@ -163,3 +164,42 @@ def test_names_of_an_operation_of_trino_are_never_in_columns(action: str) -> Non
     ]
     body = json.dumps({"checks": checks}).encode()
     assert not any(isinstance(check.resources, PathArray) for check in decode_batch(body, 10).checks)
+
+
+VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.integers(-9, 9).map(float),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=2), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+def numbers_in(value: Any) -> list[int | float]:
+    """Return all numbers in a value, in order."""
+    if isinstance(value, dict | list):
+        return [
+            number for part in (value.values() if isinstance(value, dict) else value) for number in numbers_in(part)
+        ]
+    return [value] if type(value) in (int, float) else []
+
+
+@given(st.dictionaries(st.text(max_size=2), VALUES, max_size=3), st.integers(1, MAX_NESTING - 20))
+def test_whole_numbers_are_ints_at_every_level(values: dict[str, Any], levels: int) -> None:
+    for _ in range(levels):
+        values = {"x": values}
+    read = read_values(values, "attributes")
+    assert read == values
+    pairs = list(zip(numbers_in(values), numbers_in(read), strict=True))
+    for written, found in pairs:
+        is_int = type(written) is int or (written.is_integer() and abs(written) < 2**53 and str(written) != "-0.0")
+        assert (type(found), str(found)) == ((int, str(int(written))) if is_int else (float, str(written)))
+
+
+def test_the_numbers_of_the_last_level_are_read() -> None:
+    text = '{"x": ' * MAX_NESTING + "1.0" + "}" * MAX_NESTING
+    assert json.dumps(read_values(json.loads(text), "attributes")) == text.replace("1.0", "1")
+    with pytest.raises(InvalidArgument, match="nested"):
+        read_values({"x": json.loads(text)}, "attributes")

@@ -74,7 +74,7 @@ FIELDS = {
     "delegated": ["null", "false", "true", '"true"', "0"],
     "actingRole": ["null", '""', '"role:r"', '"role:nobody"'],
     "context": [
-        "null", "{}", '{"api": {}}', '{"api": null}', '{"api": {"version": 1.0}}', '{"api": {"version": null}}',
+        "null", "{}", '{"api": {}}', '{"api": null}', '{"api": {"version": null}}',
         '{"actions": [""]}', '{"actions": null}', '{"arguments": null}', '{"arguments": {"name": null}}',
         '{"arguments": {"name": 1.0}}', '{"arguments": {"n": 9007199254740993}}', '{"queryId": ""}', '{"queryId": null}',
     ],
