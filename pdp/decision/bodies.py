@@ -137,10 +137,8 @@ def bound_values(values: Mapping[str, Any] | None, field: str) -> bool:
                 inner += value
             elif isinstance(value, str):
                 length += len(value)
-            elif isinstance(value, float):
-                odd_numbers |= value.is_integer()
-            elif isinstance(value, int):
-                odd_numbers |= abs(value) >= FIRST_INEXACT
+            elif isinstance(value, int | float):
+                odd_numbers |= _is_odd(value)
         count += len(inner)
         if count > MAX_VALUES or length > MAX_TEXT:
             raise InvalidReference(f"`{field}` has more than {MAX_VALUES} values or {MAX_TEXT} characters")
@@ -150,6 +148,10 @@ def bound_values(values: Mapping[str, Any] | None, field: str) -> bool:
     if any(isinstance(value, dict | list) for value in level):
         raise InvalidReference(f"`{field}` is nested deeper than {MAX_NESTING} levels")
     return True  # nobody has looked at the numbers of the last level
+
+
+def _is_odd(number: float) -> bool:
+    return number.is_integer() if isinstance(number, float) else abs(number) >= FIRST_INEXACT
 
 
 def read_values(values: dict[str, Any], field: str) -> dict[str, Any]:
