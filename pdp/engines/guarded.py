@@ -144,11 +144,12 @@ def unexplained(engine: str, error: BaseException) -> Trace:
 
 def _is_sound(trace: object) -> bool:
     """Tell whether an answer can hold a trace: texts of Unicode, and parts within the limits."""
-    level, count = [trace], 1
+    level: list[Any] = [trace]
+    count = 1
     for _ in range(_MOST_LEVELS):
         if not all(type(part) is Trace and _has_sound_texts(part) and type(part.parts) is tuple for part in level):
             return False
-        level = [inner for part in level for inner in part.parts]  # type: ignore[attr-defined]  of a Trace
+        level = [inner for part in level for inner in part.parts]
         count += len(level)
         if not level or count > _MOST_PARTS:
             break

@@ -16,7 +16,6 @@ from typing import Any, Final, NamedTuple, Protocol, TypeVar
 import msgspec
 import structlog
 from aiohttp import web
-from google.protobuf.descriptor import Descriptor
 from google.protobuf.json_format import MessageToDict, Parse, ParseError
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
@@ -305,8 +304,11 @@ _NULLABLE: Final = frozenset(
 """Fields that may be null over HTTP, too, which means the same as absent."""
 
 
-def _find_null(fields: Mapping[str, Any], kind: Descriptor) -> str:
-    """Return the place of a null in place of a field; empty without one. A null inside of a Struct is a value."""
+def _find_null(fields: Mapping[str, Any], kind: Any) -> str:
+    """Return the place of a null in place of a field of a kind of message; empty without one.
+
+    A null inside of a Struct is a value.
+    """
     known = {name: field for field in kind.fields for name in (field.json_name, field.name)}
     for name, value in fields.items():
         field = known[name]

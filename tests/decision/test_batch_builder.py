@@ -194,7 +194,7 @@ def test_whole_numbers_are_ints_at_every_level(values: dict[str, Any], levels: i
     assert read == values
     pairs = list(zip(numbers_in(values), numbers_in(read), strict=True))
     for written, found in pairs:
-        is_int = type(written) is int or (written.is_integer() and abs(written) < 2**53 and str(written) != "-0.0")
+        is_int = isinstance(written, int) or (written.is_integer() and abs(written) < 2**53 and str(written) != "-0.0")
         assert (type(found), str(found)) == ((int, str(int(written))) if is_int else (float, str(written)))
 
 

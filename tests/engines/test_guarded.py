@@ -92,6 +92,10 @@ def test_an_engine_that_ends_the_request_in_other_methods(end: type[BaseExceptio
     assert engine.explain(GROUP, tables(1)[0], Facts.empty()).outcome == "not explained"
 
 
+def returning(found: Any) -> Callable[[Any], Any]:
+    return lambda _: found
+
+
 def nested(levels: int) -> Trace:
     trace = Trace("x", "y")
     for _ in range(levels):
@@ -109,14 +113,11 @@ UNSOUND: dict[str, Any] = {
 
 @pytest.mark.parametrize("trace", UNSOUND.values(), ids=UNSOUND)
 def test_an_explanation_that_no_answer_can_hold_is_left_out(trace: Any) -> None:
-    engine = GuardedEngine("odd", Acting(lambda _: trace), "")
+    engine = GuardedEngine("odd", Acting(returning(trace)), "")
     found = engine.explain(GROUP, tables(1)[0], Facts.empty())
     assert (found.what, found.outcome, found.parts) == ("odd", "not explained", ())
     for sound in (nested(0), nested(20), Trace("x", "y", "", (nested(1),) * 3000)):
-        assert (
-            GuardedEngine("odd", Acting(lambda _, one=sound: one), "").explain(GROUP, tables(1)[0], Facts.empty())
-            is sound
-        )
+        assert GuardedEngine("odd", Acting(returning(sound)), "").explain(GROUP, tables(1)[0], Facts.empty()) is sound
 
 
 async def test_texts_of_exceptions_are_in_no_answer_and_no_log() -> None:

@@ -14,11 +14,11 @@ import grpc
 import pytest
 from google.protobuf.json_format import MessageToDict, Parse, ParseError
 from google.protobuf.message import Message
-from google.protobuf.struct_pb2 import Struct, Value
+from google.protobuf.struct_pb2 import ListValue, Struct, Value
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from support.clients.http_client import HttpClient, client_of
-from support.clients.rpc_clients import ConnectClient, GrpcClient, RpcError
+from support.clients.rpc_clients import ConnectClient, GrpcClient, RpcClient, RpcError
 from support.service.serving import settings_of
 
 from pdp.surfaces.wire import decision_pb2 as wire
@@ -97,7 +97,8 @@ class Question(NamedTuple):
         """Return the fields of a check of a resource, with their JSON texts."""
         principal = f'{{"id": "user:oidc~alice", "attributes": {self.attributes}}}'
         fields = {"principal": principal, "action": '"read_data"', "context": f'{{"arguments": {self.properties}}}'}
-        return fields | dict([self.field] if self.field else []) | json.loads(resource)
+        named: dict[str, str] = json.loads(resource)
+        return fields | dict([self.field] if self.field else []) | named
 
     def listed(self, tables: list[str]) -> str:
         """Return a body with one check of a list of tables."""
@@ -139,7 +140,10 @@ class Surfaces:
 
     def __init__(self, http: HttpClient, channel: grpc.aio.Channel, run: Callable[[Any], Any]) -> None:
         self._http = http
-        self._rpc = {"grpc": GrpcClient(channel), "connect_proto": ConnectClient(http, json=False)}
+        self._rpc: dict[str, RpcClient] = {
+            "grpc": GrpcClient(channel),
+            "connect_proto": ConnectClient(http, json=False),
+        }
         self._run = run
 
     def answers(self, path: str, method: str, kind: type[Message], body: str, size: int) -> dict[str, Outcome]:
@@ -283,7 +287,7 @@ UNREADABLE = {"nothing": Value(), "nan": Value(number_value=math.nan), "rounded"
 @pytest.mark.parametrize("value", UNREADABLE.values(), ids=UNREADABLE)
 @pytest.mark.parametrize("field", ["attributes", "properties", "arguments"])
 def test_what_json_cannot_mean_is_invalid_in_protobuf(surfaces: Surfaces, value: Value, field: str) -> None:
-    deep = Value(struct_value=Struct(fields={"a": Value(list_value={"values": [value]})}))
+    deep = Value(struct_value=Struct(fields={"a": Value(list_value=ListValue(values=[value]))}))
     for part in (value, deep):
         struct = Struct(fields={"x": part})
         check = wire.Check(principal=wire.Principal(id="user:oidc~alice"), action="read_data")
