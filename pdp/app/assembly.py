@@ -14,17 +14,25 @@ from msgspec.structs import replace
 from pdp.config.policy_files import FileKey, policy_files
 from pdp.config.references import known_warehouses, unknown_warehouse
 from pdp.config.settings import Settings
-from pdp.decision.active_policies import ActivePolicies, Authority, RowSources, ShadowAuthority, source_text
+from pdp.decision.active_policies import (
+    NO_NAMES,
+    ActivePolicies,
+    Authority,
+    RowSources,
+    ShadowAuthority,
+    SpelledNames,
+    source_text,
+)
 from pdp.decision.plan import Planners
 from pdp.decision.scopes import plan_scope
-from pdp.dialects.trino.known_objects import restriction_of
-from pdp.dialects.trino.operations import has_simple_names, plan_operation
+from pdp.dialects.trino.known_objects import has_simple_names, restriction_of
+from pdp.dialects.trino.operations import plan_operation
 from pdp.engines.allow_all import WARNING, build_allow_all, permit_development
 from pdp.engines.cedar.kind import build_cedar, read_cedar
 from pdp.engines.cel.engine import CelEngine, CelForbid
 from pdp.engines.cel.rules import RuleSet, load_rules
 from pdp.engines.custom import installed_kind
-from pdp.engines.engine import Engine, EngineQuestion
+from pdp.engines.engine import Engine, EngineQuestion, NamingEngine
 from pdp.engines.engine_types import EngineType, PolicySources
 from pdp.engines.grants.engine import GrantsEngine
 from pdp.engines.row_access.engine import RowAccessEngine, RowPolicies
@@ -106,9 +114,16 @@ def build_bundle(
         _role_maps(settings),
         frozenset(settings.identity.instance_admins),
         tuple(path for engine in forbids for path in engine.paths_of_drops()),
+        _spelled_names(settings, (*forbids, *engines.values())),
         row_sources=_rewriting_sources(settings, policies),
     )
     return _with_reports(settings, bundle, authorities)
+
+
+def _spelled_names(settings: Settings, engines: Sequence[Engine]) -> SpelledNames:
+    """Return the names as engines spell them. Only Trino folds names."""
+    found = [engine for engine in engines if isinstance(engine, NamingEngine)]
+    return SpelledNames.of(found) if settings.trino.catalogs else NO_NAMES
 
 
 def _chosen_kinds(settings: Settings, kinds: Mapping[str, EngineType]) -> dict[str, EngineType]:

@@ -330,7 +330,7 @@ class Planners(msgspec.Struct, frozen=True):
 
     checks: tuple[Planner, ...]
     restriction: Callable[[PlanContext, Resource], Restriction]
-    has_simple_names: Callable[[Check, Facts], bool]
+    has_simple_names: Callable[[Check, ActivePolicies, Facts], bool]
 
 
 def plan(check: Check, context: PlanContext, planners: Sequence[Planner]) -> Node:

@@ -94,7 +94,7 @@ class PlanCache:
             question.view_security is not None
             or question.rules_follow
             or question.session is not None
-            or not self._planners.has_simple_names(check, self._facts)
+            or not self._planners.has_simple_names(check, self._bundle, self._facts)
         ):
             return None
         # INVARIANT: plans of one key differ in the names of resources alone. So the whole question is in the key.

@@ -7,13 +7,14 @@ with a list of resources: the engine specialises on the group, and loops cheaply
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 
+from pdp.facts.objects import ObjectKey
 from pdp.facts.snapshot import Facts
 from pdp.model.answer import Reason, Trace
 from pdp.model.question import Principal, Question, RequestContext, Resource
@@ -129,10 +130,14 @@ class FixedAnswer(msgspec.Struct, frozen=True):
 
 
 class ForbiddenPath(msgspec.Struct, frozen=True):
-    """Path, or beginning of paths, that a forbid names, joined by dots. `warehouses` None means every warehouse."""
+    """Text that a forbid compares with paths, joined by dots. `warehouses` None means every warehouse.
+
+    A dot within a part is U+001D in `text`, as in the variable `path` of rules. `parts`: whole parts of the path.
+    """
 
     text: str
     warehouses: frozenset[str] | None = None
+    kind: Literal["equals", "starts", "ends", "contains", "parts"] = "equals"
 
 
 class EngineTraits(Protocol):
@@ -181,6 +186,19 @@ class PreparingEngine(Protocol):
 
     def prepare(self, group: EngineQuestion, facts: Facts) -> ResourceCall | None:
         """Return the call that decides one resource of the group as `decide` does; None for a group without one."""
+        ...
+
+
+@runtime_checkable
+class NamingEngine(Protocol):
+    """Engine whose policies spell names of objects. Trino folds names, so it asks for these under other spellings."""
+
+    def declared_objects(self) -> Iterable[ObjectKey]:
+        """Return the objects whose properties the engine's files declare."""
+        ...
+
+    def forbidden_paths(self) -> Iterable[ForbiddenPath]:
+        """Return the texts that forbids compare with paths."""
         ...
 
 

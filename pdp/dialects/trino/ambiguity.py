@@ -1,20 +1,24 @@
-"""Ambiguous names: known objects that differ only by case, or by how dots divide the name of a schema.
+"""Known names behind a schema of Trino: the own spelling of the schema, and the names of tables that need care.
 
-Trino folds case and writes the namespace [a, b] as `a.b`. A name is ambiguous if several known objects match the name.
-A name is ambiguous, too, if the only match has other parts: a namespace called `a.b` is not [a, b].
+Trino lowers names and writes the namespace [a, b] as `a.b`. A name is ambiguous if several known objects match the
+name, or if the only match has other parts: a namespace called `a.b` is not [a, b]. So is a name that equals a known one
+by full case folding and not in lower case, such as `strasse` beside `stra\N{LATIN SMALL LETTER SHARP S}e`.
 
-Reads facts, decides nothing.
+Reads facts and names that policies spell. Decides nothing.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Container, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from itertools import islice
 from typing import Final, Generic, TypeAlias, TypeVar
 
+import msgspec
 from immutables import Map
 
+from pdp.decision.active_policies import NO_NAMES, SpelledNames
+from pdp.engines.engine import ForbiddenPath
 from pdp.facts.nodes import ObjectNode
 from pdp.facts.objects import ContainerPath, ObjectName
 from pdp.facts.snapshot import Facts
@@ -35,92 +39,134 @@ _MOST_PARTS: Final = 32
 """Characters and dot-separated parts of a schema name. A longer name counts as ambiguous: the search is not bounded."""
 
 
-def is_ambiguous_schema(facts: Facts, warehouse: str, path: ContainerPath) -> bool:
-    """Tell whether a schema, or the nearest known schema above, matches several namespaces or one with other parts."""
-    return ambiguous_tables(facts, warehouse, path) is EVERY_NAME
+class KnownObjects(msgspec.Struct, frozen=True, eq=False):
+    """Objects by container: those that facts know, and those that policies declare."""
+
+    objects: _Index
+    declared: _Index = Map()
+
+    @classmethod
+    def of(cls, facts: Facts, names: SpelledNames = NO_NAMES) -> KnownObjects:
+        """Return the objects that facts know and policies declare."""
+        return cls(facts.index.objects, names.declared)
+
+    def content(self, container: ContainerPath) -> _Content:
+        """Return the names in a container. Equal content of facts and policies is the very same map."""
+        known = self.objects.get(container, _EMPTY)
+        more = self.declared.get(container) if self.declared else None
+        if more is None or known is _EMPTY:
+            return more or known
+        entry = _joined.get(container)
+        if entry is None or entry[0] is not known or entry[1] is not more:
+            entry = _joined.keep(container, (known, more, known.update(more)))
+        return entry[2]
+
+    def container(self, warehouse: str, path: ContainerPath) -> ContainerPath | None:
+        """Return the container that a schema matches in any case; None without one.
+
+        The schema must not be ambiguous: then at most one container matches.
+        """
+        found = next(_matches(self, (warehouse,), ".".join(path).casefold()), None)
+        return found if found in self.objects or found in self.declared else None
 
 
-def ambiguous_tables(facts: Facts, warehouse: str, path: ContainerPath) -> Container[str] | None:
-    """Return the case-folded names with several known tables or views in a schema; None without such a name.
+_joined: Final[BoundedCache[ContainerPath, tuple[_Content, _Content, _Content]]] = BoundedCache(_MEMO_ENTRIES)
+"""Container -> content of the facts, content that policies declare, and both."""
 
-    Return EVERY_NAME for an ambiguous schema.
+
+class SchemaNames(msgspec.Struct, frozen=True, eq=False):
+    """Names of a schema that need care.
+
+    `path` is the schema in its own spelling: that of the nearest known schema, and Trino's below. `unfolded` has the
+    known tables and views with capitals by folded name, and `doubled` the folded names of several. `texts` are those
+    of forbids that may meet another spelling of names in the schema.
     """
-    return _schemas.ambiguous_names(facts.index.objects, warehouse, path)
+
+    path: ContainerPath
+    content: _Content = _EMPTY
+    unfolded: Mapping[str, tuple[str, ...]] = {}
+    doubled: frozenset[str] = frozenset()
+    texts: tuple[ForbiddenPath, ...] = ()
+
+    def own_spelling(self, table: str) -> str | None:
+        """Return the spelling of the known table or view of a name, else the name; None for an ambiguous name."""
+        folded = table.casefold()
+        if folded in self.doubled:
+            return None
+        unfolded = self.unfolded.get(folded)
+        if unfolded:
+            found = unfolded[0]
+        elif folded != table and any((type, folded) in self.content for type in TABULAR_TYPES):
+            found = folded
+        else:
+            return table
+        return found if found.lower() == table.lower() else None
 
 
-def has_ambiguous_tables(facts: Facts, warehouse: str, paths: Collection[ContainerPath]) -> bool:
-    """Tell whether `ambiguous_tables` returns names for any of several schemas."""
-    return _schemas.has_ambiguous_names(facts.index.objects, warehouse, paths)
+def names_of_schema(
+    facts: Facts, warehouse: str, path: ContainerPath, spelled: SpelledNames = NO_NAMES
+) -> SchemaNames | None:
+    """Return the names of a schema that need care, or AMBIGUOUS; None if all folded names mean what they say."""
+    return _schemas.names_of(facts.index.objects, spelled, warehouse, path)
 
 
-def known_container(facts: Facts, warehouse: str, path: ContainerPath) -> ContainerPath | None:
-    """Return the known container that a schema matches in any case; None without one.
-
-    The schema must not be ambiguous: then at most one container matches.
-    """
-    objects = facts.index.objects
-    found = next(_matches(objects, (warehouse,), ".".join(path).casefold()), None)
-    return found if found in objects else None
+def all_names_of_schema(
+    facts: Facts, warehouse: str, path: ContainerPath, spelled: SpelledNames = NO_NAMES
+) -> SchemaNames:
+    """Return the names of a schema for a name of a table that is not folded. Trino sends no such name."""
+    known = KnownObjects.of(facts, spelled)
+    return _find_names(known, spelled, warehouse, path, has_capitals=True) or SchemaNames(path)
 
 
-def spellings(objects: _Index, container: ContainerPath, name: str) -> tuple[str, ...]:
-    """Return the spellings of a name among the known tables and views of a container."""
-    folded = name.casefold()
-    content = objects[container]
-    plain = (folded,) if any((type, folded) in content for type in TABULAR_TYPES) else ()
-    return plain + _unfolded_tables.get(objects, container).get(folded, ())
-
-
-class _EveryName:
-    """Container of every name."""
-
-    def __contains__(self, name: object) -> bool:
-        return True
+def need_care(facts: Facts, warehouse: str, paths: Collection[ContainerPath], spelled: SpelledNames = NO_NAMES) -> bool:
+    """Tell whether `names_of_schema` returns names for any of several schemas."""
+    return _schemas.need_care(facts.index.objects, spelled, warehouse, paths)
 
 
 _MISSING: Final = object()
-"""Marker of a schema that is not remembered. None means a schema without ambiguous names."""
-EVERY_NAME: Final = _EveryName()
+"""Marker of a schema that is not remembered. None means a schema without names that need care."""
+AMBIGUOUS: Final = SchemaNames(())
+"""Names of an ambiguous schema."""
 
 
 class _SchemaMemo:
-    """Ambiguous names by schema, for one index. Another index empties the memory."""
+    """Names that need care by schema, for one index and one set of policies. Others empty the memory."""
 
     def __init__(self) -> None:
-        self.names: BoundedCache[ContainerPath, Container[str] | None] = BoundedCache(
-            _MEMO_ENTRIES, _LONGEST_REMEMBERED
-        )
+        self.names: BoundedCache[ContainerPath, SchemaNames | None] = BoundedCache(_MEMO_ENTRIES, _LONGEST_REMEMBERED)
         self._plain: BoundedCache[str, set[ContainerPath]] = BoundedCache(_WAREHOUSES, _LONGEST_REMEMBERED)
-        """Warehouse -> schemas without ambiguous names."""
+        """Warehouse -> schemas without names that need care."""
         self._index: _Index = Map()
+        self._spelled = NO_NAMES
 
-    def ambiguous_names(self, index: _Index, warehouse: str, path: ContainerPath) -> Container[str] | None:
-        if index is not self._index:
-            self._follow(index)
+    def names_of(self, index: _Index, spelled: SpelledNames, warehouse: str, path: ContainerPath) -> SchemaNames | None:
+        if index is not self._index or spelled is not self._spelled:
+            self._follow(index, spelled)
         key = (warehouse, *path)
         found = self.names.get(key, _MISSING)
         if found is not _MISSING:
             return found  # type: ignore[return-value]
-        return self.names.keep(key, _find_ambiguous_names(index, warehouse, path), sum(map(len, key)))
+        known = KnownObjects(index, spelled.declared)
+        return self.names.keep(key, _find_names(known, spelled, warehouse, path), sum(map(len, key)))
 
-    def has_ambiguous_names(self, index: _Index, warehouse: str, paths: Collection[ContainerPath]) -> bool:
-        if index is not self._index:
-            self._follow(index)
+    def need_care(self, index: _Index, spelled: SpelledNames, warehouse: str, paths: Collection[ContainerPath]) -> bool:
+        if index is not self._index or spelled is not self._spelled:
+            self._follow(index, spelled)
         plain = self._plain.get(warehouse)
         if plain is None:
             plain = self._plain.keep(warehouse, set(), len(warehouse))
         if plain.issuperset(paths):
             return False
-        if any(self.ambiguous_names(index, warehouse, path) is not None for path in paths):
+        if any(self.names_of(index, spelled, warehouse, path) is not None for path in paths):
             return True
         plain.update(path for path in paths if sum(map(len, path)) <= _LONGEST_REMEMBERED)
         if len(plain) > _MEMO_ENTRIES:
             plain.clear()
         return False
 
-    def _follow(self, index: _Index) -> None:
-        """Forget the names of the index before."""
-        self._index = index
+    def _follow(self, index: _Index, spelled: SpelledNames) -> None:
+        """Forget the names of the index and the policies before."""
+        self._index, self._spelled = index, spelled
         self.names.clear()
         self._plain.clear()
 
@@ -128,16 +174,15 @@ class _SchemaMemo:
 class _ContentMemo(Generic[T]):
     """Values derived from the content of containers, one per container.
 
-    A value is valid while the index holds the very same content. A new index shares all
-    unchanged content with the index before.
+    A value is valid while the container has the very same content. A new index shares all unchanged content with the
+    index before.
     """
 
     def __init__(self, derive: Callable[[_Content], T]) -> None:
         self.values: BoundedCache[ContainerPath, tuple[_Content, T]] = BoundedCache(_MEMO_ENTRIES)
         self._derive = derive
 
-    def get(self, index: _Index, container: ContainerPath) -> T:
-        content = index.get(container, _EMPTY)
+    def get(self, container: ContainerPath, content: _Content) -> T:
         if content is _EMPTY:  # not remembered: a request may name any number of unknown containers
             return self._derive(content)
         entry = self.values.get(container)
@@ -146,40 +191,55 @@ class _ContentMemo(Generic[T]):
         return entry[1]
 
 
-def _find_ambiguous_names(index: _Index, warehouse: str, path: ContainerPath) -> Container[str] | None:
-    spelling = ".".join(path).casefold()
-    if len(spelling) > _LONGEST_NAME or spelling.count(".") >= _MOST_PARTS:
-        return EVERY_NAME
+def _find_names(
+    known: KnownObjects, spelled: SpelledNames, warehouse: str, path: ContainerPath, *, has_capitals: bool = False
+) -> SchemaNames | None:
+    joined = ".".join(path)
+    folded = joined.casefold()
+    if len(folded) > _LONGEST_NAME or folded.count(".") >= _MOST_PARTS:
+        return AMBIGUOUS
     # The nearest known schema decides on an unknown one. The loop ends at the warehouse, which the empty name matches.
-    nearest = spelling
-    while not (containers := list(islice(_matches(index, (warehouse,), nearest), 2))):
+    nearest = folded
+    while not (containers := list(islice(_matches(known, (warehouse,), nearest), 2))):
         nearest = nearest.rpartition(".")[0]
-    if len(containers) > 1 or not _has_same_parts(containers[0], path):
-        return EVERY_NAME
-    if nearest != spelling:
+    above = containers[0][1:]
+    if len(containers) > 1 or not _is_spelled_alike(above, path[: len(above)]):
+        return AMBIGUOUS
+    own = (*above, *path[len(above) :])
+    content = known.content(containers[0]) if nearest == folded else _EMPTY
+    doubled, unfolded = _doubled_tables.get(containers[0], content), _unfolded_tables.get(containers[0], content)
+    is_plain = own == path and joined == folded and not unfolded and not has_capitals
+    # To a name without capitals, a text without capitals is no other spelling.
+    texts = tuple(spelled.texts_near(warehouse, folded, with_capitals=is_plain))
+    if is_plain and not doubled and not texts:
         return None
-    return _doubled_tables.get(index, containers[0]) or None
+    return SchemaNames(own, content, unfolded, doubled, texts)
 
 
-def _has_same_parts(container: ContainerPath, path: ContainerPath) -> bool:
-    """Tell whether dots divide a path like the known container: rights on `[a]` say nothing about `["a.b"]`."""
-    parts = container[1:]
-    return [part.casefold() for part in parts] == [part.casefold() for part in path[: len(parts)]]
+def _is_spelled_alike(own: ContainerPath, path: ContainerPath) -> bool:
+    """Tell whether dots divide two paths alike, and Trino lowers both to one name.
+
+    Rights on `[a]` say nothing about `["a.b"]`.
+    """
+    if own == path:
+        return True
+    is_divided_alike = [part.casefold() for part in own] == [part.casefold() for part in path]
+    return is_divided_alike and ".".join(own).lower() == ".".join(path).lower()
 
 
-def _matches(index: _Index, container: ContainerPath, spelling: str) -> Iterator[ContainerPath]:
+def _matches(known: KnownObjects, container: ContainerPath, spelling: str) -> Iterator[ContainerPath]:
     """Yield the known containers below `container` whose relative path is `spelling`, joined by dots and folded."""
     if not spelling:
         yield container
         return
-    namespaces = _namespaces.get(index, container)
+    namespaces = _namespaces.get(container, known.content(container))
     if not namespaces:
         return
     # a namespace's own name may contain dots: the first name may end at each dot, or with the text
     end = spelling.find(".")
     while end >= 0:
         for name in namespaces.get(spelling[:end], ()):
-            yield from _matches(index, (*container, name), spelling[end + 1 :])
+            yield from _matches(known, (*container, name), spelling[end + 1 :])
         end = spelling.find(".", end + 1)
     for name in namespaces.get(spelling, ()):
         yield (*container, name)

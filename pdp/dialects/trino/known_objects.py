@@ -1,7 +1,7 @@
 """Known objects behind names of Trino: at the name of a table, below a schema, and in a catalog's listing.
 
-Facts know registered objects and objects with grants. Row policies and forbids name objects, too. Trino folds case, so
-a name is found in any case. Decides nothing.
+Facts know registered objects and objects with grants. Entity files declare objects. Row policies and forbids name
+objects, too. Decides nothing.
 
 A decision does no I/O, so a catalog that lists names is asked first. A catalog that gives no answer denies.
 """
@@ -15,24 +15,19 @@ from typing import Final, NamedTuple, Protocol
 
 from msgspec.structs import replace
 
+from pdp.decision.active_policies import ActivePolicies
 from pdp.decision.plan import PlanContext
 from pdp.decision.service import Pdp
-from pdp.dialects.trino.ambiguity import (
-    ambiguous_tables,
-    has_ambiguous_tables,
-    is_ambiguous_schema,
-    known_container,
-    spellings,
-)
+from pdp.dialects.trino.ambiguity import KnownObjects
 from pdp.dialects.trino.names import base_table, suffix_of
+from pdp.dialects.trino.spelling import SCHEMA_TYPES, TABLE_TYPES, Spelling, is_metadata_name
 from pdp.engines.row_access.engine import UNRESTRICTED, Restriction, hide_everything
 from pdp.errors import AmbiguousName, Unavailable
-from pdp.facts.objects import container_key
 from pdp.facts.snapshot import Facts
 from pdp.model.answer import Rejection
 from pdp.model.arrays import PathArray
 from pdp.model.question import NO_ARGUMENTS, Batch, Check, Resource
-from pdp.model.trino_operations import METADATA_TABLES, TRINO_OPERATIONS
+from pdp.model.trino_operations import METADATA_TABLES, TRINO_OPERATIONS, TRINO_PREFIX
 from pdp.model.vocabulary import TABULAR_TYPES
 
 MAX_OBJECTS_BELOW: Final = 500
@@ -40,26 +35,18 @@ MAX_OBJECTS_BELOW: Final = 500
 
 
 def objects_at(context: PlanContext, table: Resource) -> tuple[Resource, ...]:
-    """Return the objects at a table's name: known objects by type, else `table_or_view` where row access covers it.
-
-    The name must not be ambiguous.
-    """
-    if known := known_at(context.facts, table):
+    """Return the objects at a table's own name: known ones by type, else `table_or_view` where row access covers it."""
+    if known := known_at(context.facts, context.bundle, table):
         return known
     is_covered = context.bundle.row_access.covers(table, context.facts)
     return (replace(table, type="table_or_view", arguments=NO_ARGUMENTS),) if is_covered else ()
 
 
-def known_at(facts: Facts, table: Resource) -> tuple[Resource, ...]:
-    """Return the objects that facts know at a table's name, in their own spelling. The name must not be ambiguous."""
-    objects = facts.index.objects
-    container = known_container(facts, table.warehouse, table.path[:-1])
-    return tuple(
-        replace(table, type=type, path=(*container[1:], name), arguments=NO_ARGUMENTS)
-        for name in (spellings(objects, container, table.path[-1]) if container else ())
-        for type in TABULAR_TYPES
-        if container and (type, name) in objects[container]
-    )
+def known_at(facts: Facts, bundle: ActivePolicies, table: Resource) -> tuple[Resource, ...]:
+    """Return the objects that facts know, or policies declare, at a table's own name."""
+    *container, name = (table.warehouse, *table.path)
+    content = KnownObjects.of(facts, bundle.spelled).content(tuple(container))
+    return tuple(replace(table, type=type, arguments=NO_ARGUMENTS) for type in TABULAR_TYPES if (type, name) in content)
 
 
 class SchemaContent(NamedTuple):
@@ -78,21 +65,25 @@ def content_of(context: PlanContext, schema: Resource) -> SchemaContent | None:
 
 
 def _known_below(context: PlanContext, schema: Resource) -> Iterator[Resource]:
-    container = known_container(context.facts, schema.warehouse, schema.path)
-    if container is None:
-        return
-    for (type, path), _ in context.facts.subtree(container_key(container)):
-        if path != container:
-            yield Resource(type, schema.warehouse, path[1:], schema.ref)
+    """Yield the objects below a namespace, named by its own name, that facts know or policies declare."""
+    known = KnownObjects.of(context.facts, context.bundle.spelled)
+    containers = [(schema.warehouse, *schema.path)]
+    while containers:  # no recursion: namespaces can nest without limit
+        container = containers.pop()
+        for type, name in known.content(container):
+            yield Resource(type, schema.warehouse, (*container[1:], name), schema.ref)
+            if type == "namespace":
+                containers.append((*container, name))
 
 
 def _covered_below(context: PlanContext, schema: Resource) -> Iterator[Resource]:
-    """Yield the tables of row policies below a namespace that facts do not know."""
+    """Yield the tables of row policies below a namespace that facts do not know and policies do not declare."""
+    spelling = Spelling(context.facts, context.bundle)
     for path in context.bundle.row_access.tables_below(schema, context.facts):
         table = Resource("table_or_view", schema.warehouse, path, schema.ref)
-        container = known_container(context.facts, schema.warehouse, path[:-1])
-        if container is None or not spellings(context.facts.index.objects, container, path[-1]):
-            yield table
+        own = spelling.own(table)
+        if own is None or not known_at(context.facts, context.bundle, own):
+            yield own or table
 
 
 def _forbidden_below(context: PlanContext, schema: Resource) -> Iterator[Resource]:
@@ -105,9 +96,6 @@ def _forbidden_below(context: PlanContext, schema: Resource) -> Iterator[Resourc
 
 AMBIGUOUS_NAME: Final = AmbiguousName.code
 """The reason of denials of ambiguous names."""
-TABLE_TYPES: Final = frozenset({"table_or_view", "table", "view"})
-SCHEMA_TYPES: Final = TABLE_TYPES | {"namespace", "metadata_table"}
-"""Types of schemas of a mapped catalog, and of their content."""
 
 
 def has_metadata_tables(resources: Sequence[Resource]) -> bool:
@@ -122,56 +110,30 @@ def has_metadata_tables(resources: Sequence[Resource]) -> bool:
 
 def is_metadata_table(table: Resource) -> bool:
     """Tell whether Trino reads the table's name as a metadata table's."""
-    return bool(table.path) and "$" in table.path[-1] and suffix_of(table.path[-1]) in METADATA_TABLES
+    return bool(table.path) and is_metadata_name(table.path[-1])
 
 
 def restriction_of(context: PlanContext, table: Resource) -> Restriction:
     """Return the restriction of a table or view; no rows and no values for an ambiguous name."""
-    if table.type in SCHEMA_TYPES and is_ambiguous_name(context.facts, table):
-        return hide_everything(AMBIGUOUS_NAME)
-    if table.type == "metadata_table":
-        reason = context.restriction_reason(base_table(table)) if _shows_values(table) else None
-        return hide_everything(reason) if reason else UNRESTRICTED
-    if table.type not in TABLE_TYPES:
+    if table.type not in SCHEMA_TYPES:
         return UNRESTRICTED
-    return context.restriction(table)
+    own = Spelling(context.facts, context.bundle).own(table)
+    if own is None:
+        return hide_everything(AmbiguousName.code)
+    if own.type == "metadata_table":
+        reason = context.restriction_reason(base_table(own)) if _shows_values(own) else None
+        return hide_everything(reason) if reason else UNRESTRICTED
+    return context.restriction(own) if own.type in TABLE_TYPES else UNRESTRICTED
 
 
-def has_ambiguous_names(facts: Facts, resources: Sequence[Resource]) -> bool:
-    """Tell whether a name among resources of one type is ambiguous. Only names of schemas and of their content are."""
-    if resources[0].type not in SCHEMA_TYPES:
-        return False
-    if type(resources) is PathArray and resources.type in TABLE_TYPES and not _has_ambiguous_tables(facts, resources):
-        return False
-    return any(is_ambiguous_name(facts, resource) for resource in resources)
-
-
-def has_simple_name(facts: Facts, resource: Resource) -> bool:
-    """Tell whether the name of a resource is neither ambiguous nor the name of a metadata table."""
-    kind = resource.type
-    if kind not in SCHEMA_TYPES:
+def has_simple_names(check: Check, bundle: ActivePolicies, facts: Facts) -> bool:
+    """Tell whether an operation names resources by their own spelling alone, and none is a metadata table."""
+    if not check.question.action.startswith(TRINO_PREFIX):
         return True
-    if kind in TABLE_TYPES and is_metadata_table(resource):
+    resources, spelling = check.resources, Spelling(facts, bundle)
+    if has_metadata_tables(resources):
         return False
-    return not is_ambiguous_name(facts, resource)
-
-
-def _has_ambiguous_tables(facts: Facts, tables: PathArray) -> bool:
-    return has_ambiguous_tables(facts, tables.warehouse, tables.parents)
-
-
-def is_ambiguous_name(facts: Facts, resource: Resource) -> bool:
-    """Tell whether the name of a resource of SCHEMA_TYPES, or of its destination, is ambiguous."""
-    destination = resource.arguments.destination
-    if destination and destination.type in SCHEMA_TYPES and is_ambiguous_name(facts, destination):
-        return True
-    if resource.type == "namespace":
-        return is_ambiguous_schema(facts, resource.warehouse, resource.path)
-    names = ambiguous_tables(facts, resource.warehouse, resource.path[:-1])
-    if names is None:
-        return False
-    table = base_table(resource) if resource.type == "metadata_table" else resource
-    return table.path[-1].casefold() in names
+    return spelling.is_own(resources[0]) if len(resources) == 1 else spelling.are_own(resources)
 
 
 def _shows_values(table: Resource) -> bool:
@@ -218,7 +180,8 @@ class ListedNames:
     async def _is_listed(self, table: Resource) -> bool:
         """Tell whether only the catalog knows an object. The plan asks about objects that the facts know."""
         facts = self._pdp.source.facts
-        if table.type not in TABLE_TYPES or is_ambiguous_name(facts, table) or known_at(facts, table):
+        own = Spelling(facts, self._pdp.bundle).own(table) if table.type in TABLE_TYPES else None
+        if own is None or known_at(facts, self._pdp.bundle, own):
             return False
         if table.ref not in (None, self._pdp.bundle.default_ref(table.warehouse)):
             raise Unavailable(f"the catalog of warehouse `{table.warehouse}` answers for its default ref alone")

@@ -15,10 +15,13 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from pdp.decision.plan import AllOf, AnyOf, FixedDenial, Leaf, Node, PlanContext, leaves_of, split
-from pdp.dialects.trino.known_objects import TABLE_TYPES, content_of, known_at, objects_at
+from pdp.decision.plan import AllOf, AnyOf, FixedDenial, Leaf, Node, PlanContext, Split, leaves_of, split
+from pdp.dialects.trino.known_objects import content_of, known_at, objects_at
 from pdp.dialects.trino.names import base_table, suffix_of
+from pdp.dialects.trino.spelling import TABLE_TYPES, Spelling
+from pdp.errors import AmbiguousName
 from pdp.model.answer import Reason
+from pdp.model.arrays import PathArray, positions_by
 from pdp.model.question import Check, Resource
 from pdp.model.trino_operations import (
     METADATA_TABLES,
@@ -45,6 +48,7 @@ class OperationPlanner:
         self.action = check.question.action
         self.name = check.question.action.removeprefix(TRINO_PREFIX)
         self.resources = check.resources
+        self.spelling = Spelling(context.facts, context.bundle)
         self.operation = operation
         self.user = self.trino_name(context.principal.name)
         self.is_user = context.principal.type == "user"
@@ -93,6 +97,48 @@ class OperationPlanner:
         """Return a user's name in Trino's spelling; empty for a user of another identity provider."""
         prefix = self.trino.user_prefix
         return name.removeprefix(prefix) if name.startswith(prefix) else ""
+
+
+AMBIGUOUS_NAME: Final = AmbiguousName.code
+"""The reason of denials of ambiguous names."""
+_OTHER_SPELLING: Final = "rule:other_spelling"
+
+
+def plan_spelled(planner: OperationPlanner, plan: Callable[[OperationPlanner], Node]) -> Node:
+    """Plan an operation on resources under their own names; deny ambiguous names.
+
+    Forbids hold in any case: where a forbid spells a name in another way, the name is also asked in that spelling,
+    and needs no permit there.
+    """
+    named, spelling = planner.resources, planner.spelling
+    column = spelling.own_column(named) if type(named) is PathArray and named.type in TABLE_TYPES else None
+    if column is not None:
+        return plan(planner.with_resources(column))
+    own = list(map(spelling.own, named))
+    others = [spelling.others(found) if found else [] for found in own]
+
+    def spelled(count: int, rows: Sequence[int]) -> Node:
+        if count < 0:
+            return planner.fixed(False, AMBIGUOUS_NAME, [named[row] for row in rows])
+        columns = zip(*(others[row] for row in rows), strict=True)
+        parts = [planner.with_resources(list(column)) for column in columns]
+        forbids = [_spared(plan(part), part.resources) for part in parts]
+        return _all_of(plan(planner.with_resources([found for row in rows if (found := own[row])])), forbids)
+
+    counts = [len(more) if found else -1 for found, more in zip(own, others, strict=True)]
+    rows_by = positions_by(range(len(named)), counts.__getitem__)
+    planned = tuple(spelled(count, rows) for count, rows in rows_by.items())
+    return planned[0] if len(planned) == 1 else Split(tuple(rows_by.values()), planned)
+
+
+def _spared(node: Node, resources: Sequence[Resource]) -> Node:
+    """Return a plan that needs no permit: what forbids and failures of engines deny stays denied."""
+    if isinstance(node, Split):
+        parts = zip(node.at, node.parts, strict=True)
+        return Split(node.at, tuple(_spared(part, [resources[row] for row in rows]) for rows, part in parts))
+    found = [leaf for leaf in leaves_of(node) if isinstance(leaf, Leaf) and len(leaf.resources) == len(resources)]
+    # The leaf asks what the plan asks already, so that the permit adds no question.
+    return AnyOf((node, replace(found[0], override=_OTHER_SPELLING))) if found else node
 
 
 ADMIN: Final = "config:trino.admin_users"
@@ -226,7 +272,7 @@ def _reason_against_creation(planner: OperationPlanner, table: Resource) -> Reas
         return _EXTERNAL_LOCATIONS
     if not context.bundle.row_access.has_policies(table, context.facts):
         return None
-    return context.restriction(table).reason if known_at(context.facts, table) else None
+    return context.restriction(table).reason if known_at(context.facts, context.bundle, table) else None
 
 
 def _names_place(table: Resource) -> bool:
@@ -260,14 +306,9 @@ def _unless_forbidden(context: PlanContext, objects: Sequence[Resource]) -> Node
 
 
 def _drops(context: PlanContext, types: Sequence[str], tables: Sequence[Resource]) -> list[Node]:
-    """Return the drops of the objects at the names of `tables`, by their own spelling and by Trino's."""
+    """Return the drops of the objects at the names of `tables`."""
     columns = zip(*(objects_at(context, table) for table in tables), strict=True)
-    drops = []
-    for type, objects in zip(types, columns, strict=True):
-        drops.append(context.concrete("drop", objects, type))
-        if any(known.path != table.path for known, table in zip(objects, tables, strict=True)):
-            drops.append(context.concrete("drop", [_without_arguments(table) for table in tables], type))
-    return drops
+    return [context.concrete("drop", objects, type) for type, objects in zip(types, columns, strict=True)]
 
 
 def _plan_schema(planner: OperationPlanner) -> Node:

@@ -12,17 +12,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from pdp.decision.plan import Node, PlanContext, split
-from pdp.dialects.trino.ambiguity import is_ambiguous_schema
-from pdp.dialects.trino.known_objects import (
-    AMBIGUOUS_NAME,
-    SCHEMA_TYPES,
-    TABLE_TYPES,
-    has_ambiguous_names,
-    has_metadata_tables,
-    has_simple_name,
-    is_ambiguous_name,
-    is_metadata_table,
-)
+from pdp.dialects.trino.known_objects import has_metadata_tables, is_metadata_table
 from pdp.dialects.trino.names import Names
 from pdp.dialects.trino.operation_planner import (
     ADMIN,
@@ -31,10 +21,11 @@ from pdp.dialects.trino.operation_planner import (
     OperationPlanner,
     plan_by_place,
     plan_creation,
+    plan_spelled,
     plan_with_content,
 )
+from pdp.dialects.trino.spelling import SCHEMA_TYPES, TABLE_TYPES
 from pdp.errors import InvalidReference
-from pdp.facts.snapshot import Facts
 from pdp.model.answer import Reason
 from pdp.model.arrays import PathArray
 from pdp.model.question import Check, Resource
@@ -146,10 +137,9 @@ def _functions_of_schema(
     except InvalidReference:
         return planner.unknown(resources)
     if parent.type == "namespace":
-        if is_ambiguous_schema(planner.context.facts, parent.warehouse, parent.path):
-            return planner.fixed(False, AMBIGUOUS_NAME, resources)
-        step = planner.operation.steps[0]
-        return planner.plan_step(step._replace(on="given"), [parent] * len(resources))
+        step = planner.operation.steps[0]._replace(on="given")
+        schemas = planner.with_resources([parent] * len(resources))
+        return plan_spelled(schemas, lambda part: part.plan_step(step, part.resources))
     if parent.type == "catalog":
         return planner.fixed(planner.trino.unmanaged_catalogs == "allow", UNMANAGED, resources)
     return planner.fixed(listed and not changes, "config:trino.functions.allow", resources)
@@ -188,10 +178,10 @@ def _impersonation(planner: OperationPlanner) -> Node:
 
 def _session_property(planner: OperationPlanner) -> Node:
     """Allow SET SESSION, except for the denied properties of the configuration."""
-    denied = set(planner.trino.session_properties.deny)
+    denied = {name.casefold() for name in planner.trino.session_properties.deny}  # Trino lowers these names, too
     return split(
         planner.resources,
-        lambda property: _property_name(property) not in denied,
+        lambda property: _property_name(property).casefold() not in denied,
         lambda permitted, part: planner.fixed(permitted, "config:trino.session_properties", part),
     )
 
@@ -273,18 +263,6 @@ def plan_operation(context: PlanContext, check: Check) -> Node | None:
     return _plan(context, check, operation)
 
 
-def has_simple_names(check: Check, facts: Facts) -> bool:
-    """Tell whether no name of a check of an operation is ambiguous or the name of a metadata table."""
-    if not check.question.action.startswith(TRINO_PREFIX):
-        return True
-    resources = check.resources
-    if type(resources) is PathArray:
-        return not has_ambiguous_names(facts, resources)
-    if len(resources) == 1:
-        return has_simple_name(facts, resources[0])
-    return not (has_metadata_tables(resources) or has_ambiguous_names(facts, resources))
-
-
 def _plan(context: PlanContext, check: Check, operation: TrinoOperation) -> Node:
     """Return the plan for resources of one type: deny wrong types, ambiguous names and incomplete names."""
     planner = OperationPlanner(context, check, operation)
@@ -292,16 +270,15 @@ def _plan(context: PlanContext, check: Check, operation: TrinoOperation) -> Node
     kind = resources[0].type
     if kind not in _valid_types(operation):
         return planner.unknown()
-    if kind in SCHEMA_TYPES and has_ambiguous_names(context.facts, resources):
-        is_ambiguous = partial(is_ambiguous_name, context.facts)
-        return split(
-            resources,
-            is_ambiguous,
-            lambda ambiguous, part: (
-                planner.fixed(False, AMBIGUOUS_NAME, part) if ambiguous else _plan_rule(planner.with_resources(part))
-            ),
-        )
-    if type(resources) is PathArray or kind not in _PART_COUNTS:
+    if kind in SCHEMA_TYPES and not planner.spelling.are_own(resources):
+        return plan_spelled(planner, _plan_complete)
+    return _plan_complete(planner)
+
+
+def _plan_complete(planner: OperationPlanner) -> Node:
+    """Return the plan for resources of one type under their own names; deny incomplete names."""
+    resources = planner.resources
+    if type(resources) is PathArray or resources[0].type not in _PART_COUNTS:
         return _plan_rule(planner)
     return split(
         resources,

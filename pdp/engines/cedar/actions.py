@@ -225,6 +225,18 @@ def path_of(uid: Uid) -> tuple[str, ...]:
     return parts if resource.ref is None and path_id(parts) == id else ()
 
 
+def object_of(uid: Uid) -> tuple[str, tuple[str, ...]] | None:
+    """Return the type and parts of an object below a warehouse, or of the object of properties; None for others."""
+    type, id = uid
+    if type == PROPERTIES:
+        kind, _, id = id.partition(":")
+        type = f"{NAMESPACE}::{ENTITY_NAMES.get(kind, '')}"
+    if type != NAMESPACE_TYPE and type not in TABULAR:
+        return None
+    parts = path_of((type, id))
+    return (_RESOURCE_TYPES[type], parts) if len(parts) > 1 else None
+
+
 def has_properties(uid: Uid) -> bool:
     """Tell whether an entity is of a type with properties."""
     return uid[0] == NAMESPACE_TYPE or uid[0] in TABULAR

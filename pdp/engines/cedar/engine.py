@@ -5,7 +5,7 @@ Stands for Cedar's decision, with one deviation: a forbid that raises denies. Ce
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from hashlib import sha256
 from typing import Any, Final
 
@@ -17,6 +17,7 @@ from pdp.engines.cedar.actions import (
     SERVER,
     Uid,
     has_properties,
+    object_of,
     uid_of_principal,
     uid_of_resource,
 )
@@ -39,7 +40,8 @@ from pdp.engines.cedar.requests import (
     property_entities,
 )
 from pdp.engines.cedar.schema import action_uid, load_cedarpy
-from pdp.engines.engine import FAILED, Cost, Dependency, EngineQuestion, Verdicts
+from pdp.engines.engine import FAILED, Cost, Dependency, EngineQuestion, ForbiddenPath, Verdicts
+from pdp.facts.objects import ObjectKey
 from pdp.facts.snapshot import Facts
 from pdp.model.answer import Reason, Trace
 from pdp.model.bounded_cache import BoundedCache
@@ -88,6 +90,24 @@ class CedarEngine:
     def cost(self) -> Cost:
         """Return the cost of a verdict: Cedar asks every policy."""
         return Cost.MILLISECONDS
+
+    def declared_objects(self) -> Iterator[ObjectKey]:
+        """Yield the objects of warehouses that entity files declare, or whose properties they declare."""
+        for uid in self.model.files.by_uid:
+            if key := object_of(uid):
+                yield key
+
+    def forbidden_paths(self) -> Iterator[ForbiddenPath]:
+        """Yield the paths of objects that forbids name, the beginnings of paths in a namespace, and texts of names."""
+        forbids = [policy for policy in self.model.policies.policies if policy.effect == "forbid"]
+        named = {uid for policy in forbids for uid in policy.names}
+        for type, (warehouse, *path) in sorted(filter(None, map(object_of, named))):
+            text = ".".join(part.replace(".", "\x1d") for part in path)
+            yield ForbiddenPath(text, frozenset({warehouse}))
+            if type == "namespace":
+                yield ForbiddenPath(f"{text}.", frozenset({warehouse}), "starts")
+        for text in sorted({text for policy in forbids for text in policy.texts}):
+            yield ForbiddenPath(text, None, "parts")
 
     def applies(self, action: str, type: str) -> bool:
         """Tell whether the schema has an action for the catalog action on the type."""

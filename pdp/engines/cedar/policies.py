@@ -44,6 +44,12 @@ class CedarPolicy(msgspec.Struct, frozen=True, dict=True):
         """Return all entities that the policy names."""
         return named_entities(self.text)
 
+    @cached_property
+    def texts(self) -> frozenset[str]:
+        """Return all strings of the policy, and the texts between the stars of patterns."""
+        strings = (unquote(token) for token in tokens_of(self.text) if token.kind == "text")
+        return frozenset(part for text in strings for part in text.split("*") if part)
+
 
 class CedarPolicies(msgspec.Struct, frozen=True, dict=True):
     """Policies in order, with cedarpy's parsed set; Cedar calls policy N `policy<N>`."""

@@ -6,7 +6,8 @@ operand absorbs the error of the other operand. So a selector may skip the rule,
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import compress, repeat
 from operator import contains
@@ -17,11 +18,13 @@ import msgspec
 from pdp.cel import patterns
 from pdp.cel.checker import CheckedExpression
 from pdp.cel.syntax import Call, Constant, ListOf, Logic, Node
-from pdp.cel.unparse import variable_name
+from pdp.cel.unparse import variable_name, walk
 
 Kind: TypeAlias = Literal["equals", "starts", "ends", "contains", "holds"]
 _STRINGS: Final = frozenset({"op", "role", "ref", "path", "contentType", "type", "warehouse", "action"})
 _LISTS: Final = frozenset({"roles", "actions", "groups"})
+_ESCAPED: Final = re.compile(r"\\.")
+_WORD: Final = re.compile(r"[^\W_][\w-]*")
 _STRING_TESTS: Final[Mapping[str, Kind]] = {"startsWith": "starts", "endsWith": "ends", "contains": "contains"}
 """Functions of strings -> the kind of test."""
 _PATTERN_KINDS: Final[Mapping[str, Kind]] = {kind: kind for kind in ("equals", "starts", "ends", "contains")}
@@ -79,6 +82,26 @@ _NEVER: Final = Requirements((Condition("op", "equals", frozenset()),), sufficie
 def requirements_of(checked: CheckedExpression) -> Requirements:
     """Return the conditions of a rule over RULE_VARIABLES."""
     return _requirements(checked.root, checked)
+
+
+def warehouses_of(conditions: Iterable[Condition]) -> frozenset[str] | None:
+    """Return the warehouses that conditions name; None if they name none."""
+    return next((one.texts for one in conditions if (one.variable, one.kind) == ("warehouse", "equals")), None)
+
+
+def path_tests(checked: CheckedExpression) -> Iterator[Condition]:
+    """Yield the tests of `path` anywhere in a rule."""
+    for node in walk(checked.root):
+        if isinstance(node, Call):
+            condition = _condition(node, checked) or _necessary_text(node, checked)
+            if condition and condition.variable == "path":
+                yield condition
+
+
+def words_of(checked: CheckedExpression) -> frozenset[str]:
+    """Return the texts of a rule that may be parts of a path, also those within a pattern."""
+    texts = {node.value for node in walk(checked.root) if isinstance(node, Constant) and isinstance(node.value, str)}
+    return frozenset(word for text in texts for word in (text, *_WORD.findall(_ESCAPED.sub(" ", text))) if word)
 
 
 def _requirements(node: Node, checked: CheckedExpression) -> Requirements:

@@ -7,7 +7,7 @@ influence.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from hashlib import sha256
 from operator import is_not
@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from pdp.engines.cel.conditions import Condition
+from pdp.engines.cel.conditions import Condition, warehouses_of
 from pdp.engines.cel.explain import ReferenceEvaluator
 from pdp.engines.cel.group_checks import FoundRules, GroupChecks, ResidueQuestion, find_rules, prepare_question
 from pdp.engines.cel.path_tables import NEVER, path_strings, paths_of
@@ -34,6 +34,7 @@ from pdp.engines.engine import (
     ResourceCall,
     Verdicts,
 )
+from pdp.facts.objects import ObjectKey
 from pdp.facts.snapshot import Facts
 from pdp.model.answer import Reason, Trace
 from pdp.model.arrays import PathArray
@@ -313,6 +314,15 @@ class CelForbid(_RuleEngine):
                 found += _named_paths(conditions)
         return tuple(found)
 
+    def declared_objects(self) -> Iterable[ObjectKey]:
+        """Return no object: a rule names paths and declares nothing."""
+        return ()
+
+    def forbidden_paths(self) -> Iterator[ForbiddenPath]:
+        """Yield the texts that rules compare with paths."""
+        for rule in self.rules:
+            yield from rule.program.path_texts()
+
     def applies(self, action: str, type: str) -> bool:
         """Return True: a forbid binds wherever anything could permit."""
         return True
@@ -354,10 +364,10 @@ class CelForbid(_RuleEngine):
 
 
 def _named_paths(conditions: Sequence[Condition]) -> Iterator[ForbiddenPath]:
-    warehouses = next((one.texts for one in conditions if (one.variable, one.kind) == ("warehouse", "equals")), None)
+    warehouses = warehouses_of(conditions)
     for condition in conditions:
         if condition.variable == "path" and condition.kind in ("equals", "starts"):
-            yield from (ForbiddenPath(text, warehouses) for text in sorted(condition.texts))
+            yield from (ForbiddenPath(text, warehouses, condition.kind) for text in sorted(condition.texts))
 
 
 def _with_implicit_rule(rules: Sequence[Rule]) -> tuple[Rule, ...]:

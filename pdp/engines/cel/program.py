@@ -5,7 +5,7 @@ Knows the variables of a check. The language itself is `pdp.cel`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any, Final
 from weakref import WeakValueDictionary
@@ -15,7 +15,8 @@ from pdp.cel.compiler import function_table, load_function
 from pdp.cel.emit import Emitter
 from pdp.cel.parser import parse
 from pdp.cel.types import BOOL, DYN, INT, STRING, TIMESTAMP, Type, list_of, map_of
-from pdp.engines.cel.conditions import Requirements, requirements_of
+from pdp.engines.cel.conditions import Condition, Requirements, path_tests, requirements_of, warehouses_of, words_of
+from pdp.engines.engine import ForbiddenPath
 
 RULE_VARIABLES: Final[Mapping[str, Type]] = {
     "op": STRING,
@@ -86,6 +87,19 @@ class Program:
         """Return messages on parts that always raise, with offsets into the text."""
         emitter, _ = _emit_rule(check_rule(self.text, self.extensions))
         return emitter.warnings
+
+    def path_texts(self) -> Iterator[ForbiddenPath]:
+        """Yield the texts that a rule compares with `path`; in doubt too many. Costs a parse of a long rule."""
+        conditions: Iterable[Condition] = self.requirements.conditions
+        words: Iterable[str] = ()
+        if not self.requirements.sufficient and "path" in self.variables:
+            checked = check_rule(self.text, self.extensions)
+            conditions, words = path_tests(checked), words_of(checked)
+        warehouses = warehouses_of(self.requirements.conditions)
+        for condition in conditions:
+            if condition.variable == "path" and condition.kind != "holds":
+                yield from (ForbiddenPath(text, warehouses, condition.kind) for text in sorted(condition.texts))
+        yield from (ForbiddenPath(word, warehouses, "parts") for word in sorted(words))
 
     def without_ref(self) -> Callable[..., bool]:
         """Return the function for checks without a known ref: any use of `ref` raises `missing_reference`."""

@@ -17,7 +17,7 @@ from pdp.app.facts import build_pdp
 from pdp.config.load import make_settings
 from pdp.decision.service import Pdp
 from pdp.dialects.trino import ambiguity
-from pdp.dialects.trino.ambiguity import ambiguous_tables, has_ambiguous_tables, is_ambiguous_schema
+from pdp.dialects.trino.ambiguity import AMBIGUOUS, names_of_schema, need_care
 from pdp.dialects.trino.endpoints import TrinoSurface
 from pdp.engines.cel.rules import inline_rules
 from pdp.facts.objects import Grant, GrantAdded, GrantRemoved, Object, ObjectDeleted, ObjectKey, ObjectPut
@@ -33,12 +33,12 @@ def known(*objects: tuple[str, ...]) -> Facts:
 
 
 def schema(facts: Facts, *path: str) -> bool:
-    return is_ambiguous_schema(facts, "lake", path)
+    return names_of_schema(facts, "lake", path) is AMBIGUOUS
 
 
 def table(facts: Facts, *path: str) -> bool:
-    names = ambiguous_tables(facts, "lake", path[:-1])
-    return names is not None and path[-1].casefold() in names
+    names = names_of_schema(facts, "lake", path[:-1])
+    return names is AMBIGUOUS or (names is not None and names.own_spelling(path[-1]) is None)
 
 
 # --- what the facts say -------------------------------------------------------------------------------------------
@@ -67,11 +67,18 @@ def table(facts: Facts, *path: str) -> bool:
         ([("namespace", "a.b")], ["a", "b", "c"], True),
         ([("namespace", "a.b", "c")], ["a", "b", "c"], True),
         ([("namespace", "A", "b")], ["a", "b"], False),
+        ([("namespace", "stra\u00dfe")], ["strasse"], True),
+        ([("namespace", "Stra\u00dfe")], ["stra\u00dfe"], False),
+        ([("namespace", "\u212aelvin")], ["kelvin"], False),
+        ([("namespace", "\u0130l")], ["i\u0307l"], False),
+        ([("namespace", "\u0130l")], ["il"], False),
+        ([("namespace", "\u017fales")], ["sales"], True),
+        ([("namespace", "cafe\u0301")], ["caf\u00e9"], False),
     ],
 )
 def test_a_schema_is_ambiguous(objects: list[tuple[str, ...]], name: list[str], ambiguous: bool) -> None:
     assert schema(known(*objects), *name) == ambiguous
-    assert not is_ambiguous_schema(known(*objects), "pond", tuple(name))
+    assert names_of_schema(known(*objects), "pond", tuple(name)) is not AMBIGUOUS
 
 
 @pytest.mark.parametrize(
@@ -129,7 +136,7 @@ def test_ambiguity_is_what_brute_force_finds(
     st.lists(st.tuples(paths, st.sampled_from(["t", "T"]), st.booleans()), max_size=6),
     st.lists(st.tuples(st.sampled_from(["lake", "sea"]), st.lists(paths, min_size=1, max_size=4)), max_size=4),
 )
-def test_many_schemas_are_ambiguous_like_one_after_the_other(
+def test_many_schemas_need_care_like_one_after_the_other(
     changes: list[tuple[tuple[str, ...], str, bool]], asked: list[tuple[str, list[tuple[str, ...]]]]
 ) -> None:
     facts = Facts.empty()
@@ -137,8 +144,8 @@ def test_many_schemas_are_ambiguous_like_one_after_the_other(
         key: ObjectKey = ("table", ("lake", *path, name))
         facts = facts.apply(sequence, [ObjectPut(Object(key)) if there else ObjectDeleted(key)])
         for warehouse, schemas in asked:
-            alone = any(ambiguous_tables(facts, warehouse, schema) is not None for schema in schemas)
-            assert has_ambiguous_tables(facts, warehouse, schemas) == alone
+            alone = any(names_of_schema(facts, warehouse, schema) is not None for schema in schemas)
+            assert need_care(facts, warehouse, schemas) == alone
 
 
 def test_a_grant_makes_an_object_known_and_its_end_unknown() -> None:
@@ -165,7 +172,7 @@ def test_what_is_remembered_does_not_grow_with_names() -> None:
         assert not schema(facts, f"n{number}")
     assert len(ambiguity._schemas.names) <= 4096
     for number in range(100):
-        assert not has_ambiguous_tables(facts, f"w{number}", [(f"n{name}",) for name in range(5000)])
+        assert not need_care(facts, f"w{number}", [(f"n{name}",) for name in range(5000)])
     assert len(ambiguity._schemas._plain) <= 16
     assert sum(map(len, ambiguity._schemas._plain.values())) <= 4096 * 16
     assert len(ambiguity._doubled_tables.values) <= 4096

@@ -1,0 +1,219 @@
+"""Spelling of resources: Trino lowers every name, and policies are asked about an object under the object's own name.
+
+A known object has the spelling that facts or declarations of policies give. An unknown object has Trino's. Forbids hold
+in any case: a name is also asked under the spelling of each text that a forbid compares with paths, for forbids alone.
+
+Owns types of resources and metadata tables. Decides nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
+from typing import Final
+
+from msgspec.structs import replace
+
+from pdp.decision.active_policies import ActivePolicies
+from pdp.dialects.trino.ambiguity import (
+    AMBIGUOUS,
+    SchemaNames,
+    all_names_of_schema,
+    names_of_schema,
+    need_care,
+)
+from pdp.dialects.trino.names import suffix_of
+from pdp.engines.engine import ForbiddenPath
+from pdp.facts.snapshot import Facts
+from pdp.model.arrays import PathArray
+from pdp.model.question import Resource
+from pdp.model.trino_operations import METADATA_TABLES
+
+TABLE_TYPES: Final = frozenset({"table_or_view", "table", "view"})
+SCHEMA_TYPES: Final = TABLE_TYPES | {"namespace", "metadata_table"}
+"""Types of schemas of a mapped catalog, and of their content."""
+_MOST_SPELLINGS: Final = 16
+"""Spellings of one name by forbids. A name with more is ambiguous."""
+
+
+class Spelling:
+    """Spelling of names by one bundle and one snapshot of the facts."""
+
+    __slots__ = ("_facts", "_names")
+
+    def __init__(self, facts: Facts, bundle: ActivePolicies) -> None:
+        self._facts = facts
+        self._names = bundle.spelled
+
+    def are_own(self, resources: Sequence[Resource]) -> bool:
+        """Tell whether resources of one type have no spelling beside the named one."""
+        if type(resources) is PathArray and resources.type in TABLE_TYPES:
+            joined = "".join(resources.names)
+            if joined == joined.casefold() and not need_care(
+                self._facts, resources.warehouse, resources.parents, self._names
+            ):
+                return True
+        return all(map(self.is_own, resources)) if resources[0].type in SCHEMA_TYPES else True
+
+    def is_own(self, resource: Resource) -> bool:
+        """Tell whether a resource and the destination have no spelling beside the named one."""
+        kind = resource.type
+        destination = resource.arguments.destination
+        if kind not in SCHEMA_TYPES:
+            return True
+        names = self._names_near(resource)
+        if names is not None and (self._own(names, resource) is not resource or self._others(names, resource)):
+            return False
+        return destination is None or self.is_own(destination)
+
+    def own(self, resource: Resource) -> Resource | None:
+        """Return a resource of SCHEMA_TYPES under its own name, also as a destination; None for an ambiguous name."""
+        destination = resource.arguments.destination
+        if destination is not None and destination.type in SCHEMA_TYPES:
+            spelled = self.own(destination)
+            if spelled is None:
+                return None
+            if spelled != destination:
+                resource = replace(resource, arguments=replace(resource.arguments, destination=spelled))
+        names = self._names_near(resource)
+        found = resource if names is None else self._own(names, resource)
+        if found is None or (names is not None and len(self._others(names, found)) > _MOST_SPELLINGS):
+            return None
+        return found
+
+    def own_column(self, tables: PathArray) -> PathArray | None:
+        """Return a column of tables under their own names; None for ambiguous names, and where forbids spell names."""
+        warehouse, spelled = tables.warehouse, self._names
+        schemas = [
+            names_of_schema(self._facts, warehouse, path, spelled) or SchemaNames(path) for path in tables.parents
+        ]
+        parents = [names.path for names in schemas]
+        joined = "".join(tables.names)
+        if (
+            any(names is AMBIGUOUS or names.doubled or names.texts for names in schemas)
+            or len(set(parents)) < len(parents)
+            or joined != joined.casefold()
+        ):
+            return None
+        own = []
+        for place, name in zip(tables.parent_at, tables.names, strict=True):
+            found = schemas[place].unfolded.get(name)
+            if found and found[0].lower() != name:
+                return None
+            own.append(found[0] if found else name)
+        like = Resource(tables.type, warehouse, ref=tables.ref)
+        return PathArray(like, parents, tables.parent_at, own)
+
+    def others(self, own: Resource) -> list[Resource]:
+        """Return a resource in its own spelling under every other name that forbids may mean."""
+        names = self._names_near(own)
+        found = self._others(names, own) if names is not None else []
+        destination = own.arguments.destination
+        if destination is not None and destination.type in SCHEMA_TYPES:
+            found += [
+                replace(own, arguments=replace(own.arguments, destination=other)) for other in self.others(destination)
+            ]
+        return found
+
+    def _names_near(self, resource: Resource) -> SchemaNames | None:
+        """Return the names of the schema of a resource; None if the resource means what it says."""
+        path = resource.path
+        if not path:
+            return None
+        if resource.type == "namespace":
+            return names_of_schema(self._facts, resource.warehouse, path, self._names)
+        names = names_of_schema(self._facts, resource.warehouse, path[:-1], self._names)
+        if names is None and path[-1] != path[-1].casefold():
+            return all_names_of_schema(self._facts, resource.warehouse, path[:-1], self._names)
+        return names
+
+    def _own(self, names: SchemaNames, resource: Resource) -> Resource | None:
+        if names is AMBIGUOUS:
+            return None
+        path = names.path
+        if resource.type != "namespace":
+            base, suffix = _divided(resource)
+            table = names.own_spelling(base)
+            if table is None:
+                return None
+            path = (*path, table + suffix)
+        return resource if path == resource.path else replace(resource, path=path)
+
+    def _others(self, names: SchemaNames, own: Resource) -> list[Resource]:
+        if not names.texts:
+            return []
+        base, suffix = _divided(own)
+        path = own.path if own.type == "namespace" else (*own.path[:-1], base)
+        depth = len(path)
+        found = []
+        for text in _other_texts(".".join(part.replace(".", "\x1d") for part in path), names.texts):
+            *above, last = (part.replace("\x1d", ".") for part in text.split(".", depth - 1))
+            if len(above) == depth - 1:
+                found.append(replace(own, path=(*above, last + suffix)))
+        return found
+
+
+def is_metadata_name(table: str) -> bool:
+    """Tell whether Trino reads a name as a metadata table's."""
+    return "$" in table and suffix_of(table) in METADATA_TABLES
+
+
+def _divided(table: Resource) -> tuple[str, str]:
+    """Return the name of a table, and the suffix behind the name of a metadata table's base."""
+    name = table.path[-1]
+    if table.type != "metadata_table" or not is_metadata_name(name):
+        return name, ""
+    base, sign, suffix = name.rpartition("$")
+    return base, sign + suffix
+
+
+class _FoldedPath:
+    """Path as one text, folded sign by sign."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.folded = path.casefold()
+        self._places: dict[int, int] | None = None
+        if len(self.folded) != len(path):  # a sign may fold to several: where the n-th sign of the path begins
+            lengths = accumulate((len(sign.casefold()) for sign in path), initial=0)
+            self._places = {place: number for number, place in enumerate(lengths)}
+
+    def respelled(self, text: ForbiddenPath) -> Iterator[str]:
+        """Yield the path in the spelling of a text at each place where both fold to the same."""
+        folded = text.text.casefold()
+        at = self.folded.find(folded)
+        while at == 0 or (at > 0 and text.kind not in ("equals", "starts")):
+            if self._is_met(text.kind, at, at + len(folded)):
+                yield from self._with(text.text, at, at + len(folded))
+            at = self.folded.find(folded, at + 1)
+
+    def _is_met(self, kind: str, start: int, end: int) -> bool:
+        """Tell whether a text may stand between two places."""
+        if kind == "parts":
+            return self.folded[start - 1 : start] in ("", ".") and self.folded[end : end + 1] in ("", ".")
+        return end == len(self.folded) or kind in ("starts", "contains")
+
+    def _with(self, text: str, start: int, end: int) -> Iterator[str]:
+        """Yield the path with a text between two places of the folded path, unless a place is within a sign."""
+        places = self._places
+        if places is None:
+            yield self.path[:start] + text + self.path[end:]
+        elif start in places and end in places:
+            yield self.path[: places[start]] + text + self.path[places[end] :]
+
+
+def _other_texts(own: str, texts: Sequence[ForbiddenPath]) -> list[str]:
+    """Return a path in the spelling of each text, and of each pair of texts: one forbid may test a path twice."""
+    folded = _FoldedPath(own)
+    found: dict[str, None] = {own: None}
+    for text in texts:
+        found.update(dict.fromkeys(folded.respelled(text)))
+        if len(found) > _MOST_SPELLINGS:
+            break
+    for other in tuple(found)[1:]:
+        again = _FoldedPath(other)
+        for text in texts:
+            found.update(dict.fromkeys(again.respelled(text)))
+            if len(found) > _MOST_SPELLINGS + 1:
+                break
+    return list(found)[1:]
