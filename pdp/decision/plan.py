@@ -325,12 +325,13 @@ class Planners(msgspec.Struct, frozen=True):
     """Planners beside the plain one, in order, and the lookup of a table's row filter and masks.
 
     `has_simple_names` tells whether no name of a check has a special meaning to a planner. The plan of such a check
-    depends on names through `split` alone.
+    depends on names through `split` alone. `meant` returns a check about the objects that the names mean.
     """
 
     checks: tuple[Planner, ...]
     restriction: Callable[[PlanContext, Resource], Restriction]
     has_simple_names: Callable[[Check, ActivePolicies, Facts], bool]
+    meant: Callable[[Check, ActivePolicies, Facts], Check]
 
 
 def plan(check: Check, context: PlanContext, planners: Sequence[Planner]) -> Node:

@@ -346,7 +346,8 @@ class Pdp:
 
     def _visible(self, batch: Batch, basis: DecisionSnapshot) -> AwaitingResumable[bytes]:
         """Return 1 for each position that has guards, all of them permitted."""
-        checks = guards(batch)
+        meant = [self.planners.meant(check, basis.bundle, basis.facts) for check in batch.checks]
+        checks = guards(msgspec.structs.replace(batch, checks=meant))
         trees, found = yield from plan_checks(checks, basis.plans)
         _, verdicts_of = yield from self._verdicts(found, basis, None)
         guarded, refused = set[int](), set[int]()

@@ -136,6 +136,20 @@ def has_simple_names(check: Check, bundle: ActivePolicies, facts: Facts) -> bool
     return spelling.is_own(resources[0]) if len(resources) == 1 else spelling.are_own(resources)
 
 
+def meant_by_names(check: Check, bundle: ActivePolicies, facts: Facts) -> Check:
+    """Return a check about the objects that its names mean. An ambiguous name, which no operation permits, stays."""
+    if has_simple_names(check, bundle, facts):
+        return check
+    spelling = Spelling(facts, bundle)
+
+    def meant(resource: Resource) -> Resource:
+        if resource.type in TABLE_TYPES and is_metadata_table(resource):
+            resource = replace(resource, type="metadata_table")
+        return spelling.own(resource) or resource if resource.type in SCHEMA_TYPES else resource
+
+    return replace(check, resources=list(map(meant, check.resources)))
+
+
 def _shows_values(table: Resource) -> bool:
     return METADATA_TABLES.get(suffix_of(table.path[-1])) == "read_data"
 

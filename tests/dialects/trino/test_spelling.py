@@ -18,7 +18,7 @@ from pdp.engines.row_access.policies import parse_document
 from pdp.facts.objects import Grant, Object, ObjectKey
 from pdp.facts.snapshot import Facts
 from pdp.identity.callers import EMBEDDED_CALLER
-from pdp.model.question import Arguments, Batch, Check, Principal, Question, RequestContext, Resource
+from pdp.model.question import Arguments, Batch, Caller, Check, Principal, Question, RequestContext, Resource
 from pdp.model.references import parse_resource
 from pdp.model.trino_operations import TRINO_OPERATIONS
 
@@ -360,3 +360,106 @@ async def test_a_name_of_two_objects_is_denied_whatever_the_policies(tmp_path: P
         assert await allowed(pdp) == set()
         asked = {"operation": "GetRowFilters", "resource": table("hr.eu", "salaries")}
         assert await ask(pdp, "row_filters", asked) == {"result": [{"expression": "false"}]}
+
+
+# --- questions of others, and what else has a name -------------------------------------------------------------------
+@pytest.mark.parametrize(
+    "asked", ["hr/salaries", "hr/SALARIES", "HR/Salaries", "hr/Salaries$files", "hr/salaries$files"]
+)
+async def test_a_guard_is_asked_for_the_object_that_a_name_means(tmp_path: Path, asked: str) -> None:
+    """Who may not read the grants on a table learns nothing about others there, whatever the spelling."""
+    policy = """
+    permit (principal, action, resource);
+    forbid (principal, action == Lakekeeper::Action::"IntrospectTableAuthorization",
+            resource == Lakekeeper::Table::"Lake/hr/Salaries");
+    """
+    world = {"engines": ["cedar"], "cedar": policy, "entities": []}
+    pdp = service(tmp_path, world, facts_of(["table:Lake/hr/Salaries", "table:Lake/hr/free"], []))
+    caller = Caller("c", frozenset(), own=Principal("user", "oidc~a"), may_inspect=True)
+
+    def told(path: str) -> tuple[bool, str]:
+        question = Question(Principal("user", "oidc~u"), "trino:SelectFromColumns", inspected=True)
+        resource = parse_resource(f"table:Lake/{path}")
+        batch = Batch("http", caller, 1, (Check(question, (resource,), range(1)),))
+        decided = pdp.decide_now(batch)
+        assert decided is not None
+        rejected = decided.answer.rejected.get(0)
+        return bool(decided.answer.allowed[0]), rejected.code if rejected else ""
+
+    assert told("hr/free") == (True, "")
+    assert told("hr/Salaries") == (False, "assertion_not_allowed")
+    assert told(asked) == (False, "assertion_not_allowed")
+
+
+async def test_a_denied_session_property_is_denied_in_any_case(tmp_path: Path) -> None:
+    trino = {"catalogs": {"k": {"warehouse": "Lake"}}, "session_properties": {"deny": ["K.Target", "Join_Type"]}}
+    settings = make_settings({"authorities": {"default": {"engines": ["grants"]}}, "trino": trino}, tmp_path)
+    pdp = build_pdp(settings, Facts.empty(), (inline_rules({}), inline_rules({})))
+    for operation, named, allowed in (
+        (
+            "SetCatalogSessionProperty",
+            {"catalogSessionProperty": {"catalogName": "k", "propertyName": "target"}},
+            False,
+        ),
+        ("SetCatalogSessionProperty", {"catalogSessionProperty": {"catalogName": "k", "propertyName": "free"}}, True),
+        ("SetSystemSessionProperty", {"systemSessionProperty": {"name": "join_type"}}, False),
+    ):
+        assert await ask(pdp, "allow", {"operation": operation, "resource": named}) == {"result": allowed}
+
+
+# --- what Trino's fold and full case folding see in different ways -----------------------------------------------------
+@pytest.mark.parametrize(
+    ("own", "asked", "is_found"),
+    [
+        ("Stra\u00dfe", "stra\u00dfe", True),
+        ("Stra\u00dfe", "strasse", False),
+        ("\u212aelvin", "kelvin", True),
+        ("\u0130l", "i\u0307l", True),
+        ("\u0131l", "\u0131l", True),
+        ("\u017fales", "\u017fales", True),
+        ("\u017fales", "sales", False),
+        ("\u0391\u03a3", "\u03b1\u03c2", True),
+        ("\u0391\u03a3", "\u03b1\u03c3", False),
+        ("\u1e9e", "\u00df", True),
+        ("Caf\u00c9", "caf\u00e9", True),
+    ],
+)
+async def test_a_name_is_found_as_trino_lowers_it(tmp_path: Path, own: str, asked: str, is_found: bool) -> None:
+    """A name that only full case folding finds is denied: it may be another object."""
+    world = {"engines": ["grants"], "forbid": f"path in ['hr.{own}', '{own}.t'] && op == 'DELETE_ENTITY'"}
+    for known, at in ((f"table:Lake/hr/{own}", ("hr", asked)), (f"table:Lake/{own}/t", (asked, "t"))):
+        pdp = service(tmp_path, world, facts_of([known], [f"ownership {known}"]))
+        read = {"operation": "SelectFromColumns", "resource": table(*at)}
+        assert await ask(pdp, "allow", read) == {"result": is_found}
+        assert await ask(pdp, "allow", {"operation": "DropTable", "resource": table(*at)}) == {"result": False}
+
+
+async def test_a_composed_sign_is_no_sign_with_a_mark(tmp_path: Path) -> None:
+    """Neither Trino nor the service normalises names."""
+    pdp = service(tmp_path, {"engines": ["grants"]}, facts_of([], ["ownership table:Lake/hr/CAF\u00c9"]))
+    for name, is_found in (("caf\u00e9", True), ("cafe\u0301", False)):
+        read = {"operation": "SelectFromColumns", "resource": table("hr", name)}
+        assert await ask(pdp, "allow", read) == {"result": is_found}
+
+
+async def test_a_forbid_with_too_many_spellings_of_a_name_denies(tmp_path: Path) -> None:
+    for letter, is_allowed in (("Q", True), ("A", False)):
+        world = {"engines": ["grants"], "grants": OWNER, "forbid": f"path.contains('{letter}') && op == 'NONE'"}
+        pdp = service(tmp_path, world, facts_of([], OWNER))
+        read = {"operation": "SelectFromColumns", "resource": table("hr", "bananarama" * 3)}
+        assert await ask(pdp, "allow", read) == {"result": is_allowed}
+
+
+async def test_two_texts_of_a_forbid_meet_one_name(tmp_path: Path) -> None:
+    forbid = "path.startsWith('HR.') && path.endsWith('.Salaries') && op != 'VIEW_REFERENCE'"
+    pdp = service(tmp_path, {"engines": ["grants"], "forbid": forbid}, facts_of([], OWNER))
+    assert await allowed(pdp, ("hr", "salaries")) == set()
+    assert await allowed(pdp, ("hr", "others")) == set(READS)
+
+
+async def test_a_permit_with_capitals_says_nothing_about_an_unknown_object(tmp_path: Path) -> None:
+    world = {"engines": ["cel"], "rules": "path == 'hr.Salaries'"}
+    for objects, is_allowed in (([], False), (["table:Lake/hr/Salaries"], True), (["table:Lake/hr/salaries"], False)):
+        pdp = service(tmp_path, world, facts_of(objects, []))
+        read = {"operation": "SelectFromColumns", "resource": table("hr", "salaries")}
+        assert await ask(pdp, "allow", read) == {"result": is_allowed}
