@@ -95,7 +95,7 @@ class SpelledNames(msgspec.Struct, frozen=True, dict=True):
 
     @classmethod
     def of(cls, engines: Sequence[NamingEngine]) -> SpelledNames:
-        """Return the names of engines, with an index of the texts that costs no request its time."""
+        """Return the names of engines, with their index."""
         declared = Index().after(ObjectPut(Object(key)) for engine in engines for key in engine.declared_objects())
         names = cls(declared.objects, tuple(path for engine in engines for path in engine.forbidden_paths()))
         _ = names._by_first, names._with_capitals

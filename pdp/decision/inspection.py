@@ -42,13 +42,14 @@ def sees_all(caller: Caller) -> bool:
     return "principals" in caller.may_assert or caller.own is None
 
 
-def guards(batch: Batch) -> tuple[Check, ...]:
+def guards(batch: Batch, meant: Callable[[Check], Check]) -> tuple[Check, ...]:
     """Return the guards of a batch: checks of the caller's own right to read the grants of each resource.
 
-    A position is visible if it has guards and all of them are permitted.
+    A position is visible if it has guards and all of them are permitted. `meant` returns a check about the objects that
+    the names of a check mean.
     """
     own = batch.caller.own
-    return () if own is None else tuple(guard for check in batch.checks for guard in _guards(check, own))
+    return () if own is None else tuple(guard for check in batch.checks for guard in _guards(meant(check), own))
 
 
 def reject_invisible(batch: Batch, visible: bytes) -> Batch:

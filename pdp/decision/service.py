@@ -346,8 +346,7 @@ class Pdp:
 
     def _visible(self, batch: Batch, basis: DecisionSnapshot) -> AwaitingResumable[bytes]:
         """Return 1 for each position that has guards, all of them permitted."""
-        meant = [self.planners.meant(check, basis.bundle, basis.facts) for check in batch.checks]
-        checks = guards(msgspec.structs.replace(batch, checks=meant))
+        checks = guards(batch, lambda check: self.planners.meant(check, basis.bundle, basis.facts))
         trees, found = yield from plan_checks(checks, basis.plans)
         _, verdicts_of = yield from self._verdicts(found, basis, None)
         guarded, refused = set[int](), set[int]()

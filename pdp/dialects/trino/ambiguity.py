@@ -40,14 +40,14 @@ _MOST_PARTS: Final = 32
 
 
 class KnownObjects(msgspec.Struct, frozen=True, eq=False):
-    """Objects by container: those that facts know, and those that policies declare."""
+    """Objects by container, known to facts or declared by policies."""
 
     objects: _Index
     declared: _Index = Map()
 
     @classmethod
     def of(cls, facts: Facts, names: SpelledNames = NO_NAMES) -> KnownObjects:
-        """Return the objects that facts know and policies declare."""
+        """Return the objects of facts and policies."""
         return cls(facts.index.objects, names.declared)
 
     def content(self, container: ContainerPath) -> _Content:
@@ -71,13 +71,13 @@ class KnownObjects(msgspec.Struct, frozen=True, eq=False):
 
 
 _joined: Final[BoundedCache[ContainerPath, tuple[_Content, _Content, _Content]]] = BoundedCache(_MEMO_ENTRIES)
-"""Container -> content of the facts, content that policies declare, and both."""
+"""Container -> content of the facts, declared content, and both."""
 
 
 class SchemaNames(msgspec.Struct, frozen=True, eq=False):
     """Names of a schema that need care.
 
-    `path` is the schema in its own spelling: that of the nearest known schema, and Trino's below. `unfolded` has the
+    `path` is the own name of the schema: the nearest known schema's, and Trino's below. `unfolded` has the
     known tables and views with capitals by folded name, and `doubled` the folded names of several. `texts` are those
     of forbids that may meet another spelling of names in the schema.
     """

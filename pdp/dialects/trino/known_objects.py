@@ -137,7 +137,7 @@ def has_simple_names(check: Check, bundle: ActivePolicies, facts: Facts) -> bool
 
 
 def meant_by_names(check: Check, bundle: ActivePolicies, facts: Facts) -> Check:
-    """Return a check about the objects that its names mean. An ambiguous name, which no operation permits, stays."""
+    """Return a check about the meant objects. An ambiguous name stays: no operation permits anything there."""
     if has_simple_names(check, bundle, facts):
         return check
     spelling = Spelling(facts, bundle)

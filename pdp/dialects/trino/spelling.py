@@ -67,7 +67,7 @@ class Spelling:
         return destination is None or self.is_own(destination)
 
     def own(self, resource: Resource) -> Resource | None:
-        """Return a resource of SCHEMA_TYPES under its own name, also as a destination; None for an ambiguous name."""
+        """Return a resource of SCHEMA_TYPES and the destination under their own names; None for an ambiguous name."""
         destination = resource.arguments.destination
         if destination is not None and destination.type in SCHEMA_TYPES:
             spelled = self.own(destination)
@@ -105,7 +105,7 @@ class Spelling:
         return PathArray(like, parents, tables.parent_at, own)
 
     def others(self, own: Resource) -> list[Resource]:
-        """Return a resource in its own spelling under every other name that forbids may mean."""
+        """Return a resource with its own name under every other name of forbids."""
         names = self._names_near(own)
         found = self._others(names, own) if names is not None else []
         destination = own.arguments.destination
@@ -116,7 +116,7 @@ class Spelling:
         return found
 
     def _names_near(self, resource: Resource) -> SchemaNames | None:
-        """Return the names of the schema of a resource; None if the resource means what it says."""
+        """Return the names of the schema of a resource; None if no name there needs care."""
         path = resource.path
         if not path:
             return None
