@@ -24,6 +24,11 @@ from pdp.model.trino_operations import TRINO_OPERATIONS
 
 Spell = Callable[[str], str]
 SPELLINGS: dict[str, Spell] = {"upper": str.upper, "mixed": str.title}
+PARTS: dict[str, Spell] = {
+    "tables": lambda name: name.title() if name in ("salaries", "pay") else name,
+    "schemas": lambda name: name.upper() if name in ("hr", "eu") else name,
+}
+"""Spellings of some names: remembered plans of plain names must not answer for the others."""
 REGISTERED = ("table:Lake/hr/eu/salaries", "view:Lake/hr/eu/pay", "table:Lake/hr/eu/free", "table:Lake/hr/near")
 OWNER = [f"{privilege} warehouse:Lake" for privilege in ("ownership", "modify")]
 
@@ -213,7 +218,8 @@ def about_schema(operation: str) -> bool:
 
 
 def actions() -> Iterator[Action]:
-    """Yield every operation on every object of a warehouse."""
+    """Yield every operation on objects of a warehouse: of operations with equal checks, the first on every object."""
+    seen = set()
     for operation, how in TRINO_OPERATIONS.items():
         if operation in ("GetRowFilters", "GetColumnMask", "ShowSchemas") or "Catalog" in operation:
             continue
@@ -225,8 +231,9 @@ def actions() -> Iterator[Action]:
                 yield from (_action(operation, schema(name), target) for target in targets)
         elif how.steps:
             targets = [table("hr.eu", "new"), table("hr.eu", "salaries")] if "Rename" in operation else [None]
-            for at in TABLES:
+            for at in TABLES if operation.startswith("Filter") or how not in seen else TABLES[:2]:
                 yield from (_action(operation, table(*at), target) for target in targets)
+            seen.add(how)
 
 
 def _action(operation: str, resource: dict[str, Any], target: dict[str, Any] | None) -> Action:
@@ -272,7 +279,7 @@ async def answers(pdp: Pdp) -> dict[str, Any]:
     return found
 
 
-def registered(pdp: Pdp, resource: dict[str, Any], names: Names) -> Resource | None:
+def registered(resource: dict[str, Any], names: Names) -> Resource | None:
     """Return the registered object that a plain name of Trino means; None for other names."""
     known = {reference.partition(":")[2].lower(): reference for reference in REGISTERED}
     named = resource.get("table")
@@ -299,26 +306,27 @@ def checked(pdp: Pdp, operation: str, resource: Resource) -> bool:
     return bool(decided.answer.allowed[0])
 
 
-@pytest.mark.parametrize("spelling", SPELLINGS)
 @pytest.mark.parametrize("kind", KINDS)
-async def test_every_policy_decides_in_every_spelling(tmp_path: Path, kind: str, spelling: str) -> None:
-    found = []
-    for spell in (SPELLINGS[spelling], str.lower):
+async def test_every_policy_decides_in_every_spelling(tmp_path: Path, kind: str) -> None:
+    """The endpoints answer as in a world without capitals, and as the check of the registered object."""
+    found = {}
+    for number, (spelling, spell) in enumerate({"lower": str.lower, "mixed": str.title, **PARTS}.items()):
         names = Names(spell)
         world = KINDS[kind](names)
-        grants = [f"{privilege} {names.reference(object)}" for privilege, _, object in
-                  (text.partition(" ") for text in world.get("grants", ()))]  # fmt: skip
-        facts = facts_of([names.reference(text) for text in REGISTERED], grants)
-        pdp = service(tmp_path / spell.__name__, world, facts)
-        found.append(await answers(pdp))
+        grants = [text.replace(object, names.reference(object)) for text in world.get("grants", ())
+                  for object in text.split()[1:]]  # fmt: skip
+        pdp = service(tmp_path / f"{number}", world, facts_of([names.reference(text) for text in REGISTERED], grants))
+        found[spelling] = await answers(pdp)
         for action in actions():
             operation = action["operation"]
             how = TRINO_OPERATIONS[operation]
-            own = registered(pdp, action["resource"], names)
+            own = registered(action["resource"], names)
             if own is not None and not how.rule and how.steps[0].on != "parent":
-                assert found[-1][json.dumps(action)] == checked(pdp, operation, own), action
-    assert found[0] == found[1]
-    assert len({json.dumps(answer) for answer in found[0].values()}) > 1, "so that the policy is seen to decide"
+                assert found[spelling][json.dumps(action)] == checked(pdp, operation, own), (spelling, action)
+            if spelling == "tables":
+                assert (await ask(pdp, "allow", action))["result"] == found[spelling][json.dumps(action)], action
+        assert found[spelling] == found["lower"], spelling
+    assert len({json.dumps(answer) for answer in found["lower"].values()}) > 1, "so that the policy is seen to decide"
 
 
 # --- names that nobody registered, names of two objects, and forbids in another spelling ------------------------------
