@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from itertools import islice
 from typing import Final, Generic, TypeAlias, TypeVar
+from unicodedata import category
 
 import msgspec
 from immutables import Map
@@ -196,7 +197,7 @@ def _find_names(
 ) -> SchemaNames | None:
     joined = ".".join(path)
     folded = joined.casefold()
-    if len(folded) > _LONGEST_NAME or folded.count(".") >= _MOST_PARTS:
+    if len(folded) > _LONGEST_NAME or folded.count(".") >= _MOST_PARTS or has_unknown_sign(joined):
         return AMBIGUOUS
     # The nearest known schema decides on an unknown one. The loop ends at the warehouse, which the empty name matches.
     nearest = folded
@@ -214,6 +215,11 @@ def _find_names(
     if is_plain and not doubled and not texts:
         return None
     return SchemaNames(own, content, unfolded, doubled, texts)
+
+
+def has_unknown_sign(name: str) -> bool:
+    """Tell whether a name has a sign of a newer Unicode. Trino may lower the sign, and the service cannot."""
+    return not name.isascii() and any(category(sign) == "Cn" for sign in name)
 
 
 def _is_spelled_alike(own: ContainerPath, path: ContainerPath) -> bool:

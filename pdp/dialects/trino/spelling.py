@@ -19,6 +19,7 @@ from pdp.dialects.trino.ambiguity import (
     AMBIGUOUS,
     SchemaNames,
     all_names_of_schema,
+    has_unknown_sign,
     names_of_schema,
     need_care,
 )
@@ -49,9 +50,8 @@ class Spelling:
         """Tell whether resources of one type have no spelling beside the named one."""
         if type(resources) is PathArray and resources.type in TABLE_TYPES:
             joined = "".join(resources.names)
-            if joined == joined.casefold() and not need_care(
-                self._facts, resources.warehouse, resources.parents, self._names
-            ):
+            is_plain = joined == joined.casefold() and not has_unknown_sign(joined)
+            if is_plain and not need_care(self._facts, resources.warehouse, resources.parents, self._names):
                 return True
         return all(map(self.is_own, resources)) if resources[0].type in SCHEMA_TYPES else True
 
@@ -93,6 +93,7 @@ class Spelling:
             any(names is AMBIGUOUS or names.doubled or names.texts for names in schemas)
             or len(set(parents)) < len(parents)
             or joined != joined.casefold()
+            or has_unknown_sign(joined)
         ):
             return None
         own = []
@@ -123,6 +124,8 @@ class Spelling:
         if resource.type == "namespace":
             return names_of_schema(self._facts, resource.warehouse, path, self._names)
         names = names_of_schema(self._facts, resource.warehouse, path[:-1], self._names)
+        if has_unknown_sign(path[-1]):
+            return AMBIGUOUS
         if names is None and path[-1] != path[-1].casefold():
             return all_names_of_schema(self._facts, resource.warehouse, path[:-1], self._names)
         return names

@@ -430,6 +430,7 @@ async def test_a_denied_session_property_is_denied_in_any_case(tmp_path: Path) -
         ("\u0391\u03a3", "\u03b1\u03c3", False),
         ("\u1e9e", "\u00df", True),
         ("Caf\u00c9", "caf\u00e9", True),
+        ("\u0378a", "\u0378a", False),
     ],
 )
 async def test_a_name_is_found_as_trino_lowers_it(tmp_path: Path, own: str, asked: str, is_found: bool) -> None:
