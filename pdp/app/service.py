@@ -34,8 +34,8 @@ from pdp.model.events import OPEN_GATE, ServiceEvent
 from pdp.model.pauses import pauses
 from pdp.store.replica import Replica
 from pdp.surfaces.listeners import (
-    BACKLOG,
     Listeners,
+    ServerSite,
     Sockets,
     bound_address,
     open_listeners,
@@ -317,7 +317,7 @@ async def _serve_on(
 ) -> list[web.SockSite]:
     if runner.server is None:
         await runner.setup()
-    sites = [web.SockSite(runner, listening, ssl_context=tls, backlog=BACKLOG) for listening in sockets]
+    sites: list[web.SockSite] = [ServerSite(runner, listening, tls) for listening in sockets]
     for site in sites:
         await site.start()
     return sites

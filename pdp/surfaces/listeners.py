@@ -6,14 +6,19 @@ connections that wait in its queue, survive the end of a worker.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import errno
 import os
 import resource
 import socket
+import ssl
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol, cast
+
+from aiohttp import web
 
 from pdp.config.section import split_address
 from pdp.config.settings import Settings
@@ -190,3 +195,127 @@ def _remove_stale(path: Path) -> None:
             path.unlink()
             return
     raise ConfigError(f"cannot listen on `{path}` (server.unix): another service listens there")
+
+
+_ACCEPTED_AT_ONCE: Final = 16
+"""Most connections that the event loop accepts before it counts them and reads the requests of others."""
+
+
+_PAUSE_WITHOUT_FILES: Final = 1.0
+"""Pause before a process without free files accepts again, as asyncio makes it."""
+
+
+class ConnectionServer(Protocol):
+    """Server that counts its connections. `handshakes` are those whose TLS has not begun, the oldest first."""
+
+    idle_timeout: float
+    handshakes: dict[TlsHandshake, None]
+
+    def __call__(self) -> asyncio.Protocol:
+        """Return the protocol of a new connection, also of one beyond the limit."""
+
+    def has_room(self) -> bool:
+        """Tell whether a new connection has a place. Others are closed for it."""
+
+    def new_connection(self) -> asyncio.Protocol:
+        """Return the protocol of a connection that has a place."""
+
+
+class TlsHandshake(asyncio.Protocol):
+    """Accepted connection whose TLS has not begun. It holds a place of its server."""
+
+    def __init__(self, accepted: socket.socket, server: ConnectionServer, tls: ssl.SSLContext) -> None:
+        self._accepted: socket.socket | None = accepted
+        """Socket until the event loop has it."""
+        self._server = server
+        server.handshakes[self] = None
+        self._task = asyncio.create_task(self._shake_hands(accepted, tls))
+        self._task.add_done_callback(self._end)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Give the connection to the server: TLS has begun."""
+        self._server.handshakes.pop(self, None)
+        protocol = self._server.new_connection()
+        cast(asyncio.Transport, transport).set_protocol(protocol)
+        protocol.connection_made(transport)
+
+    def abort(self) -> None:
+        """Close the connection. From now on it does not count as open."""
+        self._server.handshakes.pop(self, None)
+        self._task.cancel()
+
+    async def _shake_hands(self, accepted: socket.socket, tls: ssl.SSLContext) -> None:
+        loop, seconds = asyncio.get_running_loop(), self._server.idle_timeout
+        self._accepted = None
+        with contextlib.suppress(OSError):  # no TLS, another version, or none in time: the event loop closes
+            await loop.connect_accepted_socket(lambda: self, accepted, ssl=tls, ssl_handshake_timeout=seconds)
+
+    def _end(self, _: asyncio.Task[None]) -> None:
+        self._server.handshakes.pop(self, None)
+        if self._accepted:
+            self._accepted.close()
+
+
+class TlsListener:
+    """Listening socket whose connections count before their TLS begins.
+
+    An event loop with TLS of its own tells of a connection only after the handshake. So clients that never begin it
+    would take all files of the process.
+    """
+
+    def __init__(self, listening: socket.socket, server: ConnectionServer, tls: ssl.SSLContext) -> None:
+        self._listening = listening
+        self._server = server
+        self._tls = tls
+        self._loop = asyncio.get_running_loop()
+        self._pause: asyncio.TimerHandle | None = None
+        listening.setblocking(False)
+        listening.listen(BACKLOG)
+        self._begin()
+
+    def close(self) -> None:
+        """Stop to listen. Open connections stay."""
+        if self._pause:
+            self._pause.cancel()
+        self._loop.remove_reader(self._listening)
+        self._listening.close()
+
+    def _begin(self) -> None:
+        self._loop.add_reader(self._listening, self._accept)
+
+    def _accept(self) -> None:
+        for _ in range(_ACCEPTED_AT_ONCE):
+            try:
+                accepted, _ = self._listening.accept()
+            except (BlockingIOError, ConnectionAbortedError):
+                return
+            except OSError:  # out of files, of which readiness tells
+                self._loop.remove_reader(self._listening)
+                self._pause = self._loop.call_later(_PAUSE_WITHOUT_FILES, self._begin)
+                return
+            accepted.setblocking(False)
+            if self._server.has_room():
+                TlsHandshake(accepted, self._server, self._tls)
+            else:
+                accepted.close()
+
+
+class ServerSite(web.SockSite):
+    """Socket on which a server listens, with TLS if a context is given.
+
+    Few connections are accepted at once: a burst would take files before the server counts it.
+    """
+
+    def __init__(self, runner: web.ServerRunner, listening: socket.socket, tls: ssl.SSLContext | None = None) -> None:
+        super().__init__(runner, listening, ssl_context=tls)
+
+    async def start(self) -> None:
+        """Begin to accept."""
+        await web.BaseSite.start(self)
+        server = cast(ConnectionServer, self._runner.server)
+        if self._ssl_context:
+            self._server = cast(asyncio.Server, TlsListener(self._sock, server, self._ssl_context))
+            return
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(server, sock=self._sock, backlog=_ACCEPTED_AT_ONCE)
+        self._sock.listen(BACKLOG)  # asyncio takes one number for both, and as many may wait as ever

@@ -26,8 +26,8 @@ from pdp.errors import PdpError
 from pdp.surfaces.http.diagnostics import RELOAD_FAILED, diagnostics_routes
 from pdp.surfaces.http.server import AiohttpServer
 from pdp.surfaces.listeners import (
-    BACKLOG,
     ConnectionShares,
+    ServerSite,
     Sockets,
     bind,
     bind_unix,
@@ -201,7 +201,7 @@ class Supervisor:
         diagnostics = listen(server.diagnostics, "server.diagnostics")
         await self._diagnostics.setup()
         for each in diagnostics:
-            await web.SockSite(self._diagnostics, each, backlog=BACKLOG).start()
+            await ServerSite(self._diagnostics, each).start()
         http = {1: self._hold(reserve(server.http, "server.http"))}
         grpc = self._hold(reserve(server.grpc, "server.grpc"))
         self.addresses = {

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import heapq
 import time
+from itertools import islice
 from math import inf
 from typing import Any, Final
 
@@ -27,6 +28,7 @@ from pdp.surfaces.http.connection import ConnectionContext, HttpConnection
 from pdp.surfaces.http.handlers import Routes, response_of, router
 from pdp.surfaces.http.requests import LONGEST_HEAD, MOST_HEADERS
 from pdp.surfaces.http.routes import DecisionRoute, Outcomes
+from pdp.surfaces.listeners import TlsHandshake
 from pdp.surfaces.refusals import Stranger
 
 _LONGEST_LINE: Final = 8192
@@ -100,14 +102,20 @@ class AiohttpServer(web.Server):
     Beyond `most` connections, those that ask nothing are closed for new ones, the longest idle first.
     """
 
+    _patience = 0.0
+    """Time for a connection that is to close after its present answer. Diagnostics are answered at once."""
+
     def __init__(self, routes: Routes, idle_timeout: float, most: int = _MOST) -> None:
         self._route = router(routes)
         self._most = most
         self._outcomes: Outcomes | None = None
         """Outcomes of requests that no route sees."""
         self._refused_at = -inf
-        self._leaving: set[Any] = set()
-        """Connections of aiohttp that close after their present answer."""
+        self.idle_timeout = idle_timeout
+        self.handshakes: dict[TlsHandshake, None] = {}
+        """Connections whose TLS has not begun, the oldest first."""
+        self._leaving: dict[Any, float] = {}
+        """Connections of aiohttp that close after their present answer, and since when."""
         self._ended: set[Any] = set()
         """Closed connections of aiohttp, until the event loop tells so."""
         self.draining = False
@@ -124,31 +132,56 @@ class AiohttpServer(web.Server):
 
     def __call__(self) -> Any:
         """Return the protocol of a new connection."""
-        if self._count() - len(self._leaving) >= self._most:
-            self._make_room(max(1, self._most // 16))
-            if self._count() >= 2 * self._most:  # so many wait for answers
-                self._refused_at = time.monotonic()
-                return _RefusedConnection()
-        return self._new_connection()
+        return self.new_connection() if self.has_room() else _RefusedConnection()
 
     def is_crowded(self) -> bool:
         """Tell whether connections were refused during the last ten seconds."""
         return time.monotonic() < self._refused_at + _CROWDED_SECONDS
 
     def _count(self) -> int:
-        return len(self._connections) - len(self._ended)
+        return len(self._connections) - len(self._ended) + len(self.handshakes)
+
+    def has_room(self) -> bool:
+        """Tell whether a new connection has a place: others are closed for it, unless too many wait for answers."""
+        beyond = self._count() - len(self._leaving) - self._most
+        if beyond >= 0:
+            # all that are beyond: a burst may come before the first of them counts
+            count = max(beyond + 1, self._most // 16)
+            silent = [*islice(self.handshakes, count)]
+            for handshake in silent:
+                handshake.abort()
+            self._make_room(count - len(silent))
+            if self._count() >= 2 * self._most and not self._end_leaving():
+                self._refused_at = time.monotonic()
+                return False
+        return True
 
     def _make_room(self, count: int) -> None:
         """Close some connections, each after its present answer."""
-        for connection in [one for one in self._connections if one not in self._leaving | self._ended][
-            :count
-        ]:  # the oldest
+        staying = (one for one in self._connections if one not in self._leaving and one not in self._ended)
+        for connection in [*islice(staying, count)]:  # the oldest
             connection.close()
             if connection._request_in_progress or connection._messages:  # noqa: SLF001  aiohttp does not tell
-                self._leaving.add(connection)
+                self._leaving[connection] = time.monotonic()
             else:
-                connection.force_close()
-                self._ended.add(connection)
+                self._abort(connection)
+
+    def _end_leaving(self) -> bool:
+        """Close the connection that was to leave first, if it had its time. Tell whether there was one."""
+        connection, since = next(iter(self._leaving.items()), (None, inf))
+        if time.monotonic() < since + self._patience:
+            return False
+        del self._leaving[connection]
+        self._abort(connection)
+        return True
+
+    def _abort(self, connection: Any) -> None:
+        """Close a connection of aiohttp, also if its client does not read."""
+        transport = connection.transport
+        connection.force_close()
+        if transport:
+            transport.abort()
+        self._ended.add(connection)
 
     def connection_lost(self, handler: Any, exc: BaseException | None = None) -> None:
         """Forget a connection of aiohttp, when the server does: at the end of its task."""
@@ -160,7 +193,7 @@ class AiohttpServer(web.Server):
             self._forget(handler)
 
     def _forget(self, handler: Any) -> None:
-        self._leaving.discard(handler)
+        self._leaving.pop(handler, None)
         self._ended.discard(handler)
 
     def refuse(self, request: web.BaseRequest, error: Exception) -> web.Response:
@@ -173,7 +206,8 @@ class AiohttpServer(web.Server):
             answer = HttpAnswer(failure.status, failure.body, new_id())
         return _without_version(response_of(answer))
 
-    def _new_connection(self) -> Any:
+    def new_connection(self) -> Any:
+        """Return the protocol of a connection that has a place."""
         return _AiohttpConnection(self, loop=self._loop, **self._kwargs)
 
     async def _handle(self, request: web.BaseRequest) -> web.Response:
@@ -190,6 +224,7 @@ class HttpServer(AiohttpServer):
         self, routes: Routes, callers: Callers, admission: Admission, limits: LimitSettings, most: int = _MOST
     ) -> None:
         super().__init__(routes, limits.idle_timeout_seconds, most)
+        self._patience = limits.idle_timeout_seconds
         decisions = {path: route for (_, path), route in routes.items() if isinstance(route, DecisionRoute)}
         check = routes.get(("POST", "/v1/check"))
         self._outcomes = check.outcomes if isinstance(check, DecisionRoute) else None
@@ -212,7 +247,8 @@ class HttpServer(AiohttpServer):
         if not idle:
             super()._make_room(count)
 
-    def _new_connection(self) -> Any:
+    def new_connection(self) -> Any:
+        """Return the protocol of a connection that has a place."""
         if self._sweeper is None:
             self._sweeper = self._shared.loop.call_later(self._pause, self._sweep)
         return HttpConnection(self._shared)
@@ -229,12 +265,17 @@ class HttpServer(AiohttpServer):
     async def drained(self, seconds: float) -> None:
         """Wait until all connections are closed, or for `seconds`."""
         end = self._shared.now() + seconds
-        while (self._shared.open or self.connections) and self._shared.now() < end and not self._hurried:  # noqa: ASYNC110  aiohttp has no event
+        while self._has_open() and self._shared.now() < end and not self._hurried:  # noqa: ASYNC110  aiohttp has no event
             await asyncio.sleep(_DRAIN_PAUSE)
+
+    def _has_open(self) -> bool:
+        return bool(self._shared.open or self.connections or self.handshakes)
 
     def pre_shutdown(self) -> None:
         """Close the connections without a request under way."""
         super().pre_shutdown()
+        for handshake in [*self.handshakes]:
+            handshake.abort()
         self._shared.closing = self._shared.draining = True
         self._shared.all_closed.clear()
         for connection in list(self._shared.open):
@@ -248,7 +289,7 @@ class HttpServer(AiohttpServer):
             self._sweeper.cancel()
 
     def _aiohttp_connection(self) -> asyncio.Protocol:
-        connection: asyncio.Protocol = super()._new_connection()
+        connection: asyncio.Protocol = super().new_connection()
         return connection
 
     async def _close(self, seconds: float | None) -> None:

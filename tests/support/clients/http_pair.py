@@ -33,6 +33,7 @@ from pdp.surfaces.http.connection import ConnectionContext, HttpConnection
 from pdp.surfaces.http.handlers import HttpHandlers, Routes
 from pdp.surfaces.http.routes import ImmediateEndpoint
 from pdp.surfaces.http.server import AiohttpServer, HttpServer
+from pdp.surfaces.listeners import TlsListener, listen
 from pdp.surfaces.refusals import RefusalRecorder
 from pdp.telemetry import Telemetry
 
@@ -123,8 +124,8 @@ class WatchedServer(HttpServer):
         self.handed_over: list[tuple[int, int]] = []
         """For each connection that became aiohttp's: the bytes taken before, and those handed over at once."""
 
-    def _new_connection(self) -> Any:
-        super()._new_connection()
+    def new_connection(self) -> Any:
+        super().new_connection()
         return WatchedConnection(self._shared, self.handed_over)
 
 
@@ -171,8 +172,12 @@ async def server_pair(
     pair = ServerPair(settings, routes, callers, admission)
     await tokens.start()
     loop = asyncio.get_running_loop()
-    listening = [await loop.create_server(server, "127.0.0.1", 0, ssl=tls) for server in (pair.own, pair.aiohttp)]
-    pair.own_port, pair.aiohttp_port = (one.sockets[0].getsockname()[1] for one in listening)
+    sockets = [listen("127.0.0.1:0", "server.http")[0] for _ in range(2)]
+    pair.own_port, pair.aiohttp_port = (one.getsockname()[1] for one in sockets)
+    listening = [
+        TlsListener(one, server, tls) if tls else await loop.create_server(server, sock=one)
+        for one, server in zip(sockets, (pair.own, pair.aiohttp), strict=True)
+    ]
     try:
         yield pair
     finally:
