@@ -21,6 +21,7 @@ from urllib.parse import SplitResult, urljoin, urlsplit
 
 from pdp import __version__
 from pdp.app.sources.client import FetchedBundle, SourceUnreachable
+from pdp.config.bounded_answers import bound_answer
 from pdp.config.bundles.manifest import BundleRefused, shown
 from pdp.config.policies import SourceSettings
 from pdp.config.regular_files import read_regular
@@ -30,6 +31,8 @@ from pdp.errors import ConfigError
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 _MOST_REDIRECTS: Final = 3
 _CHUNK: Final = 1 << 16
+_MOST_BESIDE: Final = 8 << 20
+"""Bytes of an answer beside its body: the head, and the lengths of chunks."""
 _PORTS: Final = {"http": 80, "https": 443}
 
 
@@ -94,6 +97,7 @@ class HttpFetcher:
 
         def ask() -> SourceAnswer:
             connection.request("GET", path, headers={"User-Agent": f"pdp/{__version__}", **headers})
+            bound_answer(connection, 2 * most_bytes + _MOST_BESIDE, deadline)
             with connection.getresponse() as response:
                 found = {name.lower(): value for name, value in response.getheaders()}
                 return SourceAnswer(response.status, found, _read(response, most_bytes, deadline))

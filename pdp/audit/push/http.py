@@ -9,6 +9,7 @@ import contextlib
 import http.client
 import socket
 import ssl
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
@@ -18,10 +19,13 @@ from yarl import URL
 
 from pdp import __version__
 from pdp.config.audit import OTLP_PATH, HttpSinkSettings, OtlpSinkSettings
+from pdp.config.bounded_answers import bound_answer
 from pdp.config.settings import Settings
 from pdp.errors import ConfigError
 
 _LONGEST_ANSWER: Final = 1 << 16
+_MOST_RECEIVED: Final = 1 << 20
+"""Bytes of an answer with its head."""
 _TOKEN: Final = frozenset("!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
 _LONGEST_WAIT: Final = 60.0
 """Most seconds that a receiver can ask to wait."""
@@ -44,7 +48,7 @@ class BatchRefused(DeliveryFailed):
 
 
 class ReceiverSettings(msgspec.Struct, frozen=True):
-    """Address of a receiver, the seconds that it may be silent, and the file of the authorities that sign for it.
+    """Address of a receiver, the seconds that its answer may take, and the file of the authorities that sign for it.
 
     `headers` reads the headers anew: tokens change.
     """
@@ -110,6 +114,7 @@ class HttpSender:
         url = self._settings.url
         connection = self._connection = self._connection or self._connect()
         connection.request("POST", url.raw_path_qs, body, dict(headers))
+        bound_answer(connection, _MOST_RECEIVED, time.monotonic() + self._settings.timeout)
         response = connection.getresponse()
         answer = response.read(_LONGEST_ANSWER)
         if not response.isclosed():  # a longer answer, which nobody reads

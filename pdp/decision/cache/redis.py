@@ -99,6 +99,8 @@ _FIELDS_AT_ONCE: Final = 250
 _MOST_LATE: Final = 64
 """Commands that requests no longer wait for. While there are as many, nothing is asked."""
 _WRITE_SECONDS: Final = 1.0
+_LATE_SECONDS: Final = 5.0
+"""Time after which a late command ends, with its connection."""
 _SPARE_MS: Final = 1_000
 """Time that a hash outlives its window."""
 _PREFIX: Final = b"pdp:"
@@ -214,7 +216,8 @@ class RedisCache:
         for name, lookup in zip(names, lookups, strict=True):
             # a look-up without fields is an error to Redis
             pipeline.hmget(name, list(lookup.fields) or [b""])
-        columns = await pipeline.execute(raise_on_error=False)
+        async with asyncio.timeout(_LATE_SECONDS):
+            columns = await pipeline.execute(raise_on_error=False)
         return [_column(column, len(lookup.fields)) for column, lookup in zip(columns, lookups, strict=True)]
 
     async def _opened(self, name: bytes, lookup: Lookup, column: Sequence[bytes | None]) -> FoundVerdicts:

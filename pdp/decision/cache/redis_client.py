@@ -6,6 +6,9 @@
 
 Commands are never repeated: a look-up that fails is a miss, and the next request may find the server well again.
 
+No server is trusted with memory or time. An answer beyond its bounds ends its connection, also when no request waits
+for the answer any more.
+
 A sealed verdict is `version | expiry | effect | reason | MAC`, bound to one key, one field and an expiry. The MAC is
 BLAKE2b with a key (RFC 7693) over the key, the field, the expiry and the verdict. Key and field follow their lengths,
 and the rest has fixed places.
@@ -13,24 +16,87 @@ and the rest has fixed places.
 
 from __future__ import annotations
 
+import re
+from functools import partial
 from hashlib import blake2b
 from hmac import compare_digest
 from typing import Any, Final, NamedTuple, Protocol
 from urllib.parse import unquote, urlsplit
 
+from redis._parsers import _AsyncHiredisParser
 from redis.asyncio import Redis, RedisCluster
 from redis.asyncio.retry import Retry
 from redis.asyncio.sentinel import Sentinel
 from redis.backoff import NoBackoff
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import InvalidResponse
 
 from pdp.config.cache import CacheSettings
-from pdp.decision.cache.cache import KEPT_EFFECTS, CachedVerdict
+from pdp.decision.cache.cache import KEPT_EFFECTS, MOST_FIELDS, CachedVerdict
 from pdp.decision.cache.mac_keys import MacKeys
 
 _MAX_CONNECTIONS: Final = 32
 _SOCKET_SECONDS: Final = 1.0
 """Longest wait for a connection or an answer. Requests wait for `cache.timeout_ms` only."""
 _SENTINEL_PORT: Final = 26379
+
+
+LONGEST_VALUE: Final = 4096
+"""Bytes of the longest sealed verdict. Longer reasons are not cached, and longer values not looked at."""
+LONGEST_ANSWER: Final = MOST_FIELDS * (LONGEST_VALUE + 16)
+"""Bytes of the longest answer to a look-up: every value has its length before it, and two line ends."""
+_LIST: Final = re.compile(rb"[*~%>]\+?([0-9]+)")
+"""Length of a list, or what looks like one within a value."""
+_LONGEST_LENGTH: Final = 16
+"""Bytes of the end of a part that may be the start of a length."""
+_MOST_ITEMS: Final = 500_000
+"""Items of all lists of one answer, as declared. hiredis takes memory for all items before the first one comes, and
+each collection of garbage walks through them: a list of 2 billion stops this process for a minute. A large cluster
+describes its slots by a hundred thousand items."""
+
+
+class AnswerBudget:
+    """Bytes of unfinished answers that all connections of a client hold together."""
+
+    def __init__(self, most: int = 2 * LONGEST_ANSWER) -> None:
+        self.left = most
+
+
+class BoundedParser(_AsyncHiredisParser):
+    """Parser of answers within bounds: raises InvalidResponse beyond, and the client then closes the connection."""
+
+    def __init__(self, budget: AnswerBudget, socket_read_size: int) -> None:
+        super().__init__(socket_read_size=socket_read_size)
+        self._budget = budget
+        self._size = self._items = 0
+        """Bytes and declared items of lists of the present answer so far."""
+        self._end = b""
+        """Last bytes: the length of a list may come in two parts."""
+
+    async def read_response(self, disable_decoding: bool = False, push_request: bool = False) -> Any:
+        """Return the next answer; raise InvalidResponse beyond the bounds."""
+        try:
+            return await super().read_response(disable_decoding, push_request)
+        finally:
+            self._budget.left += self._size
+            self._size = self._items = 0
+
+    async def read_from_socket(self) -> bool:
+        """Feed what has arrived to the reader, if it is within the bounds."""
+        part = await self._stream.read(self._read_size)
+        if not part:
+            raise RedisConnectionError("the server has closed the connection")
+        self._size += len(part)
+        self._budget.left -= len(part)
+        text = self._end + part
+        for length in _LIST.finditer(text):
+            if length.end() > len(self._end):
+                self._items += int(length[1][:_LONGEST_LENGTH])
+        self._end = part[-_LONGEST_LENGTH:]
+        if self._size > LONGEST_ANSWER or self._items > _MOST_ITEMS or self._budget.left < 0:
+            raise InvalidResponse("the answer is longer than any to a question of ours")
+        self._reader.feed(part)
+        return True
 
 
 class Pipeline(Protocol):
@@ -77,10 +143,22 @@ def open_client(settings: CacheSettings) -> RedisClient:
     options = _options(settings, tls=scheme == "rediss")
     url = settings.redis.replace(f"{scheme}+{form}://", f"{scheme}://", 1)
     if form == "cluster":
-        return RedisClient(RedisCluster.from_url(url, **options))
-    if form == "sentinel":
-        return _behind_sentinels(url, options, tls=scheme == "rediss")
-    return RedisClient(Redis.from_url(url, **options))
+        cluster: Any = RedisCluster.from_url(url, **options)
+        nodes = cluster.nodes_manager
+        _bound(nodes, *nodes.startup_nodes.values())
+        return RedisClient(cluster)
+    client = (
+        _behind_sentinels(url, options, tls=scheme == "rediss") if form else RedisClient(Redis.from_url(url, **options))
+    )
+    _bound(*(one.connection_pool for one in (client.client, *client.sentinels)))
+    return client
+
+
+def _bound(*makers: Any) -> None:
+    """Let makers of connections bound the answers. Not every client has an option for that."""
+    budget = AnswerBudget()
+    for maker in makers:
+        maker.connection_kwargs["parser_class"] = partial(BoundedParser, budget)
 
 
 def _options(settings: CacheSettings, *, tls: bool) -> dict[str, Any]:
@@ -124,8 +202,6 @@ _EXPIRY: Final = slice(1, 9)
 _EFFECT: Final = 9
 _HAS_REASON: Final = 10
 _REASON: Final = 11
-LONGEST_VALUE: Final = 4096
-"""Bytes of the longest sealed verdict. Longer reasons are not cached, and longer values not looked at."""
 
 
 class ForgedVerdict(ValueError):
