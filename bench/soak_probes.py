@@ -52,20 +52,20 @@ class AuditCounter:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._counted: dict[str, int] = {}
-        """Bytes counted so far, by file. A file loses the dot of its name when it is complete."""
+        """Bytes counted so far, by file. A file has another end of its name when it is complete."""
         self._ends: dict[str, bytes] = {}
         """Last bytes of each file, where a start may begin."""
         self._records = 0
 
     def count(self) -> int:
         """Count new records; return the number of all records so far."""
-        for file in self._folder.glob("*decisions-*.jsonl"):
+        for file in [*self._folder.glob("decisions-*.jsonl"), *self._folder.glob("decisions-*.open")]:
             with contextlib.suppress(FileNotFoundError):  # it has another name now: the next count finds it
                 self._count_in(file)
         return self._records
 
     def _count_in(self, file: Path) -> None:
-        name = file.name.removeprefix(".")
+        name = file.stem
         with file.open("rb", buffering=0) as stream:
             stream.seek(self._counted.get(name, 0))
             end = self._ends.get(name, b"")

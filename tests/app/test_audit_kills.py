@@ -70,7 +70,7 @@ def options(**keys: Any) -> list[str]:
 def recorded(folder: Path, run: int) -> list[str]:
     """Return the ids of all records. Every segment is complete, and its chain holds."""
     found = check_segments(folder / "audit", KEY.encode() if run % 2 else b"")
-    assert not list((folder / "audit").glob(".decisions-*"))
+    assert not list((folder / "audit").glob("*.open"))
     assert not list((folder / "audit").glob(".lock-*"))
     return [record["id"] for records in found.values() for record in records]
 

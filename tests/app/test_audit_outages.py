@@ -24,6 +24,8 @@ from support.paths import ROOT, TESTS
 from support.service.serving import Process, serve_process
 from support.untested import not_tested
 
+from pdp.audit.files.segments import complete_path
+
 pytestmark = [pytest.mark.process, pytest.mark.waits]
 CHECK = {"principal": "user:oidc~Alice", "action": "read_data", "resource": "table:lake/Foo@prod"}
 ONE = json.dumps({"checks": [CHECK]}).encode()
@@ -188,8 +190,8 @@ def test_a_moved_folder_gets_a_successor(tmp_path: Path) -> None:
         (tmp_path / "audit").rename(tmp_path / "away")
         ids += [post(process)[1] for _ in range(20)]
         assert process.terminate() == 0
-    for file in (tmp_path / "away").glob(".decisions-*"):
-        file.rename(tmp_path / "audit" / file.name.removeprefix("."))
+    for file in (tmp_path / "away").glob("*.open"):
+        file.rename(tmp_path / "audit" / complete_path(file).name)
     assert recorded(process) == ids
 
 

@@ -22,7 +22,7 @@ import structlog
 import zstandard
 
 from pdp.audit.files.open_segment import sync_folder
-from pdp.audit.files.segments import SUFFIXES
+from pdp.audit.files.segments import SUFFIXES, complete_path
 from pdp.config.audit import Compression
 from pdp.config.files import open_private_file
 
@@ -78,7 +78,7 @@ class SegmentCompressor:
 
 def rename_segment(path: Path) -> None:
     """Give a segment its final name."""
-    path.rename(path.with_name(path.name.removeprefix(".")))
+    path.rename(complete_path(path))
     sync_folder(path.parent)
 
 
@@ -87,8 +87,9 @@ def publish_compressed(path: Path, compress: Compression) -> None:
 
     Raise OSError if it cannot be renamed: the next start tries again.
     """
-    final = path.with_name(path.name.removeprefix(".") + SUFFIXES[compress])
-    draft = path.with_name(f"{path.name}{_DRAFT}{uuid.uuid4().hex}")  # of nobody else, whoever may compress the segment
+    complete = complete_path(path)
+    final = complete.with_name(complete.name + SUFFIXES[compress])
+    draft = path.with_name(f"{_draft_name(path)}{uuid.uuid4().hex}")  # of nobody else, whoever may compress the segment
     try:
         with path.open("rb") as source, os.fdopen(open_private_file(draft, os.O_WRONLY | os.O_TRUNC), "wb") as target:
             _copy(source, target, compress)
@@ -107,8 +108,13 @@ def publish_compressed(path: Path, compress: Compression) -> None:
 def remove_drafts(path: Path) -> None:
     """Remove what killed processes have left when they compressed a segment."""
     for draft in list(path.parent.iterdir()):
-        if draft.name.startswith(path.name + _DRAFT):
+        if draft.name.startswith(_draft_name(path)):
             draft.unlink(missing_ok=True)
+
+
+def _draft_name(path: Path) -> str:
+    """Return the start of the names of drafts, which are hidden: nobody reads them."""
+    return f".{path.name.removeprefix('.')}{_DRAFT}"
 
 
 def _copy(source: BinaryIO, target: BinaryIO, compress: Compression) -> None:

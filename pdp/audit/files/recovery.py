@@ -33,7 +33,7 @@ from pdp.audit.files.chain import (
 from pdp.audit.files.compression import SegmentCompressor, remove_drafts
 from pdp.audit.files.locks import lock_if_dead, locked_instances
 from pdp.audit.files.open_segment import sync_folder, write_all
-from pdp.audit.files.segments import SUFFIXES, SegmentFile, complete_name, open_segments
+from pdp.audit.files.segments import SUFFIXES, SegmentFile, complete_path, open_segments
 from pdp.audit.records.writing import timestamp
 from pdp.config.files import open_private_file
 
@@ -151,7 +151,7 @@ def close_left_segments(folder: Path, hashes: Sequence[ChainHash], publisher: Se
 def _close(file: SegmentFile, hashes: Sequence[ChainHash], publisher: SegmentCompressor) -> None:
     remove_drafts(file.path)
     for suffix in SUFFIXES.values():
-        final = file.path.with_name(complete_name(file.instance, file.number) + suffix)
+        final = file.path.with_name(complete_path(file.path).name + suffix)
         if final.exists():  # it was compressed, and only its old form was left
             file.path.unlink()
             return
@@ -186,8 +186,7 @@ def _cut(path: Path, size: int) -> None:
         rest = stream.read()
         if not rest:
             return
-        name = path.name.removeprefix(".").removesuffix(".jsonl")
-        torn = open_private_file(path.with_name(name + TORN), os.O_WRONLY | os.O_APPEND)
+        torn = open_private_file(complete_path(path).with_suffix(TORN), os.O_WRONLY | os.O_APPEND)
         try:
             write_all(torn, rest)
             os.fsync(torn)

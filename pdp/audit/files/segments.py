@@ -1,7 +1,8 @@
 """Files of an audit folder: their names, their order, and their bytes, compressed or not.
 
-`<folder>/decisions-<instance>-<number>.jsonl[.zst|.gz]` is a complete segment; with a dot before the name it is being
-written, or was left by a killed process. Files without a number come from versions without segments.
+`<folder>/decisions-<instance>-<number>.jsonl[.zst|.gz]` is a complete segment. `decisions-<instance>-<number>.open` is
+being written, or was left by a killed process; earlier versions wrote `.decisions-<instance>-<number>.jsonl` instead.
+Files without a number come from versions without segments.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ import zstandard
 
 SUFFIXES: Final = {"none": "", "gzip": ".gz", "zstd": ".zst"}
 """End of a file's name, by compression."""
-_NAME: Final = re.compile(r"(\.?)decisions-(.+?)(?:-(\d{6,}))?\.jsonl(\.zst|\.gz)?")
+_NAME: Final = re.compile(r"decisions-(.+?)(?:-(\d{6,}))?\.jsonl(\.zst|\.gz)?")
+_OPEN: Final = re.compile(r"decisions-(.+?)-(\d{6,})\.open|\.decisions-(.+?)(?:-(\d{6,}))?\.jsonl")
+"""Name of a segment that is not complete, as it is now, and as earlier versions wrote it."""
 
 
 class SegmentFile(msgspec.Struct, frozen=True):
@@ -31,7 +34,7 @@ class SegmentFile(msgspec.Struct, frozen=True):
     @property
     def compressed(self) -> bool:
         """Tell whether the file is compressed."""
-        return self.path.suffix != ".jsonl"
+        return self.path.suffix in {".zst", ".gz"}
 
     def open(self) -> BinaryIO:
         """Open the file for reading; its bytes come uncompressed."""
@@ -43,8 +46,11 @@ class SegmentFile(msgspec.Struct, frozen=True):
 
 
 def open_name(instance: str, number: int) -> str:
-    """Return the name of a segment that is being written."""
-    return f".{complete_name(instance, number)}"
+    """Return the name of a segment that is being written.
+
+    Whoever takes complete files by their names, as `decisions-*.jsonl*`, does not take this one.
+    """
+    return f"decisions-{instance}-{number:06d}.open"
 
 
 def complete_name(instance: str, number: int) -> str:
@@ -54,10 +60,18 @@ def complete_name(instance: str, number: int) -> str:
 
 def segment_of(path: Path) -> SegmentFile | None:
     """Return the file of records at a path; None if the name is that of another file."""
-    name = _NAME.fullmatch(path.name)
-    if name is None or (name[1] and name[4]):  # a file that is being compressed
-        return None
-    return SegmentFile(path, name[2], int(name[3] or 0), not name[1])
+    if name := _NAME.fullmatch(path.name):
+        return SegmentFile(path, name[1], int(name[2] or 0), complete=True)
+    if name := _OPEN.fullmatch(path.name):
+        return SegmentFile(path, name[1] or name[3], int(name[2] or name[4] or 0), complete=False)
+    return None
+
+
+def complete_path(path: Path) -> Path:
+    """Return the path of a complete segment, not compressed, for that of one that is being written."""
+    file = segment_of(path)
+    assert file
+    return path.with_name(complete_name(file.instance, file.number))
 
 
 def segment_files(folder: Path) -> list[SegmentFile]:

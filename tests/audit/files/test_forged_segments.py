@@ -11,7 +11,7 @@ from support.oracles.audit_trails import KEY, InstancePlan, WrittenAudit, record
 from pdp.audit.files.chain import ChainHash, SegmentHead, chain_line, end_line
 from pdp.audit.files.folder import AuditFolder, SegmentForm
 from pdp.audit.files.locks import known_instances
-from pdp.audit.files.segments import open_name
+from pdp.audit.files.segments import complete_path, open_name
 from pdp.audit.verify.lines import AuditFinding
 from pdp.audit.verify.verify import AuditVerifier, VerifyOptions
 from pdp.config.audit import Compression
@@ -107,7 +107,7 @@ def test_a_line_of_an_earlier_start_proves_nothing(tmp_path: Path) -> None:
     path = reopened(audit, 1)
     append(path, record_line(audit.files()[-1].instance, 6))
     start(tmp_path, "a")
-    complete = path.with_name(path.name[1:])
+    complete = complete_path(path)
     text = complete.read_bytes()
     complete.unlink()
     path.write_bytes(text[: text.rindex(b'{"event":"segment_end"')])

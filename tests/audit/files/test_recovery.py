@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextvars import ContextVar
 from pathlib import Path
+from typing import Final
 
 import pytest
 from support.oracles.segment_checks import check_segments
@@ -19,6 +22,17 @@ from pdp.config.audit import Compression
 KEY = b"a key of sixteen"
 
 
+FORM: Final = ContextVar("FORM", default="")
+"""Name of the left segment: as it is now, or as `earlier` versions wrote it."""
+
+
+@pytest.fixture(params=["now", "earlier"])
+def form(request: pytest.FixtureRequest) -> Iterator[None]:
+    token = FORM.set(request.param)
+    yield
+    FORM.reset(token)
+
+
 def line(seq: int) -> bytes:
     return json.dumps({"event": "decision", "seq": seq, "text": "x" * 50}).encode() + b"\n"
 
@@ -30,6 +44,8 @@ def left(folder: Path, key: bytes = b"", pieces: int = 4) -> tuple[Path, bytes]:
         audit.append([line(3 * piece), line(3 * piece + 1), line(3 * piece + 2)])
     kill(audit)
     path = folder / open_name("dead", 1)
+    if FORM.get() == "earlier":
+        path = path.rename(folder / ".decisions-dead-000001.jsonl")
     return path, path.read_bytes()
 
 
@@ -68,6 +84,7 @@ def test_every_length_of_a_left_file_is_closed(tmp_path: Path, key: bytes) -> No
         assert not path.exists()
 
 
+@pytest.mark.usefixtures("form")
 def test_records_that_nobody_proved_are_marked(tmp_path: Path) -> None:
     path, text = left(tmp_path)
     cut = text.rindex(b'{"event":"chain"')
@@ -93,6 +110,7 @@ def test_damage_in_the_middle_stays_to_be_found(tmp_path: Path) -> None:
         check_segments(tmp_path)
 
 
+@pytest.mark.usefixtures("form")
 def test_a_hole_of_a_lost_power_supply_is_torn(tmp_path: Path) -> None:
     path, text = left(tmp_path)
     path.write_bytes(text + b"\0" * 5000)
@@ -122,6 +140,7 @@ def test_two_recoveries_at_once_close_a_segment_once(tmp_path: Path) -> None:
     assert not list(tmp_path.glob(".lock-*"))
 
 
+@pytest.mark.usefixtures("form")
 def test_a_segment_that_was_complete_only_gets_its_name(tmp_path: Path) -> None:
     path, _ = left(tmp_path)
     start(tmp_path)
@@ -135,6 +154,7 @@ def test_a_segment_that_was_complete_only_gets_its_name(tmp_path: Path) -> None:
     assert file.path.suffix == ".zst"
 
 
+@pytest.mark.usefixtures("form")
 def test_a_compressed_segment_wins_over_the_file_that_it_came_from(tmp_path: Path) -> None:
     path, _ = left(tmp_path)
     start(tmp_path, compress="gzip")
@@ -145,6 +165,7 @@ def test_a_compressed_segment_wins_over_the_file_that_it_came_from(tmp_path: Pat
     assert not path.exists()
 
 
+@pytest.mark.usefixtures("form")
 def test_a_left_segment_goes_on_with_its_own_key(tmp_path: Path) -> None:
     left(tmp_path, KEY)
     start(tmp_path, b"another key, longer", former=(KEY,))
@@ -168,9 +189,10 @@ def test_a_left_segment_is_locked_until_it_is_compressed(tmp_path: Path) -> None
     assert len(check_segments(tmp_path)["dead"]) == 60_000
 
 
+@pytest.mark.usefixtures("form")
 def test_what_a_killed_process_compressed_is_removed(tmp_path: Path) -> None:
     path, _ = left(tmp_path)
-    path.with_name(f"{path.name}.draft-1").write_bytes(b"\x1f\x8b")
+    path.with_name(f".{path.name.removeprefix('.')}.draft-1").write_bytes(b"\x1f\x8b")
     start(tmp_path, compress="gzip")
     assert [file.name for file in tmp_path.glob("*decisions*")] == ["decisions-dead-000001.jsonl.gz"]
 

@@ -17,7 +17,7 @@ from support.oracles.segment_checks import check_segments
 from pdp.audit.files import folder as audit_folder
 from pdp.audit.files.chain import ChainHash
 from pdp.audit.files.folder import AuditFolder, SegmentForm
-from pdp.audit.files.segments import segment_files
+from pdp.audit.files.segments import complete_path, segment_files, segment_of
 from pdp.config.audit import Compression
 
 
@@ -140,6 +140,40 @@ def test_a_deleted_folder_comes_back_with_the_open_segment(tmp_path: Path) -> No
     assert (place / "bundles" / "ab").read_bytes() == b"a bundle"
 
 
+def test_the_file_that_is_written_is_seen_and_not_taken_for_a_complete_one(tmp_path: Path) -> None:
+    folder = AuditFolder(tmp_path, "i")
+    write(folder, 0, 5)
+    visible = {path.name for path in tmp_path.iterdir() if not path.name.startswith(".")}
+    assert visible == {"decisions-i-000001.open", "bundles"}
+    assert not list(tmp_path.glob("decisions-*.jsonl*")), "the pattern by which ingests take complete files"
+    folder.rotate()
+    folder.close()
+    assert {path.name for path in tmp_path.iterdir()} >= {"decisions-i-000001.jsonl"}
+    assert not list(tmp_path.glob("*.open"))
+
+
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [
+        ("decisions-i-000001.open", ("i", 1, False)),
+        (".decisions-i-000001.jsonl", ("i", 1, False)),
+        ("decisions-i-000001.jsonl", ("i", 1, True)),
+        ("decisions-i-000001.jsonl.zst", ("i", 1, True)),
+        ("decisions-a.open-000001.open", ("a.open", 1, False)),
+        ("decisions-i.jsonl", ("i", 0, True)),
+        (".decisions-i-000001.open", None),
+        (".decisions-i-000001.jsonl.gz", None),
+        ("decisions-i-000001.open.zst", None),
+        (".decisions-i-000001.open.draft-1", None),
+        ("decisions-i.open", None),
+        ("decisions-i-000001.torn", None),
+    ],
+)
+def test_names_tell_what_is_complete(name: str, found: tuple[str, int, bool] | None) -> None:
+    file = segment_of(Path(name))
+    assert (file and (file.instance, file.number, file.complete)) == found
+
+
 def test_a_moved_segment_is_completed_where_it_is(tmp_path: Path) -> None:
     place, away = tmp_path / "audit", tmp_path / "away"
     folder = AuditFolder(place, "i")
@@ -149,15 +183,15 @@ def test_a_moved_segment_is_completed_where_it_is(tmp_path: Path) -> None:
     folder.rotate()
     folder.close()
     (moved,) = segment_files(away)
-    moved.path.rename(place / moved.path.name.removeprefix("."))
+    moved.path.rename(place / complete_path(moved.path).name)
     assert [record["seq"] for record in check_segments(place)["i"]] == list(range(10))
 
 
 def test_a_replaced_file_does_not_get_the_records(tmp_path: Path) -> None:
     folder = AuditFolder(tmp_path, "i")
     write(folder, 0, 5)
-    (tmp_path / ".decisions-i-000001.jsonl").unlink()
-    (tmp_path / ".decisions-i-000001.jsonl").write_bytes(b"")
+    (tmp_path / "decisions-i-000001.open").unlink()
+    (tmp_path / "decisions-i-000001.open").write_bytes(b"")
     write(folder, 5, 5)
     folder.rotate()
     folder.close()

@@ -67,7 +67,7 @@ async def until(happens: Callable[[], Any], seconds: float = 20) -> None:
 
 def test_lines_that_do_not_fit_leave_no_part_behind(tmp_path: Path) -> None:
     folder = AuditFolder(tmp_path, "i")
-    file = tmp_path / ".decisions-i-000001.jsonl"
+    file = tmp_path / "decisions-i-000001.open"
     folder.append([b"first\n"])
     before = file.read_bytes()
     for more in (0, 1, 24):

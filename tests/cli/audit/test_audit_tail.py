@@ -149,7 +149,7 @@ def test_every_form_of_files_is_read(tmp_path: Path, form: Any) -> None:
             writer.rotate()
         wanted.append(writer.decide(check())["id"])
         writer.close(killed=killed)
-    for file in tmp_path.glob(".decisions-*"):
+    for file in tmp_path.glob("*.open"):
         with file.open("ab") as stream:
             stream.write(b'{"event":"decision","torn')
     assert ids(tmp_path, "-n", "100") == wanted
@@ -310,7 +310,7 @@ def test_following_waits_for_the_first_file_and_for_whole_lines(tmp_path: Path) 
         writer.decide(check())
         denied = [writer.decide(check("t", BOB))["id"]]
         until(lambda: printed() == denied)
-        (file,) = folder.glob(".decisions-*")
+        (file,) = folder.glob("*.open")
         line = json.dumps(
             {"event": "refusal", "schema": 1, "id": "x", "instance": writer.instance, "seq": 2, "time": ""}
         )

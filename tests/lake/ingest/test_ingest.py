@@ -49,6 +49,7 @@ def test_all_forms_of_files_in_folders_with_odd_names(lake: Lake, tmp_path: Path
     write_segment(two, 1, lines[3:4], instance="b2", end=".gz")
     (two / "decisions-old.jsonl").write_bytes(b"".join(lines[4:]))
     (two / ".decisions-b2-000002.jsonl").write_bytes(decision_line(9))
+    (two / "decisions-b2-000003.open").write_bytes(decision_line(9))
     (two / ".decisions-b2-000001.jsonl.zst").write_bytes(b"half")
     (two / "decisions-b2-000003.torn").write_bytes(b'{"ev')
     assert ingest(lake, one, two) == BatchCounts(4, 6, 0, 0)

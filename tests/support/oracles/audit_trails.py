@@ -260,11 +260,19 @@ def move_line(it: Corruptor) -> Corruption:
     return Corruption(it.file)
 
 
+def open_names(file: SegmentFile) -> list[str]:
+    """Return the name of a segment that is being written, and the one of earlier versions."""
+    complete = f"decisions-{file.instance}-{file.number:06d}"
+    return [f"{complete}.open", f".{complete}.jsonl"]
+
+
 def reopen(it: Corruptor) -> Corruption:
     """Cut a complete segment behind a chain line, and pass it off as one that a killed process left."""
     it.lines = it.lines[: it.random.choice(it.chains) + 1]
     it.file.path.unlink()
-    it.file = SegmentFile(it.file.path.with_name(f".{it.file.path.name}"), it.file.instance, it.file.number, False)
+    it.file = SegmentFile(
+        it.file.path.with_name(it.random.choice(open_names(it.file))), it.file.instance, it.file.number, False
+    )
     it.put()
     return Corruption(it.file)
 
