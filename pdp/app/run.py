@@ -17,7 +17,9 @@ import structlog
 
 from pdp.app.process import quick_imports, usable_cpus
 from pdp.config.files import make_private_folder, open_private_file
+from pdp.config.idle_settings import idle_settings
 from pdp.config.load import load_settings
+from pdp.config.origins import key_text
 from pdp.config.settings import Settings
 from pdp.errors import ConfigError
 
@@ -42,6 +44,8 @@ def serve(
     `reload` reads the settings again, for a rolling restart of the workers.
     """
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until there is an audit to reopen; workers inherit this
+    for key, message in idle_settings(settings):
+        log.warning("setting without effect", key=key_text(key), warning=message, place=settings.origins.nearest(key))
     workers = usable_cpus() if settings.server.workers == "auto" else settings.server.workers
     with instance_lock(settings, alone=workers > 1):
         if workers == 1:

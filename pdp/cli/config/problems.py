@@ -17,6 +17,7 @@ from pdp.audit.push.http import open_receiver
 from pdp.cli.config.foreign_variables import refuse_nessie, warn_of_lakekeeper
 from pdp.cli.wiring import Wiring
 from pdp.config.bundles.signing import read_public_key
+from pdp.config.idle_settings import idle_settings
 from pdp.config.policy_files import FileKey, policy_files
 from pdp.config.references import known_warehouses, listed_warehouses
 from pdp.config.settings import Settings
@@ -79,6 +80,8 @@ def _unplaced_problems(composition: Wiring, settings: Settings) -> Iterator[Conf
         yield ConfigProblem("environment", "error", error)
     if warning := warn_of_lakekeeper(os.environ):
         yield ConfigProblem("environment", "warning", warning)
+    for key, message in idle_settings(settings):
+        yield ConfigProblem(settings.origins.nearest(key), "warning", message)
     yield from _raised(checked_certificates, settings)
     yield from _policy_problems(composition, settings)
     yield from _raised(composition.inspect_facts or composition.read_facts, settings)

@@ -1,0 +1,188 @@
+"""Each written setting has an effect, or a message at the start: a test goes through all keys of the schema."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from support.generators.setting_keys import NAME, setting_keys
+from support.service.commands import run_pdp
+from support.service.serving import serve_process
+
+from pdp.config.idle_settings import RULES, idle_settings
+from pdp.config.load import make_settings
+
+CEDAR: Final = {"authorities": {"default": {"engines": ["cedar"]}}}
+NO_AUDIT: Final = {"sinks": []}
+FILE: Final = {"url": "file:world.json"}
+SOURCE: Final = {"http": "http://127.0.0.1:1/b", "unsigned": True}
+REDIS: Final = {"redis": "redis://127.0.0.1", "redis_for": "all"}
+STDOUT: Final = {"sinks": [{"stdout": True}]}
+IDLE: Final[dict[str, tuple[dict[str, Any], ...]]] = {
+    "audit.compress": ({"audit": {**NO_AUDIT, "compress": "gzip"}}, {"audit": {**STDOUT, "compress": "gzip"}}),
+    "audit.durability": ({"audit": {**NO_AUDIT, "durability": "none"}},),
+    "audit.hmac_key": ({"audit": {**STDOUT, "hmac_key": "k" * 40}},),
+    "audit.hmac_key_file": ({"audit": {**STDOUT, "hmac_key_file": "key"}},),
+    "audit.mask": ({"audit": {**NO_AUDIT, "mask": ["pin"]}},),
+    "audit.max_waiting_bytes": ({"audit": {**NO_AUDIT, "max_waiting_bytes": 1 << 21}},),
+    "audit.on_full": ({"audit": {**NO_AUDIT, "on_full": "drop"}},),
+    "audit.sample_allows": ({"audit": {**NO_AUDIT, "sample_allows": {"x": {"rate": 0.5, "actions": ["read_data"]}}}},),
+    "audit.segment_mib": ({"audit": {**STDOUT, "segment_mib": 3}},),
+    "audit.segment_seconds": ({"audit": {**STDOUT, "segment_seconds": 3}},),
+    "audit.sinks.*.http.ca": ({"audit": {"sinks": [{"http": {"url": "http://127.0.0.1:1", "spool": "s", "ca": "c"}}]}},),
+    "audit.sinks.*.otlp.ca": (
+        {"audit": {"sinks": [{"otlp": {"endpoint": "http://127.0.0.1:1", "spool": "s", "ca": "c"}}]}},
+    ),
+    "audit.sinks.*.http.insecure": (
+        {"audit": {"sinks": [{"http": {"url": "https://a.example", "spool": "s", "insecure": True}}]}},
+        {"audit": {"sinks": [{"http": {"url": "http://127.0.0.1:1", "spool": "s", "insecure": True}}]}},
+    ),
+    "audit.sinks.*.otlp.insecure": (
+        {"audit": {"sinks": [{"otlp": {"endpoint": "https://a.example", "spool": "s", "insecure": True}}]}},
+    ),
+    "authorities.*.combine": ({"authorities": {"default": {"engines": ["grants"], "combine": "all"}}},),
+    "cache.local_entries": ({"cache": {"local_entries": 5}},),
+    "cache.mac_key": ({"cache": {"mac_key": "k" * 40}},),
+    "cache.password": ({"cache": {"password": "p"}}, {"cache": {**REDIS, "redis": "redis://:q@127.0.0.1", "password": "p"}}),
+    "cache.redis": (
+        {"cache": {"redis": "redis://127.0.0.1"}}, {"cache": {"redis": "redis://127.0.0.1", "redis_for": "auto"}},
+        {"cache": {"redis": "redis://127.0.0.1", "redis_for": "none"}, **CEDAR},
+    ),
+    "cache.redis_for": ({"cache": {"redis_for": "all"}},),
+    "cache.timeout_ms": ({"cache": {"timeout_ms": 7}}, {"cache": {"timeout_ms": 7}, **CEDAR}),
+    "cache.tls_ca": ({"cache": {"tls_ca": "ca"}}, {"cache": {**REDIS, "tls_ca": "ca"}}),
+    "cache.ttl_seconds": ({"cache": {"ttl_seconds": 7}}, {"cache": {"ttl_seconds": 7, "redis": "redis://127.0.0.1"}}),
+    "policies.cedar": ({"policies": {"cedar": {"policies": ["a.cedar"]}}},),
+    "policies.cel_extensions": ({"policies": {"cel_extensions": []}, **CEDAR},),
+    "policies.engines.*": ({"policies": {"engines": {"mine": {"timeout_seconds": 1}}}},),
+    "policies.folder": ({"policies": {"folder": "f", "source": SOURCE}},),
+    "policies.profiles": ({"policies": {"profiles": ["prod"]}, **CEDAR},),
+    "policies.rules": ({"policies": {"rules": ["r.yaml"]}, **CEDAR},),
+    "policies.scopes.resolver_seconds": (
+        {"policies": {"scopes": {"resolver_seconds": 2}}, "authorities": {"default": {"engines": ["scopes"]}}},
+    ),
+    "policies.scopes": ({"policies": {"scopes": {"strict": True}}},),
+    "policies.source.ca": ({"policies": {"source": {**SOURCE, "ca": "ca"}}},),
+    "policies.source.redirect_hosts": ({"policies": {"source": {"git": "g", "redirect_hosts": ["h"]}}},),
+    "server.unix_access": ({"server": {"unix_access": "group"}},),
+    "store.max_staleness_seconds": ({"store": {**FILE, "max_staleness_seconds": 5}},),
+    "store.seed": ({"store": {**FILE, "seed": "s"}},),
+    "store.wait_seconds": ({"store": {**FILE, "wait_seconds": 5}},),
+    "warehouses.*.catalog.ca_file": ({"warehouses": {"lake": {"catalog": {"uri": "http://127.0.0.1:1", "ca_file": "c"}}}},),
+}  # fmt: skip
+"""Key with a rule -> configurations in which it has no effect."""
+WORKING: Final[tuple[dict[str, Any], ...]] = (
+    {"cache": {"local_entries": 5, "ttl_seconds": 7}, **CEDAR},
+    {"cache": {**REDIS, "password": "p", "mac_key": "k" * 40, "timeout_ms": 7, "ttl_seconds": 7, "local_entries": 0}},
+    {"cache": {"redis": "rediss://127.0.0.1", "tls_ca": "ca"}, **CEDAR},
+    {"cache": {"redis": "redis://127.0.0.1"}, "authorities": {"default": {"engines": ["mine"]}}},
+    {"audit": {"compress": "gzip", "durability": "none", "segment_mib": 3, "on_full": "drop", "mask": ["pin"]}},
+    {"authorities": {"default": {"engines": ["cel", "grants"], "combine": "all"}}},
+    {"policies": {"rules": ["r.yaml"], "profiles": ["prod"], "forbid": ["f.yaml"], "folder": "f"}},
+    {"policies": {"profiles": ["prod"], "forbid": ["f.yaml"]}, **CEDAR},
+    {"policies": {"cedar": {"policies": ["a.cedar"]}}, **CEDAR},
+    {"policies": {"engines": {"mine": {"timeout_seconds": 1}}}, "authorities": {"default": {"engines": ["mine"]}}},
+    {"server": {"unix": "s", "unix_access": "group"}},
+    {"store": {"seed": "s", "wait_seconds": 5, "max_staleness_seconds": 5}},
+)
+"""Configurations whose keys all have an effect."""
+ALWAYS: Final = frozenset(
+    """
+audit.sinks.0.file audit.sinks.0.http.batch_kib audit.sinks.0.http.batch_records audit.sinks.0.http.batch_seconds
+audit.sinks.0.http.gzip audit.sinks.0.http.headers_file audit.sinks.0.http.spool
+audit.sinks.0.http.spool_mib audit.sinks.0.http.timeout_seconds audit.sinks.0.http.url audit.sinks.0.otlp.batch_kib
+audit.sinks.0.otlp.batch_records audit.sinks.0.otlp.batch_seconds audit.sinks.0.otlp.endpoint audit.sinks.0.otlp.gzip
+audit.sinks.0.otlp.headers_file audit.sinks.0.otlp.service audit.sinks.0.otlp.spool
+audit.sinks.0.otlp.spool_mib audit.sinks.0.otlp.timeout_seconds audit.sinks.0.stdout authorities.<name>.engines
+authorities.<name>.mode authorities.<name>.warehouses identity.callers.<name>.bearer.audiences
+identity.callers.<name>.bearer.idp identity.callers.<name>.bearer.subjects identity.callers.<name>.loopback
+identity.callers.<name>.may_assert identity.callers.<name>.may_write identity.callers.<name>.mtls.subjects
+identity.callers.<name>.unix_socket identity.cel_provider identity.inspect identity.instance_admins
+identity.providers.<name>.algorithms identity.providers.<name>.audiences identity.providers.<name>.claims.attributes
+identity.providers.<name>.claims.audience identity.providers.<name>.claims.groups
+identity.providers.<name>.claims.roles identity.providers.<name>.claims.subject
+identity.providers.<name>.fetch_timeout_seconds identity.providers.<name>.issuer identity.providers.<name>.jwks
+identity.providers.<name>.leeway_seconds identity.providers.<name>.max_stale_seconds
+identity.providers.<name>.refresh_seconds identity.providers.<name>.retry_seconds identity.providers.<name>.role_map
+lakes.<name>.credential lakes.<name>.namespace lakes.<name>.properties lakes.<name>.spark lakes.<name>.token
+lakes.<name>.uri lakes.<name>.warehouse limits.idle_timeout_seconds limits.max_body_bytes limits.max_checks
+limits.max_in_flight limits.max_values limits.namespace_depth limits.referenced_by_depth
+limits.request_timeout_seconds limits.rewrite_processes limits.rewrite_seconds limits.trino_max_body_bytes
+limits.trino_max_resources policies.forbid.0.allow_empty policies.forbid.0.path policies.refresh_seconds
+policies.row_access.0.allow_empty policies.row_access.0.path policies.source.folder policies.source.git
+policies.source.http policies.source.keys policies.source.max_mib policies.source.oci policies.source.path
+policies.source.poll_seconds policies.source.timeout_seconds policies.source.token_file policies.source.unsigned
+policies.source.username policies.watch row_access.member.claim row_access.member.service_accounts
+row_access.member.template row_access.protected row_access.through_views server.diagnostics server.drain_seconds
+server.grpc server.http server.lame_duck_seconds server.tls.cert server.tls.client_ca server.tls.key server.unix
+server.workers store.bootstrap_admins store.url trino.admin_users trino.catalogs.<name>.ref
+trino.catalogs.<name>.warehouse trino.create_over_listed trino.execute_query.allow trino.external_locations
+trino.functions.allow trino.functions.builtin_catalogs trino.groups trino.impersonation trino.on_internal_failure
+trino.procedures.allow trino.session_properties.deny trino.unmanaged_catalogs trino.user_prefix
+trusted_engines.<name>.delegated_storage trusted_engines.<name>.enforces_row_access
+trusted_engines.<name>.identities.<name>.audiences trusted_engines.<name>.identities.<name>.subjects
+trusted_engines.<name>.owner_property trusted_engines.<name>.type warehouses.<name>.catalog.prefix
+warehouses.<name>.catalog.relations.max_relations warehouses.<name>.catalog.relations.max_stale_seconds
+warehouses.<name>.catalog.relations.refresh_seconds warehouses.<name>.catalog.timeout_seconds
+warehouses.<name>.catalog.token warehouses.<name>.catalog.token_file warehouses.<name>.catalog.ttl_seconds
+warehouses.<name>.catalog.uri warehouses.<name>.catalog.warehouse warehouses.<name>.default_ref warehouses.<name>.kind
+warehouses.<name>.project warehouses.<name>.through_views
+    """.split()  # noqa: SIM905
+)
+"""Keys that have an effect beside any other key, or are refused."""
+
+
+def star(key: str) -> tuple[str, ...]:
+    return tuple("*" if part in (NAME, "0") else part for part in key.split("."))
+
+
+def test_every_key_has_an_effect_or_a_rule() -> None:
+    """A new key of the configuration needs a rule, or a place among those that always have an effect."""
+    keys = {key.text() for key in setting_keys()}
+    leaves = {key for key in keys if not any(other.startswith(f"{key}.") for other in keys)}
+    rules = [star(pattern) for pattern in RULES]
+    ruled = {key for key in leaves if any(star(key)[: len(rule)] == rule for rule in rules)}
+    assert leaves - ruled == ALWAYS
+    assert all(any(star(key)[: len(rule)] == rule for key in leaves) for rule in rules), "a rule for no key"
+
+
+def test_every_rule_has_a_configuration() -> None:
+    assert IDLE.keys() == RULES.keys()
+
+
+@pytest.mark.parametrize("pattern", IDLE)
+def test_a_setting_without_effect_is_named_with_the_reason(tmp_path: Path, pattern: str) -> None:
+    for config in IDLE[pattern]:
+        found = {".".join(map(str, key)): message for key, message in idle_settings(make_settings(config, tmp_path))}
+        parts = pattern.split(".")
+        named = [
+            key for key in found if all(part in ("*", name) for part, name in zip(parts, key.split("."), strict=False))
+        ]
+        assert named, (config, found)
+        assert all(found[key].startswith(f"`{key}` has no effect: ") for key in named)
+
+
+@pytest.mark.parametrize("config", WORKING)
+def test_a_setting_with_an_effect_has_no_message(tmp_path: Path, config: dict[str, Any]) -> None:
+    assert [*idle_settings(make_settings(config, tmp_path))] == []
+
+
+@pytest.mark.process
+def test_the_check_says_each_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "pdp.yaml").write_text("policies: {rules: []}\ncache:\n  redis: redis://127.0.0.1:1\n")
+    done = run_pdp("config", "check", cwd=tmp_path)
+    (line,) = [line for line in done.stdout.splitlines() if "cache.redis" in line]
+    assert line.startswith("pdp.yaml:3:")
+    assert "warning: `cache.redis` has no effect: `cache.redis_for: auto` keeps no verdicts of cel, grants" in line
+
+
+@pytest.mark.process
+@pytest.mark.waits
+@pytest.mark.parametrize("workers", [1, 2])
+def test_the_start_says_each_once(tmp_path: Path, workers: int) -> None:
+    (tmp_path / "pdp.yaml").write_text("policies: {rules: []}\ncache:\n  redis: redis://127.0.0.1:1\n")
+    with serve_process(tmp_path, "-c", "pdp.yaml", "--workers", str(workers)) as process:
+        (line,) = [line for line in process.stderr().splitlines() if "setting without effect" in line]
+        assert json.loads(line)["key"] == "cache.redis"
