@@ -105,6 +105,11 @@ def _needs_rules(settings: Settings, key: Key) -> str:
     return "" if settings.policies.forbid else _needs_engine("cel")(settings, key)
 
 
+def _rules(settings: Settings, key: Key) -> str:
+    """Return no reason for an empty list: it says that there are no rules."""
+    return _needs_engine("cel")(settings, key) if settings.policies.rules else ""
+
+
 def _engine_options(settings: Settings, key: Key) -> str:
     return _needs_engine(str(key[2]))(settings, key)
 
@@ -200,7 +205,7 @@ RULES: Final[Mapping[str, Rule]] = {
     "policies.engines.*": _engine_options,
     "policies.folder": _policy_folder,
     "policies.profiles": _needs_rules,
-    "policies.rules": _needs_engine("cel"),
+    "policies.rules": _rules,
     "policies.scopes.resolver_seconds": _resolver_time,
     "policies.scopes": _needs_engine("scopes"),
     "policies.source.ca": _source_tls,

@@ -84,6 +84,7 @@ WORKING: Final[tuple[dict[str, Any], ...]] = (
     {"policies": {"profiles": ["prod"], "forbid": ["f.yaml"]}, **CEDAR},
     {"policies": {"cedar": {"policies": ["a.cedar"]}}, **CEDAR},
     {"policies": {"engines": {"mine": {"timeout_seconds": 1}}}, "authorities": {"default": {"engines": ["mine"]}}},
+    {"policies": {"rules": []}, **CEDAR},
     {"server": {"unix": "s", "unix_access": "group"}},
     {"store": {"seed": "s", "wait_seconds": 5, "max_staleness_seconds": 5}},
 )
