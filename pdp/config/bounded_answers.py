@@ -21,7 +21,7 @@ class AnswerTooLong(http.client.HTTPException):
 class _BoundedSocket(io.RawIOBase):
     """Bytes of a connection, up to a size and a time of the monotonic clock."""
 
-    def __init__(self, raw: io.RawIOBase, most_bytes: int, deadline: float) -> None:
+    def __init__(self, raw: Any, most_bytes: int, deadline: float) -> None:
         self._raw = raw
         self._left = most_bytes
         self._deadline = deadline
@@ -34,7 +34,7 @@ class _BoundedSocket(io.RawIOBase):
         """Read; raise AnswerTooLong beyond the size, TimeoutError beyond the time."""
         if time.monotonic() > self._deadline:
             raise TimeoutError("the answer comes too slowly")
-        count: int | None = self._raw.readinto(buffer)  # type: ignore[attr-defined]  the stubs leave it out
+        count: int | None = self._raw.readinto(buffer)
         self._left -= count or 0
         if self._left < 0:
             raise AnswerTooLong("the answer is too long")
@@ -49,7 +49,7 @@ class _BoundedSocket(io.RawIOBase):
 class _BoundedResponse(http.client.HTTPResponse):
     def __init__(self, most_bytes: int, deadline: float, sock: socket.socket, *arguments: Any, **options: Any) -> None:
         super().__init__(sock, *arguments, **options)
-        raw = cast(io.BufferedReader, self.fp).detach()
+        raw = self.fp.detach()
         self.fp = io.BufferedReader(_BoundedSocket(raw, most_bytes, deadline))
 
 

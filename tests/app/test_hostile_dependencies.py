@@ -176,7 +176,8 @@ CLIENTS: Final = {
 async def ask(client: str, server: HostileServer, folder: Path) -> int:
     """Ask in time; return how far the memory grew."""
     process = psutil.Process(os.getpid())
-    before = most = process.memory_info().rss
+    before: int = process.memory_info().rss
+    most = before
     begun = time.monotonic()
     asking = asyncio.ensure_future(CLIENTS[client](f"http://127.0.0.1:{server.port}", folder))
     while not asking.done():

@@ -15,7 +15,7 @@ from pdp.config.idle_settings import RULES, idle_settings
 from pdp.config.load import make_settings
 
 CEDAR: Final = {"authorities": {"default": {"engines": ["cedar"]}}}
-NO_AUDIT: Final = {"sinks": []}
+NO_AUDIT: Final[dict[str, Any]] = {"sinks": []}
 FILE: Final = {"url": "file:world.json"}
 SOURCE: Final = {"http": "http://127.0.0.1:1/b", "unsigned": True}
 REDIS: Final = {"redis": "redis://127.0.0.1", "redis_for": "all"}

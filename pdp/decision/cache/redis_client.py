@@ -83,7 +83,9 @@ class BoundedParser(_AsyncHiredisParser):
 
     async def read_from_socket(self) -> bool:
         """Feed what has arrived to the reader, if it is within the bounds."""
-        part = await self._stream.read(self._read_size)
+        stream: Any = self._stream  # there is one once the connection is open, and a reader, too
+        reader: Any = self._reader
+        part = await stream.read(self._read_size)
         if not part:
             raise RedisConnectionError("the server has closed the connection")
         self._size += len(part)
@@ -95,7 +97,7 @@ class BoundedParser(_AsyncHiredisParser):
         self._end = part[-_LONGEST_LENGTH:]
         if self._size > LONGEST_ANSWER or self._items > _MOST_ITEMS or self._budget.left < 0:
             raise InvalidResponse("the answer is longer than any to a question of ours")
-        self._reader.feed(part)
+        reader.feed(part)
         return True
 
 
