@@ -170,7 +170,9 @@ def _principal(user: Any, provider: str) -> Principal:
         raise InvalidArgument("`currentUser` is an object, or absent")
     user = read_values(user, "currentUser")
     name = user.get("userName")
-    known = isinstance(name, str) and check_part(name) if name else False
+    known = isinstance(name, str)
+    if known and name:
+        check_part(name)
     rest = {key: value for key, value in user.items() if key != "userName" or not known}
     return Principal("user", f"{provider}~{name}" if known else "", attributes=attributes_text(rest))
 

@@ -253,9 +253,10 @@ def qualify(idp: str, name: str, provider: str) -> str:
     """Return the name of a user or group of `idp`, as policies written for `provider` know the name.
 
     The name stays bare for `provider`, unless it begins like `<idp>~`: then another provider's user could have that
-    name. Ids of providers hold no `~`, so different names stay different.
+    name. Ids of providers hold no `~`, so different names stay different. An empty text is the name of no user, so an
+    empty name does not stay bare.
     """
-    return name if idp == provider and not is_qualified(name) else f"{idp}~{name}"
+    return name if name and idp == provider and not is_qualified(name) else f"{idp}~{name}"
 
 
 def is_qualified(name: str) -> bool:

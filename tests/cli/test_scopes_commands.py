@@ -25,7 +25,7 @@ def folder(tmp_path: Path) -> Path:
 
 def write(file: Path, *tables: str) -> None:
     rule = {"catalog": "hive", "schema": "raw", "tables": tables}
-    file.write_text(json.dumps([{"name": "svc", "permissions": {"Query": [rule]}}]))
+    file.write_text(json.dumps([{"name": "svc", "permissions": {"Query": [rule], "Mutation": []}}]))
 
 
 def asked(table: str) -> dict[str, Any]:
@@ -39,7 +39,10 @@ def test_lint_reads_files_folders_and_the_configuration(folder: Path) -> None:
         done = run_pdp("lint", "--format", "json", *paths, cwd=folder)
         found = json.loads(done.stdout)
         assert [(each["code"], each["rule"]) for each in found] == [("scopes-literal", "svc")]
-        assert done.returncode == 0
+        assert done.returncode == 1
+    done = run_pdp("config", "check", cwd=folder)
+    assert done.returncode != 0
+    assert "`*` is no pattern: write whole names, or `*` as the first name for all tables" in done.stdout + done.stderr
     (folder / "permissions.json").write_text('[{"name": "svc", "permissions": {"Querry": []}}]')
     for command in (("lint",), ("config", "check")):
         done = run_pdp(*command, cwd=folder)

@@ -28,8 +28,8 @@ def may_read(permissions: list[Any], user: Any, place: dict[str, Any], *, strict
     entry = find_entry(permissions, user)
     if entry is None:
         return not strict
-    rules = entry["permissions"].get("Query")
-    return matches(rules, place) if rules else not strict
+    rules = entry["permissions"]["Query"]  # LakeQL raises, too
+    return matches(rules, place) if len(rules) else not strict
 
 
 def may_write(permissions: list[Any], user: Any, place: dict[str, Any]) -> bool:
@@ -38,8 +38,8 @@ def may_write(permissions: list[Any], user: Any, place: dict[str, Any]) -> bool:
     entry = find_entry(permissions, user)
     if entry is None:
         return False
-    rules = entry["permissions"].get("Mutation")
-    return matches(rules, place) if rules else False
+    rules = entry["permissions"]["Mutation"]
+    return matches(rules, place) if len(rules) else False
 
 
 def allowed(permissions: list[Any], user: Any, scopes: Any, *, strict: bool = False) -> bool:

@@ -5,6 +5,7 @@ Owns the values of a read audit folder: outcomes, filters, and the report of wha
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final
@@ -142,8 +143,8 @@ class MaskedValues(EntryError):
     """Masked values among the inputs of a check."""
 
 
-NAMELESS: Final = Principal("user", "")
-"""User of LakeQL without a name. No request can spell the id."""
+_UNSPELLABLE: Final = re.compile(r"user(?::([a-z0-9-]+~))?")
+"""Id of a user of LakeQL without a name, or with an empty one. No check can spell either id."""
 
 
 def check_with(inputs: Inputs, question: type[Question] = Question) -> Check:
@@ -168,7 +169,8 @@ def _principal(recorded: RecordedPrincipal) -> Principal:
     """Return a recorded principal; raise MaskedValues or InvalidReference."""
     if recorded.masked:
         raise MaskedValues("attributes are masked")
-    name = NAMELESS if recorded.id == NAMELESS.id else parse_principal(recorded.id)
+    unspellable = _UNSPELLABLE.fullmatch(recorded.id)
+    name = Principal("user", unspellable[1] or "") if unspellable else parse_principal(recorded.id)
     attributes = bytes(recorded.attributes).decode()
     return Principal(name.type, name.name, recorded.roles, recorded.groups, attributes, recorded.member_of)
 

@@ -27,7 +27,7 @@ from pdp.engines.cedar.model import entities_as_json
 from pdp.engines.cedar.policies import joined_text
 from pdp.engines.cedar.schema import read_sources
 from pdp.engines.row_access.policies import read_documents
-from pdp.engines.scopes.permissions import read_entries
+from pdp.engines.scopes.explain import load_entries
 from pdp.errors import ConfigError, InvalidArgument, PolicyError
 from pdp.facts.snapshot import Facts
 from pdp.offline.replay.basis import CandidatePolicies
@@ -139,7 +139,7 @@ def read_candidate(
 
 def _permissions(files: Sequence[str]) -> list[dict[str, Any]]:
     """Return the entries of permission files, in the form of a bundle."""
-    return [msgspec.to_builtins(each.entry) for each in read_entries(list(map(Path, files)))]
+    return [msgspec.to_builtins(each.entry) for each in load_entries(list(map(Path, files)))]
 
 
 def _cedar_parts(kinds: Mapping[FileKind, Sequence[str]]) -> dict[str, Any]:

@@ -86,7 +86,8 @@ class ScopesEngine:
         if access.fixed is not None:
             verdicts = _verdicts(access.entry, access.fixed)
             count = len(resources)
-            return Verdicts(verdicts.effects * count, [verdicts.by[0]] * count)
+            errors = dict.fromkeys(range(count), verdicts.errors[0]) if verdicts.errors else {}
+            return Verdicts(verdicts.effects * count, [verdicts.by[0]] * count, errors)
         effects = _effects(access, group, resources)
         by = list(map(_REASONS[access.entry].__getitem__, effects))
         if FAILED not in effects:

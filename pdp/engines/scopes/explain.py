@@ -13,8 +13,18 @@ from typing import Final, Literal
 import msgspec
 
 from pdp.engines.engine import EFFECT_NAMES, PERMIT
-from pdp.engines.scopes.permissions import ANY_TABLE, READ, EntryBody, NamedEntry, RuleBody, Scope, ScopeUser, Target
-from pdp.errors import Place
+from pdp.engines.scopes.permissions import (
+    ANY_TABLE,
+    READ,
+    EntryBody,
+    NamedEntry,
+    RuleBody,
+    Scope,
+    ScopeUser,
+    Target,
+    read_entries,
+)
+from pdp.errors import Place, PolicyError
 from pdp.model.answer import Reason, Trace
 
 
@@ -25,7 +35,11 @@ def explain_access(
     outcome, reason = verdict
     slot = "Query" if scope == READ else "Mutation"
     what = f"scopes: {scope} on {_text(target)} for {user.name if user.name is not None else 'no named user'}"
-    rules = () if entry is None else (entry.permissions.query if scope == READ else entry.permissions.mutation) or ()
+    rules: Sequence[RuleBody] | None = ()
+    if entry is not None:
+        rules = entry.permissions.query if scope == READ else entry.permissions.mutation
+    if rules is None:
+        return Trace(what, outcome, f"LakeQL fails at an entry without `{slot}`: write `{slot}: []` for no rules")
     parts = tuple(_trace_rule(number, rule, target) for number, rule in enumerate(rules))
     if outcome == EFFECT_NAMES[PERMIT]:
         default = " by LakeQL's default for reads" if not parts and scope == READ else ""
@@ -69,6 +83,8 @@ _BEGINNING: Final = 4096
 _LIST_OF_ENTRIES: Final = re.compile(
     r"(?:\s|#[^\n]*\n|---)*(?:\[\s*\{|-\s+\{?)\s*[\"']?(?:name|permissions|useSystemUser)[\"']?\s*:"
 )
+_LITERAL: Final = "scopes-literal"
+_ERRORS: Final = frozenset({_LITERAL, "scopes-no-tables"})
 _SLOTS: Final = {"Query": "query", "Mutation": "mutation"}
 
 
@@ -93,6 +109,15 @@ def is_permission_file(path: Path) -> bool:
         return False  # the reader of the kind names the cause
 
 
+def load_entries(paths: Sequence[Path]) -> list[NamedEntry]:
+    """Return the entries of files; raise PolicyError as `read_entries` does, and for a `*` that is no wildcard."""
+    entries = list(read_entries(paths))
+    for remark in lint_entries(entries, strict=True):
+        if remark.code == _LITERAL:
+            raise PolicyError(remark.message, remark.place)
+    return entries
+
+
 def lint_entries(entries: Sequence[NamedEntry], *, strict: bool) -> Iterator[ScopeRemark]:
     """Yield the remarks on the entries of all files together. `strict` is the mode of the engine."""
     first: dict[str, NamedEntry] = {}
@@ -104,9 +129,17 @@ def lint_entries(entries: Sequence[NamedEntry], *, strict: bool) -> Iterator[Sco
             continue
         first[name] = each
         if name != name.strip() or not name:
-            message = "the name is empty or has blanks around: names match exactly"
+            message = "the name is empty or has blanks around: names match exactly, and an empty `userName` is a name"
             yield ScopeRemark("scopes-blank", "warning", each.place("name"), name, message)
-        if not strict and not each.entry.permissions.query:
+        if ANY_TABLE in name:
+            message = f"`{name}` is no pattern of users: write an entry for each user, by the whole `userName`"
+            yield ScopeRemark(_LITERAL, "error", each.place("name"), name, message)
+        slots = each.entry.permissions
+        for slot, field in _SLOTS.items():
+            if getattr(slots, field) is None:
+                message = f"no `{slot}`: LakeQL fails there, so the user is denied; write `{slot}: []` for no rules"
+                yield ScopeRemark("scopes-no-slot", "warning", each.place("permissions"), name, message)
+        if not strict and slots.query is not None and not slots.query:
             message = "no rules in `Query`: the user may read everything, unless `policies.scopes.strict` is set"
             yield ScopeRemark("scopes-reads-all", "warning", each.place("permissions"), name, message)
         yield from _lint_rules(each)
@@ -117,7 +150,7 @@ def _lint_rules(each: NamedEntry) -> Iterator[ScopeRemark]:
         for number, rule in enumerate(getattr(each.entry.permissions, field) or ()):
             for code, (key, message) in _faults(rule).items():
                 place = each.place("permissions", slot, number, *([key] if key else []))
-                severity: Literal["error", "warning"] = "error" if code == "scopes-no-tables" else "warning"
+                severity: Literal["error", "warning"] = "error" if code in _ERRORS else "warning"
                 yield ScopeRemark(code, severity, place, each.entry.name, message)
 
 
@@ -134,13 +167,14 @@ def _faults(rule: RuleBody) -> Mapping[str, tuple[str, str]]:
     names = {"catalog": rule.catalog, "schema": rule.schema}
     for key, name in names.items():
         if "*" in name:
-            found["scopes-literal"] = (
+            found[_LITERAL] = (
                 key,
-                f"`{name}` is no wildcard: only `*` as the first of `tables` is one",
+                f"`{name}` is no pattern: write a rule for each {key}, by its whole name",
             )
     later = [name for number, name in enumerate(rule.tables or ()) if "*" in name and (number or name != ANY_TABLE)]
     if later:
-        found["scopes-literal"] = "tables", f"`{later[0]}` is no wildcard: only `*` as the first name is one"
+        message = f"`{later[0]}` is no pattern: write whole names, or `*` as the first name for all tables"
+        found[_LITERAL] = "tables", message
     if any(name != name.strip() or not name for name in (*names.values(), *(rule.tables or ()))):
         found["scopes-blank"] = "", "a name is empty or has blanks around: names match exactly"
     return found

@@ -15,7 +15,8 @@ from pdp.engines.engine import Engine
 from pdp.engines.engine_types import PolicySources
 from pdp.engines.guarded import AwaitedEngine
 from pdp.engines.scopes.engine import ScopesEngine
-from pdp.engines.scopes.permissions import READ, Scope, parse_entries, read_entries
+from pdp.engines.scopes.explain import load_entries
+from pdp.engines.scopes.permissions import READ, Scope, parse_entries
 from pdp.engines.scopes.resolvers import RESOLVERS, Resolver, ResolvingScopes
 from pdp.errors import ConfigError
 from pdp.model.redaction import Redactor
@@ -27,7 +28,7 @@ def read_permissions(settings: Settings) -> PolicySources:
     """Return the entries of the configured files; raise ConfigError or PolicyError."""
     files = policy_files(settings, KEY)
     with files.naming_key():
-        entries = list(read_entries(files.paths))
+        entries = load_entries(files.paths)
     files.require_content({each.file for each in entries})
     return sources_of([each.entry for each in entries], settings)
 

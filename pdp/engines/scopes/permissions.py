@@ -34,7 +34,7 @@ class RuleBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class SlotsBody(
     msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"query": "Query", "mutation": "Mutation"}
 ):
-    """Rules of an entry: `Query` for reads, `Mutation` for writes."""
+    """Rules of an entry: `Query` for reads, `Mutation` for writes. LakeQL fails where an absent list is asked for."""
 
     query: tuple[RuleBody, ...] | None = None
     mutation: tuple[RuleBody, ...] | None = None
@@ -133,14 +133,14 @@ class Permissions:
         for entry in entries:
             if entry.name not in self._reads:
                 slots = entry.permissions
-                self._reads[entry.name] = _access(entry.name, slots.query or (), self._default(PERMIT))
-                self._writes[entry.name] = _access(entry.name, slots.mutation or (), ABSTAIN)
+                self._reads[entry.name] = _access(entry.name, slots.query, self._default(PERMIT))
+                self._writes[entry.name] = _access(entry.name, slots.mutation, ABSTAIN)
         self._unknown = Access(NO_ENTRY, self._default(PERMIT))
 
     def access(self, scope: Scope, user: str | None, *, known: bool = True) -> Access:
         """Return the access of a user, exactly as LakeQL's resolvers decide.
 
-        `known` is False without any user. `user` is None for a user without a name.
+        `known` is False without any user. `user` is None for a user without a name; an empty name is a name.
         """
         if not known:
             return _DENIED
@@ -152,7 +152,9 @@ class Permissions:
         return ABSTAIN if self.strict else effect
 
 
-def _access(name: str, rules: Iterable[RuleBody], without_rules: int) -> Access:
+def _access(name: str, rules: Iterable[RuleBody] | None, without_rules: int) -> Access:
+    if rules is None:
+        return Access(name, FAILED)
     slot: dict[tuple[str, str | None], SchemaTables] = {}
     for rule in rules:
         key = rule.catalog, rule.schema

@@ -22,8 +22,9 @@ from pdp.decision.service import Pdp
 from pdp.engines.cel.rules import RuleSet, inline_rules, join_rules, load_rules
 from pdp.engines.engine_types import PolicySources
 from pdp.engines.row_access.policies import NamedDocument, parse_document, read_documents
+from pdp.engines.scopes.explain import load_entries
 from pdp.engines.scopes.kind import sources_of
-from pdp.engines.scopes.permissions import parse_entries, read_entries
+from pdp.engines.scopes.permissions import parse_entries
 from pdp.errors import PdpError, Unauthenticated
 from pdp.facts.snapshot import Facts
 from pdp.identity.callers import EMBEDDED_CALLER, local_caller
@@ -228,7 +229,7 @@ def _engine_sources(case: Case, settings: Settings) -> dict[str, PolicySources]:
     sources: dict[str, PolicySources] = {}
     if (given := case.data.get("permissions")) is not None:
         files = [given] if isinstance(given, str) else [each for each in given if isinstance(each, str)]
-        entries = read_entries(case_files(case, files)) if files else parse_entries(given)
+        entries = load_entries(case_files(case, files)) if files else parse_entries(given)
         sources["scopes"] = sources_of([each.entry for each in entries], settings)
     if (cedar := case.data.get("cedar")) is not None:
         sources["cedar"] = cedar_policies(msgspec.convert(cedar, CedarCase), case.folder)

@@ -18,7 +18,7 @@ def codes(entries: list[Any], *, strict: bool = True) -> list[str]:
 
 
 def entry(*rules: Any, name: str = "svc", **slots: Any) -> dict[str, Any]:
-    return {"name": name, "permissions": {"Query": list(rules), **slots}}
+    return {"name": name, "permissions": {"Query": list(rules), "Mutation": [], **slots}}
 
 
 @pytest.mark.parametrize(
@@ -37,6 +37,10 @@ def entry(*rules: Any, name: str = "svc", **slots: Any) -> dict[str, Any]:
         ([entry({**RULE, "tables": ["events "]})], ["scopes-blank"]),
         ([entry(RULE, name=" svc")], ["scopes-blank"]),
         ([entry(RULE, Mutation=[{**RULE, "schema": "*"}])], ["scopes-literal"]),
+        ([entry(RULE, name="svc-*")], ["scopes-literal"]),
+        ([entry(RULE, Mutation=None)], ["scopes-no-slot"]),
+        ([entry(Query=None)], ["scopes-no-slot"]),
+        ([{"name": "svc"}], ["scopes-no-slot", "scopes-no-slot"]),
     ],
 )
 def test_a_fault_has_its_remark(entries: list[Any], found: list[str]) -> None:

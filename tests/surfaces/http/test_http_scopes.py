@@ -28,7 +28,10 @@ from pdp.model.question import Resource
 from pdp.model.references import parse_principal
 
 PERMISSIONS = [
-    {"name": "svc", "permissions": {"Query": [{"catalog": "hive", "schema": "raw", "tables": ["events"]}]}},
+    {
+        "name": "svc",
+        "permissions": {"Query": [{"catalog": "hive", "schema": "raw", "tables": ["events"]}], "Mutation": []},
+    },
 ]
 EVENTS = {"catalog": "hive", "schema": "raw", "tableName": "events"}
 USERS = {**EVENTS, "tableName": "users"}
@@ -209,7 +212,7 @@ async def test_deep_and_repeated_scopes_are_bounded(folder: Path) -> None:
         assert (await client.post("/v1/scopes", doubled))[0] == 400
 
 
-@pytest.mark.parametrize("user", [{"userName": "svc"}, {}, None])
+@pytest.mark.parametrize("user", [{"userName": "svc"}, {"userName": ""}, {}, None])
 async def test_a_caller_without_the_right_names_no_user(folder: Path, user: Any) -> None:
     """Nobody becomes another user by `currentUser`, not even for the scope `authorized`."""
     callers = {"callers": {"weak": {"loopback": True, "may_assert": ["roles"]}}}
