@@ -31,6 +31,7 @@ class CedarSpec:
         self.effects = re.findall(r"^@id\(\"(\w+)\"\) (permit|forbid)", policies, re.MULTILINE)
         self.files = {(entity["uid"]["type"], entity["uid"]["id"]): entity for entity in files}
         self.members, self.projects = members, projects
+        self.asked = {f"role:{role}" for role in re.findall(r'Role::"(\w+)" in ', policies)}
 
     def above(self, name: str) -> set[str]:
         """Return all roles of `user:...` or `role:...`, by the world and by files."""
@@ -46,6 +47,15 @@ class CedarSpec:
             pending += [f"role:{role}" for role in new]
         return found
 
+    def ring(self, role: str) -> set[str]:
+        """Return the roles that are members of a role and contain the role."""
+        return {other for other in self.above(f"role:{role}") if role in self.above(f"role:{other}")}
+
+    def is_torn(self, principal: str) -> bool:
+        """Tell whether two roles of one ring are asked what is above: Cedar takes no cycle."""
+        roles = [name.removeprefix("role:") for name in {*self.asked, principal} if name.startswith("role:")]
+        return any(one != other and one in self.ring(other) for one in roles for other in roles)
+
     def project(self, type: str, id: str) -> str:
         file = self.files.get((LAKE + type, id), {"attrs": {}})["attrs"].get("project")
         return file["__entity"]["id"] if file else self.projects.get(f"{type.lower()}:{id}", "")
@@ -58,9 +68,9 @@ class CedarSpec:
         up: list[Any] = []
         if type in ("User", "Role"):
             roles = sorted(self.above(name))
-            in_cycle = type == "Role" and id in roles
-            own = [role for role in roles if role != id] if not in_cycle or name == principal else []
-            parents = [("Role", role) for role in own]
+            ring = self.ring(id) if type == "Role" else set()
+            hidden = {id} if name in self.asked | {principal} else ring | {id}
+            parents = [("Role", role) for role in roles if role not in hidden]
         if type == "User":
             provider, _, source = id.partition("~")
             pairs = [{"provider_id": "", "source_id": role} for role in roles]
@@ -99,6 +109,8 @@ class CedarSpec:
         type, _, id = resource.partition(":")
         who, _, name = principal.partition(":")
         entities = [*self.entity(who.capitalize(), name, principal), *self.entity(TYPES[type], id, principal)]
+        for role in self.asked:
+            entities += self.entity("Role", role.removeprefix("role:"), principal)
         for file_type, file_id in self.files:
             entities += self.entity(file_type.removeprefix(LAKE), file_id, principal)
         entities.append({"uid": ref("Action", action), "attrs": {}, "parents": [ref("Action", each) for each in group]})

@@ -21,9 +21,16 @@ from pdp.engines.cedar.actions import (
     uid_of_principal,
     uid_of_resource,
 )
-from pdp.engines.cedar.entities import Entity, EntityBuilder
+from pdp.engines.cedar.entities import Entity, EntityBuilder, TornRing
 from pdp.engines.cedar.entity_files import LongAccessLists
-from pdp.engines.cedar.explain import INVALID_ARGUMENTS, LONG_ACCESS_LISTS, Judgement, explain_judgement, judgement_of
+from pdp.engines.cedar.explain import (
+    INVALID_ARGUMENTS,
+    LONG_ACCESS_LISTS,
+    TORN_RING,
+    Judgement,
+    explain_judgement,
+    judgement_of,
+)
 from pdp.engines.cedar.model import CedarModel, entities_as_json
 from pdp.engines.cedar.requests import (
     CedarContext,
@@ -145,7 +152,10 @@ class CedarEngine:
         judged: dict[int, Judgement | Reason] = {}
         if action is None:
             return judged
-        shown = self._shown_to(group, facts)
+        try:
+            shown = self._shown_to(group, facts)
+        except TornRing:
+            return dict.fromkeys(range(len(resources)), TORN_RING)
         table = self._table(shown, action)
         plain = None if has_arguments(action[1]) else plain_context(delegated=group.delegated)
         for row, resource in enumerate(resources):
@@ -158,6 +168,9 @@ class CedarEngine:
                 continue
             except LongAccessLists:
                 judged[row] = LONG_ACCESS_LISTS
+                continue
+            except TornRing:
+                judged[row] = TORN_RING
                 continue
             table.add(row, make_request(shown.builder.principal, action, uid, context), own)
         if shown.size > _CONTAINERS:
@@ -206,7 +219,7 @@ class CedarEngine:
         shown = memo.get(key)
         if shown is None:
             files, words = self.model.files, self.model.policies.words
-            builder = EntityBuilder(facts, principal, files, words, on_server=key[1])
+            builder = EntityBuilder(facts, principal, files, words, asked=self._named, on_server=key[1])
             read, chains = self.model.policies.reads, self._chains_of(facts)
             shown = EntitySlice(builder, files, read, chains, with_properties=self._shows_properties)
             memo.keep(key, shown, principal.length())

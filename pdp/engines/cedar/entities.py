@@ -37,6 +37,7 @@ from pdp.model.references import encode_part
 
 _DOTS: Final = str.maketrans({"%": "%25", ".": "%2E"})
 _NO_ROLES: Final[frozenset[str]] = frozenset()
+_NO_ENTITIES: Final[frozenset[Uid]] = frozenset()
 _BLANK: Final = FileEntity({}, (), {})
 
 
@@ -56,11 +57,16 @@ class _Draft(NamedTuple):
     parents: Sequence[Uid]
 
 
+class TornRing(ValueError):
+    """Two roles of one ring of memberships, both of which a policy may ask for the roles above."""
+
+
 class EntityBuilder:
     """Builder of the entities of one principal's checks. `on_server`: the checks are about the server.
 
     The builder of a check on the server leaves `roles` and `project_roles` empty: there is no project. `words` are the
-    names of attributes that policies read; all others are left out. None for all attributes.
+    names of attributes that policies read; all others are left out. None for all attributes. `asked` are the entities
+    that policies or files name, so that policies may ask for what is above.
     """
 
     def __init__(
@@ -70,6 +76,7 @@ class EntityBuilder:
         files: EntityFiles = NO_FILES,
         words: frozenset[str] | None = None,
         *,
+        asked: frozenset[Uid] = _NO_ENTITIES,
         on_server: bool,
     ) -> None:
         self.principal = uid_of_principal(principal)
@@ -77,13 +84,14 @@ class EntityBuilder:
         self._claims = principal
         self._files = files
         self._words = words
+        self._asked = asked
         self._on_server = on_server
         self._known: dict[Uid, Entity] = {}
         self._projects: dict[Uid, Uid] = {}
         self._roles: dict[Uid, frozenset[str]] = {}
         self._drafts: dict[str, Callable[[Uid], _Draft | None]] = {
             USER: self._user,
-            ROLE: self._role,
+            ROLE: lambda uid: self._role(uid, is_asked=uid == self.principal or uid in self._asked),
             TAG: self._tag,
             WAREHOUSE: self._warehouse,
             NAMESPACE_TYPE: self._namespace,
@@ -96,10 +104,17 @@ class EntityBuilder:
         known = self._known.get(uid)
         return self._known.setdefault(uid, self.make(uid)) if known is None else known
 
-    def make(self, uid: Uid) -> Entity:
+    def resource(self, uid: Uid) -> Entity:
+        """Return the entity of a resource, without remembering it: policies may ask for what is above.
+
+        Raise TornRing for a role in one ring with another role that policies may ask.
+        """
+        return self.make(uid, self._role(uid, is_asked=True) if uid[0] == ROLE else None)
+
+    def make(self, uid: Uid, draft: _Draft | None = None) -> Entity:
         """Return an entity without remembering it."""
-        draft_of = self._drafts.get(uid[0])
-        draft = draft_of(uid) if draft_of else None
+        if draft is None and (draft_of := self._drafts.get(uid[0])):
+            draft = draft_of(uid)
         entity = self._files.by_uid.get(uid, _BLANK)
         return _written(uid, entity, draft or _Draft({}, ()), self._words)
 
@@ -180,13 +195,25 @@ class EntityBuilder:
         file = self._files.by_uid.get(role, _BLANK)
         return pair | {key: file.attributes[key] for key in pair if key in file.attributes}
 
-    def _role(self, uid: Uid) -> _Draft:
-        """Return a role with edges to all roles above. In a cycle, the principal alone has such edges."""
+    def _role(self, uid: Uid, *, is_asked: bool) -> _Draft:
+        """Return a role with edges to the roles above; raise TornRing.
+
+        Cedar takes no cycle of entities. So in a ring, one role alone has edges to the others: the one that is asked.
+        The others have edges to the roles above the ring.
+        """
         project, above = self.project_of(uid), self.roles_above(uid)
         if uid[1] in above:
-            above = above - {uid[1]} if uid == self.principal else _NO_ROLES
+            ring = frozenset(role for role in above if uid[1] in self.roles_above((ROLE, role)))
+            if is_asked and any(other[1] in ring and other != uid for other in self._asked_roles):
+                raise TornRing
+            above = above - {uid[1]} if is_asked else above - ring
         attributes = {"project": as_value(project), **self._pair(uid)}
         return _Draft(attributes, [project, *((ROLE, role) for role in sorted(above))])
+
+    @property
+    def _asked_roles(self) -> frozenset[Uid]:
+        """Return the roles whose roles above policies may ask in every check."""
+        return frozenset(uid for uid in {*self._asked, self.principal} if uid[0] == ROLE)
 
     def _tag(self, uid: Uid) -> _Draft | None:
         parts, project = path_of(uid), self.project_of(uid)

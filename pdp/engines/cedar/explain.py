@@ -78,8 +78,12 @@ INVALID_ARGUMENTS: Final[Reason] = "cedar:invalid_arguments"
 """Reason of a denial because the arguments of the check are no context."""
 LONG_ACCESS_LISTS: Final[Reason] = "cedar:access_lists_too_long"
 """Reason of a denial because the access lists in properties of the check have too many entries."""
+TORN_RING: Final[Reason] = "cedar:torn_ring"
+"""Reason of a denial because Cedar cannot hold what is above two roles of one ring."""
 _REFUSALS: Final = {
     INVALID_ARGUMENTS: "the arguments of the check are no context of the action",
+    TORN_RING: "two roles that policies ask for what is above are members of each other, and Cedar takes no "
+    "cycle: take one out of the other",
     LONG_ACCESS_LISTS: f"the access lists in the properties have more than {MOST_ENTRIES} entries",
 }
 _LONGEST_TEXT: Final = 400

@@ -11,7 +11,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from pdp.engines.cedar.actions import as_text
+from pdp.engines.cedar.actions import ROLE, as_text
 from pdp.engines.cedar.entity_files import EntityFiles, read_entities_json
 from pdp.engines.cedar.model import find_misfits
 from pdp.engines.cedar.policies import CedarPolicies, find_problems, load_policies
@@ -88,7 +88,8 @@ def _declared(sources: Sequence[SourceText]) -> EntityFiles:
 def _remarks(policies: CedarPolicies, schema: CedarSchema, files: EntityFiles) -> Iterator[CedarRemark]:
     """Yield remarks on policies that load."""
     for policy in policies.policies:
-        for uid in sorted(policy.reads - guarded_entities(policy.text) - files.by_uid.keys() - schema.groups.keys()):
+        unknown = policy.reads - guarded_entities(policy.text) - files.by_uid.keys() - schema.groups.keys()
+        for uid in sorted(each for each in unknown if each[0] != ROLE):  # facts know every role
             is_forbid = policy.effect == "forbid"
             effect = "the forbid then denies" if is_forbid else "the permit is then silent"
             yield CedarRemark(

@@ -17,6 +17,7 @@ from pdp.engines.cedar.actions import (
     CONTEXTS,
     NO_CONTEXT,
     PROPERTIES,
+    ROLE,
     ContextForm,
     Uid,
     as_json,
@@ -122,7 +123,7 @@ class EntitySlice:
         found: dict[Uid, Entity] = {}
         self._add(builder.principal, found)
         for uid in sorted(read):
-            if uid in chains:
+            if uid in chains or uid[0] == ROLE:  # facts know every role
                 self._add(uid, found)
         self.common = found
         self._above: dict[Uid, Mapping[Uid, Entity]] = {}
@@ -133,8 +134,11 @@ class EntitySlice:
         return len(self._above)
 
     def of_resource(self, uid: Uid) -> dict[Uid, Entity]:
-        """Return the entities of a resource: all above and their properties, and all that files' attributes name."""
-        entity = self.builder.make(uid)
+        """Return the entities of a resource: all above and their properties, and all that files' attributes name.
+
+        Raise TornRing as the builder does.
+        """
+        entity = self.builder.resource(uid)
         found = {uid: entity}
         for above in (*entity.parents, *self._referenced(entity)):
             found |= self._above_of(above)
@@ -159,7 +163,7 @@ class EntitySlice:
                 pending += [*entity.parents, *self._referenced(entity)]
 
     def _referenced(self, entity: Entity) -> Iterable[Uid]:
-        return (uid for uid in entity.references if uid in self._chains)
+        return (uid for uid in entity.references if uid in self._chains or uid[0] == ROLE)
 
     def _add_properties(self, uid: Uid, found: dict[Uid, Entity]) -> None:
         """Add the properties of an object from the files; an entity without text stands for none."""
