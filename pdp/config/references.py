@@ -1,11 +1,53 @@
-"""Names in settings that must be known: warehouses, their catalogs, identity providers. A wrong name opens nothing."""
+"""Names in settings that must be known: warehouses, their catalogs, identity providers. A wrong name opens nothing.
+
+A name is no pattern, so a `*` in a name is an error, but for the keys that take patterns.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any, Final
 
 from pdp.config.origins import Key, suggest
+from pdp.config.section import Section
 from pdp.config.settings import Settings
+
+_MAP_KEY: Final = "<name>"
+STARRED: Final[Mapping[str, str]] = {
+    "policies.rules": "files, as globs",
+    "policies.forbid": "files, as globs",
+    "policies.row_access": "files, as globs",
+    "policies.scopes.permissions": "files, as globs",
+    "policies.cedar": "files, as globs",
+    "row_access.member.service_accounts": "patterns of addresses",
+    "audit.sample_allows.<name>": "patterns of surfaces, actions and principals",
+    "trino.execute_query.allow": "`*` alone is everybody with a name",
+    "identity.callers.<name>.mtls.subjects": "a certificate may be for `DNS:*.acme.com`, which is then its name",
+    "server": "addresses and files",
+    "warehouses.<name>.catalog.uri": "an address",
+    "warehouses.<name>.catalog.prefix": "part of an address",
+    "warehouses.<name>.catalog.token": "a secret",
+    "warehouses.<name>.catalog.token_file": "a file",
+    "warehouses.<name>.catalog.ca_file": "a file",
+    "policies.folder": "a folder",
+    "policies.source": "addresses, files and secrets",
+    "policies.engines.<name>.options": "known to the engine alone",
+    "store.url": "an address or a file",
+    "store.seed": "a file",
+    "cache": "an address, files and secrets",
+    "audit.sinks": "addresses and files",
+    "audit.hmac_key": "a secret",
+    "audit.hmac_key_file": "a file",
+    "identity.providers.<name>.jwks": "an address or a file",
+    "lakes.<name>.uri": "an address",
+    "lakes.<name>.token": "a secret",
+    "lakes.<name>.credential": "a secret",
+    "lakes.<name>.properties": "known to Iceberg alone",
+    "lakes.<name>.spark": "known to Spark alone",
+}
+"""Key whose texts may have a `*`, with all keys below, and the meaning of such a text."""
+_EVERYBODY: Final = "trino.execute_query.allow"
+_CERTIFICATES: Final = "identity.callers.<name>.mtls.subjects"
 
 
 def known_warehouses(settings: Settings) -> frozenset[str]:
@@ -53,3 +95,35 @@ def unknown_names(settings: Settings) -> Iterator[tuple[Key, str]]:
         for idp in engine.identities if providers else ():
             message = "" if idp in providers else f"no provider `{idp}` is configured{suggest(idp, providers)}"
             yield ("trusted_engines", name, "identities", idp), message
+
+
+def starred_names(settings: Settings) -> Iterator[tuple[Key, str]]:
+    """Yield the key and the error of each name with a `*` that would be taken to the letter. Shows no value."""
+    for key, kind, text in _texts(settings, (), ()):
+        if "*" in text and not _may_have_star(".".join(kind), text):
+            yield key, "`*` is no wildcard here: write each name"
+
+
+def _may_have_star(kind: str, text: str) -> bool:
+    if kind == _EVERYBODY:
+        return text == "*"
+    if kind == _CERTIFICATES:
+        return text.startswith("DNS:*.") and text.count("*") == 1
+    return any(kind == free or kind.startswith(f"{free}.") for free in STARRED)
+
+
+def _texts(value: Any, key: Key, kind: Sequence[str]) -> Iterator[tuple[Key, Sequence[str], str]]:
+    """Yield the key, the kind of key and the text of all texts. A key of a map is a text, too."""
+    if isinstance(value, str):
+        yield key, kind, value
+    elif isinstance(value, Section):
+        for name in type(value).model_fields:
+            yield from _texts(getattr(value, name), (*key, name), (*kind, name))
+    elif isinstance(value, Mapping):
+        for name, inside in value.items():
+            below = (*key, str(name)), (*kind, _MAP_KEY)
+            yield *below, str(name)
+            yield from _texts(inside, *below)
+    elif isinstance(value, tuple):
+        for place, inside in enumerate(value):
+            yield from _texts(inside, (*key, place), kind)

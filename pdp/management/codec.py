@@ -28,7 +28,7 @@ from pdp.management.requests import (
 from pdp.model.question import AtLeast, Caller, Resource
 from pdp.model.strict import decode
 from pdp.model.vocabulary import ALIASES
-from pdp.store.world import format_grant, read_grant, read_key, read_object
+from pdp.store.world import format_grant, read_grant, read_key, read_known_grant, read_object
 
 PAGE_SIZE: Final = 1000
 MAX_PAGE_SIZE: Final = 10_000
@@ -105,7 +105,7 @@ def grant_edits(add: Sequence[Any], remove: Sequence[Any]) -> GrantEdits:
     _check_count(len(add) + len(remove))
     return GrantEdits(
         [read_grant(entry, ("add", i)) for i, entry in enumerate(add)],
-        [read_grant(entry, ("remove", i)) for i, entry in enumerate(remove)],
+        [read_known_grant(entry, ("remove", i)) for i, entry in enumerate(remove)],
     )
 
 

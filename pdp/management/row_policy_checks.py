@@ -6,14 +6,22 @@ The checks are those of an entry in a file. The parser of SQL is loaded when the
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from pdp.engines.row_access.engine import RowAccessEngine
-from pdp.engines.row_access.members import parse_grantee
-from pdp.engines.row_access.policies import KINDS, KINDS_WITH_VALUE, check_constant, check_sql_size
+from pdp.engines.row_access.policies import (
+    KINDS,
+    KINDS_WITH_VALUE,
+    check_constant,
+    check_sql_size,
+    policy_grantee,
+    policy_path,
+    refuse_column_pattern,
+    table_path,
+)
 from pdp.errors import InvalidArgument, InvalidFilter, InvalidReference
-from pdp.facts.row_policies import RowPolicy, fold_column
+from pdp.facts.row_policies import RowPolicy, TablePath, fold_column
 from pdp.model.references import is_id
 from pdp.model.trino_operations import METADATA_TABLES, SYSTEM_TABLES
 
@@ -55,7 +63,7 @@ def _check_table(rule: RowPolicy) -> None:
 
 def _check_grantee(text: str) -> None:
     try:
-        parse_grantee(text)
+        policy_grantee(text)
     except ValueError as error:
         raise InvalidArgument(str(error)) from None
     if len(text) > _LONGEST_NAME or _CONTROL.search(text):
@@ -70,6 +78,7 @@ def _check_mask(rule: RowPolicy, columns: Mapping[str, str] | None) -> None:
     if (rule.kind in KINDS_WITH_VALUE) != bool(rule.text):
         amount = "an" if rule.kind in KINDS_WITH_VALUE else "no"
         raise InvalidArgument(f"the kind `{rule.kind}` takes {amount} `expression`")
+    refuse_column_pattern(rule.column, columns)
     if columns is not None and fold_column(rule.column) not in columns:
         raise InvalidArgument(f"the table has no column `{rule.column}`")
     if rule.kind == "constant":
@@ -99,11 +108,18 @@ def _check_filter(rule: RowPolicy, columns: Mapping[str, str] | None) -> None:
         raise InvalidFilter(f"the filter of `{rule.id}` cannot be used: {error}") from None
 
 
-def table_of(text: str) -> tuple[str, ...]:
+def table_of(text: str) -> TablePath:
     """Return the path of a table from `<warehouse>.<namespace>.<table>` or a reference; raise InvalidArgument."""
-    from pdp.engines.row_access.policies import table_path  # noqa: PLC0415
+    return _path_of(text, table_path)
 
+
+def policy_table_of(text: str) -> TablePath:
+    """Return the path of the table of a new policy as `table_of` does; raise InvalidArgument for a `*`, too."""
+    return _path_of(text, policy_path)
+
+
+def _path_of(text: str, read: Callable[[str, Sequence[str]], TablePath]) -> TablePath:
     try:
-        return table_path(text, ())
+        return read(text, ())
     except (ValueError, InvalidReference) as error:
         raise InvalidArgument(str(error)) from None

@@ -17,7 +17,7 @@ from pdp.facts.row_policies import RowPolicy, TablePath
 from pdp.management.codec import PAGE_SIZE, make_page_request, make_requester, page_token
 from pdp.management.requests import PageRequest, Requester
 from pdp.management.row_policies import RowPolicyPage, StatementResult
-from pdp.management.row_policy_checks import table_of
+from pdp.management.row_policy_checks import policy_table_of, table_of
 from pdp.management.row_policy_edits import Mode, RowPolicyDrop, RowPolicyWrite, etag_of
 from pdp.model.question import Caller
 from pdp.model.strict import decode, sentence
@@ -48,7 +48,7 @@ class RowPolicyBody(_RequesterBody, kw_only=True):
     def rule(self, id: str) -> RowPolicy:
         """Return the rule with the id of the path, or of the body without such."""
         text = self.filter if isinstance(self.filter, str) else str(self.filter).upper()
-        return RowPolicy(table_of(self.table), _same_id(self.id, id), self.grantees, text, self.dialect)
+        return RowPolicy(policy_table_of(self.table), _same_id(self.id, id), self.grantees, text, self.dialect)
 
 
 class ColumnMaskBody(
@@ -73,7 +73,7 @@ class ColumnMaskBody(
         if not self.column:
             raise InvalidArgument("`column` is empty")
         return RowPolicy(
-            table_of(self.table), _same_id(self.id, id), self.grantees, text, self.dialect,
+            policy_table_of(self.table), _same_id(self.id, id), self.grantees, text, self.dialect,
             column=self.column, kind=self.kind or "null", exempt=self.exempt,
         )  # fmt: skip
 

@@ -8,7 +8,7 @@ from typing import Final
 from pdp.errors import InvalidArgument
 from pdp.facts.row_policies import RowPolicy, TablePath
 from pdp.management.row_policy_edits import Mode, RowPoliciesClear, RowPolicyDrop, RowPolicyWrite, RuleEdit
-from pdp.model.references import check_part
+from pdp.model.references import check_part, refuse_star
 from pdp.rewrite.policy_statements import CreatePolicy, DropAllPolicies, DropPolicy, PolicyStatement
 
 DIALECT: Final = "bigquery"
@@ -26,6 +26,7 @@ def edit_of(statement: PolicyStatement, default: Sequence[str]) -> RuleEdit:
         return RowPoliciesClear(table)
     if isinstance(statement, DropPolicy):
         return RowPolicyDrop(table, statement.name, if_exists=statement.if_exists)
+    refuse_star(".".join(table), "write a policy for each table")
     mode: Mode = "replace" if statement.replace else "unless_exists" if statement.unless_exists else "insert"
     return RowPolicyWrite(RowPolicy(table, statement.name, statement.grantees, statement.filter, DIALECT), mode)
 

@@ -123,6 +123,12 @@ def _parse_principal(text: str) -> Principal:
     raise InvalidReference(f"principal `{text}` is none of `user:<idp>~<subject>`, `role:<id>`, `anonymous`")
 
 
+def refuse_star(text: str, instead: str) -> None:
+    """Raise InvalidReference for a name with `*` in a policy: names are no patterns. `instead` says what to write."""
+    if "*" in text:
+        raise InvalidReference(f"`*` in `{text}` is no wildcard: {instead}")
+
+
 def is_id(text: str) -> bool:
     """Tell whether an id from a client is short and plain enough for records. An empty id is."""
     return not text or bool(_ID.fullmatch(text))

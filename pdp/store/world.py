@@ -26,7 +26,7 @@ from pdp.facts.objects import SERVER, Grant, Object, ObjectKey, key_of, key_text
 from pdp.facts.snapshot import Facts
 from pdp.model import strict
 from pdp.model.question import CONTENT_TYPES, RESOURCE_TYPES, Resource
-from pdp.model.references import is_id, parse_principal, parse_resource
+from pdp.model.references import VERBATIM_TYPES, is_id, parse_principal, parse_resource, refuse_star
 
 STDIN: Final = "-"
 """Name of a world file that stands for standard input."""
@@ -43,6 +43,8 @@ _PARENT: Final[Mapping[str, str]] = {
     "tag": "project",
     "user": "server",
 }
+_EACH_OBJECT: Final = "name the container, whose content inherits; a `*` of a name itself is written `%2A`"
+_EACH_PRINCIPAL: Final = "grant to a role, and put the principals into the role by `assignee`"
 _LONGEST_NAME: Final = 1024
 """Bytes of a reference: object and principal of a grant share one index entry of a database, of limited size."""
 _MANAGED: Final = frozenset({"warehouse", "namespace"})
@@ -143,7 +145,25 @@ def read_world(data: Any) -> World:
 def format_world(facts: Facts) -> dict[str, list[Any]]:
     """Return the world of some facts as JSON values, sorted; `read_world` returns the same objects and grants."""
     objects, grants = sorted_content(facts)
-    return {"objects": [*map(format_object, objects)], "grants": [*map(format_grant, grants)]}
+    return {"objects": [*map(object_entry, objects)], "grants": [*map(grant_entry, grants)]}
+
+
+def object_entry(object: Object) -> dict[str, Any]:
+    """Return a registered object as an entry of a world file, where a `*` of a name is an escape."""
+    return _without_star(format_object(object))
+
+
+def grant_entry(grant: Grant) -> dict[str, Any]:
+    """Return a grant as an entry of a world file, where a `*` of a name is an escape."""
+    return _without_star(format_grant(grant))
+
+
+def _without_star(entry: dict[str, Any]) -> dict[str, Any]:
+    """Return an entry with the one spelling of its object that policies take. Names of roles know no escapes."""
+    text = entry["object"]
+    if "*" not in text or text.partition(":")[0] in VERBATIM_TYPES:
+        return entry
+    return {**entry, "object": text.replace("*", "%2A")}
 
 
 def sorted_content(facts: Facts) -> tuple[Sequence[Object], Sequence[Grant]]:
@@ -163,6 +183,8 @@ def read_object(entry: Any, where: Where) -> ObjectPatch:
     managed = fields.get("managedAccess")
     if "managedAccess" in fields and not isinstance(managed, bool):
         raise WorldError((*where, "managedAccess"), "must be true or false")
+    if managed:
+        _refuse_star(fields["object"], (*where, "object"), _EACH_OBJECT)
     if managed and key[0] not in _MANAGED:
         raise WorldError((*where, "managedAccess"), f"a {key[0]} has no managed access")
     project = None
@@ -194,7 +216,18 @@ def format_object(object: Object) -> dict[str, Any]:
 
 
 def read_grant(entry: Any, where: Where) -> Grant:
-    """Return the grant of an entry; raise WorldError for any other value."""
+    """Return the grant of an entry that gives a privilege; raise WorldError for any other value, and for a `*`.
+
+    Objects that exist may have any name. A grant on `namespace:lake/*` looks like a pattern, and is none.
+    """
+    grant = read_known_grant(entry, where)
+    for name, instead in (("object", _EACH_OBJECT), ("principal", _EACH_PRINCIPAL)):
+        _refuse_star(entry[name], (*where, name), instead)
+    return grant
+
+
+def read_known_grant(entry: Any, where: Where) -> Grant:
+    """Return the grant of an entry that takes a privilege away; raise WorldError for any other value."""
     fields = _mapping(entry, where, _GRANT)
     key = read_key(_field(fields, "object", where), (*where, "object"))
     privilege = _field(fields, "privilege", where)
@@ -225,6 +258,13 @@ def read_key(text: str, where: Where) -> ObjectKey:
         raise WorldError(where, f"`{text}` names a ref: grants hold on every ref")
     _check_length(text, where)
     return key_of(resource)
+
+
+def _refuse_star(text: str, where: Where, instead: str) -> None:
+    try:
+        refuse_star(text, instead)
+    except InvalidReference as error:
+        raise WorldError(where, str(error)) from None
 
 
 def _check_length(text: str, where: Where) -> None:

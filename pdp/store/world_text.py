@@ -11,13 +11,13 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pdp.facts.snapshot import Facts
-from pdp.store.world import format_grant, format_object, sorted_content
+from pdp.store.world import grant_entry, object_entry, sorted_content
 
 
 def world_lines(facts: Facts, *, yaml: bool = False) -> Iterator[str]:
     """Yield the lines of a world file with the objects and grants of some facts, without line ends."""
     objects, grants = sorted_content(facts)
-    lists = {"objects": map(format_object, objects), "grants": map(format_grant, grants)}
+    lists = {"objects": map(object_entry, objects), "grants": map(grant_entry, grants)}
     if yaml:
         for name, entries in lists.items():
             yield from _yaml_list(name, entries)

@@ -23,8 +23,9 @@ from support.service.command_line import COMPOSITION
 from pdp.app.facts import build_catalogs, inspect_facts
 from pdp.app.service import Service
 from pdp.cli.config.problems import find_problems, problems_of
-from pdp.config.load import load_settings
-from pdp.errors import PdpError
+from pdp.config.load import load_settings, make_settings
+from pdp.config.references import STARRED
+from pdp.errors import ConfigError, PdpError
 
 BASE: Final[dict[str, Any]] = {
     "server": {
@@ -226,6 +227,15 @@ NAMES: Final = {
 }  # fmt: skip
 """Map -> its name in the base configuration."""
 KEYS: Final = list(setting_keys())
+PARTLY: Final = frozenset({"trino.execute_query.allow", "identity.callers.<name>.mtls.subjects"})
+"""Key that takes a `*` in one form alone."""
+BY_FORM: Final = frozenset(
+    {
+        "identity.cel_provider", "identity.callers.<name>.bearer.idp", "store.bootstrap_admins", "trino.user_prefix",
+        "identity.instance_admins", "lakes.<name>.namespace", "row_access.member.template", "authorities.<name>.engines",
+    }
+)  # fmt: skip
+"""Key whose texts have a form that has no `*`."""
 
 
 @pytest.fixture(scope="module")
@@ -417,3 +427,80 @@ async def test_a_misspelt_name(folder: Path, key: str) -> None:
 def test_a_text_without_its_form(folder: Path, key: str) -> None:
     errors = checked(folder, put(BASE, tuple(key.split(".")), FORMS[key]))
     assert [error for error in errors if f"`{key}" in error], errors
+
+
+STAR_KEYS: Final = [key for key in KEYS if holds_text(key.annotation)]
+
+
+def refusal(folder: Path, config: dict[str, Any]) -> str:
+    """Return the error of a configuration; empty without one."""
+    try:
+        make_settings(config, folder)
+    except ConfigError as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.parametrize("key", STAR_KEYS, ids=SettingKey.text)
+def test_a_star_in_a_name_is_an_error_or_means_something(files: Path, key: SettingKey) -> None:
+    """The list of exceptions says what a `*` means in each; every other key refuses, and names the key."""
+    annotation, kind = str(key.annotation), ".".join(str(step) for step in key.path if step != 0)
+    texts: Any = ["a*"] if "tuple[" in annotation else "a*"
+    error = refusal(files, put(BASE, concrete(key), {"a": texts} if "Mapping" in annotation else texts))
+    if kind not in PARTLY and any(kind == free or kind.startswith(f"{free}.") for free in STARRED):
+        assert "is no wildcard" not in error
+    elif kind in BY_FORM:
+        assert error
+    else:
+        assert "`*` is no wildcard here: write each name" in error
+
+
+MAPS: Final[dict[tuple[str, ...], Any]] = {
+    ("authorities",): {"engines": ["cel"]},
+    ("warehouses",): {"project": "p"},
+    ("policies", "engines"): {},
+    ("audit", "sample_allows"): {"rate": 1},
+    ("identity", "providers"): {"issuer": "https://a", "jwks": "keys.json"},
+    ("identity", "providers", "kc", "role_map"): "r",
+    ("identity", "providers", "kc", "claims", "attributes"): "r",
+    ("identity", "callers"): {"loopback": True},
+    ("trusted_engines",): {"type": "trino", "owner_property": "o", "identities": {"kc": {"subjects": ["s"]}}},
+    ("trusted_engines", "e", "identities"): {"subjects": ["s"]},
+    ("trino", "catalogs"): {"warehouse": "lake"},
+    ("trino", "impersonation"): ["ann"],
+    ("trino", "groups"): "analyst",
+    ("lakes",): {"uri": "http://127.0.0.1:1"},
+}
+
+
+@pytest.mark.parametrize("path", MAPS, ids=".".join)
+def test_a_star_in_a_key_of_a_map_is_an_error(files: Path, path: tuple[str, ...]) -> None:
+    error = refusal(files, put(BASE, (*path, "a*"), MAPS[path]))
+    if path == ("audit", "sample_allows"):
+        assert error == ""  # the name of a rule, which names nothing
+    else:
+        assert "`*` is no wildcard here: write each name" in error or "pattern" in error
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "taken"),
+    [
+        (("trino", "execute_query", "allow"), ["*"], True),
+        (("trino", "execute_query", "allow"), ["svc-*"], False),
+        (("trino", "impersonation"), {"superset": ["*"]}, False),
+        (("trino", "impersonation"), {"*": ["ann"]}, False),
+        (("identity", "callers", "b", "mtls", "subjects"), ["DNS:*.acme.com"], True),
+        (("identity", "callers", "b", "mtls", "subjects"), ["CN=*"], False),
+        (("policies", "engines"), {"acme": {"options": {"paths": ["a*"]}}}, True),
+    ],
+)
+def test_a_star_counts_where_it_is_documented(path: tuple[str, ...], value: Any, taken: bool) -> None:
+    tls = {"tls": {"cert": "c", "key": "k", "client_ca": "a"}}
+    callers = {"b": {"mtls": {"subjects": ["CN=trino"]}}}
+    config = put({"server": tls, "identity": {"callers": callers}}, path, value)
+    if taken:
+        make_settings(config, Path())
+    else:
+        with pytest.raises(ConfigError, match="is no wildcard here: write each name") as caught:
+            make_settings(config, Path())
+        assert "superset" not in str(caught.value).replace("trino.impersonation.superset", "")

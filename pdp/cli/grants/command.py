@@ -25,13 +25,13 @@ from pdp.config.settings import Settings
 from pdp.engines.grants.administration import Administration
 from pdp.engines.grants.edits import GrantEdits, ObjectEdits
 from pdp.errors import InvalidArgument
-from pdp.facts.objects import Change, Grant, ObjectKey
+from pdp.facts.objects import Change, ObjectKey
 from pdp.facts.snapshot import Facts
 from pdp.management import listing as grant_listing
 from pdp.management.codec import grant_body, make_grant_filter
 from pdp.management.requests import GrantListing
 from pdp.model.vocabulary import PRIVILEGES
-from pdp.store.world import is_yaml, read_grant, read_key, unknown_of
+from pdp.store.world import is_yaml, read_grant, read_key, read_known_grant, unknown_of
 from pdp.store.world_text import entry_text, world_lines
 
 
@@ -143,7 +143,7 @@ def add_grant(
 
     Example: pdp grants add role:analyst select namespace:lake/sales
     """
-    grant = _grant(principal, privilege, object_, id_)
+    grant = read_grant(_entry(principal, privilege, object_, id_), ())
     settings = writable_settings(composition, config, overrides)
     _require_known(grant.object, settings)
     with composition.writing(settings, actor().name, seeded=True) as writer:
@@ -172,7 +172,7 @@ def remove_grant(
     Does nothing if there is no such grant. The principal may still have the privilege by another grant, on an object
     above or through a role.
     """
-    grant = _grant(principal, privilege, object_, id_)
+    grant = read_known_grant(_entry(principal, privilege, object_, id_), ())
     with composition.writing(writable_settings(composition, config, overrides), actor().name, seeded=True) as writer:
         existed = writer.write(lambda facts: Administration().edit_grants(facts, actor(), GrantEdits(remove=[grant])))
         click.echo(visible(f"{'removed' if existed else 'not there'}: {grant_text(grant)}"))
@@ -185,9 +185,9 @@ def _require_known(key: ObjectKey, settings: Settings) -> None:
         raise InvalidArgument(unknown)
 
 
-def _grant(principal: str, privilege: str, object_: str, id_: str | None) -> Grant:
+def _entry(principal: str, privilege: str, object_: str, id_: str | None) -> dict[str, str]:
     entry = {"principal": principal, "privilege": privilege, "object": object_}
-    return read_grant(entry if id_ is None else entry | {"id": id_}, ())
+    return entry if id_ is None else entry | {"id": id_}
 
 
 @grants.command("move")

@@ -61,12 +61,12 @@ def create(
     """
     from pdp.engines.row_access.policies import EVERYONE  # noqa: PLC0415
     from pdp.facts.row_policies import RowPolicy  # noqa: PLC0415
-    from pdp.management.row_policy_checks import table_of  # noqa: PLC0415
+    from pdp.management.row_policy_checks import policy_table_of  # noqa: PLC0415
     from pdp.management.row_policy_edits import RowPolicyWrite  # noqa: PLC0415
 
     if (filter_ is None) == (column is None):
         fail("give --filter for a row policy, or --mask for a mask")
-    path, members = table_of(table), grantees or EVERYONE
+    path, members = policy_table_of(table), grantees or EVERYONE
     if column is None:
         rule = RowPolicy(path, id_, members, filter_ or "", dialect)
     else:

@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 
+from pdp.config.references import unknown_warehouse
 from pdp.errors import InvalidReference
 from pdp.model.question import Principal, Resource
 from pdp.model.references import encode_part, parse_resource
@@ -177,6 +178,7 @@ ANONYMOUS: Final[Uid] = (USER, "anonymous")
 TABULAR: Final = {f"{NAMESPACE}::{ENTITY_NAMES[type]}": type for type in ("table", "view", "generic_table")}
 """Entity type of an object inside a namespace -> its type of resource."""
 _RESOURCE_TYPES: Final = {f"{NAMESPACE}::{name}": type for type, name in ENTITY_NAMES.items()}
+_USER_ID: Final = re.compile(r"[a-z0-9-]+~.+", re.DOTALL)
 _ROLE_ID: Final = re.compile(r"(?:([^/~]+)/)?([a-z0-9-]+)~(.+)", re.DOTALL)
 
 
@@ -235,6 +237,49 @@ def object_of(uid: Uid) -> tuple[str, tuple[str, ...]] | None:
         return None
     parts = path_of((type, id))
     return (_RESOURCE_TYPES[type], parts) if len(parts) > 1 else None
+
+
+_ONE_SERVER: Final = 'there is one server: write `Lakekeeper::Server::"server"`'
+_NO_PATTERN: Final = (
+    "`*` is no wildcard in an id: ask for the container by `in`, or for an attribute by `like`, such as "
+    '`resource.name like "a*"`'
+)
+_FORMS: Final = {
+    USER: "the id of a user is `<idp>~<subject>`, such as `oidc~alice`",
+    PROJECT: "the id of a project is its name, with `/`, `@` and `%` as escapes",
+    TAG: "the id of a tag is its name, with `/`, `@` and `%` as escapes",
+    WAREHOUSE: "the id of a warehouse is its name, with `/`, `@` and `%` as escapes",
+    NAMESPACE_TYPE: "the id of a namespace begins with the warehouse and all namespaces above, such as `lake/sales/eu`",
+    **dict.fromkeys(TABULAR, "the id begins with the warehouse and all namespaces, such as `lake/sales/orders`"),
+}
+"""Entity type -> form of its ids. Those of roles have none."""
+_SINGLE: Final = frozenset({PROJECT, TAG, WAREHOUSE})
+_ROOT: Final = "; a warehouse's root has the name of one in `warehouses`"
+
+
+def id_problem(uid: Uid, warehouses: frozenset[str] | None) -> str:
+    """Return why no check has an entity of this id, with the form to write; empty for the id of some entity.
+
+    `warehouses` are those of the configuration; empty if that lists none. None: any name may be one, so that
+    `Namespace::"lake"` may be the root of a warehouse, where tables without a namespace stand.
+    """
+    type, id = uid
+    if type != ROLE and type not in _FORMS:
+        return "" if type != SERVER[0] or uid == SERVER else _ONE_SERVER
+    if "*" in id:
+        return _NO_PATTERN
+    if type == ROLE:
+        return ""
+    if type == USER:
+        return "" if uid == ANONYMOUS or _USER_ID.fullmatch(id) else _FORMS[type]
+    parts = path_of(uid)
+    if not parts or (len(parts) > 1 if type in _SINGLE else len(parts) < 2 and type != NAMESPACE_TYPE):
+        return _FORMS[type]
+    if type in (PROJECT, TAG):
+        return ""
+    if type == NAMESPACE_TYPE and len(parts) == 1:
+        return "" if warehouses is None or id in warehouses else _FORMS[type] + _ROOT
+    return unknown_warehouse(parts[0], warehouses or ())
 
 
 def has_properties(uid: Uid) -> bool:

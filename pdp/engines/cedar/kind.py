@@ -8,6 +8,7 @@ import msgspec
 
 from pdp.config.policies import CedarSchemaFiles
 from pdp.config.policy_files import FileKey, policy_files
+from pdp.config.references import known_warehouses
 from pdp.config.settings import Settings
 from pdp.engines.cedar.engine import CedarEngine
 from pdp.engines.cedar.model import CedarModel, entities_as_json, load_model, trusted_model
@@ -72,7 +73,7 @@ def configured_sources(settings: Settings) -> CedarSources:
     policies = _texts(settings, "cedar.policies")
     entities = _texts(settings, "cedar.entities")
     replacement, fragment = _schema_texts(settings)
-    return CedarSources(policies, entities, replacement, fragment)
+    return CedarSources(policies, entities, replacement, fragment, known_warehouses(settings))
 
 
 def _schema_texts(settings: Settings) -> tuple[SourceText | None, SourceText | None]:

@@ -13,7 +13,7 @@ import msgspec
 
 from pdp.engines.cedar.actions import ROLE, as_text
 from pdp.engines.cedar.entity_files import EntityFiles, read_entities_json
-from pdp.engines.cedar.model import find_misfits
+from pdp.engines.cedar.model import find_ids_of_nothing, find_misfits
 from pdp.engines.cedar.policies import CedarPolicies, find_problems, load_policies
 from pdp.engines.cedar.schema import CedarSchema, CedarSources, SourceText, load_schema, read_sources
 from pdp.engines.cedar.tokens import guarded_entities
@@ -50,7 +50,10 @@ def sources_of_files(paths: Iterable[Path]) -> CedarSources:
     found = {suffix: [path for path in paths if path.name.endswith(suffix)] for suffix in SUFFIXES}
     schema = read_sources(found[SCHEMA_SUFFIX][:1])
     return CedarSources(
-        read_sources(found[POLICY_SUFFIX]), read_sources(found[ENTITY_SUFFIX]), schema[0] if schema else None
+        read_sources(found[POLICY_SUFFIX]),
+        read_sources(found[ENTITY_SUFFIX]),
+        schema[0] if schema else None,
+        warehouses=frozenset(),
     )
 
 
@@ -60,20 +63,21 @@ def lint_cedar(sources: CedarSources) -> list[CedarRemark]:
         schema = load_schema(sources.schema, sources.fragment)
     except SchemaInvalid as error:
         return [_error(error)]
-    remarks = [_error(error) for error in _entity_problems(sources.entities, schema)]
-    problems = [_error(error) for error in find_problems(sources.policies, schema)] if sources.policies else []
+    remarks = [_error(error) for error in _entity_problems(sources, schema)]
+    problems = [_error(error) for error in find_problems(sources, schema)] if sources.policies else []
     if sources.policies and not problems:
-        policies = load_policies(sources.policies, schema)
+        policies = load_policies(sources, schema)
         remarks += _remarks(policies, schema, _declared(sources.entities))
     return [*problems, *remarks]
 
 
-def _entity_problems(sources: Sequence[SourceText], schema: CedarSchema) -> Iterator[EntitiesInvalid]:
+def _entity_problems(sources: CedarSources, schema: CedarSchema) -> Iterator[EntitiesInvalid]:
     try:
-        declared = read_entities_json(sources)
+        declared = read_entities_json(sources.entities)
     except EntitiesInvalid as error:
         yield error
         return
+    yield from find_ids_of_nothing(declared, sources.warehouses)
     yield from find_misfits(declared, EntityFiles({each.uid: each.entity for each in declared}), schema)
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
+from itertools import chain
 from typing import Any, Final
 
 import msgspec
 
-from pdp.engines.cedar.actions import ROLE, Uid, as_json, as_text
+from pdp.engines.cedar.actions import ROLE, Uid, as_json, as_text, id_problem
 from pdp.engines.cedar.entities import EntityBuilder
 from pdp.engines.cedar.entity_files import DeclaredEntity, EntityFiles, FileEntity, read_entities_json
 from pdp.engines.cedar.policies import CedarPolicies, load_policies, parse_policies
@@ -34,8 +35,9 @@ class CedarModel(msgspec.Struct, frozen=True):
 def load_model(sources: CedarSources) -> CedarModel:
     """Return the model of sources; raise SchemaInvalid, PolicyInvalid or EntitiesInvalid with the place."""
     schema = load_schema(sources.schema, sources.fragment)
-    policies = load_policies(sources.policies, schema)
-    return CedarModel(schema, policies, load_entities(read_entities_json(sources.entities), schema))
+    policies = load_policies(sources, schema)
+    entities = load_entities(read_entities_json(sources.entities), schema, sources.warehouses)
+    return CedarModel(schema, policies, entities)
 
 
 def trusted_model(sources: CedarSources) -> CedarModel:
@@ -49,15 +51,27 @@ def trusted_model(sources: CedarSources) -> CedarModel:
     return CedarModel(schema, parse_policies(sources.policies), files)
 
 
-def load_entities(declared: Sequence[DeclaredEntity], schema: CedarSchema) -> EntityFiles:
+def load_entities(
+    declared: Sequence[DeclaredEntity], schema: CedarSchema, warehouses: frozenset[str] | None = None
+) -> EntityFiles:
     """Return the entities of files in Cedar's explicit form; raise EntitiesInvalid for the first that does not fit."""
     if not declared:
         return EntityFiles({})
     files = EntityFiles({each.uid: each.entity for each in declared})
-    for problem in find_misfits(declared, files, schema):
+    for problem in chain(find_ids_of_nothing(declared, warehouses), find_misfits(declared, files, schema)):
         raise problem
     explicit = _explicit(files, schema)
     return EntityFiles({each.uid: _as_declared(each, explicit[each.uid]) for each in declared})
+
+
+def find_ids_of_nothing(
+    declared: Iterable[DeclaredEntity], warehouses: frozenset[str] | None
+) -> Iterator[EntitiesInvalid]:
+    """Yield a problem for each id that no check can have. `warehouses` as in CedarSources."""
+    for each in declared:
+        for uid in dict.fromkeys((each.uid, *each.entity.parents, *each.entity.references)):
+            if problem := id_problem(uid, warehouses):
+                yield EntitiesInvalid(f"`{as_text(uid)}` is nothing: {problem}", each.place)
 
 
 def find_misfits(

@@ -9,11 +9,12 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from pdp.engines.cedar.actions import Uid
-from pdp.engines.cedar.schema import GENERATIONS, CedarSchema, SourceText, load_cedarpy
+from pdp.engines.cedar.actions import Uid, as_text, id_problem
+from pdp.engines.cedar.schema import GENERATIONS, CedarSchema, CedarSources, SourceText, load_cedarpy
 from pdp.engines.cedar.tokens import (
     CedarToken,
     PolicyText,
+    entity_tokens,
     named_entities,
     read_entities,
     split_policies,
@@ -70,11 +71,11 @@ class CedarPolicies(msgspec.Struct, frozen=True, dict=True):
         return frozenset(unquote(token) for token in tokens if token.kind != "sign")
 
 
-def load_policies(sources: Sequence[SourceText], schema: CedarSchema) -> CedarPolicies:
+def load_policies(sources: CedarSources, schema: CedarSchema) -> CedarPolicies:
     """Return the policies of files; raise PolicyInvalid with the place of the first problem."""
     for problem in find_problems(sources, schema):
         raise problem
-    return parse_policies(sources)
+    return parse_policies(sources.policies)
 
 
 def parse_policies(sources: Sequence[SourceText]) -> CedarPolicies:
@@ -98,14 +99,16 @@ def joined_text(sources: Sequence[SourceText]) -> str:
     return "\n".join(source.text for source in sources)
 
 
-def find_problems(sources: Sequence[SourceText], schema: CedarSchema) -> Iterator[PolicyInvalid]:
+def find_problems(given: CedarSources, schema: CedarSchema) -> Iterator[PolicyInvalid]:
     """Yield the problems of policies: of the texts, then of the ids, then of the types."""
+    sources = given.policies
     unparsed = list(_find_unparsed(sources))
     yield from unparsed
     policies = () if unparsed else tuple(_policies(sources))
     if not policies and not unparsed:
         yield PolicyInvalid("no policy in the text", Place(sources[0].file if sources else Place().file, 1))
     yield from _find_bad_ids(policies)
+    yield from _find_ids_of_nothing(policies, given.warehouses)
     yield from _find_misfits(policies, joined_text(sources), schema) if policies else ()
 
 
@@ -168,17 +171,30 @@ def _find_bad_ids(policies: Sequence[CedarPolicy]) -> Iterator[PolicyInvalid]:
         places.setdefault(policy.id, policy.place)
 
 
+def _find_ids_of_nothing(policies: Sequence[CedarPolicy], warehouses: frozenset[str] | None) -> Iterator[PolicyInvalid]:
+    """Yield a problem for each entity that no check can have: the policy would never match."""
+    for policy in policies:
+        for token in entity_tokens(policy.text):
+            uid = token.type, token.text
+            if problem := id_problem(uid, warehouses):
+                message = f"policy `{policy.id}` names `{as_text(uid)}`, which is nothing: {problem}"
+                yield PolicyInvalid(message, _inside(policy, token.start))
+
+
+def _inside(policy: CedarPolicy, offset: int) -> Place:
+    """Return the place of a character of a policy."""
+    place, inside = policy.place, SourceText(policy.text).place(offset)
+    column = inside.column + (place.column - 1 if inside.line == 1 else 0)
+    return Place(place.file, place.line + inside.line - 1, column)
+
+
 def _find_misfits(policies: Sequence[CedarPolicy], text: str, schema: CedarSchema) -> Iterator[PolicyInvalid]:
     """Yield one problem for each policy that does not fit the schema. Cedar reports one for each possible action."""
     causes = _validated(text, schema)
     for number in sorted(causes):
         policy, cause = policies[number], min(causes[number], key=_rank)
-        place = policy.place
-        offset = _offset(policy.text, cause)
-        inside = SourceText(policy.text).place(offset)
-        line, column = place.line + inside.line - 1, inside.column + (place.column - 1 if inside.line == 1 else 0)
         message = f"policy `{policy.id}` does not fit the schema: {cause}"
-        yield PolicyInvalid(message, Place(place.file, line, column))
+        yield PolicyInvalid(message, _inside(policy, _offset(policy.text, cause)))
 
 
 @lru_cache(maxsize=GENERATIONS)

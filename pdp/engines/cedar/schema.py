@@ -51,13 +51,15 @@ class SourceText(msgspec.Struct, frozen=True, dict=True):
 class CedarSources(msgspec.Struct, frozen=True):
     """All texts that a Cedar engine is made of.
 
-    `schema` replaces the schema of pdp, `fragment` adds to the schema; None for neither.
+    `schema` replaces the schema of pdp, `fragment` adds to the schema; None for neither. `warehouses` are those of the
+    configuration that ids may name; None without a configuration.
     """
 
     policies: tuple[SourceText, ...]
     entities: tuple[SourceText, ...] = ()
     schema: SourceText | None = None
     fragment: SourceText | None = None
+    warehouses: frozenset[str] | None = None
 
 
 def read_sources(paths: Iterable[Path]) -> tuple[SourceText, ...]:

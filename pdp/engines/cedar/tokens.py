@@ -62,7 +62,12 @@ def split_policies(text: str) -> list[PolicyText]:
 
 def named_entities(policy: str) -> frozenset[Uid]:
     """Return all entities that a policy names."""
-    return frozenset((token.type, token.text) for token in _joined(list(tokens_of(policy))) if token.kind == "entity")
+    return frozenset((token.type, token.text) for token in entity_tokens(policy))
+
+
+def entity_tokens(policy: str) -> list[CedarToken]:
+    """Return the tokens of the entities that a policy names, with their types and places."""
+    return [token for token in _joined(list(tokens_of(policy))) if token.kind == "entity"]
 
 
 def guarded_entities(policy: str) -> frozenset[Uid]:

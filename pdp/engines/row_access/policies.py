@@ -15,11 +15,11 @@ import msgspec
 
 from pdp.config.foreign_files import advice_for
 from pdp.engines.data_files import parse_data, path_in, place_of, read_text
-from pdp.engines.row_access.members import ALL_USERS, Grantee, parse_grantee
+from pdp.engines.row_access.members import ALL_AUTHENTICATED, ALL_USERS, Grantee, parse_grantee
 from pdp.engines.row_access.trino import UNSAFE_SIGNS
 from pdp.errors import Place, PolicyError
 from pdp.facts.row_policies import RowPolicy, TablePath, fold_column
-from pdp.model.references import check_part, parse_resource
+from pdp.model.references import check_part, parse_resource, refuse_star
 from pdp.model.strict import sentence
 from pdp.model.trino_operations import METADATA_TABLES, SYSTEM_TABLES
 
@@ -242,6 +242,44 @@ def check_constant(text: str) -> None:
 
 
 _TABLES: Final = frozenset({"table", "view", "table_or_view", "dataset", "generic_table"})
+
+
+_EACH_TABLE: Final = (
+    "write a policy for each table, and list containers without other tables in `row_access.protected`; a `*` of the "
+    "name itself is `%2A` in a reference, such as `table:lake/sales/a%2Ab`"
+)
+_EACH_GRANTEE: Final = f"write each member, a `group:`, `domain:` or `role:`, {ALL_AUTHENTICATED} or {ALL_USERS}"
+_EACH_COLUMN: Final = "write a mask for each column; a column whose name has a `*` stands in `tables` of the file"
+
+
+def policy_path(text: str, default: Sequence[str] = ()) -> TablePath:
+    """Return the path of the table of a policy as `table_path` does; raise InvalidReference for a `*` in the text."""
+    for part in (text, *default):
+        refuse_star(part, _EACH_TABLE)
+    return table_path(text, default)
+
+
+def policy_grantee(text: str) -> Grantee:
+    """Return a grantee of a new policy; raise ValueError or InvalidReference for a text that names nobody."""
+    refuse_star(text, _EACH_GRANTEE)
+    return parse_grantee(text)
+
+
+def refuse_patterns(body: PolicyBody | MaskBody) -> None:
+    """Raise InvalidReference for a policy of the rewriter that names a table or a grantee with a `*`.
+
+    A policy of BigQuery may name a wildcard table, such as `p.d.events_*`, as statements do.
+    """
+    if body.dialect != "bigquery" or body.table.find("*") < len(body.table) - 1:
+        refuse_star(body.table, _EACH_TABLE)
+    for text in (*body.grantees, *(body.exempt if isinstance(body, MaskBody) else ())):
+        refuse_star(text, _EACH_GRANTEE)
+
+
+def refuse_column_pattern(column: str, columns: Mapping[str, str] | None) -> None:
+    """Raise InvalidReference for the column of a mask with a `*`, unless the table is known to have the column."""
+    if columns is None or fold_column(column) not in columns:
+        refuse_star(column, _EACH_COLUMN)
 
 
 def table_path(text: str, default: Sequence[str]) -> TablePath:

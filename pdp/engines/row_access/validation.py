@@ -19,7 +19,7 @@ from pdp.engines.row_access.dialects import (
     translate_filter,
 )
 from pdp.engines.row_access.engine import RowPolicies
-from pdp.engines.row_access.members import Grantee, parse_grantee
+from pdp.engines.row_access.members import Grantee
 from pdp.engines.row_access.policies import (
     KINDS_WITH_VALUE,
     Mask,
@@ -30,13 +30,15 @@ from pdp.engines.row_access.policies import (
     TablePolicies,
     check_constant,
     check_sql_size,
+    policy_grantee,
+    policy_path,
+    refuse_column_pattern,
     sort_masks,
-    table_path,
 )
 from pdp.engines.row_access.trino import FALSE
 from pdp.errors import DuplicateRule, InvalidReference, Notice, Place, PolicyError
 from pdp.facts.row_policies import FoldedName, fold_column, fold_name
-from pdp.model.references import is_id
+from pdp.model.references import is_id, refuse_star
 
 _FILTERS: Final = 16_384
 _SHORT: Final = 512
@@ -160,6 +162,8 @@ class _Compiler:
         spot.field = ("id",)
         if not body.id or not is_id(body.id):
             raise ValueError("an id is up to 128 letters, digits and `._:-`")
+        spot.field = ("identity",)
+        refuse_star(body.identity, "write the one user of Trino who evaluates")
         spot.field = ("table",)
         return self._known(_table(body.table, default))
 
@@ -173,6 +177,8 @@ class _Compiler:
         """Return the columns of the document's tables with their types, by table."""
         columns = {}
         for name, table in source.document.tables.items():
+            with _located("`tables`", _Spot(source, ("tables", name))):
+                refuse_star(name, "write each table, as policies name the table")
             if table.columns:
                 with _located("`tables`", _Spot(source, ("tables", name))):
                     known = self._known(_table(name, source.document.default))
@@ -204,6 +210,7 @@ def _known_column(body: MaskBody, columns: Mapping[str, str] | None, spot: _Spot
     spot.field = ("column",)
     if not body.column:
         raise ValueError("it names no column")
+    refuse_column_pattern(body.column, columns)
     if columns is not None and fold_column(body.column) not in columns:
         raise ValueError(f"`tables` has no column `{body.column}` in `{body.table}`")
 
@@ -212,11 +219,11 @@ def _grantees(texts: Iterable[str], field: str, spot: _Spot) -> tuple[Grantee, .
     grantees = []
     for number, text in enumerate(texts):
         spot.field = (field, number)
-        grantees.append(parse_grantee(text))
+        grantees.append(policy_grantee(text))
     return tuple(grantees)
 
 
 def _table(text: str, default: Sequence[str]) -> FoldedName:
     """Return the name of a table of an entry; raise ValueError or InvalidReference."""
-    warehouse, *path = table_path(text, default)
+    warehouse, *path = policy_path(text, default)
     return fold_name(warehouse, path)

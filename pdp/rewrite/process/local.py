@@ -11,11 +11,11 @@ import msgspec
 
 from pdp.engines.row_access.engine import REASON_PREFIX
 from pdp.engines.row_access.explain import ExplainedEntry, RowExplanation
-from pdp.engines.row_access.policies import PolicyBody, read_documents
-from pdp.errors import InvalidArgument
+from pdp.engines.row_access.policies import PolicyBody, read_documents, refuse_patterns
+from pdp.errors import InvalidArgument, InvalidReference, PolicyError
 from pdp.facts.row_policies import fold_column
 from pdp.rewrite.catalog import Catalog, RelationKey, catalog_of, key_of
-from pdp.rewrite.errors import RewriteRefused
+from pdp.rewrite.errors import FILTER_INVALID, RewriteRefused
 from pdp.rewrite.filters import NO_ROWS
 from pdp.rewrite.identity import CallerIdentity, owner_identity
 from pdp.rewrite.policies import PolicySet, filter_policy, policy_set_of
@@ -76,6 +76,8 @@ class LocalRewriter:
         policies = self._policies
         if request.policies:
             catalog = self._catalog
+            for body in request.policies:
+                _refuse_patterns(body)
             new = (filter_policy(body, catalog.default, catalog.containers) for body in request.policies)
             policies = policies.replaced(new)
         return self._rewriter.rewrite(request.sql, request.dialect, request.caller(), policies).sql
@@ -88,13 +90,28 @@ class LocalRewriter:
 
 def service_of_files(paths: Sequence[Path]) -> LocalRewriter:
     """Return the service of policy files; raise PolicyError or InvalidArgument for an unusable file."""
-    documents = [named.document for named in read_documents(paths)]
+    sources = list(read_documents(paths))
+    for source in sources:
+        for key in ("policies", "masks"):
+            for place, body in enumerate(getattr(source.document, key)):
+                try:
+                    refuse_patterns(body)
+                except InvalidReference as error:
+                    raise PolicyError(f"`{body.id}`: {error}", source.place((key, place, "table"))) from None
+    documents = [source.document for source in sources]
     try:
         catalog = catalog_of(documents)
         policies = policy_set_of(documents)
     except RewriteRefused as error:
         raise InvalidArgument(str(error)) from None
     return LocalRewriter(catalog, policies, Rewriter(catalog))
+
+
+def _refuse_patterns(body: PolicyBody) -> None:
+    try:
+        refuse_patterns(body)
+    except InvalidReference as error:
+        raise RewriteRefused(FILTER_INVALID, f"policy `{body.id}`: {error}") from None
 
 
 def _error(code: str, message: str) -> dict[str, Any]:
