@@ -8,6 +8,7 @@ from __future__ import annotations
 import csv
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -27,7 +28,8 @@ if TYPE_CHECKING:
     from pdp.rewrite.catalog import RelationKey
 
 
-_NUMBERS: Final = ("int", "bigint", "smallint", "tinyint", "long", "double", "float", "real", "decimal", "numeric")
+_DOUBLES: Final = ("double", "float", "real")
+_NUMBERS: Final = ("int", "bigint", "smallint", "tinyint", "long", "decimal", "numeric")
 _TRUTHS: Final = {"true": True, "t": True, "1": True, "false": False, "f": False, "0": False}
 _SAYS: Final = {"more": "more rows", "fewer": "fewer rows", "other": "other rows", "same": "the same rows"}
 
@@ -124,7 +126,13 @@ def _value(text: str, type: str) -> Any:
         return None
     if type.lower().startswith("bool"):
         return _TRUTHS[text.lower()]
-    return float(text) if type.lower().startswith(_NUMBERS) else text
+    if type.lower().startswith(_DOUBLES):
+        return float(text)
+    if not type.lower().startswith(_NUMBERS):
+        return text
+    if "/" in text:
+        raise ValueError("no number")
+    return Fraction(text)
 
 
 def compare_stored(

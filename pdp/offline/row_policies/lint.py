@@ -17,7 +17,8 @@ from pdp.engines.row_access.validation import compile_policies
 from pdp.errors import Place, PolicyError
 from pdp.facts.row_policies import RowPolicy
 from pdp.offline.row_policies.changes import stored_findings
-from pdp.offline.row_policies.proofs import implies, is_always_true, is_never_true
+from pdp.offline.row_policies.column_values import domain_of
+from pdp.offline.row_policies.proofs import NO_DOMAINS, Domains, implies, is_always_true, is_never_true
 from pdp.rewrite.catalog import Catalog, RelationKey, catalog_of, table_parts
 from pdp.rewrite.errors import RewriteRefused
 from pdp.rewrite.filters import known_columns
@@ -40,13 +41,17 @@ _Names: TypeAlias = Sequence[Grantee]
 
 
 class _Entry(NamedTuple):
-    """Policy or mask of a document: its place, its table, and the tree of its text, None for an unread text."""
+    """Policy or mask of a document: its place, its table, and the tree of its text, None for an unread text.
+
+    `domains` are those of the columns of the table.
+    """
 
     source: NamedDocument
     where: tuple[str | int, ...]
     body: Body
     table: RelationKey
     tree: exp.Expr | None
+    domains: Domains = NO_DOMAINS
 
     def place(self, field: str) -> Place:
         return self.source.place((*self.where, field))
@@ -97,7 +102,8 @@ def _entries(documents: Sequence[NamedDocument], catalog: Catalog) -> Iterator[_
         document = source.document
         for at, policy in enumerate(document.policies):
             table = catalog.key(table_parts(policy.table, document.default))
-            yield _Entry(source, ("policies", at), policy, table, _tree(policy.text, policy.dialect))
+            tree, domains = _tree(policy.text, policy.dialect), _domains(catalog, table, policy.dialect)
+            yield _Entry(source, ("policies", at), policy, table, tree, domains)
         for at, mask in enumerate(document.masks):
             table = catalog.key(table_parts(mask.table, document.default))
             text = mask.text if mask.kind == "expression" else ""
@@ -110,6 +116,15 @@ def _tree(text: str, dialect: str) -> exp.Expr | None:
         return ParsedText(text, dialect).tree.unnest() if dialect in DIALECTS else None
     except RewriteRefused:
         return None
+
+
+def _domains(catalog: Catalog, table: RelationKey, dialect: str) -> Domains:
+    """Return the domains of the columns that `tables` describes."""
+    relations = catalog.of_key(table)
+    if len(relations) != 1 or dialect not in DIALECTS:
+        return {}
+    types = known_columns(relations[0], dialect)
+    return {name: domain_of(type, dialect) for name, type in types.items()}
 
 
 def _findings(entries: Sequence[_Entry], catalog: Catalog) -> Iterator[Finding]:
@@ -128,9 +143,9 @@ def _findings(entries: Sequence[_Entry], catalog: Catalog) -> Iterator[Finding]:
 def _truth_findings(entry: _Entry, tree: exp.Expr) -> Iterator[Finding]:
     if isinstance(tree, exp.Boolean):
         return  # the author says so
-    if is_never_true(tree):
+    if is_never_true(tree, entry.domains):
         yield _finding("row-never-true", entry, "filter", "the filter is true for no row: the policy shows nothing")
-    elif is_always_true(tree):
+    elif is_always_true(tree, entry.domains):
         hint = "write TRUE if the grantees may see every row"
         yield _finding("row-always-true", entry, "filter", "the filter is true for every row", hint)
 
@@ -139,11 +154,11 @@ def _shadow_findings(entry: _Entry, others: Sequence[_Entry]) -> Iterator[Findin
     """Yield a finding if another policy shows the same grantees at least the same rows."""
     tree = entry.tree
     for other in others:
-        if other is entry or other.tree is None or tree is None or is_never_true(tree):
+        if other is entry or other.tree is None or tree is None or is_never_true(tree, entry.domains):
             continue
-        if not _covers(other.grantees, entry.grantees) or not implies(tree, other.tree):
+        if not _covers(other.grantees, entry.grantees) or not implies(tree, other.tree, entry.domains):
             continue
-        is_equal = _covers(entry.grantees, other.grantees) and implies(other.tree, tree)
+        is_equal = _covers(entry.grantees, other.grantees) and implies(other.tree, tree, entry.domains)
         if is_equal and entry.body.id < other.body.id:
             continue  # the finding is on the other one
         message = f"policy `{other.body.id}` shows all these rows to all these grantees"

@@ -1,141 +1,177 @@
 """Proofs about row filters: never true, always true, and true wherever another filter is true.
 
-A proof tries a finite list of values of each column that stand for all values: NULL, the literals that the filters
-compare with, and a value between each two of them. Any other condition, such as a function or a comparison of two
-columns, may be true, false or NULL, but has one outcome at a time. So more inputs are tried than exist, and a proof
-holds; without a proof nothing is said.
+A proof tries a finite list of values of each column that stand for all values of its type (`column_values`). Any other
+condition, such as a function or a comparison of two columns, may be true, false or NULL, but has one outcome at a time.
+So more inputs are tried than exist, and a proof holds; without a proof nothing is said.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from fractions import Fraction
 from operator import itemgetter
-from typing import Any, Final, Literal, TypeAlias
+from types import MappingProxyType
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from sqlglot import exp
 
+from pdp.offline.row_policies.column_values import (
+    UNKNOWN,
+    UNORDERED,
+    Domain,
+    NumberLiteral,
+    Truth,
+    Value,
+    literal_of,
+    takes,
+    values_of,
+)
+
 _MOST_INPUTS: Final = 10_000
-_UNKNOWN: Final = (True, False, None)
-Truth: TypeAlias = bool | None
-"""Truth of a condition in SQL; None for NULL."""
-Evaluation: TypeAlias = Callable[[Mapping[str, Any]], Truth]
-"""Condition as a function of an input."""
-_COMPARISONS: Final[Mapping[type, Callable[[Any, Any], bool]]] = {
-    exp.EQ: lambda left, right: left == right,
-    exp.NEQ: lambda left, right: left != right,
-    exp.GT: lambda left, right: left > right,
-    exp.GTE: lambda left, right: left >= right,
-    exp.LT: lambda left, right: left < right,
-    exp.LTE: lambda left, right: left <= right,
+_UNKNOWN_TRUTHS: Final[Sequence[Truth]] = (True, False, None)
+Domains: TypeAlias = Mapping[str, Domain]
+"""Domains of columns, by name in lower case."""
+NO_DOMAINS: Final[Domains] = MappingProxyType({})
+Evaluation: TypeAlias = Callable[[Mapping[str, Truth]], Truth]
+"""Condition as a function of the truths of its comparisons, by text."""
+_SIGNS: Final[Mapping[type, frozenset[int]]] = {
+    exp.EQ: frozenset({0}),
+    exp.NEQ: frozenset({-1, 1, UNORDERED}),
+    exp.GT: frozenset({1}),
+    exp.GTE: frozenset({0, 1}),
+    exp.LT: frozenset({-1}),
+    exp.LTE: frozenset({-1, 0}),
 }
+"""ColumnComparison -> signs of the left side beside the right side for which the comparison is true."""
 _MIRRORED: Final[Mapping[type, type]] = {exp.GT: exp.LT, exp.GTE: exp.LTE, exp.LT: exp.GT, exp.LTE: exp.GTE}
 
 
-def truths(*trees: exp.Expr) -> Iterator[tuple[Truth, ...]]:
+class ColumnComparison(NamedTuple):
+    """ColumnComparison of a column with literals, with NULL or with itself, or the column as a condition."""
+
+    column: str
+    literals: tuple[Any, ...]
+    truth: Callable[[Value], Truth]
+    ordered: bool = False
+    bare: bool = False
+
+
+def truths(*trees: exp.Expr, domains: Domains = NO_DOMAINS) -> Iterator[tuple[Truth, ...]]:
     """Yield the truth of conditions for each input; nothing if there are too many inputs to try."""
-    conditions = [_Condition(tree) for tree in trees]
-    literals: dict[str, set[Any]] = {}
-    free: set[str] = set()
-    for condition in conditions:
-        condition.collect(literals, free)
-    mixed = {name for name, values in literals.items() if len({_kind(value) for value in values}) > 1}
-    pools: dict[str, Sequence[Any]] = {name: _pool(values) for name, values in literals.items() if name not in mixed}
-    for condition in conditions:
-        free |= condition.texts_of(mixed)
-    pools |= dict.fromkeys(free, _UNKNOWN)
+    atoms = {_text(atom): _comparison(atom) for tree in trees for atom in _atoms(tree)}
+    columns: dict[str, dict[str, ColumnComparison]] = {}
+    for text, comparison in atoms.items():
+        if comparison is not None:
+            columns.setdefault(comparison.column, {})[text] = comparison
+    pools: list[Sequence[Mapping[str, Truth]]] = []
+    free = [text for text, comparison in atoms.items() if comparison is None]
+    for name, comparisons in columns.items():
+        known, others = _column_truths(domains.get(name, UNKNOWN), comparisons)
+        pools += [known] if known else []
+        free += others
+    pools += [[{text: truth} for truth in _UNKNOWN_TRUTHS] for text in free]
     count = 1
-    for pool in pools.values():
+    for pool in pools:
         count *= len(pool)
     if count > _MOST_INPUTS:
         return
-    evaluations = [condition.compiled(pools.keys() - free) for condition in conditions]
-    for values in itertools.product(*pools.values()):
-        given = dict(zip(pools, values, strict=True))
+    evaluations = [_compiled(tree) for tree in trees]
+    for parts in itertools.product(*pools):
+        given = {text: truth for part in parts for text, truth in part.items()}
         yield tuple(evaluation(given) for evaluation in evaluations)
 
 
-def is_never_true(tree: exp.Expr) -> bool:
+def _column_truths(
+    domain: Domain, comparisons: Mapping[str, ColumnComparison]
+) -> tuple[Sequence[Mapping[str, Truth]], Sequence[str]]:
+    """Return the possible truths of the comparisons of a column together, and the texts of those that are not known."""
+    known = {text: one for text, one in comparisons.items() if all(takes(domain, literal) for literal in one.literals)}
+    literals = list(dict.fromkeys(literal for one in known.values() for literal in one.literals))
+    has_order, has_bare = (any(getattr(one, name) for one in known.values()) for name in ("ordered", "bare"))
+    values = values_of(domain, literals, ordered=has_order, bare=has_bare)
+    if values is None or not known:
+        return (), list(comparisons)
+    outcomes = {tuple(one.truth(value) for one in known.values()) for value in values}
+    return [dict(zip(known, outcome, strict=True)) for outcome in outcomes], [
+        text for text in comparisons if text not in known
+    ]
+
+
+def is_never_true(tree: exp.Expr, domains: Domains = NO_DOMAINS) -> bool:
     """Tell whether a condition is proven to be true for no row."""
-    found = [truth for (truth,) in truths(tree)]
+    found = [truth for (truth,) in truths(tree, domains=domains)]
     return bool(found) and True not in found
 
 
-def is_always_true(tree: exp.Expr) -> bool:
+def is_always_true(tree: exp.Expr, domains: Domains = NO_DOMAINS) -> bool:
     """Tell whether a condition is proven to be true for every row."""
-    found = [truth for (truth,) in truths(tree)]
+    found = [truth for (truth,) in truths(tree, domains=domains)]
     return bool(found) and all(found)
 
 
-def implies(first: exp.Expr, second: exp.Expr) -> bool:
+def implies(first: exp.Expr, second: exp.Expr, domains: Domains = NO_DOMAINS) -> bool:
     """Tell whether the second condition is proven to be true wherever the first condition is true."""
-    found = list(truths(first, second))
+    found = list(truths(first, second, domains=domains))
     return bool(found) and all(then for given, then in found if given)
 
 
 def truth_of_row(tree: exp.Expr, row: Mapping[str, Any]) -> Truth | Literal["unknown"]:
     """Return the truth of a condition for the values of a row; `unknown` if only an engine can tell.
 
-    `row` has values by column in lower case: None, booleans, texts and floats.
+    `row` has values by column in lower case: None, booleans, texts, and numbers: fractions and doubles.
     """
+    given: dict[str, Truth] = {}
     for atom in _atoms(tree):
-        known = _known(atom)
-        if known is None or known[0] not in row:
+        known = _comparison(atom)
+        if known is None or known.column not in row:
             return "unknown"
-        value = row[known[0]]
-        if value is not None and any(type(value) is not type(literal) for literal in known[1]):
+        value = row[known.column]
+        if value is not None and not all(_fits(value, literal) for literal in known.literals):
             return "unknown"
-    return _compiled(tree, row.keys())(row)
+        given[_text(atom)] = known.truth(_value_of(value))
+    return _compiled(tree)(given)
 
 
-class _Condition:
-    """Condition as a tree, evaluated in the three-valued logic of SQL."""
-
-    def __init__(self, tree: exp.Expr) -> None:
-        self._tree = tree
-
-    def collect(self, literals: dict[str, set[Any]], free: set[str]) -> None:
-        """Add the columns with the literals they are compared with, and the texts of conditions that are not read."""
-        for atom in _atoms(self._tree):
-            known = _known(atom)
-            if known is None:
-                free.add(_text(atom))
-            else:
-                literals.setdefault(known[0], set()).update(known[1])
-
-    def texts_of(self, columns: Iterable[str]) -> set[str]:
-        """Return the texts of the atoms on some columns."""
-        chosen = set(columns)
-        return {_text(atom) for atom in _atoms(self._tree) if (known := _known(atom)) and known[0] in chosen}
-
-    def compiled(self, columns: Container[str]) -> Evaluation:
-        """Return the truth as a function of an input: values of columns, and truths of the texts of other atoms."""
-        return _compiled(self._tree, columns)
+def _fits(value: Any, literal: Any) -> bool:
+    """Tell whether a value of a row is compared with a literal without a change of either. NaN is for the engine."""
+    if isinstance(literal, NumberLiteral):
+        return isinstance(value, (Fraction, float)) and value == value  # noqa: PLR0124  NaN alone is unequal to itself
+    return type(value) is type(literal)
 
 
-def _compiled(node: exp.Expr, columns: Container[str]) -> Evaluation:
+def _value_of(value: Any) -> Value:
+    if value is None:
+        return Value(lambda _: None, None, is_null=True)
+
+    def sign(literal: Any) -> int:
+        other = literal
+        if isinstance(literal, NumberLiteral):
+            other = float(literal.value) if isinstance(value, float) else literal.value
+        return int(value > other) - int(value < other)
+
+    return Value(sign, 0, value if isinstance(value, bool) else None)
+
+
+def _compiled(node: exp.Expr) -> Evaluation:
+    """Return the truth of a condition in the three-valued logic of SQL."""
     if isinstance(node, exp.Paren):
-        return _compiled(node.this, columns)
+        return _compiled(node.this)
     if isinstance(node, exp.Not):
-        inner = _compiled(node.this, columns)
+        inner = _compiled(node.this)
         return lambda given: None if (truth := inner(given)) is None else not truth
     if isinstance(node, (exp.And, exp.Or)):
-        decisive = isinstance(node, exp.Or)
-        return _joined(_compiled(node.this, columns), _compiled(node.expression, columns), decisive)
+        return _joined(_compiled(node.this), _compiled(node.expression), isinstance(node, exp.Or))
     if isinstance(node, (exp.Boolean, exp.Null)):
         constant = bool(node.this) if isinstance(node, exp.Boolean) else None
         return lambda given: constant
-    known = _known(node)
-    if known is None or known[0] not in columns:
-        return itemgetter(_text(node))
-    name, test = known[0], _comparison(node)
-    return lambda given: test(given[name])
+    return itemgetter(_text(node))
 
 
 def _joined(left: Evaluation, right: Evaluation, decisive: bool) -> Evaluation:
     """Return the truth of AND or OR. One truth decides whatever the other side is: `decisive`."""
 
-    def truth(given: Mapping[str, Any]) -> Truth:
+    def truth(given: Mapping[str, Truth]) -> Truth:
         one = left(given)
         if one is decisive:
             return decisive
@@ -145,27 +181,6 @@ def _joined(left: Evaluation, right: Evaluation, decisive: bool) -> Evaluation:
         return None if one is None or other is None else not decisive
 
     return truth
-
-
-def _comparison(node: exp.Expr) -> Callable[[Any], Truth]:
-    """Return the truth of a comparison of a column with literals as a function of the value."""
-    if isinstance(node, exp.Is):
-        return lambda value: value is None
-    if isinstance(node, exp.Column):
-        return lambda value: value
-    if isinstance(node, exp.In):
-        literals = [_literal(part) for part in node.expressions]
-        return lambda value: None if value is None else value in literals
-    if isinstance(node, exp.Between):
-        low, high = _literal(node.args["low"]), _literal(node.args["high"])
-        return lambda value: None if value is None else bool(low <= value <= high)
-    is_mirrored = not isinstance(node.this, exp.Column)
-    compare = _COMPARISONS[_MIRRORED.get(type(node), type(node)) if is_mirrored else type(node)]
-    other = node.this if is_mirrored else node.expression
-    if isinstance(other, exp.Column):
-        return lambda value: None if value is None else compare(value, value)
-    literal = _literal(other)
-    return lambda value: None if value is None else compare(value, literal)
 
 
 def _atoms(node: exp.Expr) -> Iterator[exp.Expr]:
@@ -179,70 +194,61 @@ def _atoms(node: exp.Expr) -> Iterator[exp.Expr]:
         yield node
 
 
-def _known(node: exp.Expr) -> tuple[str, list[Any]] | None:
-    """Return the column of a comparison with literals, and the literals; None for another condition."""
-    parts: list[exp.Expr] = []
+def _comparison(node: exp.Expr) -> ColumnComparison | None:
+    """Return a condition as a comparison of one column; None for another condition."""
     if isinstance(node, exp.Column):
-        return _name(node), [True, False]
+        return ColumnComparison(_name(node), (), lambda value: value.truth, bare=True)
     if isinstance(node, exp.Is) and isinstance(node.expression, exp.Null):
-        return (_name(node.this), []) if isinstance(node.this, exp.Column) else None
-    if type(node) in _COMPARISONS:
-        column, parts = node.this, [node.expression]
-        if not isinstance(column, exp.Column):
-            column, parts = node.expression, [node.this]
-    elif isinstance(node, exp.In) and not node.args.get("query") and not node.args.get("unnest"):
-        column, parts = node.this, node.expressions
-    elif isinstance(node, exp.Between):
-        column, parts = node.this, [node.args["low"], node.args["high"]]
+        return ColumnComparison(_name(node.this), (), _is_null) if isinstance(node.this, exp.Column) else None
+    if type(node) in _SIGNS:
+        return _simple_comparison(node)
+    if isinstance(node, exp.In) and not {name for name, part in node.args.items() if part} - {"this", "expressions"}:
+        parts, is_ordered, signs = node.expressions, False, [_SIGNS[exp.EQ]] * len(node.expressions)
+    elif isinstance(node, exp.Between) and not node.args.get("symmetric"):
+        parts, is_ordered, signs = [node.args["low"], node.args["high"]], True, [_SIGNS[exp.GTE], _SIGNS[exp.LTE]]
     else:
         return None
+    literals = tuple(map(literal_of, parts))
+    if not isinstance(node.this, exp.Column) or not literals or any(literal is None for literal in literals):
+        return None
+    join = all if is_ordered else any
+
+    def truth(value: Value) -> Truth:
+        found = [value.sign(literal) for literal in literals]
+        return None if None in found else join(sign in wanted for sign, wanted in zip(found, signs, strict=True))
+
+    return ColumnComparison(_name(node.this), literals, truth, is_ordered)
+
+
+def _simple_comparison(node: exp.Expr) -> ColumnComparison | None:
+    is_mirrored = not isinstance(node.this, exp.Column)
+    column, other = (node.expression, node.this) if is_mirrored else (node.this, node.expression)
+    signs = _SIGNS[_MIRRORED.get(type(node), type(node)) if is_mirrored else type(node)]
     if not isinstance(column, exp.Column):
         return None
-    if len(parts) == 1 and isinstance(parts[0], exp.Column):
-        return (_name(column), []) if _name(parts[0]) == _name(column) else None
-    literals = [_literal(part) for part in parts]
-    return None if not literals or any(value is None for value in literals) else (_name(column), literals)
-
-
-def _literal(node: exp.Expr) -> Any:
-    """Return the value of a number, text or truth; None for all else."""
-    if isinstance(node, exp.Boolean):
-        return bool(node.this)
-    if isinstance(node, exp.Paren):
-        return _literal(node.this)
-    if isinstance(node, exp.Neg) and isinstance(node.this, exp.Literal) and not node.this.is_string:
-        value = _literal(node.this)
-        return None if value is None else -value
-    if not isinstance(node, exp.Literal):
-        return None
-    if node.is_string:
-        return node.this
-    try:
-        return float(node.this)
-    except ValueError:
+    if isinstance(other, exp.Column):
+        if _name(other) != _name(column):
+            return None
+        return ColumnComparison(_name(column), (), lambda value: None if value.own is None else value.own in signs)
+    literal = literal_of(other)
+    if literal is None:
         return None
 
+    def truth(value: Value) -> Truth:
+        sign = value.sign(literal)
+        return None if sign is None else sign in signs
 
-def _kind(value: Any) -> type:
-    return type(value)
+    return ColumnComparison(_name(column), (literal,), truth, type(node) not in (exp.EQ, exp.NEQ))
 
 
-def _pool(literals: Iterable[Any]) -> list[Any]:
-    """Return values that stand for all values of a column: NULL, the literals, and values beside and between them."""
-    values = sorted(literals)
-    if not values:
-        return [None, "", "a"]
-    if isinstance(values[0], bool):
-        return [None, True, False]
-    if isinstance(values[0], str):
-        return [None, "", *values, *(f"{value}\x01" for value in values)]
-    middles = [(low + high) / 2 for low, high in itertools.pairwise(values)]
-    return [None, values[0] - 1, *values, *middles, values[-1] + 1]
+def _is_null(value: Value) -> Truth:
+    return value.is_null
 
 
 def _name(column: exp.Column) -> str:
-    return column.name.lower()
+    """Return the name with all qualifiers: `a.b` may be a field of the column `a`."""
+    return "\0".join(part.name.lower() for part in column.parts)
 
 
 def _text(node: exp.Expr) -> str:
-    return f"\0{node.sql(comments=False)}"
+    return node.sql(comments=False)

@@ -12,9 +12,12 @@ import duckdb
 import pytest
 import sqlglot
 from click.testing import CliRunner
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from support.service.command_line import COMPOSITION
 
 from pdp.cli.main import cli
+from pdp.offline.row_policies.column_values import domain_of
 from pdp.offline.row_policies.lint import ROW_CODES, lint_row_files
 from pdp.offline.row_policies.proofs import implies, is_always_true, is_never_true, truths
 
@@ -94,6 +97,185 @@ def test_too_many_inputs_prove_nothing() -> None:
     assert list(truths(tree)) == []
     assert not is_never_true(tree)
     assert not implies(tree, tree)
+
+
+EDGES: dict[str, tuple[str, list[str], list[str]]] = {
+    "b": (
+        "BIGINT",
+        [
+            "9007199254740991",
+            "9007199254740992",
+            "9007199254740993",
+            "9223372036854775807",
+            "-9223372036854775808",
+            "-1",
+            "0",
+            "1",
+            "2",
+            "3",
+            "4",
+        ],
+        ["9007199254740993.0", "9007199254740993e0", "2.5", "1.0", "99999999999999999999", "'1'", "1e400"],
+    ),
+    "i": ("INTEGER", ["-2147483648", "-1", "0", "1", "2", "3", "2147483647"], ["2147483648", "1.5", "1e0", "-0.5"]),
+    "d": (
+        "DECIMAL(18,2)",
+        ["-0.01", "0", "0.01", "1", "1.01", "1.02", "2.5", "90071992547409.92", "90071992547409.93"],
+        ["1.005", "1.015", "1.0100", "1.01e0", "9007199254740993", "'1.01'", ".01"],
+    ),
+    "f": (
+        "DOUBLE",
+        [
+            "'nan'",
+            "'inf'",
+            "'-inf'",
+            "0.0",
+            "-0.0",
+            "0.1",
+            "0.3",
+            "0.30000000000000004",
+            "1",
+            "9007199254740992",
+            "1e300",
+        ],
+        ["9007199254740993", "0.30000000000000001", "1e400", "0.1000000000000000055511151231257827"],
+    ),
+    "r": ("REAL", ["'nan'", "0.1", "1", "16777216", "1.5"], ["16777217", "0.10000000149011612", "0.100000001"]),
+    "v": (
+        "VARCHAR",
+        [
+            "''",
+            "'a'",
+            "'a' || chr(0)",
+            "'a' || chr(1)",
+            "'aa'",
+            "'A'",
+            "'b'",
+            "'EU'",
+            "'eu'",
+            "'é'",
+            "'1'",
+            "'10'",
+            "'9'",
+        ],
+        ["'a\x01'", "'a\0'", "'US'", "1", "DATE '2024-01-01'"],
+    ),
+    "t": (
+        "DATE",
+        ["DATE '2024-01-01'", "DATE '2024-01-02'", "DATE '1969-12-31'", "DATE 'infinity'", "DATE '2024-02-29'"],
+        ["'2024-01-01'", "'2024-1-1'", "TIMESTAMP '2024-01-01 12:00:00'", "'2023-02-30'", "'2024-01-01 12:00:00'"],
+    ),
+    "s": (
+        "TIMESTAMP",
+        ["TIMESTAMP '2024-01-01 00:00:00'", "TIMESTAMP '2024-01-01 00:00:00.000001'", "TIMESTAMP 'infinity'"],
+        ["'2024-01-01'", "'2024-01-01 00:00:00'", "DATE '2024-01-01'", "'2024-01-01 00:00:00.0'"],
+    ),
+    "o": ("BOOLEAN", ["TRUE", "FALSE"], ["1", "0", "'t'", "'true'"]),
+}
+"""Column -> its type, edge values that rows and conditions have, and further literals of conditions."""
+
+
+def comparisons(dice: random.Random, name: str) -> str:
+    """Return a random comparison of a column."""
+    _, values, more = EDGES[name]
+    one, other, third = (dice.choice([*values, *more]) for _ in range(3))
+    sign = dice.choice(["=", "<>", "<", "<=", ">", ">="])
+    return dice.choice([
+        f"{name} {sign} {one}", f"{one} {sign} {name}", f"{name} IN ({one}, {other}, {third})", f"{name} IS NULL",
+        f"{name} BETWEEN {one} AND {other}", f"NOT ({name} {sign} {one})", f"{name} {sign} {name}",
+        f"{name} {sign} {one} AND {name} {dice.choice(['<', '>', '=', '<='])} {other}",
+        f"{name} {sign} {one} OR {name} {sign} {other}", name if name in "oi" else f"{name} IS NOT NULL",
+        f"{name} IN ({one}, NULL)",
+    ])  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def edges() -> duckdb.DuckDBPyConnection:
+    database = duckdb.connect()
+    for name, (type, values, _) in EDGES.items():
+        rows = ", ".join(f"(CAST({value} AS {type}))" for value in [*values, "NULL"])
+        database.execute(f"CREATE TABLE of_{name} AS SELECT * FROM (VALUES {rows}) AS found({name})")
+    return database
+
+
+def claims(first: Any, second: Any, domains: Any) -> tuple[bool, bool, bool]:
+    return is_never_true(first, domains), is_always_true(first, domains), implies(first, second, domains)
+
+
+@settings(max_examples=400, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.randoms(use_true_random=False), st.sampled_from(sorted(EDGES)), st.sampled_from(sorted(EDGES)))
+def test_duckdb_agrees_with_each_hint(edges: duckdb.DuckDBPyConnection, dice: Any, name: str, other: str) -> None:
+    """Types of `tables`, or none: a hint on any filter holds for rows of edge values and NULL."""
+    names = [name, name, name, other]
+    first, second = (
+        f" {dice.choice(['AND', 'OR'])} ".join(f"({comparisons(dice, dice.choice(names))})" for _ in range(dice.choice([1, 2])))
+        for _ in range(2)
+    )  # fmt: skip
+    tables = ", ".join(f"of_{one}" for one in {name, other})
+    try:
+        wrong = edges.execute(
+            f"SELECT count(*) FILTER ({first}), count(*) FILTER (({first}) IS NOT TRUE), "
+            f"count(*) FILTER (({first}) AND (({second}) IS NOT TRUE)) FROM {tables}"
+        ).fetchall()[0]
+    except duckdb.Error:
+        return  # no rows at all
+    trees = [sqlglot.parse_one(text, read="duckdb") for text in (first, second)]
+    typed = {one: domain_of(type, "duckdb") for one, (type, _, _) in EDGES.items()}
+    for domains in (typed, {}):
+        for claim, counted in zip(claims(*trees, domains), wrong, strict=True):
+            assert not (claim and counted), (first, second, domains)
+
+
+@pytest.mark.parametrize(
+    ("type", "first", "second"),
+    [
+        ("BIGINT", "x = 9007199254740993", "x = 9007199254740992"),
+        ("BIGINT", "x = 9007199254740993 AND x > 9007199254740992", "FALSE"),
+        ("VARCHAR", "x > 'a' AND x < 'a\x01'", "FALSE"),
+        ("DECIMAL(38,20)", "x > 1.00000000000000000001 AND x < 1.00000000000000000003", "FALSE"),
+        ("DECIMAL(18,2)", "x = 1.005 AND x = 1.01", "FALSE"),
+        ("DOUBLE", "NOT (x > 3)", "x <= 3"),
+        ("DOUBLE", "x = 9007199254740993 AND x = 9007199254740992", "FALSE"),
+        ("REAL", "x = 16777217 AND x = 16777216", "FALSE"),
+        ("DATE", "x = '2024-01-01' AND x = '2024-1-1'", "FALSE"),
+        ("TIMESTAMP", "x = '2024-01-01' AND x = '2024-01-01 00:00:00'", "FALSE"),
+        ("", "x = 9007199254740993 AND x = 9007199254740992", "FALSE"),
+        ("", "x = '2024-01-01' AND x = '2024-1-1'", "FALSE"),
+        ("", "x = 'EU' AND x = 'eu'", "FALSE"),
+        ("", "x > 'A' AND x < 'B' AND x > 'a'", "FALSE"),
+        ("", "x = 1.005 AND x = 1.01", "FALSE"),
+        ("", "x > 1 OR x <= 1 OR x IS NULL OR FALSE", "x = 1 OR x <> 1"),
+        ("INTEGER", "x BETWEEN SYMMETRIC 5 AND 3", "FALSE"),
+        ("INTEGER", "s.x = 1 AND x = 2", "FALSE"),
+        ("CHAR(3)", "x = 'a' AND x = 'a '", "FALSE"),
+        ("VARCHAR COLLATE NOCASE", "x = 'a' AND x = 'A'", "FALSE"),
+    ],
+)
+def test_what_some_engine_refutes_is_not_proven(type: str, first: str, second: str) -> None:
+    trees = [sqlglot.parse_one(text, read="duckdb") for text in (first, second)]
+    assert not implies(*trees, {"x": domain_of(type, "duckdb")})
+
+
+@pytest.mark.parametrize(
+    ("type", "first", "second"),
+    [
+        ("BIGINT", "x > 1 AND x < 2", "FALSE"),
+        ("BIGINT", "x > 9007199254740992 AND x < 9007199254740994", "x = 9007199254740993"),
+        ("BIGINT", "x = 9007199254740993 AND x = 9007199254740992", "FALSE"),
+        ("VARCHAR", "x > 'a' AND x < 'a\0'", "FALSE"),
+        ("VARCHAR", "x = '1' AND x = '01'", "FALSE"),
+        ("DECIMAL(18,2)", "x > 9.5", "x > 3.25"),
+        ("DOUBLE", "x > 9.5", "x > 3.25"),
+        ("DATE", "x > DATE '2024-02-28' AND x < DATE '2024-03-01'", "x = '2024-02-29'"),
+        ("BOOLEAN", "x", "x = TRUE"),
+        ("", "x > 9", "x > 3"),
+        ("", "x = 'EU' AND x = 'US'", "FALSE"),
+        ("TIMESTAMP", "x = '2024-01-01' AND NOT x = '2024-01-01'", "FALSE"),
+    ],
+)
+def test_what_holds_in_every_engine_is_proven(type: str, first: str, second: str) -> None:
+    trees = [sqlglot.parse_one(text, read="duckdb") for text in (first, second)]
+    assert implies(*trees, {"x": domain_of(type, "duckdb")})
 
 
 TABLE = {"lake.s.t": {"columns": {"id": "INTEGER", "region": "VARCHAR", "amount": "INTEGER"}}}
