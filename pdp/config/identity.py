@@ -76,6 +76,11 @@ class ProviderSettings(Section):
     algorithms: tuple[Algorithm, ...] = Field(_USUAL, min_length=1, description="signatures that are taken")
     leeway_seconds: float = Field(30, ge=0, le=300, description="how far its clock may be off")
     claims: ClaimSettings = ClaimSettings()
+    users: tuple[Name, ...] = Field(
+        (),
+        description="subjects of all its users, where it has a list: the owner of a view outside of the list is an "
+        "error; without a list every subject may be a user",
+    )
     role_map: Mapping[str, Name] = Field(
         default_factory=dict, description="token role -> the id of the role whose grants it brings"
     )

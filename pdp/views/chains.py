@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 from urllib.parse import unquote_to_bytes
 
 from pdp.errors import (
@@ -85,7 +85,13 @@ def _path(parts: Sequence[str]) -> Path:
     return tuple(map(check_part, parts))
 
 
-def resolve_owner(path: Path, properties: Mapping[str, Any], engines: Sequence[TrustedEngine]) -> ChainView:
+KnownUsers: TypeAlias = Mapping[str, frozenset[str]]
+"""Subjects of all users by provider, for providers that list them."""
+
+
+def resolve_owner(
+    path: Path, properties: Mapping[str, Any], engines: Sequence[TrustedEngine], users: KnownUsers
+) -> ChainView:
     """Return a view with the owner from the view's properties, as the matched engines read the properties.
 
     Raise AmbiguousViewOwner if engines read different owners, UnresolvableViewOwner if the owner is no user of the
@@ -99,7 +105,12 @@ def resolve_owner(path: Path, properties: Mapping[str, Any], engines: Sequence[T
     if any(properties[reader.owner_property] != properties[key] for reader in readers):
         names = " and ".join(f"`{reader.name}`" for reader in readers)
         raise AmbiguousViewOwner(f"the engines {names} read different owners of view `{'.'.join(path)}`")
-    return ChainView(path, owner=_user(path, key, properties[key], engine.idp), engine=engine.name, property=key)
+    owner = _user(path, key, properties[key], engine.idp)
+    known = users.get(engine.idp)
+    if known is not None and properties[key] not in known:
+        listed = f"`identity.providers.{engine.idp}.users` lists"
+        raise UnresolvableViewOwner(f"`{key}` of view `{'.'.join(path)}` names no user that {listed}")
+    return ChainView(path, owner=owner, engine=engine.name, property=key)
 
 
 def _user(path: Path, key: str, owner: Any, idp: str) -> str:

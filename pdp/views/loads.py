@@ -118,6 +118,8 @@ class ViewSecurity:
         self._limits = settings.limits
         self._rules = settings.trusted_engines
         self._catalogs = catalogs or {}
+        providers = settings.identity.providers.items()
+        self._users = {idp: frozenset(provider.users) for idp, provider in providers if provider.users}
 
     async def load(self, body: LoadBody, caller: Caller, surface: str, *, explain: bool = False) -> LoadResult:
         """Decide on a load through a chain.
@@ -187,7 +189,7 @@ class ViewSecurity:
         if any(known[path] is None for path in paths):
             # no owner is resolved: the load is denied for the missing view, whatever the other views' properties
             return Load(tuple(ChainView(path, exists=known[path] is not None) for path in paths), entries)
-        return Load(tuple(resolve_owner(path, known[path] or {}, engines) for path in paths), entries)
+        return Load(tuple(resolve_owner(path, known[path] or {}, engines, self._users) for path in paths), entries)
 
     async def _properties(
         self, paths: Sequence[Path], target: Resource, supplied: Mapping[Path, Properties]

@@ -194,6 +194,7 @@ FREE: Final = {
     "cache.password": "only Redis knows it; another is a failure of the cache",
     "identity.providers.<name>.issuer": "any issuer may come; tokens of others are refused",
     "identity.providers.<name>.audiences": "tokens bring them; others are refused",
+    "identity.providers.<name>.users": "only the provider knows its users",
     "identity.providers.<name>.claims.subject": "tokens bring claims; without a subject a token is refused",
     "identity.providers.<name>.claims.roles": "tokens bring claims, and need not have roles",
     "identity.providers.<name>.claims.groups": "tokens bring claims, and need not have groups",
