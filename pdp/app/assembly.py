@@ -31,7 +31,7 @@ from pdp.engines.allow_all import WARNING, build_allow_all, permit_development
 from pdp.engines.cedar.kind import build_cedar, read_cedar
 from pdp.engines.cel.engine import CelEngine, CelForbid
 from pdp.engines.cel.rules import RuleSet, load_rules
-from pdp.engines.custom import installed_kind
+from pdp.engines.custom import installed_kind, missing_engine
 from pdp.engines.engine import Engine, EngineQuestion, NamingEngine
 from pdp.engines.engine_types import EngineType, PolicySources
 from pdp.engines.grants.engine import GrantsEngine
@@ -133,7 +133,8 @@ def _chosen_kinds(settings: Settings, kinds: Mapping[str, EngineType]) -> dict[s
         for engine in authority.engines:
             kind = chosen.get(engine) or kinds.get(engine) or installed_kind(engine)
             if kind is None:
-                raise ConfigError(f"`authorities.{name}.engines`: no engine `{engine}`, there are {', '.join(kinds)}")
+                found = f"no engine `{engine}`, there are {', '.join(kinds)}; {missing_engine(engine)}"
+                raise ConfigError(f"`authorities.{name}.engines`: {found}")
             chosen[engine] = kind
     return chosen
 

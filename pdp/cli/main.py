@@ -107,7 +107,8 @@ def run(composition: Wiring) -> NoReturn:
         error.show()
         raise SystemExit(BAD_INPUT) from None
     except click.ClickException as error:
-        message = error.format_message().rstrip(".?")
+        # click breaks lines before the choices of an option, and begins a sentence
+        message = " ".join(error.format_message().split()).rstrip(".?").replace(". Choose from:", ", choose from:")
         context = error.ctx if isinstance(error, click.UsageError) else None
         fail(f"{message[:1].lower()}{message[1:]}" + (f", see `{context.command_path} --help`" if context else ""))
     except click.Abort:

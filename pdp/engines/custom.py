@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
+from pdp.config.origins import suggest
 from pdp.config.settings import Settings
 from pdp.engines.engine import AsyncEngine, Cost, Dependency, Engine
 from pdp.engines.engine_types import EngineType, PolicySources
@@ -38,6 +39,25 @@ def find_entry(group: str, name: str, key: str) -> EntryPoint | None:
         packages = ", ".join(sorted({_package(entry) for entry in found}))
         raise ConfigError(f"`{key}`: several packages have it: {packages}")
     return found[0] if found else None
+
+
+def missing_engine(name: str) -> str:
+    """Return the error of a name without an installed engine, as `missing_entry` does."""
+    return missing_entry(ENGINES, name)
+
+
+def missing_entry(group: str, name: str) -> str:
+    """Return the error of a name without an entry point: the nearest known name, and how to make one of a function."""
+    known = {entry.name for entry in entry_points(group=group)}
+    text = f"no installed package has the entry point `{name}` in `{group}`{suggest(name, known)}"
+    module, colon, function = name.partition(":")
+    if not colon or not module or not function:
+        return text
+    short = function.rpartition(".")[2]
+    return (
+        f'{text}: a function is named by an entry point of its package: write `{short} = "{name}"` below '
+        f'`[project.entry-points."{group}"]` in its pyproject.toml, install the package, and write `{short}` here'
+    )
 
 
 def load_entry(entry: EntryPoint, key: str) -> Any:

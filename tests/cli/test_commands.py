@@ -103,12 +103,22 @@ def test_the_help_imports_no_service() -> None:
     assert modules.isdisjoint({"aiohttp", "grpc", "pydantic", "yaml", "pdp.cli.serve", "pdp.decision.service"})
 
 
-@pytest.mark.parametrize("arguments", [["chekc"], ["check", "--nope"], ["test"], ["lint", "--format", "xml", "x"]])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["chekc"], ["check", "--nope"], ["test"], ["lint", "--format", "xml", "x"], ["init"], ["init", "--model", "x"],
+        ["init", "--model"], ["rewrite"], ["dry-run"], ["explain"], ["pipeline", "ingest"], ["migrate", "nessie"],
+    ],
+    ids=" ".join,
+)  # fmt: skip
 def test_wrong_usage_exits_with_2(tmp_path: Path, arguments: list[str]) -> None:
     ended = run_pdp(*arguments, cwd=tmp_path)
     assert (ended.returncode, ended.stdout) == (2, "")
     assert ended.stderr.startswith("pdp: ")
     assert ended.stderr.count("\n") == 1
+    assert "\\u00" not in ended.stderr  # no control character, also not as an escape
+    if arguments == ["init"]:
+        assert "choose from: cedar, cel, custom, grants, scopes, see" in ended.stderr
 
 
 # --- pdp check ----------------------------------------------------------------------------------------------------

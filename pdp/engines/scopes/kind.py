@@ -10,7 +10,7 @@ import msgspec
 
 from pdp.config.policy_files import FileKey, policy_files
 from pdp.config.settings import Settings
-from pdp.engines.custom import find_entry, load_entry, loaded_package, require_recorded
+from pdp.engines.custom import find_entry, load_entry, loaded_package, missing_entry, require_recorded
 from pdp.engines.engine import Engine
 from pdp.engines.engine_types import PolicySources
 from pdp.engines.guarded import AwaitedEngine
@@ -94,7 +94,7 @@ def _resolver(scope: Scope, name: str) -> tuple[str, Resolver]:
     key = f"policies.scopes.{'read' if scope == READ else 'write'}_resolver"
     entry = find_entry(RESOLVERS, name, key)
     if entry is None:
-        raise ConfigError(f"`{key}`: no installed package has the entry point `{name}` in `{RESOLVERS}`")
+        raise ConfigError(f"`{key}`: {missing_entry(RESOLVERS, name)}")
     resolver: Resolver = load_entry(entry, key)
     if not callable(resolver):
         raise ConfigError(f"`{key}`: `{entry.value}` is no function")

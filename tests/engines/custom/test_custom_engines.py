@@ -228,6 +228,7 @@ async def test_a_late_or_broken_answer_of_an_async_engine_denies(folder: Path, f
     ("name", "message"),
     [
         ("acme_unknown", "no engine `acme_unknown`"),
+        ("acme.engines:NameEngine", r'write `NameEngine = "acme.engines:NameEngine"` below'),
         ("acme_none", "makes no engine: TypeError: the engine lacks name, digest"),
         ("acme_missing", "cannot be loaded: ModuleNotFoundError"),
         ("acme_broken", "makes no engine: KeyError"),

@@ -134,7 +134,18 @@ async def test_a_late_resolver_denies(acme: Any, tmp_path: Path) -> None:
     assert (found["allowed"], found["by"]) == (False, ["scopes:late"])
 
 
-@pytest.mark.parametrize(("name", "message"), [("nobody", "no installed package"), ("acme_constant", "is no function")])
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("nobody", "no installed package"),
+        ("acme_constant", "is no function"),
+        ("acme_recordd", "the nearest known is `acme_recorded`"),
+        (
+            "acme.rules:Team.is_admin",
+            r'write `is_admin = "acme.rules:Team.is_admin"` below `\[project.entry-points."pdp.scopes"\]`',
+        ),
+    ],
+)
 def test_a_resolver_that_is_not_there_stops_the_start(acme: Any, tmp_path: Path, name: str, message: str) -> None:
     with pytest.raises(ConfigError, match=rf"`policies\.scopes\.read_resolver`: .*{message}"):
         Service(settings_of(config(tmp_path, [], read_resolver=name), tmp_path))
