@@ -226,7 +226,7 @@ def _texts(literals: Iterable[str]) -> list[str]:
 
 
 def _sign(value: Any, literal: Any) -> int:
-    return (value > literal) - (value < literal)
+    return int(value > literal) - int(value < literal)
 
 
 def _exact_sign(value: Any, literal: NumberLiteral) -> int:
