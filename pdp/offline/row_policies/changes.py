@@ -24,7 +24,8 @@ from pdp.facts.row_policies import FoldedName, RowPolicy, TablePath, fold_name
 from pdp.facts.snapshot import Facts
 from pdp.management.row_policy_checks import check_rule
 from pdp.model.question import Principal
-from pdp.offline.row_policies.proofs import Truth, implies, truth_of_row
+from pdp.offline.row_policies.column_values import Truth
+from pdp.offline.row_policies.proofs import implies, truth_of_row
 from pdp.rewrite.catalog import RelationKey, key_name
 from pdp.rewrite.errors import RewriteRefused
 from pdp.rewrite.identity import CallerIdentity, PrincipalCaller

@@ -143,9 +143,9 @@ def _findings(entries: Sequence[_Entry], catalog: Catalog) -> Iterator[Finding]:
 def _truth_findings(entry: _Entry, tree: exp.Expr) -> Iterator[Finding]:
     if isinstance(tree, exp.Boolean):
         return  # the author says so
-    if is_never_true(tree, entry.domains):
+    if is_never_true(tree, domains=entry.domains):
         yield _finding("row-never-true", entry, "filter", "the filter is true for no row: the policy shows nothing")
-    elif is_always_true(tree, entry.domains):
+    elif is_always_true(tree, domains=entry.domains):
         hint = "write TRUE if the grantees may see every row"
         yield _finding("row-always-true", entry, "filter", "the filter is true for every row", hint)
 
@@ -154,11 +154,11 @@ def _shadow_findings(entry: _Entry, others: Sequence[_Entry]) -> Iterator[Findin
     """Yield a finding if another policy shows the same grantees at least the same rows."""
     tree = entry.tree
     for other in others:
-        if other is entry or other.tree is None or tree is None or is_never_true(tree, entry.domains):
+        if other is entry or other.tree is None or tree is None or is_never_true(tree, domains=entry.domains):
             continue
-        if not _covers(other.grantees, entry.grantees) or not implies(tree, other.tree, entry.domains):
+        if not _covers(other.grantees, entry.grantees) or not implies(tree, other.tree, domains=entry.domains):
             continue
-        is_equal = _covers(entry.grantees, other.grantees) and implies(other.tree, tree, entry.domains)
+        is_equal = _covers(entry.grantees, other.grantees) and implies(other.tree, tree, domains=entry.domains)
         if is_equal and entry.body.id < other.body.id:
             continue  # the finding is on the other one
         message = f"policy `{other.body.id}` shows all these rows to all these grantees"

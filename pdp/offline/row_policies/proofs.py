@@ -98,19 +98,19 @@ def _column_truths(
     ]
 
 
-def is_never_true(tree: exp.Expr, domains: Domains = NO_DOMAINS) -> bool:
+def is_never_true(tree: exp.Expr, *, domains: Domains = NO_DOMAINS) -> bool:
     """Tell whether a condition is proven to be true for no row."""
     found = [truth for (truth,) in truths(tree, domains=domains)]
     return bool(found) and True not in found
 
 
-def is_always_true(tree: exp.Expr, domains: Domains = NO_DOMAINS) -> bool:
+def is_always_true(tree: exp.Expr, *, domains: Domains = NO_DOMAINS) -> bool:
     """Tell whether a condition is proven to be true for every row."""
     found = [truth for (truth,) in truths(tree, domains=domains)]
     return bool(found) and all(found)
 
 
-def implies(first: exp.Expr, second: exp.Expr, domains: Domains = NO_DOMAINS) -> bool:
+def implies(first: exp.Expr, second: exp.Expr, *, domains: Domains = NO_DOMAINS) -> bool:
     """Tell whether the second condition is proven to be true wherever the first condition is true."""
     found = list(truths(first, second, domains=domains))
     return bool(found) and all(then for given, then in found if given)
