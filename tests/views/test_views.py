@@ -23,7 +23,7 @@ from pdp.audit.records.recorded import ReadReport, RecordedOutcome, ReplayCheck
 from pdp.audit.records.rows import requests
 from pdp.config.load import load_settings, make_settings
 from pdp.engines.engine import READS_POLICIES, Cost, EngineQuestion
-from pdp.errors import ConfigError, InvalidArgument, TooManyChecks
+from pdp.errors import ConfigError, InvalidArgument, TooManyChecks, UnresolvableViewOwner
 from pdp.identity.callers import EMBEDDED_CALLER, trusted_engines_of
 from pdp.model.question import (
     Caller,
@@ -40,6 +40,7 @@ from pdp.offline.cases.cases import Case
 from pdp.offline.cases.runner import MemoryAudit, build_case_pdp
 from pdp.offline.replay.replay import replay
 from pdp.surfaces.wire import decision_pb2 as wire
+from pdp.views.chains import resolve_owner
 from pdp.views.codec import LoadBody, TokenBody, ViewBody, decode_load
 from pdp.views.loads import ViewSecurity
 
@@ -532,3 +533,26 @@ def test_what_is_ignored_is_logged_where_debug_is_asked_for(tmp_path: Path) -> N
         done = run_pdp("explain", "--load", "-", stdin=ignored, cwd=tmp_path, env={"PDP_LOG_LEVEL": level})
         assert ("referenced-by is ignored" in done.stderr) == logged
     assert run_pdp("explain", "--vocabulary", env={"PDP_LOG_LEVEL": "loud"}).returncode == 2
+
+
+@pytest.mark.parametrize(
+    ("owner", "users", "found"),
+    [
+        ("bob", {"oidc": {"alice", "bob"}}, "oidc~bob"),
+        ("ghost", {"oidc": {"alice", "bob"}}, None),
+        ("Bob", {"oidc": {"alice", "bob"}}, None),
+        ("oidc~bob", {"oidc": {"alice", "bob"}}, None),
+        ("ghost", {}, "oidc~ghost"),
+        ("ghost", {"corp": {"alice"}}, "oidc~ghost"),
+    ],
+)
+def test_an_owner_is_one_of_the_users_whom_the_provider_lists(owner: str, users: Any, found: str | None) -> None:
+    """Without a list, every subject may be a user. The error does not show the owner."""
+    engine = TrustedEngine("trino", "trino", "run-as", "oidc")
+    known = {idp: frozenset(names) for idp, names in users.items()}
+    if found is not None:
+        assert resolve_owner(("ns", "v"), {"run-as": owner}, (engine,), known).owner == found
+        return
+    message = r"`run-as` of view `ns\.v` names no user that `identity\.providers\.oidc\.users` lists"
+    with pytest.raises(UnresolvableViewOwner, match=message):
+        resolve_owner(("ns", "v"), {"run-as": owner}, (engine,), known)
