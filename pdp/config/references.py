@@ -98,7 +98,7 @@ def unknown_names(settings: Settings) -> Iterator[tuple[Key, str]]:
 
 
 def starred_names(settings: Settings) -> Iterator[tuple[Key, str]]:
-    """Yield the key and the error of each name with a `*` that would be taken to the letter. Shows no value."""
+    """Yield the key and the error of each name with a `*` in place of a pattern. Shows no value."""
     for key, kind, text in _texts(settings, (), ()):
         if "*" in text and not _may_have_star(".".join(kind), text):
             yield key, "`*` is no wildcard here: write each name"

@@ -144,7 +144,7 @@ class MaskedValues(EntryError):
 
 
 _UNSPELLABLE: Final = re.compile(r"user(?::([a-z0-9-]+~))?")
-"""Id of a user of LakeQL without a name, or with an empty one. No check can spell either id."""
+"""Id of a user of LakeQL without a name, or with an empty name. No check can spell either id."""
 
 
 def check_with(inputs: Inputs, question: type[Question] = Question) -> Check:

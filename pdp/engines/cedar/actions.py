@@ -252,15 +252,15 @@ _FORMS: Final = {
     NAMESPACE_TYPE: "the id of a namespace begins with the warehouse and all namespaces above, such as `lake/sales/eu`",
     **dict.fromkeys(TABULAR, "the id begins with the warehouse and all namespaces, such as `lake/sales/orders`"),
 }
-"""Entity type -> form of its ids. Those of roles have none."""
+"""Entity type -> form of the ids. Ids of roles have no form."""
 _SINGLE: Final = frozenset({PROJECT, TAG, WAREHOUSE})
 _ROOT: Final = "; a warehouse's root has the name of one in `warehouses`"
 
 
 def id_problem(uid: Uid, warehouses: frozenset[str] | None) -> str:
-    """Return why no check has an entity of this id, with the form to write; empty for the id of some entity.
+    """Return why no check has an entity of this id, with the form to write; empty for the id of an entity.
 
-    `warehouses` are those of the configuration; empty if that lists none. None: any name may be one, so that
+    `warehouses` are the warehouses of the configuration, if any. None: any name may be a warehouse. Then
     `Namespace::"lake"` may be the root of a warehouse, where tables without a namespace stand.
     """
     type, id = uid

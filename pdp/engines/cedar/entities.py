@@ -58,7 +58,7 @@ class _Draft(NamedTuple):
 
 
 class TornRing(ValueError):
-    """Two roles of one ring of memberships, both of which a policy may ask for the roles above."""
+    """Two roles of a ring of memberships, while policies may ask both for the roles above."""
 
 
 class EntityBuilder:

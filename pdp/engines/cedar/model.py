@@ -67,7 +67,7 @@ def load_entities(
 def find_ids_of_nothing(
     declared: Iterable[DeclaredEntity], warehouses: frozenset[str] | None
 ) -> Iterator[EntitiesInvalid]:
-    """Yield a problem for each id that no check can have. `warehouses` as in CedarSources."""
+    """Yield a problem for each id without a possible check. `warehouses` as in CedarSources."""
     for each in declared:
         for uid in dict.fromkeys((each.uid, *each.entity.parents, *each.entity.references)):
             if problem := id_problem(uid, warehouses):

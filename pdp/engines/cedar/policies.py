@@ -172,7 +172,7 @@ def _find_bad_ids(policies: Sequence[CedarPolicy]) -> Iterator[PolicyInvalid]:
 
 
 def _find_ids_of_nothing(policies: Sequence[CedarPolicy], warehouses: frozenset[str] | None) -> Iterator[PolicyInvalid]:
-    """Yield a problem for each entity that no check can have: the policy would never match."""
+    """Yield a problem for each entity outside of all checks: the policy would never match."""
     for policy in policies:
         for token in entity_tokens(policy.text):
             uid = token.type, token.text

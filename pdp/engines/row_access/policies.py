@@ -260,13 +260,13 @@ def policy_path(text: str, default: Sequence[str] = ()) -> TablePath:
 
 
 def policy_grantee(text: str) -> Grantee:
-    """Return a grantee of a new policy; raise ValueError or InvalidReference for a text that names nobody."""
+    """Return a grantee of a new policy; raise ValueError or InvalidReference for a text without a grantee."""
     refuse_star(text, _EACH_GRANTEE)
     return parse_grantee(text)
 
 
 def refuse_patterns(body: PolicyBody | MaskBody) -> None:
-    """Raise InvalidReference for a policy of the rewriter that names a table or a grantee with a `*`.
+    """Raise InvalidReference for a policy of the rewriter with a `*` in a table or grantee.
 
     A policy of BigQuery may name a wildcard table, such as `p.d.events_*`, as statements do.
     """

@@ -110,7 +110,7 @@ def is_permission_file(path: Path) -> bool:
 
 
 def load_entries(paths: Sequence[Path]) -> list[NamedEntry]:
-    """Return the entries of files; raise PolicyError as `read_entries` does, and for a `*` that is no wildcard."""
+    """Return the entries of files; raise PolicyError as `read_entries` does, and for a `*` without effect."""
     entries = list(read_entries(paths))
     for remark in lint_entries(entries, strict=True):
         if remark.code == _LITERAL:

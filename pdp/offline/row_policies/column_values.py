@@ -1,8 +1,8 @@
-"""Values of a column that stand for all values of its type, as comparisons with some literals tell values apart.
+"""Values of a column in place of all values of the type, as comparisons with literals tell values apart.
 
 Engines compare a number with a literal exactly, as doubles, as floats of 32 bits, or after rounding the literal to the
 scale of the column. A value of each way stands for that way. More values than exist make a proof harder, never wrong.
-So an unknown type has the values of every type that could be compared with the literals.
+So an unknown type has the values of every comparable type.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ UNORDERED: Final = 2
 
 
 class NumberLiteral(NamedTuple):
-    """Number of a text. `digits` are those after the point; `is_integer`: neither point nor exponent.
+    """Number of a text. `digits` are the digits after the point; `is_integer`: neither point nor exponent.
 
     `has_one_double`: engines agree on the double for the text. With more digits they may differ in the last bit.
     """
@@ -40,15 +40,15 @@ class NumberLiteral(NamedTuple):
 
 
 class DateLiteral(NamedTuple):
-    """Date as DATE '2024-01-31' writes it, by its number of days."""
+    """Date as in DATE '2024-01-31', by the number of days."""
 
     days: int
 
 
 class Value(NamedTuple):
-    """Value of a column. `sign` compares it with a literal: -1, 0, 1, UNORDERED, or None for NULL.
+    """Value of a column. `sign` compares the value with a literal: -1, 0, 1, UNORDERED, or None for NULL.
 
-    `own` compares the value with itself. `truth` is that of the value as a condition.
+    `own` compares the value with itself. `truth` is the truth of the value as a condition.
     """
 
     sign: Callable[[Any], int | None]
@@ -67,9 +67,9 @@ class Domain(NamedTuple):
 UNKNOWN: Final = Domain("unknown")
 _NULL: Final = Value(lambda _: None, None, is_null=True)
 _OPAQUE: Final = Value(lambda _: None, None)
-"""Value whose comparisons are NULL: a text that is cast to a number, and an array with NULL inside."""
+"""Value with comparisons of truth NULL: a text cast to a number, or an array with NULL inside."""
 _NANS: Final = (Value(lambda _: UNORDERED, UNORDERED), Value(lambda _: 1))
-"""NaN in engines that do not order it, and in engines that order it above all numbers."""
+"""NaN in engines without an order of NaN, and in engines with NaN above all numbers."""
 _INTEGER_TYPES: Final = (
     "TINYINT SMALLINT MEDIUMINT INT BIGINT INT128 INT256 UTINYINT USMALLINT UMEDIUMINT UINT UBIGINT UINT128 UINT256"
 )
@@ -86,7 +86,7 @@ _NUMERIC: Final = frozenset({"integer", "decimal", "double", "real"})
 _ROUNDINGS: Final[tuple[Callable[[Fraction], int], ...]] = (math.trunc, math.floor, math.ceil, round)
 _MOST_DIGITS: Final = 12
 _PADDED: Final = re.compile(r"\s*(?:n|bp)?char(?:acter)?(?!\w|\s+varying)", re.IGNORECASE)
-"""Types of texts that some engines fill with blanks, and compare so."""
+"""Types of texts with blanks at the end: engines may ignore these."""
 _ISO_DATE: Final = re.compile(r"\d{4}-\d{2}-\d{2}")
 _PLAIN_WORD: Final = re.compile(r"[A-Za-z]+")
 _TYPED_WORDS: Final = "t f y n true false yes no on off nan inf infinity now today tomorrow yesterday epoch allballs"
@@ -94,7 +94,7 @@ _WORDS_OF_TYPES: Final = frozenset(_TYPED_WORDS.split())
 
 
 def domain_of(type: str, dialect: str) -> Domain:
-    """Return the domain of a type as `tables` declares the type; UNKNOWN without a type that the parser knows."""
+    """Return the domain of a type as `tables` declares the type; UNKNOWN without a known type."""
     if not type or "collat" in type.lower():
         return UNKNOWN
     if _PADDED.match(type):
@@ -114,7 +114,7 @@ def domain_of(type: str, dialect: str) -> Domain:
 
 
 def takes(domain: Domain, literal: Any) -> bool:
-    """Tell whether comparisons of a domain with a literal are known. An unknown type is judged by all its literals."""
+    """Tell whether comparisons of a domain with a literal are known. All literals together judge an unknown type."""
     if domain.kind in ("unknown", "double", "real") and isinstance(literal, NumberLiteral):
         return literal.has_one_double
     if domain.kind == "unknown":
@@ -127,9 +127,9 @@ def takes(domain: Domain, literal: Any) -> bool:
 
 
 def values_of(domain: Domain, literals: Sequence[Any], *, ordered: bool, bare: bool) -> Sequence[Value] | None:
-    """Return the values that stand for all of a column; None where nothing is known.
+    """Return values in place of all values of a column; None where nothing is known.
 
-    `literals` are all that comparisons name, `ordered` tells whether one is more than equality, `bare` whether the
+    `literals` are the literals of all comparisons, `ordered` tells of comparisons beside equality, `bare` whether the
     column stands as a condition.
     """
     kind = domain.kind
@@ -151,7 +151,7 @@ def values_of(domain: Domain, literals: Sequence[Any], *, ordered: bool, bare: b
 def _unknown_values(
     literals: Sequence[Any], numbers: Sequence[NumberLiteral], *, ordered: bool, bare: bool
 ) -> Sequence[Value] | None:
-    """Return the values of every type that could be compared so; None for literals of different types."""
+    """Return the values of every comparable type; None for literals of different types."""
     if bare:
         return None if literals else _booleans()
     if len(numbers) == len(literals):
@@ -169,7 +169,7 @@ def _booleans() -> Sequence[Value]:
 
 
 def _numbers(domain: Domain, literals: Sequence[NumberLiteral]) -> Iterator[Value]:
-    """Yield the values of numbers, in every way in which engines compare them with the literals."""
+    """Yield the values of numbers, for every way of engines to compare numbers with the literals."""
     exact = [literal.value for literal in literals]
     if domain.kind == "integer":
         yield from (Value(partial(_exact_sign, point)) for point in _integers(exact))
@@ -193,7 +193,7 @@ def _numbers(domain: Domain, literals: Sequence[NumberLiteral]) -> Iterator[Valu
 
 
 def _scales(domain: Domain, literals: Sequence[NumberLiteral]) -> Iterator[Callable[[Any], Any]]:
-    """Yield the roundings of literals to the scale of a column; to each possible scale if that is unknown."""
+    """Yield the roundings of literals to the scale of a column; to each possible scale if the scale is unknown."""
     most = max((literal.digits for literal in literals), default=0)
     scales = range(min(most, _MOST_DIGITS)) if domain.scale is None else [domain.scale] if most > domain.scale else []
     for scale in scales:
@@ -206,13 +206,13 @@ def _rounded(rounding: Callable[[Any], Any], exact: Iterable[Fraction]) -> Itera
 
 
 def _integers(points: Iterable[Fraction]) -> list[Fraction]:
-    """Return the integers at and beside some points: between two of them that are not neighbors lies another one."""
+    """Return the integers at and beside given points. Between two integers apart lies another integer."""
     floors = {point.numerator // point.denominator for point in points} or {0}
     return sorted({Fraction(floor + step) for floor in floors for step in (-1, 0, 1, 2)})
 
 
 def _dense(points: Iterable[Any]) -> list[Any]:
-    """Return some points, one between each two, and one beyond each end. Infinite points have no other beyond."""
+    """Return the points, a point between each two, and a point beyond each end. Nothing is beyond infinite points."""
     found = sorted(set(points)) or [Fraction(0)]
     finite = [point for point in found if isinstance(point, Fraction)] or [Fraction(0)]
     middles = [(low + high) / 2 for low, high in itertools.pairwise(finite)]
@@ -220,7 +220,7 @@ def _dense(points: Iterable[Any]) -> list[Any]:
 
 
 def _texts(literals: Iterable[str]) -> list[str]:
-    """Return the least text, some texts, and the successor of each: no text lies between the two."""
+    """Return the least text, the texts, and the successor of each: no text lies between the two."""
     found = sorted(set(literals))
     return ["", *found, *(f"{text}\0" for text in found)]
 
@@ -258,7 +258,7 @@ def _single(number: Fraction) -> Any:
 
 
 def _scaled(digits: int, way: Callable[[Fraction], int], number: Fraction) -> Fraction:
-    """Return a number rounded to some digits after the point."""
+    """Return a number rounded to a number of digits after the point."""
     return Fraction(way(number * 10**digits), 10**digits)
 
 
