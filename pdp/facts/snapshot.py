@@ -91,7 +91,7 @@ class Facts:
     @classmethod
     def from_changes(cls, epoch: str, sequence: int, changes: Iterable[Change], token: str = "") -> Facts:
         """Build a snapshot from the changes that make it from nothing, as `as_changes` yields them."""
-        with _garbage_collection_off():
+        with without_collection():
             return cls(epoch, sequence, Index().after(changes), token=token)
 
     def as_changes(self) -> Iterator[Change]:
@@ -286,8 +286,8 @@ class Facts:
 
 
 @contextmanager
-def _garbage_collection_off() -> Iterator[None]:
-    """Switch garbage collection off. A world under construction has no garbage, and each search takes as long again."""
+def without_collection() -> Iterator[None]:
+    """Stop the collection of cycles within the block: thousands of new rows have none, and each search visits all."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:

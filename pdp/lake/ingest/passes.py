@@ -16,7 +16,7 @@ import pyarrow as pa
 from pdp.audit.files.chain import SEGMENT_END
 from pdp.audit.reader import TrailLine
 from pdp.audit.records.schema import OTHER_EVENTS, RECORD_EVENTS
-from pdp.lake.collector import without_collection
+from pdp.facts.snapshot import without_collection
 from pdp.lake.ingest.files import AuditFile, file_lines, plain_path
 from pdp.lake.ingest.lines import (
     DUPLICATE,

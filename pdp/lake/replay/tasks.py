@@ -14,7 +14,7 @@ from pdp.audit.facts.log import FactLog
 from pdp.audit.records.tables import TableRow
 from pdp.audit.records.writing import timestamp
 from pdp.decision.service import Pdp
-from pdp.lake.collector import without_collection
+from pdp.facts.snapshot import without_collection
 from pdp.lake.replay.archive import LakeArchive
 from pdp.model.revision import Revision
 from pdp.offline.replay.basis import CandidatePolicies
