@@ -13,6 +13,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from pdp.audit.records.json_schema import audit_schema
+from pdp.config.secrets import secret_keys
 from pdp.config.settings import Settings
 from pdp.lake.tables import REPLAY_DIFFERENCES
 from pdp.lake.tables import TABLES as LAKE_TABLES
@@ -66,6 +67,9 @@ def configuration() -> str:
         "`pdp.yaml`, over which the environment goes (`PDP__SECTION__KEY`, values parse as YAML, a map key is in upper",
         "case with `-` as `_`), over which `--set section.key=value` goes. An unknown key stops the start. Relative",
         "paths start at the folder of pdp.yaml.\n",
+        f"Secrets are no YAML in variables and options, but taken to the letter: {_secrets()}, and",
+        "properties of `lakes` with the name of a secret. Quotes around them are a part of them. A start stops once",
+        "for a secret that earlier versions read as another text, because YAML cuts `ab #cd` and takes quotes away.\n",
         "A file of policies that is missing or holds none stops the start. To permit that, write a mapping in place of",
         "the name: `forbid: [{path: forbids/*.yaml, allow_empty: true}]`. Errors end with the place of the key:",
         "file, line and column, the variable, or the option.\n",
@@ -127,6 +131,11 @@ def _forbids() -> Iterator[str]:
     yield "|---|---|---|"
     for row in _FORBID_ROWS:
         yield f"| {' | '.join(row)} |"
+
+
+def _secrets() -> str:
+    """The secret keys."""
+    return ", ".join(f"`{'.'.join(each.path)}`" for each in secret_keys())
 
 
 def vocabulary() -> str:

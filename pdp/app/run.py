@@ -98,5 +98,5 @@ EXAMPLE: Final = next(
 def embedded_settings(overrides: tuple[str, ...] = ()) -> Settings:
     """Return the settings of the example, with the audit and the database in the working folder."""
     audit = f"audit.sinks=[{{file: {str(Path.cwd() / 'audit')!r}}}]"
-    store = f"store.url={f'sqlite:///{Path.cwd()}/pdp.db'!r}"
+    store = f"store.url=sqlite:///{Path.cwd()}/pdp.db"
     return load_settings(EXAMPLE / "pdp.yaml", (audit, store, *overrides))

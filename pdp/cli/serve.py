@@ -18,6 +18,7 @@ from pdp.cli.terminal import one_line_errors
 from pdp.cli.trino_config import properties, url_of
 from pdp.cli.wiring import EXAMPLE, Wiring, chosen_file
 from pdp.config.load import load_settings
+from pdp.config.secrets import require_seen
 from pdp.config.section import split_address
 from pdp.config.settings import Settings
 from pdp.errors import ConfigError
@@ -41,6 +42,7 @@ def serve(composition: Wiring, config: Path | None, overrides: tuple[str, ...], 
         overrides = (*overrides, f"server.workers={workers}")
     read = partial(composition.settings, config, overrides)
     settings = read()
+    require_seen(settings)
     try:
         code = composition.serve(settings, partial(_announce, settings, config is EXAMPLE), read)
     except ConfigError as error:

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 
-from pdp.config.section import Section, is_loopback
+from pdp.config.section import SecretText, Section, is_loopback
 from pdp.errors import ConfigError
 
 
@@ -191,7 +191,7 @@ class AuditSettings(Section):
         DEFAULT_SEGMENT_SECONDS, ge=1, le=86_400 * 31, description="seconds after which the next file begins"
     )
     compress: Compression = Field("none", description="compression of complete files")
-    hmac_key: str | None = Field(
+    hmac_key: SecretText | None = Field(
         None, min_length=SHORTEST_KEY, description="key of the hash chain; without one, anybody can compute the chain"
     )
     hmac_key_file: str | None = Field(

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from pdp.config.section import Section, is_loopback
+from pdp.config.section import SecretAddress, SecretText, Section, is_loopback
 
 _SCHEMES: Final = r"^((redis|rediss)(\+(cluster|sentinel))?://|unix://).+"
 
@@ -30,14 +30,14 @@ def key_lines(text: str) -> list[str]:
 class CacheSettings(Section):
     """Cache of verdicts. docs/cache.md says which verdicts are kept, and what may go wrong."""
 
-    redis: str | None = Field(
+    redis: SecretAddress | None = Field(
         None,
         pattern=_SCHEMES,
         description="address of Redis: `redis://`, `rediss://` (TLS), `unix://`, and `redis+cluster://` or "
         "`redis+sentinel://host:26379,host:26379/<master>` (also with `rediss`); `redis_file` in its place names a "
         "file that holds the address",
     )
-    password: str | None = Field(
+    password: SecretText | None = Field(
         None, description="password of Redis, if the address has none; `password_file` names a file that holds it"
     )
     tls_ca: str | None = Field(None, description="certificates of the authorities that sign for Redis, in PEM")
@@ -46,7 +46,7 @@ class CacheSettings(Section):
         description="engines whose verdicts go to Redis: `auto` takes those that cost more than a round trip, `all` "
         "takes all that may be cached, `none` takes no engine",
     )
-    mac_key: str | None = Field(
+    mac_key: SecretText | None = Field(
         None,
         description="key of the seal on every value in Redis, of 32 characters or more; a second key on a second line "
         "is accepted too, while keys are changed; `mac_key_file` names a file that holds the keys. Needed for a Redis "
@@ -64,7 +64,11 @@ class CacheSettings(Section):
         """Raise ValueError for an address without a host, or of sentinels without the name of a master."""
         if value is None:
             return None
-        parts = urlsplit(value)
+        try:
+            parts = urlsplit(value)
+            _ = None if "," in parts.netloc else parts.port
+        except ValueError:  # the message of the library may quote a password
+            raise ValueError("it is no address of Redis") from None
         if parts.scheme == "unix":
             return value
         if not parts.netloc.rpartition("@")[2]:

@@ -6,6 +6,7 @@ Secrets may stand in files of their own. An unknown key is an error: a misspelt 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -16,12 +17,16 @@ from pydantic import ValidationError
 from pdp.config.origins import Key, Origins, key_text, known_keys, suggest
 from pdp.config.policies import FORMS
 from pdp.config.references import starred_names, unknown_names
+from pdp.config.secrets import differs_in_yaml, secret_of, with_secrets, yaml_problem
 from pdp.config.section import is_loopback, split_address
 from pdp.config.settings import Settings
 from pdp.errors import ConfigError
 from pdp.model import strict
 
 ENV_PREFIX: Final = "PDP__"
+_NAME: Final = re.compile(r"[\w.-]*")
+"""Beginning of an option that cannot hold a secret."""
+_IPV6: Final = re.compile(r":[ ]+\[[0-9a-f:]*\]:[0-9]")
 
 
 def load_settings(
@@ -39,14 +44,13 @@ def load_settings(
     for variable in sorted(environ):
         if variable.startswith(ENV_PREFIX):
             names = _in_file_spelling(variable[len(ENV_PREFIX) :].split("__"), data)
-            _put(data, names, _yaml_value(environ[variable], variable), variable)
-            origins.note(tuple(names), variable)
+            _set(data, names, environ[variable], (variable, origins))
     for override in overrides:
         key, equals, value = override.partition("=")
         if not equals:
-            raise ConfigError(f"`--set {override}` is not `section.key=value`")
-        _put(data, key.split("."), _yaml_value(value, f"--set {key}"), f"--set {key}")
-        origins.note(tuple(key.split(".")), f"--set {key}")
+            raise ConfigError(f"`--set {_NAME.match(override)[0]}` is not `section.key=value`")  # type: ignore[index]
+        _set(data, key.split("."), value, (f"--set {key}", origins))
+    _refuse_empty_key(data, origins)
     settings = make_settings(data, file.resolve().parent if file else Path.cwd(), origins)
     if unknown := [(key, f"`{key_text(key)}`: {message}") for key, message in unknown_names(settings) if message]:
         raise origins.errors(unknown)
@@ -134,9 +138,11 @@ def _sections(text: str, file: Path) -> dict[str, Any]:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         place = f"{file}:{mark.line + 1}:{mark.column + 1}" if mark else str(file)
-        raise ConfigError(f"{place}: not YAML: {error.problem}") from None
+        line = "".join(text.splitlines()[mark.line : mark.line + 1]) if mark else ""
+        hint = ": an address that begins with `[` needs quotes" if _IPV6.search(line) else ""
+        raise ConfigError(f"{place}: not YAML: {yaml_problem(error, text)}{hint}") from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise ConfigError(f"`{file}` is not YAML: {_one_line(error)}") from None
+        raise ConfigError(f"`{file}` is not YAML: {yaml_problem(error, text)}") from None
     if data is None:
         return {}
     if not isinstance(data, dict):
@@ -166,11 +172,34 @@ def _in_file_spelling(names: Sequence[str], section: Any) -> list[str]:
     return keys
 
 
-def _yaml_value(text: str, where: str) -> Any:
+def _set(data: dict[str, Any], names: Sequence[str], text: str, source: tuple[str, Origins]) -> None:
+    """Set a key to the text of a variable or option: a secret to the letter, all others as YAML."""
+    where, origins = source
+    key = tuple(names)
+    if secret_of(key):
+        _put(data, names, text, where)
+        origins.differing.pop(key, None)
+        if differs_in_yaml(text):
+            origins.differing[key] = where
+    else:
+        _put(data, names, _yaml_value(text, where, key), where)
+    origins.note(key, where)
+
+
+def _yaml_value(text: str, where: str, key: Key) -> Any:
     try:
         return strict.load_yaml(text)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise ConfigError(f"{where} is not YAML: {_one_line(error)}") from None
+        raise ConfigError(f"{where} is not YAML: {yaml_problem(error, text, key)}: a text needs quotes") from None
+
+
+def _refuse_empty_key(data: Mapping[str, Any], origins: Origins) -> None:
+    """Raise ConfigError for a key of the audit that is set and empty: the chain would have no key without a word."""
+    audit = data.get("audit")
+    for name in ("hmac_key", "hmac_key_file"):
+        if isinstance(audit, Mapping) and name in audit and audit[name] in (None, ""):
+            message = f"`audit.{name}` is set and empty: leave it out for a chain without a key"
+            raise origins.error(("audit", name), message)
 
 
 def _explain(problem: Any) -> tuple[Key, str]:
@@ -182,55 +211,3 @@ def _explain(problem: Any) -> tuple[Key, str]:
     if problem["type"] == "model_type":
         text = f"`{key_text(key)}`: input should be a valid dictionary"
     return key, text
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())
-
-
-_SECRETS: Final = (("store", "url"), ("cache", "redis"), ("cache", "password"), ("cache", "mac_key"))
-"""Sections and keys of secrets. An address may hold a password."""
-_LAKE_SECRETS: Final = ("token", "credential")
-"""Keys of secrets in each section of `lakes`."""
-
-
-def with_secrets(data: Mapping[str, Any], base: Path, origins: Origins) -> Mapping[str, Any]:
-    """Return the data of settings with the secrets of files; raise ConfigError. Paths start at the folder `base`."""
-    for section, name in _SECRETS:
-        values = data.get(section)
-        if isinstance(values, Mapping):
-            data = {**data, section: _with_secret(values, (section, name), base, origins)}
-    lakes = data.get("lakes")
-    if isinstance(lakes, Mapping):
-        data = {**data, "lakes": {name: _with_lake_secrets(lakes[name], name, base, origins) for name in lakes}}
-    return data
-
-
-def _with_lake_secrets(values: Any, lake: str, base: Path, origins: Origins) -> Any:
-    for name in _LAKE_SECRETS if isinstance(values, Mapping) else ():
-        values = _with_secret(values, ("lakes", lake, name), base, origins)
-    return values
-
-
-def _with_secret(values: Mapping[str, Any], key: Sequence[str], base: Path, origins: Origins) -> Mapping[str, Any]:
-    """Return the values of a section with the secret of `key`, if a file holds it."""
-    name = key[-1]
-    file_key = (*key[:-1], f"{name}_file")
-    if file_key[-1] not in values:
-        return values
-    text, file_text = key_text(key), key_text(file_key)
-    rest = dict(values)
-    value = rest.pop(file_key[-1])
-    if name in rest:
-        raise origins.error(file_key, f"`{text}` and `{file_text}` cannot both be set")
-    if not isinstance(value, str):
-        raise origins.error(file_key, f"`{file_text}`: input should be a valid string")
-    file = base / value
-    try:
-        secret = file.read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise origins.error(file_key, f"cannot read `{file_text}`, `{file}`: {type(error).__name__}") from None
-    if not secret:
-        raise origins.error(file_key, f"`{file_text}`: `{file}` is empty")
-    origins.note(tuple(key), f"{file_text} {file}")
-    return {**rest, name: secret}

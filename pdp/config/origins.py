@@ -37,6 +37,8 @@ class Origins:
     text: str = ""
     given: list[tuple[Key, str]] = field(default_factory=list)
     """Keys that variables and options set, with the names of these, in order."""
+    differing: dict[Key, str] = field(default_factory=dict)
+    """Secret keys whose text YAML reads as another one, with the variable or option of each."""
 
     def note(self, key: Key, source: str) -> None:
         """Record that a variable or an option sets a key."""

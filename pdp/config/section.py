@@ -4,9 +4,19 @@ from __future__ import annotations
 
 import ipaddress
 from functools import lru_cache
-from typing import Any
+from typing import Annotated, Any, NamedTuple, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, ValidationInfo, field_validator
+
+
+class Secret(NamedTuple):
+    """Mark of a type whose keys hold a secret. `address`: the secret is the password in an address."""
+
+    address: bool = False
+
+
+SecretText: TypeAlias = Annotated[str, Secret()]
+SecretAddress: TypeAlias = Annotated[str, Secret(address=True)]
 
 
 class Section(BaseModel):

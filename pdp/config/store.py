@@ -7,13 +7,13 @@ from typing import Annotated
 from pydantic import AfterValidator, Field
 
 from pdp.config.identity import grantee_id
-from pdp.config.section import Section
+from pdp.config.section import SecretAddress, Section
 
 
 class StoreSettings(Section):
     """Storage of grants, memberships and registered objects."""
 
-    url: str = Field(
+    url: SecretAddress = Field(
         "sqlite:///pdp.db",
         pattern=r"^(file:|sqlite:///|postgresql://|postgres://).+",
         description="`sqlite:///` and a path, `postgresql://...`, or `file:` and the path of a world file, which is "

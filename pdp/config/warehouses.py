@@ -8,7 +8,7 @@ from typing import Final, Literal, Self
 from pydantic import Field, model_validator
 
 from pdp.config.policies import ThroughViews
-from pdp.config.section import Section
+from pdp.config.section import SecretText, Section
 
 PRODUCT_ENGINES: Final = frozenset({"cel", "grants", "scopes", "cedar", "allow_all"})
 """Engines of the product. Every other name in `authorities` is an engine of another package."""
@@ -49,7 +49,7 @@ class CatalogSettings(Section):
         pattern=r"^[^\s?#.][^\s?#]*$",
         description="the prefix of paths; by default that of the catalog's configuration",
     )
-    token: str | None = Field(
+    token: SecretText | None = Field(
         None, pattern=r"^[!-~]+$", description="the bearer token, for the environment; a file is better"
     )
     token_file: str | None = Field(None, description="a file with the bearer token; read again when it is refused")
@@ -87,10 +87,10 @@ class LakeSettings(Section):
     uri: str = Field(pattern=r"^https?://[^\s?#]+$", description="the REST catalog's address, without `/v1`")
     warehouse: str | None = Field(None, description="the catalog's own name of the warehouse")
     namespace: str = Field("pdp", pattern=r"^[A-Za-z][A-Za-z0-9_]*$", description="the namespace that holds the tables")
-    token: str | None = Field(
+    token: SecretText | None = Field(
         None, description="bearer token for the catalog; `token_file` in its place names a file that holds it"
     )
-    credential: str | None = Field(
+    credential: SecretText | None = Field(
         None,
         description="`<client id>:<secret>` for a token by OAuth 2; `credential_file` in its place names a file that "
         "holds it",

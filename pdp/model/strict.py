@@ -10,7 +10,7 @@ import json
 import math
 import re
 import sys
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from functools import lru_cache
 from typing import Any, Final, TypeVar
 
@@ -185,6 +185,39 @@ def _step(node: Any, step: str | int) -> tuple[Any, Any]:
     if isinstance(node, yaml.MappingNode):
         return next(((key, value) for key, value in node.value if key.value == str(step)), (None, None))
     return None, None
+
+
+def keys_around(text: str, line: int, column: int) -> tuple[str | int, ...]:
+    """Return the keys whose values hold a place of a YAML text, from 0. Empty if the text has no nodes."""
+    try:
+        node = _compose(text)
+    except (yaml.YAMLError, RecursionError):
+        return ()
+    keys: list[str | int] = []
+    at = (line, column)
+    while isinstance(node, yaml.CollectionNode):
+        found = next(((key, below) for key, below in _values(node) if _holds(below, at)), None)
+        if found is None:
+            break
+        node = found[1]
+        if found[0] != _MERGE:
+            keys.append(found[0])
+    return tuple(keys)
+
+
+_MERGE = "<<"
+"""Key whose mapping is a part of the mapping around it."""
+
+
+def _values(node: Any) -> Iterable[tuple[str | int, Any]]:
+    if isinstance(node, yaml.SequenceNode):
+        return enumerate(node.value)
+    return ((str(key.value), value) for key, value in node.value)
+
+
+def _holds(node: Any, at: tuple[int, int]) -> bool:
+    start, end = node.start_mark, node.end_mark
+    return (start.line, start.column) <= at <= (end.line, end.column)
 
 
 def _construct_unique(loader: _StrictLoader, node: yaml.MappingNode) -> dict[Any, Any]:

@@ -16,15 +16,12 @@ from pdp.cli.options import config_options, format_option, say_configuration
 from pdp.cli.terminal import one_line_errors, plural, visible
 from pdp.cli.wiring import Wiring
 from pdp.config.origins import Key, key_text
+from pdp.config.secrets import secret_of
 from pdp.config.settings import Settings
 from pdp.errors import ConfigError
 
 _PASSWORD: Final = re.compile(r"(://[^/@:]*:)[^/?#]*(?=@)|([?&]password=)[^&]*")
 """Password in an address: between user and host, or as a parameter."""
-_SECRETS: Final = frozenset({("audit", "hmac_key"), ("cache", "mac_key"), ("cache", "password")})
-"""Keys whose whole value is a secret."""
-_SECRET_NAME: Final = re.compile(r"(?i)secret|password|token|credential|key")
-"""Part of the name of a secret among the properties of a lake."""
 
 
 @click.group()
@@ -94,9 +91,8 @@ def _leaves(key: Key, value: Any) -> Iterator[tuple[Key, Any]]:
 
 def _shown(key: Key, value: Any) -> Any:
     """Return a value without secrets."""
-    named = key[0] == "lakes" and _SECRET_NAME.search(str(key[-1]))
-    is_secret = key in _SECRETS or named or (key[0] == "warehouses" and key[-2:] == ("catalog", "token"))
-    return "***" if is_secret and value else masked(value)
+    secret = secret_of(key)
+    return "***" if secret and not secret.address and value else masked(value)
 
 
 def masked(value: Any) -> Any:
