@@ -30,7 +30,7 @@ from pdp.dialects.trino.operations import plan_operation
 from pdp.engines.allow_all import WARNING, build_allow_all, permit_development
 from pdp.engines.cedar.kind import build_cedar, read_cedar
 from pdp.engines.cel.engine import CelEngine, CelForbid
-from pdp.engines.cel.rules import RuleSet, load_rules
+from pdp.engines.cel.rules import RuleSet, load_rules, unfed_by_trino
 from pdp.engines.custom import installed_kind, missing_engine
 from pdp.engines.engine import Engine, EngineQuestion, NamingEngine
 from pdp.engines.engine_types import EngineType, PolicySources
@@ -300,6 +300,7 @@ def _warnings(settings: Settings, rules: RuleSet, forbid: RuleSet) -> tuple[str,
         warnings.append("`policies.cedar.policies` decides nothing: no authority names the engine `cedar`")
     if "allow_all" in named:
         warnings.append(WARNING)
+    warnings += map(str, unfed_by_trino(forbid.rules, settings.trino))
     if not rules.rules and "cel" in named:
         warnings.append("no rules are loaded: CEL permits nothing but VIEW_REFERENCE")
     modes = (settings.row_access.through_views, *(known.through_views for known in settings.warehouses.values()))

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from functools import cached_property
 from typing import Annotated, Any, Final, Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
 from pdp.config.section import Section, is_loopback
 
@@ -51,24 +52,95 @@ def _principal_id(text: str) -> str:
     return f"user:{idp}~{subject}"
 
 
-class ClaimSettings(Section):
-    """Names of claims. `a.b` is the claim `b` within the claim `a`."""
+def _paths(given: Any) -> Any:
+    """Put a single path into a list."""
+    return (given,) if isinstance(given, str) else given
 
-    subject: Name = Field("sub", description="the claim that holds the subject")
-    roles: Name = Field("roles", description="the claim that holds the roles: a list of texts, or one text")
-    groups: Name = Field("groups", description="the claim that holds the groups")
-    audience: Name = Field("aud", description="the claim that holds the audiences")
-    attributes: Mapping[str, Name] = Field(
-        default_factory=dict, description="attribute that rules see -> the claim that holds it"
+
+Paths = Annotated[tuple[Name, ...], BeforeValidator(_paths), Field(min_length=1)]
+LISTS: Final = ("roles", "groups")
+"""Evidence of a token that is a list."""
+
+
+class ClaimSettings(Section):
+    """Paths of claims. `a.b` is the claim `b` within the claim `a`. One path, or a list of several."""
+
+    subject: Paths = Field(("sub",), description="the claim that holds the subject; of several the first present one")
+    roles: Paths = Field(
+        ("roles",), description="the claims that hold the roles, all together: each a list of texts, or one text"
     )
+    groups: Paths = Field(("groups",), description="the claims that hold the groups, in the same way")
+    audience: Paths = Field(("aud",), description="the claims that hold the audiences")
+    attributes: Mapping[str, Paths] = Field(
+        default_factory=dict,
+        description="attribute that rules see -> the claim that holds it; the first present one",
+    )
+    separator: str | None = Field(
+        None,
+        description="what stands between roles or groups in one text, such as `,`; without it a text with a blank, a "
+        "comma, a semicolon, a quote or a bracket is refused",
+    )
+    keys_of: tuple[Literal["roles", "groups"], ...] = Field(
+        (), description="evidence that is the keys of an object, as Zitadel's roles"
+    )
+    required: tuple[Name, ...] = Field(
+        (), description="`roles`, `groups` or attributes that are unknown where a token lacks the claim"
+    )
+    optional: tuple[Name, ...] = Field(
+        (),
+        description="`roles`, `groups` or attributes that a token may lack, also where no token had the claim: "
+        "otherwise such a claim is unknown to forbids that read it, if its path is written here",
+    )
+
+    @field_validator("required", "optional")
+    @classmethod
+    def _require_known(cls, names: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        known = {*LISTS, *(info.data.get("attributes") or ())}
+        if unknown := [name for name in names if name.removeprefix("attributes.") not in known]:
+            raise ValueError(f"`{unknown[0]}` is neither `roles`, nor `groups`, nor one of `attributes`")
+        return names
+
+    @model_validator(mode="after")
+    def _refuse_both(self) -> Self:
+        if both := sorted(self.evidence(self.required) & self.evidence(self.optional)):
+            raise ValueError(f"`{both[0]}` is both `required` and `optional`")
+        return self
+
+    def evidence(self, names: Iterable[str]) -> frozenset[str]:
+        """Return the names of evidence as rules read it: `roles`, `groups`, `attributes.<name>`."""
+        return frozenset(name if name in LISTS or "attributes." in name else f"attributes.{name}" for name in names)
+
+    @cached_property
+    def paths(self) -> Mapping[str, tuple[str, ...]]:
+        """Return the paths of each evidence."""
+        attributes = {f"attributes.{name}": paths for name, paths in self.attributes.items()}
+        return {"roles": self.roles, "groups": self.groups, **attributes}
+
+    @cached_property
+    def doubted(self) -> frozenset[str]:
+        """Return the evidence with written paths, without the `required` and `optional` evidence."""
+        written = frozenset(self.paths) - frozenset(LISTS) | (frozenset(LISTS) & self.model_fields_set)
+        return written - self.evidence((*self.optional, *self.required))
+
+
+class IssuerSettings(Section):
+    """One of several issuers of a provider."""
+
+    issuer: Name = Field(description="the `iss` of its tokens, to the letter")
+    jwks: Annotated[Name, AfterValidator(_jwks)] = Field(description="its public keys, as `jwks` of the provider")
 
 
 class ProviderSettings(Section):
     """Identity provider. Its tokens name principals `<idp>~<subject>`."""
 
-    issuer: Name = Field(description="the `iss` of its tokens, to the letter")
+    issuer: Name = Field("", description="the `iss` of its tokens, to the letter; this, or `issuers`")
     jwks: Annotated[Name, AfterValidator(_jwks)] = Field(
-        description="its public keys: a URL (https, or http on loopback), or a file"
+        "", description="its public keys: a URL (https, or http on loopback), or a file"
+    )
+    issuers: tuple[IssuerSettings, ...] = Field(
+        (),
+        description="several issuers, each with its own keys, in place of `issuer` and `jwks`: one subject is one "
+        "principal, whichever issuer names it",
     )
     audiences: tuple[Name, ...] = Field(
         (), description="a token needs one of them; with none, only tokens that a caller or trusted engine names count"
@@ -92,6 +164,19 @@ class ProviderSettings(Section):
     max_stale_seconds: float = Field(
         3600, gt=0, le=604_800, description="how long keys count that cannot be fetched again"
     )
+
+    @model_validator(mode="after")
+    def _require_issuer(self) -> Self:
+        if self.issuers and (self.issuer or self.jwks):
+            raise ValueError("write either `issuer` and `jwks`, or `issuers`")
+        if not self.issuers and not (self.issuer and self.jwks):
+            raise ValueError("`issuer` and `jwks` are missing, or `issuers`")
+        return self
+
+    @cached_property
+    def each_issuer(self) -> tuple[IssuerSettings, ...]:
+        """Return all issuers with their keys."""
+        return self.issuers or (IssuerSettings(issuer=self.issuer, jwks=self.jwks),)
 
 
 class BearerSettings(Section):
@@ -168,7 +253,7 @@ class IdentitySettings(Section):
         for name, rule in self.callers.items():
             if rule.bearer and rule.bearer.idp not in self.providers:
                 raise ValueError(f"`callers.{name}.bearer.idp` names no provider: `{rule.bearer.idp}`")
-        issuers = [provider.issuer for provider in self.providers.values()]
+        issuers = [each.issuer for provider in self.providers.values() for each in provider.each_issuer]
         if len(set(issuers)) < len(issuers):
             raise ValueError("two `providers` have the same issuer: a token must belong to one provider")
         return self

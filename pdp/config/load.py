@@ -194,7 +194,7 @@ def _yaml_value(text: str, where: str, key: Key) -> Any:
 
 
 def _refuse_empty_key(data: Mapping[str, Any], origins: Origins) -> None:
-    """Raise ConfigError for a key of the audit that is set and empty: the chain would have no key without a word."""
+    """Raise ConfigError for an empty key of the audit: the chain would have no key without a word."""
     audit = data.get("audit")
     for name in ("hmac_key", "hmac_key_file"):
         if isinstance(audit, Mapping) and name in audit and audit[name] in (None, ""):

@@ -38,7 +38,7 @@ class Origins:
     given: list[tuple[Key, str]] = field(default_factory=list)
     """Keys that variables and options set, with the names of these, in order."""
     differing: dict[Key, str] = field(default_factory=dict)
-    """Secret keys whose text YAML reads as another one, with the variable or option of each."""
+    """Secret keys with another text by the rules of YAML, with the variable or option of each."""
 
     def note(self, key: Key, source: str) -> None:
         """Record that a variable or an option sets a key."""

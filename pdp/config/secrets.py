@@ -1,6 +1,6 @@
-"""Secrets among the settings: the keys that hold one, and the files that hold them. Messages quote no secret.
+"""Secrets among the settings: their keys and their files. Messages quote no secret.
 
-A type with the mark `Secret` makes its key a secret one. Such a key is taken to the letter from variables and options.
+A type with the mark `Secret` makes a key secret. Variables and options give such a key to the letter.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pdp.errors import ConfigError
 from pdp.model import strict
 
 _ANY: Final = "*"
-"""Step of a pattern that stands for each name of a map."""
+"""Step of a pattern for each name of a map."""
 _SECRET_NAME: Final = re.compile(r"(?i)secret|password|token|credential|key")
 """Part of the name of a secret among the properties of a lake."""
 _MEMORY: Final = "literal-secrets"
@@ -31,7 +31,7 @@ _MEMORY: Final = "literal-secrets"
 
 
 class SecretKey(NamedTuple):
-    """Path of a secret key, its mark, and whether its file is a key of the settings, too: such a file is read later."""
+    """Path and mark of a secret key. `has_file_key`: a key of the settings names the file, for a later reader."""
 
     path: tuple[str, ...]
     mark: Secret
@@ -39,7 +39,7 @@ class SecretKey(NamedTuple):
 
 
 def secret_of(key: Sequence[str | int]) -> Secret | None:
-    """Return the mark of a key that holds a secret, or an address with one; None for any other key."""
+    """Return the mark of a secret key; None for any other key."""
     for secret in secret_keys():
         path = secret.path
         if len(path) == len(key) and all(step in (_ANY, name) for step, name in zip(path, key, strict=True)):
@@ -75,9 +75,9 @@ def _parts(annotation: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, 
 
 
 def differs_in_yaml(text: str) -> bool:
-    """Tell whether YAML reads a text as another text or as null. Texts that YAML refuses, or reads as no text, do not.
+    """Tell whether YAML reads a text as another text or as null.
 
-    An earlier version refused those. With one that differs it ran, with another secret than the one given.
+    Earlier versions refused texts without a reading as text. With a differing text they ran with another secret.
     """
     try:
         value = strict.load_yaml(text)
@@ -125,9 +125,9 @@ def _remember(place: Path, keys: Iterable[str]) -> None:
 
 
 def yaml_problem(error: Exception, text: str, outer: Key = ()) -> str:
-    """Return the cause of an error of YAML. It quotes nothing that stands below a secret key.
+    """Return the cause of an error of YAML, without the text below a secret key.
 
-    `outer` is the key that the whole text is the value of.
+    `outer` is the key of the whole text.
     """
     if isinstance(error, yaml.MarkedYAMLError):
         mark, problem = error.problem_mark, str(error.problem)

@@ -54,6 +54,9 @@ class TrinoSettings(Section):
     admin_users: tuple[str, ...] = Field((), description="Trino users with all administrative operations")
     impersonation: Mapping[str, tuple[str, ...]] = Field(default_factory=dict, description="who may become whom")
     groups: Mapping[str, str] = Field(default_factory=dict, description="Trino group -> role id")
+    unknown: tuple[Literal["roles", "attributes"], ...] = Field(
+        (), description="evidence that Trino's users may have and Trino does not send: what reads it raises"
+    )
     unmanaged_catalogs: Literal["deny", "allow"] = Field("deny", description="catalogs that no warehouse stands behind")
     functions: TrinoFunctionSettings = TrinoFunctionSettings()
     procedures: TrinoProcedureSettings = TrinoProcedureSettings()

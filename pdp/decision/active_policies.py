@@ -183,6 +183,16 @@ class ActivePolicies(msgspec.Struct, frozen=True, dict=True):
         )
 
     @cached_property
+    def forbids_read(self) -> frozenset[str]:
+        """Return the evidence that forbids may read: `roles`, `groups`, `attributes`, `attributes.<name>`.
+
+        Engines of other packages do not say what theirs read.
+        """
+        stacks = (authority.engines for authority in (self.default, *self.authorities.values()))
+        engines = (engine for engines in (self.forbids, *stacks) for engine in engines)
+        return frozenset[str]().union(*(getattr(engine, "forbids_read", ()) for engine in engines))
+
+    @cached_property
     def must_wait(self) -> bool:
         """Tell whether decisions may have to wait for an engine, or are compared with other engines."""
         return bool(self.reports) or self.has_awaited
@@ -231,13 +241,26 @@ class ActivePolicies(msgspec.Struct, frozen=True, dict=True):
     def with_mapped_roles(self, principal: Principal) -> Principal:
         """Return the principal with the mapped roles of the token's roles, by the role map of the provider.
 
-        A principal with `member_of` is returned unchanged: the roles do not come from a token.
+        A principal with `member_of` is returned with these roles: no token gave them. Evidence that no token had is
+        unknown if a forbid reads it. Unknown roles of a token leave memberships unknown where the provider maps roles.
         """
+        if principal.unknown or principal.unseen:
+            principal = self._with_unknown(principal)
         mapped = self.role_maps.get(principal.name.partition("~")[0]) if principal.roles else None
         if not mapped or principal.type != "user" or principal.member_of:
             return principal
         roles = (mapped[role] for role in principal.roles if role in mapped)
         return msgspec.structs.replace(principal, member_of=tuple(sorted({*principal.member_of, *roles})))
+
+    def _with_unknown(self, principal: Principal) -> Principal:
+        unknown = {*principal.unknown, *(name for name in principal.unseen if self._is_read_by_forbids(name))}
+        if "roles" in unknown and self.role_maps.get(principal.name.partition("~")[0]):
+            unknown.add("member_of")
+        return msgspec.structs.replace(principal, unknown=tuple(sorted(unknown)), unseen=())
+
+    def _is_read_by_forbids(self, name: str) -> bool:
+        variable, _, key = name.partition(".")
+        return variable in self.forbids_read or (bool(key) and name in self.forbids_read)
 
     def default_ref(self, warehouse: str) -> str | None:
         """Return the default ref of a warehouse; None if unknown."""

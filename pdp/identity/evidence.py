@@ -128,12 +128,14 @@ def _resolve(caller: Caller, principal: Principal) -> tuple[Principal, frozenset
     if own is not None and principal.id == own.id:
         if principal in (own, Principal(own.type, own.name)):
             return own, _NONE
-        return principal, _description(principal)
+        return principal, _description(principal) | _description(own, unknown=True)
     return principal, _description(principal) | _PRINCIPALS
 
 
-def _description(principal: Principal) -> frozenset[str]:
-    """Return the kinds of evidence in a principal's description."""
+def _description(principal: Principal, *, unknown: bool = False) -> frozenset[str]:
+    """Return the kinds of evidence in a principal's description; with `unknown`, the unknown kinds."""
+    if unknown:
+        return frozenset(name.partition(".")[0] for name in (*principal.unknown, *principal.unseen)) & _EVIDENCE
     kinds = {
         "roles": bool(principal.roles or principal.member_of),
         "groups": bool(principal.groups),

@@ -10,9 +10,8 @@ import asyncio
 import base64
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from hashlib import sha256
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
@@ -20,6 +19,7 @@ import msgspec
 from pdp.config.identity import ProviderSettings
 from pdp.config.settings import Settings
 from pdp.errors import InvalidArgument, InvalidReference, Unauthenticated
+from pdp.identity.claims import ClaimReader
 from pdp.model.bounded_cache import BoundedCache
 from pdp.model.question import Principal, TokenIdentity, attributes_text
 from pdp.model.references import parse_principal
@@ -33,7 +33,6 @@ MAX_TOKEN: Final = 16_384
 """Most characters of a token."""
 MAX_CACHED: Final = 10_000
 """Most verified tokens in the cache."""
-MAX_SUBJECT: Final = 1024
 _END_OF_TIME: Final = 1e15
 """First second since the epoch that is not a valid expiry. The comparison also works for infinite numbers."""
 
@@ -47,13 +46,15 @@ class Token(msgspec.Struct, frozen=True):
     identity: TokenIdentity
     principal: Principal
     expires: float
+    issuer: str = ""
 
 
 class VerifiedToken(NamedTuple):
-    """A token, and the keys of its provider when the token was verified."""
+    """A token, the keys of its issuer when the token was verified, and the paths seen by then."""
 
     token: Token
     keys: tuple[Key, ...]
+    seen: frozenset[str]
 
 
 class Tokens:
@@ -61,8 +62,10 @@ class Tokens:
 
     def __init__(self, settings: Settings, telemetry: Telemetry) -> None:
         self._providers = settings.identity.providers
-        self._idp_of = {provider.issuer: idp for idp, provider in self._providers.items()}
-        self._keys = _provider_keys(settings, telemetry) if self._providers else {}
+        self._idp_of = {each.issuer: idp for idp, known in self._providers.items() for each in known.each_issuer}
+        self._keys = _issuer_keys(settings, telemetry) if self._providers else {}
+        self._seen = dict.fromkeys(self._providers, frozenset[str]())
+        """Provider -> the paths with a claim in a token of the provider since the start."""
         self._verified: BoundedCache[bytes, VerifiedToken] = BoundedCache(MAX_CACHED)
 
     async def start(self) -> None:
@@ -84,10 +87,11 @@ class Tokens:
             raise Unauthenticated(f"the token is longer than {MAX_TOKEN} characters")
         if cached := self.verified(text):
             return cached.token
-        idp, token = await self._verify(text)
-        current = self._keys[idp].current
+        token = await self._verify(text)
+        current = self._keys[token.issuer].current
         if current:  # the keys may have become stale during the verification
-            self._verified.keep(_digest(text), VerifiedToken(token, current))
+            seen = self._seen[token.identity.idp]
+            self._verified.keep(_digest(text), VerifiedToken(token, current, seen))
         return token
 
     def verified(self, text: str) -> VerifiedToken | None:
@@ -96,11 +100,16 @@ class Tokens:
         return cached if cached and self.is_valid(cached) else None
 
     def is_valid(self, verified: VerifiedToken) -> bool:
-        """Tell whether a verified token has not expired, and its provider's keys are still the same."""
-        token, keys = verified
-        return time.time() < token.expires and keys is self._keys[token.identity.idp].current
+        """Tell whether a verified token has not expired, and its issuer's keys are still the same.
 
-    async def _verify(self, text: str) -> tuple[str, Token]:
+        A token with unseen evidence is read again after another token had the claim.
+        """
+        token, keys, seen = verified
+        if not time.time() < token.expires or keys is not self._keys[token.issuer].current:
+            return False
+        return not token.principal.unseen or seen is self._seen[token.identity.idp]
+
+    async def _verify(self, text: str) -> Token:
         if not _COMPACT.fullmatch(text):
             raise Unauthenticated("the token is no signed JWT")
         header, claims = (_part(part) for part in text.split(".")[:2])
@@ -112,25 +121,30 @@ class Tokens:
         algorithm, kid = _algorithm(header, provider), header.get("kid")
         if kid is not None and not isinstance(kid, str):
             raise Unauthenticated("the token's `kid` is no text")
-        await self._keys[idp].verify(text, kid, algorithm)
-        return idp, _read(idp, provider, claims)
+        await self._keys[str(issuer)].verify(text, kid, algorithm)
+        reader = ClaimReader(provider.claims, claims)
+        seen = self._seen[idp] | reader.present()
+        token = _read(idp, provider, reader, seen)
+        if seen != self._seen[idp]:
+            self._seen[idp] = seen
+        return token
 
 
 def _digest(text: str) -> bytes:
     return sha256(text.encode("utf-8", "surrogateescape")).digest()
 
 
-def _provider_keys(settings: Settings, telemetry: Telemetry) -> dict[str, ProviderKeys]:
+def _issuer_keys(settings: Settings, telemetry: Telemetry) -> dict[str, ProviderKeys]:
+    """Return the keys of each issuer. Issuers of one provider share no key."""
     from pdp.identity.jwks import ProviderKeys  # noqa: PLC0415  cryptography takes 9 MB; only providers need it
 
-    return {
-        idp: ProviderKeys(idp, provider, _file(settings, provider), telemetry)
-        for idp, provider in settings.identity.providers.items()
-    }
-
-
-def _file(settings: Settings, provider: ProviderSettings) -> Path | None:
-    return None if "://" in provider.jwks else settings.path(provider.jwks)
+    keys = {}
+    for idp, provider in settings.identity.providers.items():
+        for each in provider.each_issuer:
+            alone = provider.model_copy(update={"issuer": each.issuer, "jwks": each.jwks, "issuers": ()})
+            file = None if "://" in each.jwks else settings.path(each.jwks)
+            keys[each.issuer] = ProviderKeys(idp, alone, file, telemetry)
+    return keys
 
 
 def _part(part: str) -> Mapping[str, Any]:
@@ -148,53 +162,28 @@ def _algorithm(header: Mapping[str, Any], provider: ProviderSettings) -> str:
     return str(algorithm)
 
 
-def _read(idp: str, provider: ProviderSettings, claims: Mapping[str, Any]) -> Token:
-    """Return the token of verified claims; raise Unauthenticated."""
-    names = provider.claims
-    subject, expires = _claim(claims, names.subject), claims["exp"]
-    audiences = _texts(claims, names.audience)
+def _read(idp: str, provider: ProviderSettings, reader: ClaimReader, seen: frozenset[str]) -> Token:
+    """Return the token of verified claims; raise Unauthenticated. `seen` has the paths of claims in tokens so far."""
+    audiences = reader.audiences()
     if provider.audiences and not set(audiences) & set(provider.audiences):
         raise Unauthenticated("the token is for another audience")
-    if not isinstance(subject, str) or not 0 < len(subject) <= MAX_SUBJECT:
-        raise Unauthenticated("the token names no subject")
+    subject = reader.subject()
     try:
         bare = parse_principal(f"user:{idp}~{subject}")
     except InvalidReference:
         raise Unauthenticated("the token's subject cannot be a principal's name") from None
+    expires = reader.claims["exp"]
     if not isinstance(expires, int | float) or not expires < _END_OF_TIME:
         raise Unauthenticated("the token's `exp` is no time")
-    named = {name: value for name, path in names.attributes.items() if (value := _claim(claims, path)) is not None}
+    roles, groups = reader.texts("roles"), reader.texts("groups")
     try:
-        attributes = attributes_text(exact_numbers(named))
+        attributes = attributes_text(exact_numbers(reader.attributes()))
     except (InvalidArgument, RecursionError):
         raise Unauthenticated("the token's attributes have a number out of range, or too many levels") from None
+    unknown = reader.unknown()
+    unseen = tuple(sorted(reader.unseen(seen) - unknown))
     principal = Principal(
-        bare.type,
-        bare.name,
-        _texts(claims, names.roles),
-        _texts(claims, names.groups),
-        attributes,
+        bare.type, bare.name, roles, groups, attributes, unknown=tuple(sorted(unknown)), unseen=unseen
     )
-    return Token(TokenIdentity(idp, subject, audiences), principal, expires + provider.leeway_seconds)
-
-
-def _claim(claims: Mapping[str, Any], path: str) -> Any:
-    """Return a claim by its name or by a path of names joined by dots; None if absent."""
-    if path in claims:
-        return claims[path]
-    value: Any = claims
-    for name in path.split("."):
-        value = value.get(name) if isinstance(value, Mapping) else None
-    return value
-
-
-def _texts(claims: Mapping[str, Any], path: str) -> tuple[str, ...]:
-    """Return the texts of a claim; raise Unauthenticated for any other type.
-
-    Ignoring an odd claim would be unsafe: a forbidding rule may depend on the claim.
-    """
-    value = _claim(claims, path)
-    listed: Sequence[Any] = [] if value is None else [value] if isinstance(value, str) else value
-    if not isinstance(listed, list) or not all(isinstance(text, str) for text in listed):
-        raise Unauthenticated("a claim of the token is no list of texts")
-    return tuple(listed)
+    identity = TokenIdentity(idp, subject, audiences)
+    return Token(identity, principal, expires + provider.leeway_seconds, str(reader.claims["iss"]))

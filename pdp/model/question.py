@@ -71,6 +71,10 @@ class Principal(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
     `roles` and `groups` come from the token. `attributes` is a JSON object as sorted, compact text, so that a principal
     can be hashed. `member_of` has the ids of the roles that the token's roles map to; they add to the stored
     memberships. `bare`: true for a view owner, whose token claims are unknown.
+
+    `unknown` names unknown evidence: `roles`, `groups`, `attributes`, `attributes.<name>`, and
+    `member_of` where token roles map to roles. To read such evidence raises. `unseen` names absent evidence at a
+    path where no token had any: unknown where a forbid reads the evidence.
     """
 
     type: str
@@ -80,6 +84,8 @@ class Principal(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
     attributes: str = "{}"
     member_of: tuple[str, ...] = ()
     bare: bool = False
+    unknown: tuple[str, ...] = ()
+    unseen: tuple[str, ...] = ()
 
     @property
     def id(self) -> str:
@@ -88,7 +94,7 @@ class Principal(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
 
     def length(self) -> int:
         """Count the characters of all texts. Caches refuse long keys."""
-        lists = (self.roles, self.groups, self.member_of)
+        lists = (self.roles, self.groups, self.member_of, self.unknown, self.unseen)
         return len(self.name) + len(self.attributes) + sum(len(text) for part in lists for text in part)
 
 

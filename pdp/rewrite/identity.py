@@ -65,6 +65,10 @@ class CallerIdentity:
         """Tell whether grantees possibly name the caller: for lists whose members see less."""
         return _MEMBERS.may_match(self._principal, grantees, self._facts)
 
+    def is_in_doubt(self, grantees: tuple[Grantee, ...]) -> bool:
+        """Tell whether unknown evidence could make the caller a grantee."""
+        return False
+
     def explain_policy(self, grantees: tuple[Grantee, ...]) -> tuple[bool, str]:
         """Return whether grantees certainly name the caller, and the reason."""
         return explain_match(self._principal, self._proven(grantees), _MEMBERS, self._facts)
@@ -96,6 +100,10 @@ class PrincipalCaller(CallerIdentity):
     def may_be_named(self, grantees: tuple[Grantee, ...]) -> bool:
         """Tell whether grantees possibly name the caller: for lists whose members see less."""
         return self._members.may_match(self._subject, grantees, _NO_FACTS)
+
+    def is_in_doubt(self, grantees: tuple[Grantee, ...]) -> bool:
+        """Tell whether unknown evidence could make the caller a grantee."""
+        return self._members.is_in_doubt(self._subject, grantees)
 
 
 def owner_identity(member: str, members: Members | None = None) -> CallerIdentity:

@@ -6,7 +6,7 @@ Owns the text of a filter. Reads no SQL.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Final, NamedTuple, TypeAlias
 from weakref import WeakKeyDictionary
@@ -213,6 +213,12 @@ class MaskPolicy:
     def rank(self) -> tuple[int, str]:
         """Return the place among the masks of a column. The first one hides most."""
         return KINDS.index(self.kind), self.id
+
+    def for_caller(self, caller: CallerIdentity) -> MaskPolicy:
+        """Return the mask for a caller: NULL where unknown evidence alone makes the caller a grantee."""
+        if not caller.is_in_doubt(self.grantees) or caller.is_named(self.grantees):
+            return self
+        return replace(self, kind="null", text="")
 
     def holds(self, caller: CallerIdentity) -> bool:
         """Tell whether the mask hides the column from a caller. Doubt about a grantee masks; doubt exempts nobody."""

@@ -185,7 +185,7 @@ class VisibleRelations:
     def _held(self, relation: Relation, identities: Identities) -> dict[str, tuple[MaskPolicy, CallerIdentity]]:
         held: dict[str, tuple[MaskPolicy, CallerIdentity]] = {}
         for column, masks in self._policies.masks(relation.key).items():
-            found = [(mask, reader) for reader in identities for mask in masks if mask.holds(reader)]
+            found = [(mask.for_caller(reader), reader) for reader in identities for mask in masks if mask.holds(reader)]
             if found:
                 held[column] = min(found, key=lambda pair: pair[0].rank)
         return held

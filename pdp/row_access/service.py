@@ -173,7 +173,7 @@ class StatementService:
             principal = Principal("role", request.acting_role)
         roles = tuple(sorted(facts.roles_of(principal)))
         attributes = principal.attributes if self._pdp.bundle.row_sources.claim else "{}"
-        return StatementUser(principal.type, principal.name, principal.groups, roles, attributes)
+        return StatementUser(principal.type, principal.name, principal.groups, roles, attributes, principal.unknown)
 
     async def _confirmed(self, request: StatementRequest, call: RewriteCall | FilterCall) -> RewriteReply:
         """Return the answer of a process by relations that are still those of their catalogs, or a refusal.
@@ -296,8 +296,9 @@ class StatementService:
     ) -> FilterResult:
         """Return the visible part of a table as Trino's plugin gets it."""
         principal = Principal(
-            reader.type, reader.name, groups=reader.groups, member_of=reader.member_of, attributes=reader.attributes
-        )
+            reader.type, reader.name, groups=reader.groups, member_of=reader.member_of, attributes=reader.attributes,
+            unknown=reader.unknown,
+        )  # fmt: skip
         restriction = self._pdp.bundle.row_access.restrict(principal, check.resources[0], self._pdp.source.facts)
         if not columns and restriction.masks:
             raise InvalidArgument("`columns` are needed, with their types: a column is masked")

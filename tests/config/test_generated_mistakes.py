@@ -200,6 +200,14 @@ FREE: Final = {
     "identity.providers.<name>.claims.groups": "tokens bring claims, and need not have groups",
     "identity.providers.<name>.claims.audience": "tokens bring claims; without an audience a token is refused",
     "identity.providers.<name>.claims.attributes": "tokens bring claims",
+    **dict.fromkeys(
+        (
+            f"identity.providers.<name>.{key}"
+            for key in ("issuers.0.issuer", "issuers.0.jwks", "claims.required", "claims.optional")
+        ),
+        "judged in test_unknown_evidence.py",
+    ),
+    "identity.providers.<name>.claims.separator": "tokens bring texts of any form",
     "identity.cel_provider": "callers may assert principals of any provider; an unknown one is a warning",
     "identity.callers.<name>.bearer.subjects": "tokens bring them; others are refused",
     "identity.callers.<name>.bearer.audiences": "tokens bring them; others are refused",
@@ -285,16 +293,17 @@ def put(config: dict[str, Any], path: tuple[str | int, ...], value: Any) -> dict
     """Return a configuration with another value at a path."""
     config = copy.deepcopy(config)
     place: Any = config
-    for step in path[:-1]:
+    for number, step in enumerate(path[:-1], 1):
+        empty: Any = [] if isinstance(path[number], int) else {}
         if isinstance(step, int):
             while len(place) <= step:
                 place.append({})
             place = place[step]
         else:
             place = (
-                place.setdefault(step, {})
+                place.setdefault(step, empty)
                 if place.get(step) is not None
-                else place.__setitem__(step, {}) or place[step]
+                else place.__setitem__(step, empty) or place[step]
             )
     if isinstance(path[-1], int):
         place[path[-1] :] = [value]

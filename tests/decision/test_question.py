@@ -23,7 +23,7 @@ from support.service.caches import with_cache, written
 from support.service.serving import serving, settings_of
 
 from pdp.audit.records import tables
-from pdp.audit.records.inputs import inputs_key
+from pdp.audit.records.inputs import InputsEncoder, inputs_key
 from pdp.audit.records.recorded import RecordedOutcome, ReplayCheck, ask, check_with
 from pdp.audit.records.schema import IN_ENTRIES, Inputs, inputs_type
 from pdp.decision import batch_builder
@@ -277,9 +277,32 @@ def test_every_field_has_another_value() -> None:
     assert OTHERS.keys() == {*Question.__struct_fields__}
 
 
-@pytest.mark.parametrize("field", OTHERS)
-def test_questions_that_differ_in_one_field_are_told_apart(field: str) -> None:
-    other = msgspec.structs.replace(ASKED, **{field: OTHERS[field]})
+EVIDENCE: dict[str, Any] = {
+    "roles": ("r",), "groups": ("g",), "attributes": '{"a":1}', "member_of": ("r",), "bare": True,
+    "unknown": ("groups",), "unseen": ("groups",),
+}  # fmt: skip
+"""Evidence of a principal -> a value that differs from that of `ASKED`."""
+
+
+def principals() -> list[Principal]:
+    return [msgspec.structs.replace(ASKED.principal, **{name: value}) for name, value in EVIDENCE.items()]
+
+
+def test_all_evidence_of_a_principal_has_another_value() -> None:
+    assert EVIDENCE.keys() == {*Principal.__struct_fields__} - {"type", "name"}
+
+
+VARIANTS = [
+    *((field, {field: value}) for field, value in OTHERS.items()),
+    *(("principal", {"principal": principal}) for principal in principals()),
+    *(("session", {"session": QuerySession(principal)}) for principal in [ASKED.principal, *principals()]),
+]
+"""Field of a question, and questions that differ from `ASKED` in this field, or in one part of it."""
+
+
+@pytest.mark.parametrize(("field", "changes"), VARIANTS)
+def test_questions_that_differ_in_one_field_are_told_apart(field: str, changes: dict[str, Any]) -> None:
+    other = msgspec.structs.replace(ASKED, **changes)
     assert other != ASKED
     assert len({ASKED, other}) == 2
     table = Resource("table", "w", ("n", "t"))
@@ -294,6 +317,24 @@ def test_questions_that_differ_in_one_field_are_told_apart(field: str) -> None:
     asked = [EngineQuestion(question, "table", "w", None) for question in (ASKED, other)]
     assert asked[0] != asked[1]
     assert (inputs_key(checks[0]) == inputs_key(checks[1])) == (field in IN_ENTRIES)
+
+
+def test_sessions_of_users_with_other_evidence_are_told_apart() -> None:
+    sessions = [QuerySession(principal) for principal in [ASKED.principal, *principals()]]
+    assert len({msgspec.structs.replace(ASKED, session=session) for session in sessions}) == len(sessions)
+    assert len({*principals()}) == len(EVIDENCE)
+
+
+@pytest.mark.parametrize("principal", [each for each in principals() if not each.bare])
+def test_evidence_is_recorded_and_read_back(principal: Principal) -> None:
+    """A record that lost the evidence would be decided again as another question. View owners are not recorded."""
+    for question in (
+        msgspec.structs.replace(ASKED, principal=principal),
+        msgspec.structs.replace(ASKED, session=QuerySession(principal)),
+    ):
+        text = InputsEncoder().encode(Check(question, (Resource("table"),), (0,)))
+        read = check_with(msgspec.json.decode(text, type=Inputs))
+        assert read.question == msgspec.structs.replace(question, action="")
 
 
 def test_engines_get_every_field_but_those_that_the_plan_obeys() -> None:

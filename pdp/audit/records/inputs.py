@@ -194,6 +194,10 @@ def _context(context: RequestContext) -> str:
 
 def _principal(principal: Principal, masker: Redactor) -> str:
     member_of = f',"memberOf":{quote_all(principal.member_of)}' if principal.member_of else ""
+    if principal.unknown:
+        member_of = f'{member_of},"unknown":{quote_all(principal.unknown)}'
+    if principal.unseen:
+        member_of = f'{member_of},"unseen":{quote_all(principal.unseen)}'
     attributes = principal.attributes
     if attributes != "{}":
         given = msgspec.json.decode(attributes)

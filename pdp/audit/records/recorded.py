@@ -172,7 +172,10 @@ def _principal(recorded: RecordedPrincipal) -> Principal:
     unspellable = _UNSPELLABLE.fullmatch(recorded.id)
     name = Principal("user", unspellable[1] or "") if unspellable else parse_principal(recorded.id)
     attributes = bytes(recorded.attributes).decode()
-    return Principal(name.type, name.name, recorded.roles, recorded.groups, attributes, recorded.member_of)
+    return Principal(
+        name.type, name.name, recorded.roles, recorded.groups, attributes, recorded.member_of,
+        unknown=recorded.unknown, unseen=recorded.unseen,
+    )  # fmt: skip
 
 
 def ask(

@@ -153,13 +153,18 @@ def _no_attributes() -> msgspec.Raw:
 
 
 class RecordedPrincipal(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """The subject of a check with what its token or the caller says. `attributes` is an object."""
+    """The subject of a check with what its token or the caller says. `attributes` is an object.
+
+    `unknown` names unknown evidence; `unseen` names absent evidence at paths where no token had any.
+    """
 
     id: str
     roles: tuple[str, ...] = ()
     groups: tuple[str, ...] = ()
     attributes: msgspec.Raw = msgspec.field(default_factory=_no_attributes)
     member_of: tuple[str, ...] = ()
+    unknown: tuple[str, ...] = ()
+    unseen: tuple[str, ...] = ()
     masked: bool | list[str] = False
 
 

@@ -26,7 +26,7 @@ from pdp.engines.cedar.kind import configured_sources
 from pdp.engines.cedar.lint import CedarRemark, lint_cedar
 from pdp.engines.cel.lint.linter import Finding, LintOptions, lint_files
 from pdp.engines.cel.lint.remarks import Severity
-from pdp.engines.cel.rules import RuleSet
+from pdp.engines.cel.rules import RuleSet, load_rules, unfed_by_trino
 from pdp.engines.cel.sources import read_rule_file
 from pdp.engines.row_access.engine import RowPolicies
 from pdp.engines.row_access.policies import read_documents
@@ -86,8 +86,9 @@ def _unplaced_problems(composition: Wiring, settings: Settings) -> Iterator[Conf
     yield from _policy_problems(composition, settings)
     yield from _raised(composition.inspect_facts or composition.read_facts, settings)
     for idp, provider in settings.identity.providers.items():
-        if "://" not in provider.jwks:
-            yield from _raised(read_key_file, idp, settings.path(provider.jwks))
+        for each in provider.each_issuer:
+            if "://" not in each.jwks:
+                yield from _raised(read_key_file, idp, settings.path(each.jwks))
     yield from _raised(composition.build_catalogs, settings)
     yield from _raised(settings.chain_keys)
     yield from _raised(read_authorities, settings)
@@ -102,11 +103,23 @@ def _policy_problems(composition: Wiring, settings: Settings) -> Iterator[Config
         yield ConfigProblem("", "warning", message)
         return
     for key in RULE_KEYS:
-        yield from (_of_finding(finding, key) for finding in find_rule_errors(settings, key))
+        found = find_rule_errors(settings, key)
+        yield from (_of_finding(finding, key) for finding in found)
+        if key == "forbid" and not found:
+            yield from _unfed(settings)
     yield from find_row_access_problems(settings)
     others = {"rules": (), "forbid": (), "row_access": ()}  # their problems are listed above
     bare = settings.model_copy(update={"policies": settings.policies.model_copy(update=others)})
     yield from _raised(composition.build_pdp, bare, Facts.empty(), (_NO_RULES, _NO_RULES))
+
+
+def _unfed(settings: Settings) -> Iterator[ConfigProblem]:
+    """Yield a warning for each forbid on evidence without a source in Trino."""
+    policies = settings.policies
+    paths = policy_files(settings, "forbid").paths
+    rules = load_rules(paths, frozenset(policies.cel_extensions), policies.profiles).rules
+    for notice in unfed_by_trino(rules, settings.trino):
+        yield ConfigProblem(str(notice.place), "warning", f"{notice.message} (`policies.forbid`)")
 
 
 def find_rule_errors(settings: Settings, key: FileKey) -> list[Finding]:

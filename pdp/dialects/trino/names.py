@@ -57,7 +57,8 @@ class Names:
 
     def _principal(self, user: str, groups: tuple[str, ...]) -> Principal:
         roles = tuple(role for group in groups if (role := self.trino.groups.get(group)))
-        return Principal("user", self.trino.user_prefix + check_part(user), roles, groups, member_of=roles)
+        name, unknown = self.trino.user_prefix + check_part(user), tuple(sorted(self.trino.unknown))
+        return Principal("user", name, roles, groups, member_of=roles, unknown=unknown)
 
     def user(self, name: str) -> Resource:
         """Return a user as the resource of an operation."""

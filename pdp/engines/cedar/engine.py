@@ -32,6 +32,7 @@ from pdp.engines.cedar.explain import (
     judgement_of,
 )
 from pdp.engines.cedar.model import CedarModel, entities_as_json
+from pdp.engines.cedar.policies import RelaxedPolicies
 from pdp.engines.cedar.requests import (
     CedarContext,
     EntitySlice,
@@ -116,6 +117,11 @@ class CedarEngine:
         for text in sorted({text for policy in forbids for text in policy.texts}):
             yield ForbiddenPath(text, None, "parts")
 
+    @property
+    def forbids_read(self) -> frozenset[str]:
+        """Return the evidence read by forbids."""
+        return self.model.policies.forbids_read
+
     def applies(self, action: str, type: str) -> bool:
         """Tell whether the schema has an action for the catalog action on the type."""
         return (action, type) in self._actions
@@ -175,11 +181,18 @@ class CedarEngine:
             table.add(row, make_request(shown.builder.principal, action, uid, context), own)
         if shown.size > _CONTAINERS:
             self._forget(group)
-        policies = self.model.policies.policies
+        policies, relaxed = self.model.policies.policies, self._relaxed(group.principal)
+        handle = relaxed.handle if relaxed else self.model.policies.handle
         for each in table.batches:
-            answers = zip(each.rows, self._ask(each), strict=True)
-            judged.update((row, judgement_of(answer, policies)) for row, answer in answers)
+            answers = zip(each.rows, self._ask(each, handle), strict=True)
+            judged.update(
+                (row, judgement_of(answer, policies, relaxed.relaxed if relaxed else ())) for row, answer in answers
+            )
         return judged
+
+    def _relaxed(self, principal: Principal) -> RelaxedPolicies | None:
+        """Return the policies for a principal with unknown evidence; None if all is known."""
+        return self.model.policies.for_unknown(frozenset(principal.unknown)) if principal.unknown else None
 
     def _table(self, shown: EntitySlice, action: Uid) -> RequestBatches:
         """Return an empty table of requests about one action."""
@@ -199,11 +212,11 @@ class CedarEngine:
         own.update((entity.uid, entity) for entity in context_entities(context))
         return own
 
-    def _ask(self, each: RequestBatch) -> Sequence[Any]:
+    def _ask(self, each: RequestBatch, policies: Any) -> Sequence[Any]:
         """Return the answers of cedarpy to the requests of a batch."""
         library = load_cedarpy()
         entities = library.Entities.from_json_str(each.entities)
-        answers: Sequence[Any] = library.is_authorized_batch(each.requests, self.model.policies.handle, entities)
+        answers: Sequence[Any] = library.is_authorized_batch(each.requests, policies, entities)
         return answers
 
     def _forget(self, group: EngineQuestion) -> None:

@@ -6,7 +6,7 @@ The explanation has the policies that hold or raise, and for a denial the smalle
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final, Literal
 
 import msgspec
@@ -33,6 +33,10 @@ _CAUSES: Final = (
 """Message of Cedar -> what an explanation shows. Values are left out: they may come from secrets of a request."""
 
 
+UNKNOWN_EVIDENCE: Final = "the evidence of the principal is unknown"
+"""Error of a forbid on unknown evidence."""
+
+
 class Judgement(msgspec.Struct, frozen=True):
     """Decision of Cedar on one request.
 
@@ -46,12 +50,17 @@ class Judgement(msgspec.Struct, frozen=True):
     by: CedarPolicy | None
 
 
-def judgement_of(result: Any, policies: Sequence[CedarPolicy]) -> Judgement:
-    """Return the decision behind an answer of cedarpy; raise ValueError for an answer without a meaning."""
+def judgement_of(result: Any, policies: Sequence[CedarPolicy], relaxed: Collection[int] = ()) -> Judgement:
+    """Return the decision behind an answer of cedarpy; raise ValueError for an answer without a meaning.
+
+    `relaxed` are the numbers of forbids without their conditions on unknown evidence. A relaxed forbid that holds has
+    raised.
+    """
     diagnostics = result.diagnostics
-    holding = tuple(policies[policy_number(id)] for id in diagnostics.reasons)
-    raising: list[CedarPolicy] = []
-    messages: dict[str, str] = {}
+    numbers = [policy_number(id) for id in diagnostics.reasons]
+    holding = tuple(policies[number] for number in numbers if number not in relaxed)
+    raising = [policies[number] for number in numbers if number in relaxed]
+    messages = {policy.id: UNKNOWN_EVIDENCE for policy in raising}
     for error in diagnostics.errors:
         match = _RAISING.fullmatch(error)
         if match is None:
@@ -107,6 +116,8 @@ def _why(judgement: Judgement, principal: Uid, action: Uid, resource: Uid) -> st
         return f"policy `{by.id}` permits"
     forbids = sorted({policy.id for policy in judgement.holding if policy.effect == "forbid"} or {by.id})
     names = ", ".join(f"`{id}`" for id in forbids)
+    if judgement.raised.get(by.id) == UNKNOWN_EVIDENCE:
+        return f"policy {names} reads evidence that nobody knows, and such a forbid denies"
     if by.id in judgement.raised:
         return f"policy {names} raised, and a forbid that raises denies: guard the condition with `has`"
     return f"only without {names} can anything permit"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 
@@ -41,6 +41,15 @@ class CedarPolicy(msgspec.Struct, frozen=True, dict=True):
         return read_entities(self.text)
 
     @cached_property
+    def evidence(self) -> frozenset[str]:
+        """Return the evidence of the principal that the policy may read, by the names of `Principal.unknown`."""
+        if not _MAY_READ.search(self.text):  # a look at the text: Cedar takes half a millisecond to parse a policy
+            return frozenset()
+        form = _form(self.text)
+        scope = _scope_reads(form["principal"])
+        return frozenset(scope.union(*(_reads(each["body"]) for each in form["conditions"])))
+
+    @cached_property
     def names(self) -> frozenset[Uid]:
         """Return all entities that the policy names."""
         return named_entities(self.text)
@@ -50,6 +59,17 @@ class CedarPolicy(msgspec.Struct, frozen=True, dict=True):
         """Return all strings of the policy, and the texts between the stars of patterns."""
         strings = (unquote(token) for token in tokens_of(self.text) if token.kind == "text")
         return frozenset(part for text in strings for part in text.split("*") if part)
+
+
+class RelaxedPolicies(NamedTuple):
+    """Policies for principals with unknown evidence, as cedarpy's parsed set; `relaxed` has the numbers of forbids.
+
+    A permit on such evidence never holds. A forbid on such evidence is `relaxed`: without its conditions on the
+    evidence, the forbid holds wherever some evidence could make the forbid hold.
+    """
+
+    handle: Any
+    relaxed: frozenset[int]
 
 
 class CedarPolicies(msgspec.Struct, frozen=True, dict=True):
@@ -63,6 +83,24 @@ class CedarPolicies(msgspec.Struct, frozen=True, dict=True):
     def reads(self) -> frozenset[Uid]:
         """Return the entities that policies name and whose content they may read."""
         return frozenset(uid for policy in self.policies for uid in policy.reads)
+
+    @cached_property
+    def forbids_read(self) -> frozenset[str]:
+        """Return the evidence that forbids read, by the names of `Principal.unknown`."""
+        forbids = (policy for policy in self.policies if policy.effect == "forbid")
+        found = frozenset(name for policy in forbids for name in policy.evidence)
+        return found - {"member_of"} | ({"roles"} if "member_of" in found else frozenset())
+
+    def for_unknown(self, unknown: frozenset[str]) -> RelaxedPolicies:
+        """Return the policies for principals whose evidence is unknown in part."""
+        made = self._for_unknown.get(unknown)
+        if made is None:
+            made = self._for_unknown[unknown] = _relaxed(self.policies, unknown)
+        return made
+
+    @cached_property
+    def _for_unknown(self) -> dict[frozenset[str], RelaxedPolicies]:
+        return {}
 
     @cached_property
     def words(self) -> frozenset[str]:
@@ -223,3 +261,108 @@ def _offset(text: str, cause: str) -> int:
             if token.text == quoted[-1] or (len(quoted) == 1 and token.text == f'"{quoted[0]}"'):
                 return token.start
     return 0
+
+
+# --- principals with unknown evidence -----------------------------------------------------------------------------
+
+_ATTRIBUTES: Final = {
+    "roles": frozenset({"member_of"}),
+    "project_roles": frozenset({"member_of", "roles"}),
+    "email": frozenset({"attributes.email"}),
+}
+"""Attribute of a user -> the evidence behind the attribute."""
+_MAY_READ: Final = re.compile(r"\\|\b(?:roles|project_roles|email)\b|Role|(?<!\baction )(?<!\bresource )\bin\b")
+"""Parts of a policy that may read evidence. A backslash may write any word in a string."""
+_ROLE_OR_VARIABLE: Final = re.compile(r"Role'|'Var': '(?!resource')")
+"""Mention of a role, or of another variable than the resource, in an expression as Python prints it."""
+_NEVER: Final = [{"kind": "when", "body": {"Value": False}}]
+
+
+def _form(text: str) -> dict[str, Any]:
+    """Return a policy in Cedar's JSON."""
+    (form,) = msgspec.json.decode(load_cedarpy().policies_to_json_str(text))["staticPolicies"].values()
+    return dict(form)
+
+
+def _relaxed(policies: Sequence[CedarPolicy], unknown: frozenset[str]) -> RelaxedPolicies:
+    if "attributes" in unknown:
+        unknown |= {"attributes.email"}
+    texts, relaxed = [], set()
+    for number, policy in enumerate(policies):
+        text = policy.text
+        if not unknown.isdisjoint(policy.evidence):
+            form = _form(text)
+            if policy.effect == "forbid":
+                form = _relax(form, unknown)
+                relaxed.add(number)
+            else:
+                form["conditions"] = _NEVER
+            written = {"staticPolicies": {"policy0": form}, "templates": {}, "templateLinks": []}
+            text = load_cedarpy().policies_from_json_str(msgspec.json.encode(written).decode())
+        texts.append(text)
+    return RelaxedPolicies(load_cedarpy().PolicySet.from_str("\n".join(texts)), frozenset(relaxed))
+
+
+def _relax(form: dict[str, Any], unknown: frozenset[str]) -> dict[str, Any]:
+    """Return a forbid without its conditions on unknown evidence.
+
+    INVARIANT: the result holds wherever the forbid could hold. `when { a && b }` needs both, so without a part
+    it holds more often, and `unless { a || b }` is `when { !a && !b }`.
+    """
+    scope = form["principal"]
+    if not unknown.isdisjoint(_scope_reads(scope)):
+        scope = {"op": "is", "entity_type": scope["entity_type"]} if scope["op"] == "is" else {"op": "All"}
+    conditions = []
+    for each in form["conditions"]:
+        sign = "&&" if each["kind"] == "when" else "||"
+        parts = [part for part in _parts(each["body"], sign) if unknown.isdisjoint(_reads(part))]
+        if parts:
+            body = parts[0]
+            for part in parts[1:]:
+                body = {sign: {"left": body, "right": part}}
+            conditions.append({"kind": each["kind"], "body": body})
+    return {**form, "principal": scope, "conditions": conditions}
+
+
+def _parts(body: Any, sign: str) -> Iterator[Any]:
+    """Yield the operands of `&&` or `||` around an expression, in order."""
+    pending = [body]
+    while pending:
+        part = pending.pop()
+        if sign in part:
+            pending += [part[sign]["right"], part[sign]["left"]]
+        else:
+            yield part
+
+
+def _scope_reads(scope: Mapping[str, Any]) -> frozenset[str]:
+    """Return the evidence read by the scope of a policy. An unknown role may be in anything."""
+    return frozenset({"member_of"}) if scope["op"] == "in" or "in" in scope else frozenset()
+
+
+def _reads(body: Any) -> frozenset[str]:
+    """Return the evidence that an expression may read. In doubt, an expression reads."""
+    found: set[str] = set()
+    pending = [body]
+    while pending:
+        part = pending.pop()
+        if isinstance(part, list):
+            pending += part
+        elif isinstance(part, Mapping):
+            pending += part.values()
+            for sign in (".", "has"):
+                attribute = part.get(sign)
+                if isinstance(attribute, Mapping):
+                    found |= _ATTRIBUTES.get(attribute.get("attr", ""), frozenset())
+            if _is_membership(part):
+                found.add("member_of")
+    return frozenset(found)
+
+
+def _is_membership(part: Mapping[str, Any]) -> bool:
+    """Tell whether an expression may ask for a role of the principal: `principal in ...`, also by other words."""
+    tested = part.get("in") or part.get("is")
+    if not isinstance(tested, Mapping) or "left" not in tested or ("is" in part and "in" not in tested):
+        return False
+    variable = tested["left"].get("Var")
+    return variable != "action" and (variable != "resource" or bool(_ROLE_OR_VARIABLE.search(str(tested))))

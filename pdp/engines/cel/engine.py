@@ -305,6 +305,11 @@ class CelForbid(_RuleEngine):
     def __init__(self, rules: RuleSet, provider: str, masker: Redactor = DEFAULT_MASKER) -> None:
         super().__init__(rules.rules, _digest(rules, provider), provider, masker)
 
+    @property
+    def forbids_read(self) -> frozenset[str]:
+        """Return the evidence that the rules may read."""
+        return frozenset[str]().union(*(rule.program.evidence for rule in self.rules))
+
     def paths_of_drops(self) -> tuple[ForbiddenPath, ...]:
         """Return the paths, and beginnings of paths, that rules against drops name."""
         found: list[ForbiddenPath] = []

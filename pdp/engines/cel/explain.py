@@ -17,7 +17,7 @@ from pdp.cel.unparse import unparse_value
 from pdp.cel.values import RuleError, require_bool
 from pdp.engines.cel.group_checks import GroupChecks
 from pdp.engines.cel.path_tables import path_of
-from pdp.engines.cel.program import RULE_VARIABLES
+from pdp.engines.cel.program import NO_REF, RULE_VARIABLES
 from pdp.engines.cel.residue import PATH_ARGUMENT
 from pdp.engines.cel.rules import Rule, RulePart, split_rule
 from pdp.model.answer import Trace
@@ -39,13 +39,14 @@ class RuleTrace(msgspec.Struct, frozen=True):
 
 
 def explain_rules(
-    rules: Sequence[Rule], values: dict[str, Any], masker: Redactor = DEFAULT_MASKER
+    rules: Sequence[Rule], values: dict[str, Any], masker: Redactor = DEFAULT_MASKER, unknown: tuple[str, ...] = ()
 ) -> tuple[tuple[Trace, ...], str]:
     """Return the traces of the rules, and the nearest miss in words if no rule is true.
 
-    `values` are the variables by name. Using a missing variable raises. Secrets in the values are masked.
+    `values` are the variables by name. Using a missing variable or `unknown` evidence raises. Secrets in the values are
+    masked.
     """
-    rule_traces = [explain_rule(rule, values, masker) for rule in rules]
+    rule_traces = [explain_rule(rule, _known_to(rule, values, unknown), masker) for rule in rules]
     if any(rule.trace.outcome == "true" for rule in rule_traces):
         return _limit_traces(rule_traces), ""
     if not rule_traces:
@@ -56,9 +57,15 @@ def explain_rules(
     return _limit_traces(rule_traces), f"nearest miss: {misses}"
 
 
+def _known_to(rule: Rule, values: dict[str, Any], unknown: tuple[str, ...]) -> dict[str, Any]:
+    """Return the variables that have a value for a rule."""
+    lacking = rule.program.lacking(unknown)
+    return {name: value for name, value in values.items() if name not in lacking} if lacking else values
+
+
 def explain_rule(rule: Rule, values: dict[str, Any], masker: Redactor = DEFAULT_MASKER) -> RuleTrace:
     """Return the trace of the rule for these values."""
-    root = split_rule(rule.program.text, rule.program.extensions, "ref" not in values)
+    root = split_rule(rule.program.text, rule.program.extensions, rule.program.variables.difference(values))
     trace = _trace(root, values, masker)
     conjuncts = root.parts if root.conjunction else (root,)
     unmet = tuple(_unmet(part, values, masker) for part in conjuncts if _outcome(part, values)[0] != "true")
@@ -125,9 +132,9 @@ class ReferenceEvaluator:
         self._masker = masker
         self._rules = rules
         self._group_checks = group_checks
-        self._functions = [
-            (rule.id, rule.program.without_ref() if group_checks.lacks_ref else rule.program.evaluate) for rule in rules
-        ]
+        no_ref = NO_REF if group_checks.lacks_ref else frozenset[str]()
+        programs = [(rule.id, rule.program) for rule in rules]
+        self._functions = [(id, each.without(no_ref | each.lacking(group_checks.unknown))) for id, each in programs]
 
     def outcomes(self, resource: Resource) -> list[RuleOutcome]:
         """Return the outcome of every check of the group."""
@@ -178,7 +185,8 @@ class ReferenceEvaluator:
         return arguments
 
     def _trace(self, check: NessieCheck, resource: Resource) -> Trace:
-        parts, miss = explain_rules(self._rules, self._by_name(check, resource), self._masker)
+        values = self._by_name(check, resource)
+        parts, miss = explain_rules(self._rules, values, self._masker, self._group_checks.unknown)
         subject = " ".join(filter(None, (check.op, path_of(check, resource))))
         outcomes = {part.outcome for part in parts}
         return Trace(subject, "permit" if "true" in outcomes else "silent", miss, parts)

@@ -49,6 +49,8 @@ class GroupChecks:
         self._group = group
         self._provider = provider
         self._subject = _subject_of(group.principal, provider)
+        self.unknown = self._subject.unknown
+        """Unknown evidence of the principal."""
 
     def length(self) -> int:
         """Count the characters of the group's texts."""
@@ -157,6 +159,7 @@ class GroupChecks:
             properties,
             group.context.now,
             arguments,
+            subject.unknown,
         )
 
 
@@ -167,13 +170,15 @@ class _Subject(NamedTuple):
     roles: tuple[str, ...]
     groups: tuple[str, ...]
     attributes: str
+    unknown: tuple[str, ...] = ()
 
 
 def _subject_of(principal: Principal, provider: str) -> _Subject:
     """Return what rules see of a principal. A principal of type role has only itself."""
     if principal.type == "role":
         return _Subject("", (principal.name,), (), "{}")
-    return _Subject(policy_name(principal, provider), principal.roles, principal.groups, principal.attributes)
+    name = policy_name(principal, provider)
+    return _Subject(name, principal.roles, principal.groups, principal.attributes, principal.unknown)
 
 
 FoundRule: TypeAlias = tuple[int, Sequence[int]]

@@ -14,7 +14,9 @@ from pdp.cel.checker import CheckedExpression, Variable, check
 from pdp.cel.compiler import function_table, load_function
 from pdp.cel.emit import Emitter
 from pdp.cel.parser import parse
+from pdp.cel.syntax import Call, Constant, Has, Node, Select
 from pdp.cel.types import BOOL, DYN, INT, STRING, TIMESTAMP, Type, list_of, map_of
+from pdp.cel.unparse import walk
 from pdp.engines.cel.conditions import Condition, Requirements, path_tests, requirements_of, warehouses_of, words_of
 from pdp.engines.engine import ForbiddenPath
 
@@ -44,6 +46,11 @@ RULE_ARGUMENTS: Final = {name: name for name in RULE_VARIABLES}
 """The parameter of the generated function for each variable."""
 MISSING_REFERENCE: Final = "missing_reference"
 """The error that a rule raises for `ref` where no ref is known."""
+NO_REF: Final = frozenset({"ref"})
+_MISSING: Final = {
+    "ref": MISSING_REFERENCE, "roles": "unknown_roles", "groups": "unknown_groups", "attributes": "unknown_attributes",
+}  # fmt: skip
+"""Variables without a value in some checks -> the error of a rule on such a variable."""
 _MAX_LAZY_DEPTH: Final = 24
 """Most levels of a rule whose function is not made at load. CPython's compiler accepts far more levels, so that a rule
 with too many levels for the compiler is an error of the load."""
@@ -57,7 +64,7 @@ class Program:
     made on first use. The function of any other rule is made at load: no request waits for that.
     """
 
-    __slots__ = ("__weakref__", "_function", "_function_without_ref", "extensions", "requirements", "text", "variables")
+    __slots__ = ("__weakref__", "_function", "_without", "extensions", "keys", "requirements", "text", "variables")
 
     def __init__(self, text: str, extensions: frozenset[str], checked: CheckedExpression) -> None:
         self.text = text
@@ -65,7 +72,9 @@ class Program:
         self.variables = _intern(frozenset({name.name for name in checked.names.values() if type(name) is Variable}))
         self.requirements = requirements_of(checked)
         self._function: Callable[..., bool] | None = None
-        self._function_without_ref: Callable[..., bool] | None = None
+        self._without: dict[frozenset[str], Callable[..., bool]] = {}
+        self.keys = _keys_read(checked, "attributes") if "attributes" in self.variables else frozenset()
+        """Keys of `attributes` that the rule reads; None if it may read any."""
         if not _is_decided_by_tables(self.requirements) or checked.root.depth > _MAX_LAZY_DEPTH:
             self._function = _load_rule(checked)
 
@@ -101,14 +110,36 @@ class Program:
                 yield from (ForbiddenPath(text, warehouses, condition.kind) for text in sorted(condition.texts))
         yield from (ForbiddenPath(word, warehouses, "parts") for word in sorted(words))
 
-    def without_ref(self) -> Callable[..., bool]:
-        """Return the function for checks without a known ref: any use of `ref` raises `missing_reference`."""
-        if "ref" not in self.variables:
+    def lacking(self, unknown: Iterable[str]) -> frozenset[str]:
+        """Return the variables of the rule without a value because of unknown evidence.
+
+        One unknown attribute leaves `attributes` without a value for the rules on this attribute.
+        """
+        found = set()
+        for name in unknown:
+            variable, _, key = name.partition(".")
+            if variable in self.variables and (not key or self.keys is None or key in self.keys):
+                found.add(variable)
+        return frozenset(found)
+
+    @property
+    def evidence(self) -> frozenset[str]:
+        """Return the evidence that the rule may read: `roles`, `groups`, `attributes` or single attributes."""
+        lists = self.variables & {"roles", "groups"}
+        if "attributes" not in self.variables:
+            return lists
+        return lists | ({"attributes"} if self.keys is None else {f"attributes.{key}" for key in self.keys})
+
+    def without(self, lacking: frozenset[str]) -> Callable[..., bool]:
+        """Return the function for checks without a value of some variables: any use of these raises."""
+        lacking &= self.variables
+        if not lacking:
             return self.evaluate
-        if self._function_without_ref is None:
+        function = self._without.get(lacking)
+        if function is None:
             checked = check_rule(self.text, self.extensions)
-            self._function_without_ref = _load_rule(checked, {"ref": MISSING_REFERENCE})
-        return self._function_without_ref
+            function = self._without[lacking] = _load_rule(checked, missing_errors(lacking))
+        return function
 
 
 _PROGRAMS: Final[WeakValueDictionary[tuple[str, frozenset[str]], Program]] = WeakValueDictionary()
@@ -132,6 +163,31 @@ def check_rule(text: str, extensions: frozenset[str]) -> CheckedExpression:
     Raise CompileError if the rule is not valid.
     """
     return check(parse(text), RULE_VARIABLES, function_table(extensions))
+
+
+def missing_errors(variables: Iterable[str]) -> dict[str, str]:
+    """Return the errors of variables without a value."""
+    return {name: _MISSING[name] for name in variables if name in _MISSING}
+
+
+def _keys_read(checked: CheckedExpression, name: str) -> frozenset[str] | None:
+    """Return the keys that an expression reads of a map; None if it may read others, too."""
+    uses, keys = 0, []
+    for node in walk(checked.root):
+        uses += _is_variable(node, name, checked)
+        if isinstance(node, Select | Has) and _is_variable(node.operand, name, checked):
+            keys.append(node.field)
+        elif isinstance(node, Call) and node.target is None and len(node.args) == 2:
+            at = {"_[_]": 0, "@in": 1}.get(node.function)
+            if at is not None and _is_variable(node.args[at], name, checked):
+                key = node.args[1 - at]
+                keys += [key.value] if isinstance(key, Constant) and isinstance(key.value, str) else []
+    return frozenset(keys) if len(keys) == uses else None
+
+
+def _is_variable(node: Node, name: str, checked: CheckedExpression) -> bool:
+    meaning = checked.names.get(node)
+    return type(meaning) is Variable and meaning.name == name
 
 
 def _emit_rule(checked: CheckedExpression, missing: Mapping[str, str] | None = None) -> tuple[Emitter, str]:

@@ -21,6 +21,7 @@ PATH_ARGUMENT: Final = 4
 """Index of the path among the arguments of a rule."""
 _NANOS: Final = 1_000_000_000
 _NO_MEMBERS: Final = "{}"
+_NOTHING: Final[frozenset[str]] = frozenset()
 _UNREAD: Final[Mapping[str, tuple[str, Any]]] = {
     "contentType": ("content_type", ""),
     "type": ("type", ""),
@@ -47,13 +48,15 @@ class PathRanks(NamedTuple):
 class Candidate:
     """A rule that a check can concern: its rank, and what selection needs of the program."""
 
-    __slots__ = ("_program", "rank", "requirements", "uses_path")
+    __slots__ = ("_program", "lacking", "rank", "requirements", "uses_path", "without")
 
     def __init__(self, rank: int, program: Program) -> None:
         self._program = program
         self.rank = rank
         self.requirements: Requirements = program.requirements
         self.uses_path = "path" in program.variables
+        self.lacking = program.lacking
+        self.without = program.without
 
     @property
     def evaluate(self) -> Evaluate:
@@ -79,6 +82,7 @@ class Residue:
        text. Such a rule never raises.
     3. The rule does not use the path: evaluated once. If true, the rule is true for every path, and candidates with
        larger ranks are left out: they cannot determine, and errors count only where no rule is true.
+       A rule on unknown evidence has no such table, because reading raises.
     4. Any other rule keeps its function, which is called for each path that meets the conditions on the path. For other
        paths the rule is false and raises nothing.
     """
@@ -97,10 +101,13 @@ class Residue:
         # INVARIANT: candidates come by rank. So the first candidate of a text has the smallest rank, and nothing behind
         # a rule that is true for every path can determine.
         for candidate in candidates:
-            conditions = _path_conditions(candidate.requirements, by_variable)
+            # INVARIANT: conditions on unknown evidence decide nothing. The function of the rule raises for it.
+            lacking = candidate.lacking(values.unknown) if values.unknown else _NOTHING
+            conditions = _path_conditions(candidate.requirements, by_variable, lacking)
             if conditions is None:
                 continue
-            if candidate.requirements.sufficient and len(conditions) == 1:
+            evaluate = candidate.without(lacking) if lacking else None
+            if candidate.requirements.sufficient and len(conditions) == 1 and not lacking:
                 (condition,) = conditions
                 if condition.kind in ("ends", "contains"):
                     self._scans.append((candidate.rank, condition))
@@ -109,8 +116,8 @@ class Residue:
                 for text in condition.texts:
                     table.setdefault(text, candidate.rank)
             elif candidate.uses_path:
-                self._functions.append(PathRule(candidate.rank, candidate.evaluate, conditions))
-            elif self._is_true(candidate):
+                self._functions.append(PathRule(candidate.rank, evaluate or candidate.evaluate, conditions))
+            elif self._is_true(candidate, evaluate):
                 always = candidate.rank
                 break
         self._tables = PathTables(always, exact, starts)
@@ -181,12 +188,15 @@ class Residue:
                     except RuleError:
                         raised.setdefault(row, []).append(rank)
 
-    def _is_true(self, candidate: Candidate) -> bool:
-        """Evaluate a rule that does not use the path, and whose conditions hold. Note the rank if the rule raises."""
-        if candidate.requirements.sufficient:
+    def _is_true(self, candidate: Candidate, evaluate: Evaluate | None) -> bool:
+        """Evaluate a rule that does not use the path, and whose conditions hold. Note the rank if the rule raises.
+
+        `evaluate` is the function in place of the rule's own, if evidence that the rule reads is unknown.
+        """
+        if candidate.requirements.sufficient and evaluate is None:
             return True
         try:
-            return candidate.evaluate(*self._before_path, "", *self._after_path)
+            return (evaluate or candidate.evaluate)(*self._before_path, "", *self._after_path)
         except RuleError:
             self.raising.append(candidate.rank)
             return False
@@ -235,13 +245,15 @@ class ResidueSet:
         return PathRanks(ranks, {row: sorted(rules) for row, rules in raised.items() if ranks[row] == NEVER})
 
 
-def _path_conditions(requirements: Requirements, values: dict[str, Any]) -> list[Condition] | None:
-    """Return the conditions on the path; None if another condition is not met."""
+def _path_conditions(
+    requirements: Requirements, values: dict[str, Any], lacking: frozenset[str]
+) -> list[Condition] | None:
+    """Return the conditions on the path; None if another condition on a variable with a value is not met."""
     conditions = []
     for condition in requirements.conditions:
         if condition.variable == "path":
             conditions.append(condition)
-        elif not condition.is_met_by(values[condition.variable]):
+        elif condition.variable not in lacking and not condition.is_met_by(values[condition.variable]):
             return None
     return conditions
 
@@ -250,6 +262,7 @@ class CheckValues(NamedTuple):
     """The values of all variables of a check but `path`. Hashable, to serve as a key of caches.
 
     `attributes`, `properties` and `arguments` are JSON objects as text. `now` is in seconds since 1970.
+    `unknown` names evidence as in `Principal`.
     """
 
     op: str
@@ -268,6 +281,7 @@ class CheckValues(NamedTuple):
     properties: str = _NO_MEMBERS
     now: int = 0
     arguments: str = _NO_MEMBERS
+    unknown: tuple[str, ...] = ()
 
     def in_order(self) -> tuple[Any, ...]:
         """Return the arguments of a rule in the order of RULE_VARIABLES, with "" at PATH_ARGUMENT."""
@@ -295,6 +309,7 @@ class CheckValues(NamedTuple):
             self.attributes,
             self.properties,
             self.arguments,
+            *self.unknown,
         )
         return sum(map(len, texts))
 

@@ -5,7 +5,7 @@ Must not know any engine.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -20,14 +20,15 @@ from pdp.cel.emit import Emitter
 from pdp.cel.syntax import Call, CompileError, Conditional, Logic, Node
 from pdp.cel.unparse import unparse, walk
 from pdp.config.quarkus.profiles import PROD
+from pdp.config.trino import TrinoSettings
 from pdp.engines.cel.program import (
-    MISSING_REFERENCE,
     RULE_ARGUMENTS,
     RULE_FIELDS,
     RULE_VARIABLES,
     Program,
     check_rule,
     compile_program,
+    missing_errors,
 )
 from pdp.engines.cel.sources import RuleText, advice_for_rule, inline_rule, read_rule_file
 from pdp.errors import DuplicateRule, Notice, Place, RuleCompileError
@@ -103,6 +104,25 @@ def _compile(rule: RuleText, extensions: frozenset[str]) -> Rule:
         raise RuleCompileError(rule.id, message, rule.place(error.offset)) from None
 
 
+def unfed_by_trino(rules: Sequence[Rule], trino: TrinoSettings) -> Iterator[Notice]:
+    """Yield a notice for each forbid on evidence without a source in Trino, where the evidence is empty.
+
+    `trino.groups` feeds `roles`, and `trino.unknown` makes such a forbid deny.
+    """
+    fed = frozenset(trino.groups.values())
+    for rule in rules if trino.catalogs else ():
+        named = [one.texts for one in rule.program.requirements.conditions if one.variable == "roles"]
+        is_fed = fed.issuperset(*named) if named else bool(fed)
+        lacking = {name.partition(".")[0] for name in rule.program.evidence} - {"groups", *trino.unknown}
+        for name in sorted(lacking - ({"roles"} if is_fed else set())):
+            feeds = ", and no `trino.groups` feeds" if name == "roles" else ""
+            message = (
+                f"forbid `{rule.id}` reads `{name}`, which Trino does not send{feeds}: it is empty there; "
+                f"`trino.unknown: [{name}]` makes the rule deny"
+            )
+            yield Notice(rule.place, message)
+
+
 class RulePart(msgspec.Struct, frozen=True, eq=False):
     """A sub-expression: text, variables, smaller parts, and a function of the values of all variables.
 
@@ -117,10 +137,10 @@ class RulePart(msgspec.Struct, frozen=True, eq=False):
 
 
 @lru_cache(maxsize=256)
-def split_rule(text: str, extensions: frozenset[str] = frozenset(), lacks_ref: bool = False) -> RulePart:
-    """Split a rule at the logical operators and return the whole as a part. With `lacks_ref`, using `ref` raises."""
+def split_rule(text: str, extensions: frozenset[str] = frozenset(), lacking: frozenset[str] = frozenset()) -> RulePart:
+    """Split a rule at the logical operators and return the whole as a part. Using a `lacking` variable raises."""
     checked = check_rule(text, extensions)
-    return _part(checked.root, checked, {"ref": MISSING_REFERENCE} if lacks_ref else {})
+    return _part(checked.root, checked, missing_errors(lacking))
 
 
 def _part(node: Node, checked: CheckedExpression, missing: Mapping[str, str]) -> RulePart:

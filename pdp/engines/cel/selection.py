@@ -38,11 +38,14 @@ class Selector:
         self.uses_properties = "properties" in variables
         self.uses_arguments = "arguments" in variables
         self.uses_time = "now" in variables
+        self._variables = variables
 
     def residues(self, values: CheckValues) -> ResidueSet:
         """Return the residues for these values. Values that no rule tells apart have the identical set."""
         if self._unread:
             values = values._replace(**self._unread)
+        if values.unknown:
+            values = values._replace(unknown=tuple(n for n in values.unknown if n.partition(".")[0] in self._variables))
         residues = self._residue_sets.get(values)
         if residues is None:
             return self._residue_sets.keep(values, self._build(values), values.length())
@@ -103,7 +106,7 @@ class _OperationRules:
         ]
         for variable, texts in (("roles", values.roles), ("groups", values.groups)):
             index = self._indexes[variable]
-            for text in set(texts) if index else ():
+            for text in index if variable in values.unknown else set(texts) if index else ():
                 selected += index.get(text, ())
         # A rule that needs one of several listed roles or groups is found once for each.
         unique = {candidate.rank: candidate for candidate in selected}

@@ -239,17 +239,33 @@ class RowAccessEngine:
         matching = [policy for policy in table.policies if self._matches(principal, policy.grantees, facts)]
         filters = [policy.predicate for policy in matching if policy.predicate is not None]
         if any(CALLER in text for text in filters):
+            if self.members.is_unnamed(principal):
+                return Restriction(NO_ROWS, f"{REASON_PREFIX}unknown_user", masks)
             user = self.members.session_user(principal)
             filters = [bind_caller(text, user) for text in filters]
         return _join(matching, filters, masks)
 
     def _mask(self, principal: Principal, table: TablePolicies, column: str, facts: Facts) -> Mask | None:
-        """Return the first mask that holds, which hides most. Doubt about a grantee masks; doubt exempts nobody."""
+        """Return the first mask that holds and hides most. Doubt about a grantee masks; doubt exempts nobody.
+
+        Where unknown evidence alone makes the principal a grantee, the column is NULL.
+        """
+        first: Mask | None = None
         for mask in table.masks[column]:
             is_masked = self.members.may_match(principal, mask.grantees, facts)
             if is_masked and not self._matches(principal, mask.exempt, facts):
-                return mask
-        return None
+                if not principal.unknown:
+                    return mask
+                if self._is_in_doubt(principal, mask, facts):
+                    return Mask(mask.id, "null", mask.grantees, mask.exempt)
+                first = first or mask
+        return first
+
+    def _is_in_doubt(self, principal: Principal, mask: Mask, facts: Facts) -> bool:
+        members = self.members
+        if members.is_unnamed(principal) and CALLER in mask.value:
+            return True
+        return members.is_in_doubt(principal, mask.grantees) and not self._matches(principal, mask.grantees, facts)
 
     def _matches(self, principal: Principal, grantees: tuple[Grantee, ...], facts: Facts) -> bool:
         return self.members.matches(principal, grantees, facts)

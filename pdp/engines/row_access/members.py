@@ -35,6 +35,10 @@ _ADDRESSED: Final = _PERSONS | {"domain"}
 """Kinds of grantees with an address."""
 
 
+_KIND_OF: Final = {"groups": "group", "member_of": "role"}
+"""Unknown evidence -> the kind of grantees in doubt."""
+
+
 class Grantee(msgspec.Struct, frozen=True):
     """Entry of a list of grantees: a kind and a name. The name is empty for everybody of a kind."""
 
@@ -147,9 +151,9 @@ class Members:
         """Tell whether grantees possibly name a principal: for lists whose members see less.
 
         Groups and domains count from every provider. A bare principal, whose groups and roles are unknown, may be in
-        any group and have any role.
+        any group and have any role, and so may a principal with unknown evidence.
         """
-        if self.matches(principal, grantees, facts):
+        if self.matches(principal, grantees, facts) or self.is_in_doubt(principal, grantees):
             return True
         # Nobody knows the address of a user without the claim: any address is possible.
         is_nameless = bool(self._claim) and principal.type == "user" and not self.member(principal)
@@ -165,6 +169,21 @@ class Members:
             or (grantee.kind == "domain" and grantee.name == host)
             for grantee in grantees
         )
+
+    def is_in_doubt(self, principal: Principal, grantees: tuple[Grantee, ...]) -> bool:
+        """Tell whether unknown evidence could make the principal a grantee."""
+        unknown = principal.unknown
+        if not unknown:
+            return False
+        kinds = {_KIND_OF[name] for name in unknown if name in _KIND_OF}
+        if self.is_unnamed(principal):
+            kinds |= _ADDRESSED
+        return any(grantee.kind in kinds for grantee in grantees)
+
+    def is_unnamed(self, principal: Principal) -> bool:
+        """Tell whether the name of a user is unknown: the attribute in its place is."""
+        names = {"attributes", f"attributes.{self._claim}"}
+        return bool(self._claim) and principal.type == "user" and not names.isdisjoint(principal.unknown)
 
     def _is(self, principal: Principal, grantee: Grantee, member: tuple[str, str], facts: Facts) -> bool:
         if grantee.kind == ALL_USERS:

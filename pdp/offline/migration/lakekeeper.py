@@ -28,7 +28,7 @@ _NO_COUNTERPART: Final[Mapping[str, str]] = {
     "role_provider_file": "pdp asks no directory: map roles of tokens, or grant roles",
     "role_provider_chain": "pdp keeps no roles of tokens: a view owner's roles are those with grants of `assignee`",
     "openid_scope": "pdp tests no scope: tell tokens apart by `identity.providers.oidc.audiences`",
-    "openid_additional_issuers": "a provider has one issuer: add a provider with the other issuer and the same keys",
+    "openid_additional_issuers": "list all issuers with their keys in `identity.providers.oidc.issuers`",
     "insecure_allow_unauthenticated": "pdp names every caller: see `identity.callers`",
     "enable_kubernetes_authentication": "add `identity.providers.kubernetes` with the cluster's issuer and jwks",
     "kubernetes_authentication_audience": "write it to `identity.providers.kubernetes.audiences`",

@@ -20,6 +20,8 @@ _KEYS: Final[Mapping[str, str]] = {
 }
 _KNOWN: Final = (*_KEYS.values(), "require_connected_on_startup", "display_name_template")
 _KEYCLOAK: Final = "/realms/"
+_DISCOVERY: Final = "/.well-known/openid-configuration"
+"""End of the address of a provider's metadata, which is no part of the issuer."""
 
 
 class ProviderReader:
@@ -58,11 +60,11 @@ class ProviderReader:
         if uri is None:
             self._report("left", entries.values(), f"the provider `{idp}` has no URI, so it verifies no token")
             return None
-        issuer = uri.text.rstrip("/")
+        issuer = uri.text.rstrip("/").removesuffix(_DISCOVERY).rstrip("/")
         jwks = f"{issuer}/protocol/openid-connect/certs" if _KEYCLOAK in issuer else ""
         provider: dict[str, Any] = {"issuer": issuer, "jwks": jwks}
         if "audience" in entries:
-            provider["audiences"] = [one.strip() for one in entries["audience"].text.split(",")]
+            provider["audiences"] = _audiences(entries["audience"])
         claims = _claims(entries)
         if claims:
             provider["claims"] = claims
@@ -72,26 +74,40 @@ class ProviderReader:
             why = "keys come over https only" if jwks else "the address of the keys is not in the variables"
             self._report("left", entries.values(), f"{why}: write `identity.providers.{idp}: {text}`")
             return None
-        self._report("done", (entry for key, entry in entries.items() if key not in ("uri", "subject_claims")), "")
+        self._report("done", (entry for key, entry in entries.items() if key != "uri"), "")
+        if "audience" not in entries:
+            message = (
+                f"no audience: every token is refused until `identity.providers.{idp}.audiences` names the service"
+            )
+            self._report("note", [uri], message)
         message = f"`issuer` and `jwks` are those of Keycloak: compare with {issuer}/.well-known/openid-configuration"
         self._report("note", [uri], message)
-        self._report_subject(entries)
         return provider
 
     def _report(self, status: Status, entries: Iterable[ConfigEntry], message: str) -> None:
         for entry in entries:
             self._migration.add(status, entry.key_place, entry.key, message)
 
-    def _report_subject(self, entries: Mapping[str, ConfigEntry]) -> None:
-        subject = entries.get("subject_claims")
-        if subject and "," in subject.text:
-            message = "a subject is one claim here: the first is taken, and tokens without it are refused"
-            self._report("note", [subject], message)
-        elif subject:
-            self._report("done", [subject], "")
 
-
-def _claims(entries: Mapping[str, ConfigEntry]) -> dict[str, str]:
-    """Return the claims: the first of several names for the subject."""
+def _claims(entries: Mapping[str, ConfigEntry]) -> dict[str, Any]:
+    """Return the claims. Of several for the subject, the first present one counts."""
     names = {"subject": "subject_claims", "roles": "roles_claim"}
-    return {claim: entries[key].text.partition(",")[0].strip() for claim, key in names.items() if key in entries}
+    paths = {claim: _parts(entries[key].text) for claim, key in names.items() if key in entries}
+    return {claim: found[0] if len(found) == 1 or claim == "roles" else found for claim, found in paths.items()}
+
+
+def _audiences(entry: ConfigEntry) -> list[str]:
+    """Return the audiences of a text with commas, or of a list; raise PolicyError for a list of other things."""
+    if not entry.text.strip().startswith("["):
+        return _parts(entry.text)
+    try:
+        values = yaml.safe_load(entry.text)
+    except (yaml.YAMLError, ValueError, RecursionError):
+        values = None
+    if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
+        raise entry.error(f"`{entry.key}` is no list of audiences: write them with commas between")
+    return values
+
+
+def _parts(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",")]

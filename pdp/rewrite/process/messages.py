@@ -21,13 +21,17 @@ LENGTH_BYTES: Final = 4
 
 
 class StatementUser(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Principal that a statement runs for. `member_of` has the ids of all roles of the principal."""
+    """Principal that a statement runs for. `member_of` has the ids of all roles of the principal.
+
+    `unknown` names unknown evidence.
+    """
 
     type: str
     name: str
     groups: tuple[str, ...] = ()
     member_of: tuple[str, ...] = ()
     attributes: str = "{}"
+    unknown: tuple[str, ...] = ()
 
 
 class SuppliedView(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):

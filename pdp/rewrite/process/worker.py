@@ -152,8 +152,9 @@ class RewriteProcess:
 
     def _reader(self, reader: StatementUser) -> CallerIdentity:
         principal = Principal(
-            reader.type, reader.name, groups=reader.groups, member_of=reader.member_of, attributes=reader.attributes
-        )
+            reader.type, reader.name, groups=reader.groups, member_of=reader.member_of, attributes=reader.attributes,
+            unknown=reader.unknown,
+        )  # fmt: skip
         return PrincipalCaller(principal, self._members)
 
 

@@ -177,11 +177,11 @@ def test_variables_are_those_mentioned() -> None:
 
 def test_without_a_reference() -> None:
     rule = compile_program("op == 'X' || ref == 'main'")
-    assert rule.without_ref()(*arguments(op="X")) is True
+    assert rule.without(frozenset({"ref"}))(*arguments(op="X")) is True
     with pytest.raises(RuleError, match="missing_reference"):
-        rule.without_ref()(*arguments())
+        rule.without(frozenset({"ref"}))(*arguments())
     calm = compile_program("op == 'X'")
-    assert calm.without_ref() is calm.evaluate
+    assert calm.without(frozenset({"ref"})) is calm.evaluate
 
 
 @settings(max_examples=300, deadline=None)
@@ -189,11 +189,36 @@ def test_without_a_reference() -> None:
 def test_without_a_reference_is_an_error_in_its_place(text: str, world: dict[str, Any]) -> None:
     """Without a ref, a rule decides as if every `ref` were an expression that raises."""
     try:
-        missing = compile_program(text).without_ref()
+        missing = compile_program(text).without(frozenset({"ref"}))
         raising = compile_program(re.sub(r"\bref\b", "string(1 / 0)", text)).evaluate
     except CompileError:
         return
     assert _outcome(missing, world) == _outcome(raising, world)
+
+
+RAISING = {"roles": "[string(1 / 0)]", "groups": "[string(1 / 0)]", "attributes": "{string(1 / 0): dyn(1)}"}
+"""Evidence -> an expression of its type that raises."""
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    rules(3)["test"], WORLDS, st.sets(st.sampled_from(sorted(RAISING)), min_size=1), st.sampled_from(sorted(RAISING))
+)
+def test_unknown_evidence_is_an_error_in_its_place(
+    text: str, world: dict[str, Any], unknown: set[str], read: str
+) -> None:
+    """Without some evidence, a rule decides as if every use of it were an expression that raises."""
+    tests = {"roles": "'a' in roles", "groups": "size(groups) > 0", "attributes": "has(attributes.a)"}
+    for whole in (text, f"({text}) || {tests[read]}", f"{tests[read]} ? ({text}) : !({text})"):
+        raising = whole
+        for name in unknown:
+            raising = re.sub(rf"\b{name}\b", RAISING[name], raising)
+        try:
+            program, other = compile_program(whole), compile_program(raising)
+        except CompileError:
+            return
+        missing = program.without(program.lacking(unknown))
+        assert _outcome(missing, world) == _outcome(other.evaluate, world)
 
 
 @settings(max_examples=300, deadline=None)

@@ -110,7 +110,7 @@ LAKEKEEPER_URL=https://lakekeeper.example.com
                     "issuer": "https://idp.example.com/realms/lake",
                     "jwks": "https://idp.example.com/realms/lake/protocol/openid-connect/certs",
                     "audiences": ["lakekeeper", "warehouse"],
-                    "claims": {"subject": "oid", "roles": "resource_access.lakekeeper.roles"},
+                    "claims": {"subject": ["oid", "sub"], "roles": "resource_access.lakekeeper.roles"},
                 }
             },
         },
@@ -125,13 +125,46 @@ LAKEKEEPER_URL=https://lakekeeper.example.com
     assert "secret" not in str(migration.parts)
 
 
+KEYCLOAK = "LAKEKEEPER__OPENID_PROVIDER_URI=https://idp.example.com/realms/lake"
+
+
+@pytest.mark.parametrize("suffix", ["", "/", "/.well-known/openid-configuration", "/.well-known/openid-configuration/"])
+def test_the_issuer_is_without_the_address_of_its_metadata(tmp_path: Path, suffix: str) -> None:
+    _, settings = migrated(tmp_path, f"{KEYCLOAK}{suffix}\nLAKEKEEPER__OPENID_AUDIENCE=a\n")
+    provider = settings["identity"]["providers"]["oidc"]
+    assert provider["issuer"] == "https://idp.example.com/realms/lake"
+    assert provider["jwks"] == "https://idp.example.com/realms/lake/protocol/openid-connect/certs"
+
+
+def test_a_provider_without_audiences_is_to_look_at(tmp_path: Path) -> None:
+    migration, _ = migrated(tmp_path, f"{KEYCLOAK}\n")
+    notes = [part.message for part in migration.parts if part.status == "note"]
+    assert any("every token is refused" in note for note in notes)
+    migration, _ = migrated(tmp_path, f"{KEYCLOAK}\nLAKEKEEPER__OPENID_AUDIENCE=a\n")
+    assert not any("every token is refused" in part.message for part in migration.parts)
+
+
+@pytest.mark.parametrize(
+    ("text", "audiences"), [("a", ["a"]), ("a, b", ["a", "b"]), ('["a","b"]', ["a", "b"]), ("[a, b]", ["a", "b"])]
+)
+def test_audiences_are_a_text_or_a_list(tmp_path: Path, text: str, audiences: list[str]) -> None:
+    _, settings = migrated(tmp_path, f"{KEYCLOAK}\nLAKEKEEPER__OPENID_AUDIENCE={text}\n")
+    assert settings["identity"]["providers"]["oidc"]["audiences"] == audiences
+
+
+@pytest.mark.parametrize("text", ["[a", "[[a]]", "[1]", "[a]b"])
+def test_a_list_of_audiences_that_is_none_is_refused(tmp_path: Path, text: str) -> None:
+    with pytest.raises(PolicyError, match="no list of audiences"):
+        migrated(tmp_path, f"{KEYCLOAK}\nLAKEKEEPER__OPENID_AUDIENCE={text}\n")
+
+
 @pytest.mark.parametrize(
     ("variable", "message"),
     [
         ("AUTHZ_BACKEND=allowall", "Lakekeeper allows everything, and pdp denies without grants"),
         ("AUTHZ_BACKEND=cedar", "the engine `cedar` in an authority"),
         ("CEDAR__POLICY_SOURCES__LOCAL_FILES=[a.cedar]", "name policies and entities in `policies.cedar`"),
-        ("OPENID_ADDITIONAL_ISSUERS=https://x", "a provider has one issuer"),
+        ("OPENID_ADDITIONAL_ISSUERS=https://x", "`identity.providers.oidc.issuers`"),
         ("OPENID_PROVIDER_URI=https://okta.example.com", "write `identity.providers.oidc: {issuer: 'https://okta"),
         ("OPENID_PROVIDER_URI=http://keycloak:8080/realms/x", "keys come over https only"),
         ("OPENID_PROVIDERS__EKS__AUDIENCE=sts", "the provider `eks` has no URI"),

@@ -75,6 +75,13 @@ _kinds = st.tuples(
 """Types of content with properties."""
 
 
+UNKNOWN = [
+    (), (), (), ("roles",), ("groups",), ("attributes",), ("attributes.level",), ("groups", "member_of", "roles"),
+    ("attributes.a", "groups"), ("attributes", "groups", "roles"),
+]  # fmt: skip
+"""Evidence that nobody knows."""
+
+
 @st.composite
 def groups(draw: Any) -> tuple[EngineQuestion, list[Resource]]:
     type, action = draw(st.sampled_from(sorted(CEL_CHECKS)))
@@ -85,6 +92,7 @@ def groups(draw: Any) -> tuple[EngineQuestion, list[Resource]]:
         draw(st.lists(st.sampled_from(TEXTS), max_size=2).map(tuple)),
         draw(st.lists(st.sampled_from(TEXTS), max_size=2).map(tuple)),
         draw(st.sampled_from(["{}", '{"a":"ab","level":3}', '{"level":[null,1e3,9223372036854775808]}'])),
+        unknown=draw(st.sampled_from(UNKNOWN)),
     )
     now = draw(st.sampled_from([1_760_000_000, 1_770_000_000]))
     env = RequestContext(draw(st.sampled_from(["", "a"])), 1, draw(st.sampled_from([(), ("a",), ("n", "ab")])), now)

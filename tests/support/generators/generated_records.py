@@ -39,6 +39,8 @@ principals = st.builds(
     groups=tuples,
     attributes=st.sampled_from(["{}", '{"a":[1,{"ä":null}]}']),
     member_of=tuples,
+    unknown=tuples,
+    unseen=tuples,
 )
 envs = st.builds(RequestContext, st.just("") | names, st.integers(0, 3), tuples)
 resources = st.builds(

@@ -198,6 +198,8 @@ def _inputs(check: Check) -> dict[str, Any]:
         "groups": principal.groups,
         "attributes": msgspec.json.decode(principal.attributes),
         **({"memberOf": principal.member_of} if principal.member_of else {}),
+        **({"unknown": principal.unknown} if principal.unknown else {}),
+        **({"unseen": principal.unseen} if principal.unseen else {}),
     }
     return {
         "principal": subject,
