@@ -13,8 +13,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from pdp.audit.records.json_schema import audit_schema
-from pdp.config.secrets import secret_keys
-from pdp.config.settings import Settings
+from pdp.config.settings import Settings, secret_keys
 from pdp.lake.tables import REPLAY_DIFFERENCES
 from pdp.lake.tables import TABLES as LAKE_TABLES
 from pdp.model.trino_operations import (

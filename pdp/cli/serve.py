@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import http.client
 import os
+from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 import structlog
@@ -17,12 +18,15 @@ from pdp.cli.options import config_options
 from pdp.cli.terminal import one_line_errors
 from pdp.cli.trino_config import properties, url_of
 from pdp.cli.wiring import EXAMPLE, Wiring, chosen_file
+from pdp.config.files import make_private_folder, open_private_file
 from pdp.config.load import load_settings
-from pdp.config.secrets import require_seen
+from pdp.config.origins import key_text
 from pdp.config.section import split_address
 from pdp.config.settings import Settings
 from pdp.errors import ConfigError
 
+_MEMORY: Final = "literal-secrets"
+"""File with the keys of changed readings, as seen by an operator."""
 log = structlog.get_logger()
 
 
@@ -111,3 +115,41 @@ def healthcheck(config: Path | None, address: str | None, timeout: float) -> Non
         cause = getattr(error, "strerror", None) or type(error).__name__
         click.echo(f"pdp: no answer from {host}:{port}: {cause}", err=True)
         raise SystemExit(1) from None
+
+
+def require_seen(settings: Settings) -> None:
+    """Raise ConfigError if a secret is read in another way than by earlier versions, at the first start only.
+
+    A file in the folder of the audit, else of the database, remembers the keys. Without a folder each start stops.
+    """
+    differing = settings.origins.differing
+    folder = settings.audit.folder or (str(file.parent) if (file := settings.sqlite_file()) else None)
+    place = None if folder is None else settings.path(folder) / _MEMORY
+    unseen = {key_text(key): source for key, source in differing.items()} if differing else {}
+    for key in _seen(place) if unseen else ():
+        unseen.pop(key, None)
+    if not unseen:
+        return
+    if place is not None:
+        _remember(place, unseen)
+    names = ", ".join(f"`{key}` ({source})" for key, source in sorted(unseen.items()))
+    way = "start again if this is meant" if place else "give it by its key with `_file`"
+    raise ConfigError(f"{names}: taken to the letter now, and earlier versions read another text, as YAML: {way}")
+
+
+def _seen(place: Path | None) -> frozenset[str]:
+    try:
+        return frozenset(place.read_text(encoding="utf-8").splitlines()) if place else frozenset()
+    except FileNotFoundError:
+        return frozenset()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"cannot read `{place}`: {type(error).__name__}") from None
+
+
+def _remember(place: Path, keys: Iterable[str]) -> None:
+    try:
+        make_private_folder(place.parent)
+        with os.fdopen(open_private_file(place, os.O_WRONLY | os.O_APPEND), "a", encoding="utf-8") as file:
+            file.writelines(f"{key}\n" for key in keys)
+    except OSError as error:
+        raise ConfigError(f"cannot write `{place}`: {error.strerror}") from None

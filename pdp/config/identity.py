@@ -59,11 +59,11 @@ def _paths(given: Any) -> Any:
 
 Paths = Annotated[tuple[Name, ...], BeforeValidator(_paths), Field(min_length=1)]
 LISTS: Final = ("roles", "groups")
-"""Evidence of a token that is a list."""
+"""Lists among the evidence of a token."""
 
 
 class ClaimSettings(Section):
-    """Paths of claims. `a.b` is the claim `b` within the claim `a`. One path, or a list of several."""
+    """Paths of claims. `a.b` is the claim `b` within the claim `a`. A path, or a list of paths."""
 
     subject: Paths = Field(("sub",), description="the claim that holds the subject; of several the first present one")
     roles: Paths = Field(
@@ -107,7 +107,7 @@ class ClaimSettings(Section):
         return self
 
     def evidence(self, names: Iterable[str]) -> frozenset[str]:
-        """Return the names of evidence as rules read it: `roles`, `groups`, `attributes.<name>`."""
+        """Return the names of evidence as in rules: `roles`, `groups`, `attributes.<name>`."""
         return frozenset(name if name in LISTS or "attributes." in name else f"attributes.{name}" for name in names)
 
     @cached_property
@@ -124,7 +124,7 @@ class ClaimSettings(Section):
 
 
 class IssuerSettings(Section):
-    """One of several issuers of a provider."""
+    """Issuer of a provider with several."""
 
     issuer: Name = Field(description="the `iss` of its tokens, to the letter")
     jwks: Annotated[Name, AfterValidator(_jwks)] = Field(description="its public keys, as `jwks` of the provider")

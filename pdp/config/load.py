@@ -17,15 +17,14 @@ from pydantic import ValidationError
 from pdp.config.origins import Key, Origins, key_text, known_keys, suggest
 from pdp.config.policies import FORMS
 from pdp.config.references import starred_names, unknown_names
-from pdp.config.secrets import differs_in_yaml, secret_of, with_secrets, yaml_problem
 from pdp.config.section import is_loopback, split_address
-from pdp.config.settings import Settings
+from pdp.config.settings import ANY_NAME, Settings, secret_keys, secret_of
 from pdp.errors import ConfigError
 from pdp.model import strict
 
 ENV_PREFIX: Final = "PDP__"
 _NAME: Final = re.compile(r"[\w.-]*")
-"""Beginning of an option that cannot hold a secret."""
+"""Beginning of an option, without a secret."""
 _IPV6: Final = re.compile(r":[ ]+\[[0-9a-f:]*\]:[0-9]")
 
 
@@ -211,3 +210,74 @@ def _explain(problem: Any) -> tuple[Key, str]:
     if problem["type"] == "model_type":
         text = f"`{key_text(key)}`: input should be a valid dictionary"
     return key, text
+
+
+def differs_in_yaml(text: str) -> bool:
+    """Tell whether YAML reads a text as another text or as null.
+
+    Earlier versions refused texts without a reading as text. With a differing text another secret counted.
+    """
+    try:
+        value = strict.load_yaml(text)
+    except (yaml.YAMLError, ValueError, RecursionError):
+        return False
+    return value is None or (isinstance(value, str) and value != text)
+
+
+def yaml_problem(error: Exception, text: str, outer: Key = ()) -> str:
+    """Return the cause of an error of YAML, without the text below a secret key.
+
+    `outer` is the key of the whole text.
+    """
+    if isinstance(error, yaml.MarkedYAMLError):
+        mark, problem = error.problem_mark, str(error.problem)
+        key = (*outer, *strict.keys_around(text, mark.line, mark.column)) if mark else outer
+        within = next((key[:length] for length in range(1, len(key) + 1) if secret_of(key[:length])), None)
+        return f"the value of `{key_text(within)}` needs quotes" if within else problem
+    if isinstance(error, yaml.YAMLError):
+        return " ".join(str(error).split())
+    # Python quotes the text of a number or a date that it cannot convert
+    return "nested too deeply" if isinstance(error, RecursionError) else "a number or a date is none: quote the text"
+
+
+def with_secrets(data: Mapping[str, Any], base: Path, origins: Origins) -> Mapping[str, Any]:
+    """Return the data of settings with the secrets of files; raise ConfigError. Paths start at the folder `base`."""
+    for secret in secret_keys():
+        if not secret.has_file_key:
+            data = _with_path(data, secret.path, (), (base, origins))
+    return data
+
+
+def _with_path(values: Any, path: Sequence[str], key: Key, place: tuple[Path, Origins]) -> Any:
+    """Return the values of a section with the secret at a path below, in each section of a map."""
+    if not isinstance(values, Mapping):
+        return values
+    step, *rest = path
+    if not rest:
+        return _with_secret(values, (*key, step), *place)
+    names = list(values) if step == ANY_NAME else [step] if step in values else []
+    return {**values, **{name: _with_path(values[name], rest, (*key, name), place) for name in names}}
+
+
+def _with_secret(values: Mapping[str, Any], key: Key, base: Path, origins: Origins) -> Mapping[str, Any]:
+    """Return the values of a section with the secret of `key`, if a file holds it."""
+    name = str(key[-1])
+    file_key = (*key[:-1], f"{name}_file")
+    if file_key[-1] not in values:
+        return values
+    text, file_text = key_text(key), key_text(file_key)
+    rest = dict(values)
+    value = rest.pop(str(file_key[-1]))
+    if name in rest:
+        raise origins.error(file_key, f"`{text}` and `{file_text}` cannot both be set")
+    if not isinstance(value, str):
+        raise origins.error(file_key, f"`{file_text}`: input should be a valid string")
+    file = base / value
+    try:
+        secret = file.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise origins.error(file_key, f"cannot read `{file_text}`, `{file}`: {type(error).__name__}") from None
+    if not secret:
+        raise origins.error(file_key, f"`{file_text}`: `{file}` is empty")
+    origins.note(key, f"{file_text} {file}")
+    return {**rest, name: secret}

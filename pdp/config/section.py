@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, ValidationInfo, field_validator
 
 
 class Secret(NamedTuple):
-    """Mark of a type whose keys hold a secret. `address`: the secret is the password in an address."""
+    """Mark of a type of secrets. `address`: the secret is the password in an address."""
 
     address: bool = False
 

@@ -5,18 +5,20 @@ Frozen. `pdp.config.load` reads the settings from `pdp.yaml`, the environment an
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple, get_args, get_origin
 
-from pydantic import Field, PrivateAttr
+from pydantic import BaseModel, Field, PrivateAttr
 
 from pdp.config.audit import AuditSettings
 from pdp.config.cache import CacheSettings
 from pdp.config.identity import IdentitySettings, TrustedEngineSettings
 from pdp.config.origins import Key, Origins, key_text
 from pdp.config.policies import PolicyFiles, PolicySettings, RowAccessSettings
-from pdp.config.section import Section
+from pdp.config.section import Secret, Section
 from pdp.config.server import LimitSettings, ServerSettings
 from pdp.config.store import StoreSettings
 from pdp.config.trino import TrinoSettings
@@ -115,3 +117,53 @@ def _matches(base: Path, pattern: Path) -> list[Path]:
         raise ConfigError(f"`{pattern}` is not a glob: {str(error).lower()}") from None
     except OSError as error:  # such as no free descriptors
         raise ConfigError(f"cannot look for `{pattern}`: {error.strerror}") from None
+
+
+ANY_NAME: Final = "*"
+"""Step of a pattern for each name of a map."""
+_SECRET_NAME: Final = re.compile(r"(?i)secret|password|token|credential|key")
+"""Part of the name of a secret among the properties of a lake."""
+
+
+class SecretKey(NamedTuple):
+    """Path and mark of a secret key. `has_file_key`: a key of the settings names the file, for a later reader."""
+
+    path: tuple[str, ...]
+    mark: Secret
+    has_file_key: bool
+
+
+def secret_of(key: Sequence[str | int]) -> Secret | None:
+    """Return the mark of a secret key; None for any other key."""
+    for secret in secret_keys():
+        path = secret.path
+        if len(path) == len(key) and all(step in (ANY_NAME, name) for step, name in zip(path, key, strict=True)):
+            return secret.mark
+    in_properties = len(key) == 4 and key[0] == "lakes" and key[2] in ("properties", "spark")
+    return Secret() if in_properties and _SECRET_NAME.search(str(key[-1])) else None
+
+
+@cache
+def secret_keys() -> tuple[SecretKey, ...]:
+    """Return the secret keys of the settings. `*` stands for each name of a map."""
+    return tuple(_marked(Settings, ()))
+
+
+def _marked(section: type[BaseModel], path: tuple[str, ...]) -> Iterator[SecretKey]:
+    for name, field in section.model_fields.items():
+        at, has_file_key = (*path, name), f"{name}_file" in section.model_fields
+        for below, part in _parts(field.annotation, at):
+            if isinstance(part, type) and issubclass(part, BaseModel):
+                yield from _marked(part, below)
+        marks = (part for _, part in _parts(field.annotation, at) if isinstance(part, Secret))
+        yield from (SecretKey(at, mark, has_file_key) for mark in (*field.metadata, *marks) if isinstance(mark, Secret))
+
+
+def _parts(annotation: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Yield the smallest parts of a type, and marks, each with a path."""
+    parts = get_args(annotation)
+    if not parts:
+        yield path, annotation
+    below = (*path, ANY_NAME) if get_origin(annotation) in (Mapping, tuple) else path
+    for part in parts:
+        yield from _parts(part, below)

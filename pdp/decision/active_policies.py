@@ -184,9 +184,9 @@ class ActivePolicies(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def forbids_read(self) -> frozenset[str]:
-        """Return the evidence that forbids may read: `roles`, `groups`, `attributes`, `attributes.<name>`.
+        """Return the evidence read by forbids: `roles`, `groups`, `attributes`, `attributes.<name>`.
 
-        Engines of other packages do not say what theirs read.
+        Forbids of engines of other packages are not known.
         """
         stacks = (authority.engines for authority in (self.default, *self.authorities.values()))
         engines = (engine for engines in (self.forbids, *stacks) for engine in engines)
@@ -241,8 +241,8 @@ class ActivePolicies(msgspec.Struct, frozen=True, dict=True):
     def with_mapped_roles(self, principal: Principal) -> Principal:
         """Return the principal with the mapped roles of the token's roles, by the role map of the provider.
 
-        A principal with `member_of` is returned with these roles: no token gave them. Evidence that no token had is
-        unknown if a forbid reads it. Unknown roles of a token leave memberships unknown where the provider maps roles.
+        A principal with `member_of` is returned with these roles: not of a token. Unseen evidence is unknown if a
+        forbid reads such evidence. Unknown roles of a token leave memberships unknown where the provider maps roles.
         """
         if principal.unknown or principal.unseen:
             principal = self._with_unknown(principal)

@@ -2,6 +2,9 @@
 
 The issuer selects the provider, and only keys of this provider verify the token: a token cannot name a source of keys.
 Verified tokens are cached by digest until they expire or the keys of the provider change.
+
+Evidence of a token is known, unknown or unreadable. Silence of a token is never a "no": a claim elsewhere, such as
+groups beyond the limit of Entra, is unknown. A claim of another form than configured refuses the token.
 """
 
 from __future__ import annotations
@@ -10,16 +13,15 @@ import asyncio
 import base64
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
-from pdp.config.identity import ProviderSettings
+from pdp.config.identity import ClaimSettings, ProviderSettings
 from pdp.config.settings import Settings
 from pdp.errors import InvalidArgument, InvalidReference, Unauthenticated
-from pdp.identity.claims import ClaimReader
 from pdp.model.bounded_cache import BoundedCache
 from pdp.model.question import Principal, TokenIdentity, attributes_text
 from pdp.model.references import parse_principal
@@ -33,6 +35,15 @@ MAX_TOKEN: Final = 16_384
 """Most characters of a token."""
 MAX_CACHED: Final = 10_000
 """Most verified tokens in the cache."""
+MAX_SUBJECT: Final = 1024
+_SEVERAL: Final = re.compile(r"""[\s,;"'\[\](){}]""")
+"""Signs of several values in a text."""
+_MOST_READINGS: Final = 64
+"""Most readings of a path with dots."""
+_CLAIM_NAMES: Final = "_claim_names"
+"""Claim with the names of claims in other places (OpenID Connect Core 5.6.2); Entra's beyond 200 groups."""
+_HAS_GROUPS: Final = "hasgroups"
+"""Claim of Entra in place of `groups`, where an address has no room for more."""
 _END_OF_TIME: Final = 1e15
 """First second since the epoch that is not a valid expiry. The comparison also works for infinite numbers."""
 
@@ -50,7 +61,7 @@ class Token(msgspec.Struct, frozen=True):
 
 
 class VerifiedToken(NamedTuple):
-    """A token, the keys of its issuer when the token was verified, and the paths seen by then."""
+    """A token, the keys of the issuer at the verification, and the paths seen by then."""
 
     token: Token
     keys: tuple[Key, ...]
@@ -100,7 +111,7 @@ class Tokens:
         return cached if cached and self.is_valid(cached) else None
 
     def is_valid(self, verified: VerifiedToken) -> bool:
-        """Tell whether a verified token has not expired, and its issuer's keys are still the same.
+        """Tell whether a verified token has not expired, and the issuer's keys are still the same.
 
         A token with unseen evidence is read again after another token had the claim.
         """
@@ -135,7 +146,7 @@ def _digest(text: str) -> bytes:
 
 
 def _issuer_keys(settings: Settings, telemetry: Telemetry) -> dict[str, ProviderKeys]:
-    """Return the keys of each issuer. Issuers of one provider share no key."""
+    """Return the keys of each issuer. Issuers of a provider share no key."""
     from pdp.identity.jwks import ProviderKeys  # noqa: PLC0415  cryptography takes 9 MB; only providers need it
 
     keys = {}
@@ -187,3 +198,136 @@ def _read(idp: str, provider: ProviderSettings, reader: ClaimReader, seen: froze
     )
     identity = TokenIdentity(idp, subject, audiences)
     return Token(identity, principal, expires + provider.leeway_seconds, str(reader.claims["iss"]))
+
+
+# --- claims -----------------------------------------------------------------------------------------------------------
+
+
+class ClaimReader:
+    """Reader of the claims of a token by the paths of the provider."""
+
+    def __init__(self, settings: ClaimSettings, claims: Mapping[str, Any]) -> None:
+        self.claims = claims
+        self._settings = settings
+        self._elsewhere = _names_elsewhere(claims)
+
+    def audiences(self) -> tuple[str, ...]:
+        """Return the audiences, each to the letter; raise Unauthenticated for another form."""
+        found: list[str] = []
+        for path in self._settings.audience:
+            value = find_claim(self.claims, path)
+            found += [] if value is None else [value] if isinstance(value, str) else _listed(path, value)
+        return tuple(found)
+
+    def subject(self) -> str:
+        """Return the subject of the first present claim; raise Unauthenticated for another form."""
+        for path in self._settings.subject:
+            value = find_claim(self.claims, path)
+            if value is None:
+                continue
+            if not isinstance(value, str) or not 0 < len(value) <= MAX_SUBJECT:
+                raise Unauthenticated(f"the token names no subject: its claim `{path}` is no text of a usual length")
+            return value
+        raise Unauthenticated("the token names no subject")
+
+    def texts(self, evidence: str) -> tuple[str, ...]:
+        """Return the roles or groups of all paths; raise Unauthenticated for another form."""
+        found: list[str] = []
+        for path in self._settings.paths[evidence]:
+            value = find_claim(self.claims, path)
+            if isinstance(value, str):
+                found += self._parts(path, value)
+            elif isinstance(value, Mapping) and evidence in self._settings.keys_of:
+                found += value
+            elif value is not None:
+                found += _listed(path, value)
+        return tuple(found) if len(self._settings.paths[evidence]) == 1 else tuple(dict.fromkeys(found))
+
+    def attributes(self) -> dict[str, Any]:
+        """Return the attributes of present claims."""
+        found = {}
+        for name, paths in self._settings.attributes.items():
+            values = (find_claim(self.claims, path) for path in paths)
+            value = next((value for value in values if value is not None), None)
+            if value is not None:
+                found[name] = value
+        return found
+
+    def present(self) -> frozenset[str]:
+        """Return the paths of evidence with present claims."""
+        paths = (path for paths in self._settings.paths.values() for path in paths)
+        return frozenset(path for path in paths if find_claim(self.claims, path) is not None)
+
+    def unknown(self) -> frozenset[str]:
+        """Return the evidence in other places, and absent evidence among the required."""
+        required = self._settings.evidence(self._settings.required)
+        return frozenset(
+            evidence
+            for evidence, paths in self._settings.paths.items()
+            if any(self._is_elsewhere(path) for path in paths)
+            or (evidence in required and all(find_claim(self.claims, path) is None for path in paths))
+        )
+
+    def unseen(self, seen: frozenset[str]) -> frozenset[str]:
+        """Return the evidence with a written path outside of `seen`, the paths with a claim in a token so far."""
+        paths, found = self._settings.paths, {f"attributes.{name}" for name in self.attributes()}
+        doubted = self._settings.doubted - found
+        return frozenset(evidence for evidence in doubted if not seen.issuperset(paths[evidence]))
+
+    def _parts(self, path: str, value: str) -> list[str]:
+        separator = self._settings.separator
+        if separator is not None:
+            return [part for text in value.split(separator) if (part := text.strip())]
+        if _SEVERAL.search(value):
+            raise Unauthenticated(
+                f"the token's claim `{path}` is one text that may hold several values: `claims.separator` says what "
+                "stands between them"
+            )
+        return [value]
+
+    def _is_elsewhere(self, path: str) -> bool:
+        return any(path == name or path.startswith(f"{name}.") for name in self._elsewhere)
+
+
+def find_claim(claims: Mapping[str, Any], path: str) -> Any:
+    """Return a claim by name or by a path of names joined by dots; None if absent or null.
+
+    The whole path is a name first, then each dot divides two names, then names may have dots, as ids of clients.
+    """
+    if path in claims:
+        return claims[path]
+    value: Any = claims
+    for name in path.split("."):
+        value = value.get(name) if isinstance(value, Mapping) else None
+    if value is not None:
+        return value
+    return next((found for found in _readings(claims, path) if found is not None), None)
+
+
+def _readings(claims: Mapping[str, Any], path: str) -> Iterator[Any]:
+    """Yield the values at a path for all divisions into names."""
+    pending: list[tuple[Any, str]] = [(claims, path)]
+    for _ in range(_MOST_READINGS):
+        if not pending:
+            return
+        value, rest = pending.pop()
+        if not rest:
+            yield value
+        elif isinstance(value, Mapping):
+            ends = [at for at, sign in enumerate(rest) if sign == "."] + [len(rest)]
+            pending += [(value[rest[:end]], rest[end + 1 :]) for end in ends if rest[:end] in value]
+
+
+def _listed(path: str, value: Any) -> list[str]:
+    if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
+        raise Unauthenticated(f"the token's claim `{path}` is no list of texts")
+    return value
+
+
+def _names_elsewhere(claims: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the names of claims of a token in other places; raise Unauthenticated for another form."""
+    names = claims.get(_CLAIM_NAMES)
+    if names is not None and not isinstance(names, Mapping):
+        raise Unauthenticated(f"the token's claim `{_CLAIM_NAMES}` is no object")
+    has_groups = claims.get(_HAS_GROUPS) not in (None, False)
+    return (*(names or ()), *(("groups",) if has_groups else ()))

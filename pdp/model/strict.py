@@ -188,7 +188,7 @@ def _step(node: Any, step: str | int) -> tuple[Any, Any]:
 
 
 def keys_around(text: str, line: int, column: int) -> tuple[str | int, ...]:
-    """Return the keys whose values hold a place of a YAML text, from 0. Empty if the text has no nodes."""
+    """Return the keys around a place of a YAML text, from 0. Empty if the text has no nodes."""
     try:
         node = _compose(text)
     except (yaml.YAMLError, RecursionError):
@@ -206,7 +206,7 @@ def keys_around(text: str, line: int, column: int) -> tuple[str | int, ...]:
 
 
 _MERGE = "<<"
-"""Key whose mapping is a part of the mapping around it."""
+"""Key of a mapping to merge into the mapping around."""
 
 
 def _values(node: Any) -> Iterable[tuple[str | int, Any]]:

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from support.generators.setting_keys import NAME, setting_keys
 from support.service.commands import run_pdp
 
+from pdp.cli.serve import require_seen
 from pdp.config.load import load_settings
-from pdp.config.secrets import require_seen, secret_keys, secret_of
-from pdp.config.settings import Settings
+from pdp.config.settings import Settings, secret_keys, secret_of
 from pdp.errors import ConfigError
 from pdp.model.strict import load_yaml
 

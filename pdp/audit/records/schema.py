@@ -153,7 +153,7 @@ def _no_attributes() -> msgspec.Raw:
 
 
 class RecordedPrincipal(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """The subject of a check with what its token or the caller says. `attributes` is an object.
+    """The subject of a check with the statements of the token or the caller. `attributes` is an object.
 
     `unknown` names unknown evidence; `unseen` names absent evidence at paths where no token had any.
     """

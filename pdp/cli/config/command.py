@@ -16,8 +16,7 @@ from pdp.cli.options import config_options, format_option, say_configuration
 from pdp.cli.terminal import one_line_errors, plural, visible
 from pdp.cli.wiring import Wiring
 from pdp.config.origins import Key, key_text
-from pdp.config.secrets import secret_of
-from pdp.config.settings import Settings
+from pdp.config.settings import Settings, secret_of
 from pdp.errors import ConfigError
 
 _PASSWORD: Final = re.compile(r"(://[^/@:]*:)[^/?#]*(?=@)|([?&]password=)[^&]*")

@@ -53,8 +53,8 @@ class Judgement(msgspec.Struct, frozen=True):
 def judgement_of(result: Any, policies: Sequence[CedarPolicy], relaxed: Collection[int] = ()) -> Judgement:
     """Return the decision behind an answer of cedarpy; raise ValueError for an answer without a meaning.
 
-    `relaxed` are the numbers of forbids without their conditions on unknown evidence. A relaxed forbid that holds has
-    raised.
+    `relaxed` are the numbers of forbids without their conditions on unknown evidence. A relaxed forbid has raised
+    if true.
     """
     diagnostics = result.diagnostics
     numbers = [policy_number(id) for id in diagnostics.reasons]

@@ -42,7 +42,7 @@ class CedarPolicy(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def evidence(self) -> frozenset[str]:
-        """Return the evidence of the principal that the policy may read, by the names of `Principal.unknown`."""
+        """Return the evidence read by the policy, by the names of `Principal.unknown`."""
         if not _MAY_READ.search(self.text):  # a look at the text: Cedar takes half a millisecond to parse a policy
             return frozenset()
         form = _form(self.text)
@@ -65,7 +65,7 @@ class RelaxedPolicies(NamedTuple):
     """Policies for principals with unknown evidence, as cedarpy's parsed set; `relaxed` has the numbers of forbids.
 
     A permit on such evidence never holds. A forbid on such evidence is `relaxed`: without its conditions on the
-    evidence, the forbid holds wherever some evidence could make the forbid hold.
+    evidence, the forbid holds wherever evidence could make the forbid hold.
     """
 
     handle: Any
@@ -86,13 +86,13 @@ class CedarPolicies(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def forbids_read(self) -> frozenset[str]:
-        """Return the evidence that forbids read, by the names of `Principal.unknown`."""
+        """Return the evidence read by forbids, by the names of `Principal.unknown`."""
         forbids = (policy for policy in self.policies if policy.effect == "forbid")
         found = frozenset(name for policy in forbids for name in policy.evidence)
         return found - {"member_of"} | ({"roles"} if "member_of" in found else frozenset())
 
     def for_unknown(self, unknown: frozenset[str]) -> RelaxedPolicies:
-        """Return the policies for principals whose evidence is unknown in part."""
+        """Return the policies for principals with unknown evidence."""
         made = self._for_unknown.get(unknown)
         if made is None:
             made = self._for_unknown[unknown] = _relaxed(self.policies, unknown)
@@ -272,7 +272,7 @@ _ATTRIBUTES: Final = {
 }
 """Attribute of a user -> the evidence behind the attribute."""
 _MAY_READ: Final = re.compile(r"\\|\b(?:roles|project_roles|email)\b|Role|(?<!\baction )(?<!\bresource )\bin\b")
-"""Parts of a policy that may read evidence. A backslash may write any word in a string."""
+"""Signs of a policy on evidence. A backslash may write any word in a string."""
 _ROLE_OR_VARIABLE: Final = re.compile(r"Role'|'Var': '(?!resource')")
 """Mention of a role, or of another variable than the resource, in an expression as Python prints it."""
 _NEVER: Final = [{"kind": "when", "body": {"Value": False}}]
@@ -341,7 +341,7 @@ def _scope_reads(scope: Mapping[str, Any]) -> frozenset[str]:
 
 
 def _reads(body: Any) -> frozenset[str]:
-    """Return the evidence that an expression may read. In doubt, an expression reads."""
+    """Return the evidence read by an expression. In doubt, an expression reads."""
     found: set[str] = set()
     pending = [body]
     while pending:

@@ -307,7 +307,7 @@ class CelForbid(_RuleEngine):
 
     @property
     def forbids_read(self) -> frozenset[str]:
-        """Return the evidence that the rules may read."""
+        """Return the evidence read by the rules."""
         return frozenset[str]().union(*(rule.program.evidence for rule in self.rules))
 
     def paths_of_drops(self) -> tuple[ForbiddenPath, ...]:

@@ -58,7 +58,7 @@ def explain_rules(
 
 
 def _known_to(rule: Rule, values: dict[str, Any], unknown: tuple[str, ...]) -> dict[str, Any]:
-    """Return the variables that have a value for a rule."""
+    """Return the variables with a value for a rule."""
     lacking = rule.program.lacking(unknown)
     return {name: value for name, value in values.items() if name not in lacking} if lacking else values
 

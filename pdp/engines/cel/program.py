@@ -50,7 +50,7 @@ NO_REF: Final = frozenset({"ref"})
 _MISSING: Final = {
     "ref": MISSING_REFERENCE, "roles": "unknown_roles", "groups": "unknown_groups", "attributes": "unknown_attributes",
 }  # fmt: skip
-"""Variables without a value in some checks -> the error of a rule on such a variable."""
+"""Variables without a value in a check -> the error of a rule on such a variable."""
 _MAX_LAZY_DEPTH: Final = 24
 """Most levels of a rule whose function is not made at load. CPython's compiler accepts far more levels, so that a rule
 with too many levels for the compiler is an error of the load."""
@@ -74,7 +74,7 @@ class Program:
         self._function: Callable[..., bool] | None = None
         self._without: dict[frozenset[str], Callable[..., bool]] = {}
         self.keys = _keys_read(checked, "attributes") if "attributes" in self.variables else frozenset()
-        """Keys of `attributes` that the rule reads; None if it may read any."""
+        """Keys of `attributes` in the rule; None for any key."""
         if not _is_decided_by_tables(self.requirements) or checked.root.depth > _MAX_LAZY_DEPTH:
             self._function = _load_rule(checked)
 
@@ -113,7 +113,7 @@ class Program:
     def lacking(self, unknown: Iterable[str]) -> frozenset[str]:
         """Return the variables of the rule without a value because of unknown evidence.
 
-        One unknown attribute leaves `attributes` without a value for the rules on this attribute.
+        An unknown attribute leaves `attributes` without a value for the rules on this attribute.
         """
         found = set()
         for name in unknown:
@@ -124,14 +124,14 @@ class Program:
 
     @property
     def evidence(self) -> frozenset[str]:
-        """Return the evidence that the rule may read: `roles`, `groups`, `attributes` or single attributes."""
+        """Return the evidence read by the rule: `roles`, `groups`, `attributes` or single attributes."""
         lists = self.variables & {"roles", "groups"}
         if "attributes" not in self.variables:
             return lists
         return lists | ({"attributes"} if self.keys is None else {f"attributes.{key}" for key in self.keys})
 
     def without(self, lacking: frozenset[str]) -> Callable[..., bool]:
-        """Return the function for checks without a value of some variables: any use of these raises."""
+        """Return the function for checks without a value of `lacking` variables: any use raises."""
         lacking &= self.variables
         if not lacking:
             return self.evaluate
@@ -171,7 +171,7 @@ def missing_errors(variables: Iterable[str]) -> dict[str, str]:
 
 
 def _keys_read(checked: CheckedExpression, name: str) -> frozenset[str] | None:
-    """Return the keys that an expression reads of a map; None if it may read others, too."""
+    """Return the keys of a map read by an expression; None for any key."""
     uses, keys = 0, []
     for node in walk(checked.root):
         uses += _is_variable(node, name, checked)

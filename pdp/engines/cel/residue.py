@@ -191,7 +191,7 @@ class Residue:
     def _is_true(self, candidate: Candidate, evaluate: Evaluate | None) -> bool:
         """Evaluate a rule that does not use the path, and whose conditions hold. Note the rank if the rule raises.
 
-        `evaluate` is the function in place of the rule's own, if evidence that the rule reads is unknown.
+        `evaluate` is the function of a rule on unknown evidence, in place of the rule's own.
         """
         if candidate.requirements.sufficient and evaluate is None:
             return True

@@ -181,7 +181,7 @@ class Members:
         return any(grantee.kind in kinds for grantee in grantees)
 
     def is_unnamed(self, principal: Principal) -> bool:
-        """Tell whether the name of a user is unknown: the attribute in its place is."""
+        """Tell whether the name of a user is unknown: the attribute in place of the name is."""
         names = {"attributes", f"attributes.{self._claim}"}
         return bool(self._claim) and principal.type == "user" and not names.isdisjoint(principal.unknown)
 

@@ -21,7 +21,7 @@ _KEYS: Final[Mapping[str, str]] = {
 _KNOWN: Final = (*_KEYS.values(), "require_connected_on_startup", "display_name_template")
 _KEYCLOAK: Final = "/realms/"
 _DISCOVERY: Final = "/.well-known/openid-configuration"
-"""End of the address of a provider's metadata, which is no part of the issuer."""
+"""End of the address of a provider's metadata, beyond the issuer."""
 
 
 class ProviderReader:
@@ -90,7 +90,7 @@ class ProviderReader:
 
 
 def _claims(entries: Mapping[str, ConfigEntry]) -> dict[str, Any]:
-    """Return the claims. Of several for the subject, the first present one counts."""
+    """Return the claims. Of several for the subject, the first present claim counts."""
     names = {"subject": "subject_claims", "roles": "roles_claim"}
     paths = {claim: _parts(entries[key].text) for claim, key in names.items() if key in entries}
     return {claim: found[0] if len(found) == 1 or claim == "roles" else found for claim, found in paths.items()}
