@@ -38,9 +38,14 @@ def output_options(command: F) -> F:
 
 
 def finish(composition: Wiring, migration: Migration, out: Path | None, form: str, *, force: bool) -> None:
-    """Run the new policy tests, write the files, print the report, and exit with 1 if a part is left."""
+    """Run the new policy tests, write the files, print the report, and exit with 1 if a part is left.
+
+    Write no file that would allow more than the old ones.
+    """
     passed = _run_tests(composition, migration)
-    if out is not None:
+    if migration.refused:
+        migration.files.clear()
+    elif out is not None:
         _write_files(migration.files, out, force=force)
     if form == "json":
         sys.stdout.buffer.write(msgspec.json.encode(_report(migration, out, passed)) + b"\n")
@@ -92,7 +97,10 @@ def _lines(migration: Migration, out: Path | None, passed: int) -> Iterator[str]
         yield f"{plural(passed, 'policy test')} passed"
     for name in migration.files if out else ():
         yield f"wrote {visible(str((out or Path()) / name))}"
-    if out is None:
+    if migration.refused:
+        options = " ".join(f"--accept-wider {name}" for name in sorted(migration.refused))
+        yield visible(f"nothing written: the new files would allow more than the old ones, unless you give `{options}`")
+    elif out is None:
         yield "nothing written: give `--out FOLDER`"
 
 
@@ -165,12 +173,16 @@ def lakekeeper(composition: Wiring, files: tuple[Path, ...], out: Path | None, f
     "--tests", "most", type=click.IntRange(min=0), default=300, show_default=True,
     help="Most pairs of user and object in the generated policy tests.",
 )  # fmt: skip
+@click.option(
+    "--accept-wider", "accepted", multiple=True, metavar="NAME",
+    help="Write what allows more than OpenFGA, by the name that the report gives. Can be repeated.",
+)  # fmt: skip
 @output_options
 @click.pass_obj
 @one_line_errors
 def openfga(
-    composition: Wiring, files: tuple[Path, ...], names: Path | None, idp: str, most: int, out: Path | None,
-    force: bool, form: str,
+    composition: Wiring, files: tuple[Path, ...], names: Path | None, idp: str, most: int, accepted: tuple[str, ...],
+    out: Path | None, force: bool, form: str,
 ) -> None:  # fmt: skip
     """Translate Lakekeeper's grants from OpenFGA.
 
@@ -179,4 +191,5 @@ def openfga(
     """
     from pdp.offline.migration.openfga import migrate_openfga  # noqa: PLC0415  help needs none of the readers
 
-    finish(composition, migrate_openfga(files, composition.build_pdp, names, idp, most), out, form, force=force)
+    migration = migrate_openfga(files, composition.build_pdp, names, idp, most, accepted)
+    finish(composition, migration, out, form, force=force)

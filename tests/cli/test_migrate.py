@@ -61,9 +61,19 @@ def test_a_trusted_engine_of_lakekeeper_is_trusted_here(tmp_path: Path) -> None:
 
 def test_tuples_of_openfga_become_grants(tmp_path: Path) -> None:
     store = Path(__file__).parents[1] / "offline" / "migration" / "lakekeeper-4.9" / "store.fga.yaml"
-    ended = run_pdp("migrate", "openfga", str(store), "--tests", "20", "--out", "new", cwd=tmp_path)
-    assert (ended.returncode, ended.stderr) == (1, "")
-    assert "`can_accept_moved_namespace` on `warehouse`: OpenFGA says no, pdp yes" in ended.stdout
+    arguments = ("migrate", "openfga", str(store), "--tests", "20", "--out", "new")
+    refused = run_pdp(*arguments, cwd=tmp_path)
+    assert (refused.returncode, refused.stderr, list(tmp_path.iterdir())) == (1, "", [])
+    assert "`can_accept_moved_namespace` on `warehouse`: OpenFGA says no, pdp yes" in refused.stdout
+    assert refused.stdout.endswith(
+        "nothing written: the new files would allow more than the old ones, unless you give "
+        "`--accept-wider can_accept_moved_namespace`\n"
+    )
+    report = json.loads(run_pdp(*arguments, "--format", "json", cwd=tmp_path).stdout)
+    assert (report["files"], list(tmp_path.iterdir())) == ([], [])
+    ended = run_pdp(*arguments, "--accept-wider", "can_accept_moved_namespace", cwd=tmp_path)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert "look at     `can_accept_moved_namespace` on `warehouse`: OpenFGA says no, pdp yes" in ended.stdout
     assert run_pdp("test", "new/tests.jsonl", cwd=tmp_path).returncode == 0
     check = {
         "principal": "user:oidc~warehouse_1_owner",

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from pdp.model.references import encode_part
+from pdp.errors import InvalidArgument
+from pdp.facts.objects import ObjectKey
+from pdp.model.references import encode_part, is_id
 from pdp.offline.migration.fga_store import FgaTuple
+from pdp.store.world import read_key
 
 TYPES: Final[Mapping[str, str]] = {
     "server": "server",
@@ -43,13 +46,27 @@ DOWN: Final[Mapping[tuple[str, str], str]] = {
     ("namespace", "child"): "",
 }
 """Type and relation that name the children."""
+_ABOVE: Final[Mapping[str, frozenset[str]]] = {
+    "project": frozenset({"server"}),
+    "namespace": frozenset({"warehouse", "namespace"}),
+    **dict.fromkeys(("warehouse", "role", "lakekeeper_catalog_tag"), frozenset({"project"})),
+}
+"""Type -> types of the parent; all other objects are in a namespace."""
 _UUID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
+SERVERS: Final = "servers"
+UNLISTED: Final = "unlisted"
+_MEMBERS: Final = "#assignee"
 _BY_PATH: Final = frozenset({"namespace", "table", "view", "generic_table", "dataset"})
 
 
 def type_of(object: str) -> str:
     """Return the type of an object in OpenFGA."""
     return object.partition(":")[0]
+
+
+def parent_types(type: str) -> frozenset[str]:
+    """Return the types of the parent of a type of objects."""
+    return _ABOVE.get(type, frozenset({"namespace"}) if type in UP else frozenset())
 
 
 def is_edge(one: FgaTuple) -> bool:
@@ -59,21 +76,53 @@ def is_edge(one: FgaTuple) -> bool:
 
 
 class FgaObjects:
-    """Objects of some tuples, with their references. `names` maps an id, or type and id, to a name."""
+    """Objects of some tuples, with their references. `names` maps an id, or type and id, to a name.
 
-    def __init__(self, tuples: Sequence[FgaTuple], names: Mapping[str, Any]) -> None:
+    `accepted` may have SERVERS and UNLISTED, which place more objects than OpenFGA's answers allow.
+    """
+
+    def __init__(self, tuples: Sequence[FgaTuple], names: Mapping[str, Any], accepted: Collection[str] = ()) -> None:
         self._names = names
+        self._merges_servers = SERVERS in accepted
         self._parents: dict[str, list[str]] = {}
+        self._conditional: set[str] = set()
         self._listed: set[tuple[str, str]] = set()
         for one in tuples:
             if UP.get(type_of(one.object)) == one.relation:
-                self._parents.setdefault(one.object, []).append(one.user)
-            elif is_edge(one):
+                self._read_parent(one)
+            elif is_edge(one) and not one.condition:
                 self._listed.add((one.object, one.user))
         self._references: dict[str, str | None] = {}
+        self._errors: dict[str, str] = {}
         self._twins: frozenset[str] = frozenset()
+        self._unlisted: frozenset[str] = frozenset()
         self._objects = sorted({one.object for one in tuples if type_of(one.object) in TYPES})
-        self._twins = self._find_twins(self._objects)
+        mentioned = {end.removesuffix(_MEMBERS) for one in tuples for end in (one.user, one.object)}
+        self._projects = sorted(one for one in mentioned if type_of(one) == "project")
+        self._server = self._server_of_all(sorted(one for one in mentioned if type_of(one) == "server"))
+        self._twins = self._find_twins({*self._objects, *(one for one in mentioned if type_of(one) == "role")})
+        self._references.clear()
+        if UNLISTED not in accepted:
+            # Here, who sees an object sees every container above. OpenFGA goes from a container to those it lists.
+            self._unlisted = frozenset(one for one in self._parents if not self.is_listed(one))
+
+    def _server_of_all(self, servers: Sequence[str]) -> str | None:
+        """Return the only server above all projects; None if none is, or several are.
+
+        An administrator of the server rules every project here, so no other server's grants may become the server's.
+        """
+        found = [one for one in servers if all(self._is_below(project, one) for project in self._projects)]
+        return found[0] if len(found) == 1 else None
+
+    def _read_parent(self, one: FgaTuple) -> None:
+        if one.condition:
+            self._conditional.add(one.object)
+        parents = self._parents.setdefault(one.object, [])
+        if one.user not in parents:
+            parents.append(one.user)
+
+    def _is_below(self, project: str, server: str) -> bool:
+        return server in self.parents(project) and project not in self._conditional
 
     @property
     def known(self) -> Sequence[str]:
@@ -85,46 +134,65 @@ class FgaObjects:
         """Return the objects with a parent."""
         return self._parents
 
+    @property
+    def unlisted(self) -> Collection[str]:
+        """Return the objects that have no place because their parent does not list them."""
+        return self._unlisted
+
+    def parents(self, object: str) -> Sequence[str]:
+        """Return all parents of an object."""
+        return self._parents.get(object, ())
+
     def parent(self, object: str) -> str | None:
         """Return the only parent of an object; None without a parent or with several."""
-        parents = self._parents.get(object, ())
+        parents = self.parents(object)
         return parents[0] if len(parents) == 1 else None
 
     def is_listed(self, object: str) -> bool:
-        """Tell whether the parent lists the object as a child; roles and tags are never listed."""
-        one_way = type_of(object) in ("role", "lakekeeper_catalog_tag")
-        return one_way or (self.parent(object) or "", object) in self._listed
+        """Tell whether the parent lists the object as a child. A listed role, tag or project shows nothing."""
+        if type_of(object) in ("role", "lakekeeper_catalog_tag", "project"):
+            return True
+        return (self.parent(object) or "", object) in self._listed
 
     def reference(self, object: str) -> str | None:
         """Return the reference of an object; None if the tuples do not place the object, or the name is taken."""
         if object not in self._references:
             self._references[object] = None  # a cycle has no place
-            self._references[object] = None if object in self._twins else self._make(object)
+            if object not in self._twins and object not in self._unlisted:
+                self._references[object] = self._make(object)
         return self._references[object]
 
     def _find_twins(self, objects: Iterable[str]) -> frozenset[str]:
         """Return the objects of one name. Neither has a place: a grant on one would be a grant on the other."""
-        named: dict[str, list[str]] = {}
+        named: dict[ObjectKey, list[str]] = {}
         for object in objects:
             reference = self.reference(object)
             if reference is not None and reference != "server":
-                named.setdefault(reference, []).append(object)
-        self._references.clear()
+                named.setdefault(read_key(reference, ()), []).append(object)
         return frozenset(object for same in named.values() if len(same) > 1 for object in same)
 
     def problem(self, object: str) -> str:
         """Return the reason why an object has no reference."""
-        parents = self._parents.get(object, ())
-        if type_of(object) not in TYPES:
-            return f"no type `{type_of(object)}` is known"
-        if len(parents) > 1:
+        kind, parents = type_of(object), self.parents(object)
+        if kind not in TYPES:
+            return f"no type `{kind}` is known"
+        if kind == "server":
+            outside = next((one for one in self._projects if not self._is_below(one, object)), "")
+            other = f"`{outside}` is not below it" if outside else f"`{self._server or 'another server'}` is, too"
+            return f"the only server here is above every project, and {other}"
+        if len(parents) > 1 and kind != "project":
             return f"has {len(parents)} parents: {', '.join(f'`{one}`' for one in parents)}"
+        if object in self._conditional:
+            return "its parent depends on a condition, which has no counterpart"
         if not parents:
-            return f"no tuple `{UP.get(type_of(object), '')}` gives its parent: a deleted object leaves such tuples"
-        above = self.reference(parents[0])
-        if above is None:
-            return f"its parent `{parents[0]}` has no place"
-        return "another object has the same name: give both their names by `--names`"
+            return f"no tuple `{UP.get(kind, '')}` gives its parent: a deleted object leaves such tuples"
+        if object in self._errors:
+            return self._errors[object]
+        if object in self._twins:
+            return "another object has the same name: give both their names by `--names`"
+        if object in self._unlisted:
+            return f"its parent `{parents[0]}` does not list it: here, who sees the object would see the parent"
+        return f"its parent `{parents[0]}` has no place"
 
     def unnamed(self) -> Iterator[str]:
         """Yield the objects below a project whose name is an id, because `names` lacks them."""
@@ -134,25 +202,43 @@ class FgaObjects:
                 yield object
 
     def stable_id(self, object: str) -> str | None:
-        """Return the id of an object that has another name; None otherwise."""
+        """Return the id of an object that has another name, if it can be an id here; None otherwise."""
         bare = object.partition(":")[2].rpartition("/")[2]
-        return bare if self._name(object) != bare and TYPES[type_of(object)] in {"warehouse", *_BY_PATH} else None
+        is_named = self._name(object) != bare and TYPES[type_of(object)] in {"warehouse", *_BY_PATH}
+        return bare if is_named and is_id(bare) else None
 
     def _make(self, object: str) -> str | None:
-        kind = TYPES.get(type_of(object))
-        if kind is None or kind == "server":
-            return kind
-        if len(self._parents.get(object, ())) > 1:
+        reference = self._text(object)
+        try:
+            if reference is not None:
+                read_key(reference, ())
+        except InvalidArgument as error:
+            self._errors[object] = str(error)
+            return None
+        return reference
+
+    def _text(self, object: str) -> str | None:
+        kind, parents = TYPES.get(type_of(object)), self.parents(object)
+        if kind is None:
+            return None
+        if kind == "server":
+            return kind if self._merges_servers or object == self._server else None
+        name = self._name(object)
+        if kind == "project":
+            return f"project:{encode_part(name)}"
+        if object in self._conditional or len(parents) > 1:
+            return None
+        if not parents:
+            # A role or tag without a project has all its rights from its own grants, here as in OpenFGA.
+            return {"role": f"role:{name}", "tag": f"tag:{encode_part(name)}"}.get(kind)
+        above = self.reference(parents[0])
+        if above is None or type_of(parents[0]) not in parent_types(type_of(object)):
             return None
         if kind == "role":
-            return f"role:{self._name(object)}"
+            return f"role:{name}"
         if kind not in _BY_PATH:
-            return f"{kind}:{encode_part(self._name(object))}"
-        parent = self.parent(object)
-        above = self.reference(parent) if parent else None
-        if above is None or above.partition(":")[0] not in ("warehouse", "namespace"):
-            return None
-        return f"{kind}:{above.partition(':')[2]}/{encode_part(self._name(object))}"
+            return f"{kind}:{encode_part(name)}"
+        return f"{kind}:{above.partition(':')[2]}/{encode_part(name)}"
 
     def _name(self, object: str) -> str:
         id = object.partition(":")[2]

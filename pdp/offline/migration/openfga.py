@@ -2,32 +2,31 @@
 
 The expected answers come from OpenFGA's checks, repeated in the plainest way.
 
-A relation that depends on itself is false on the way to itself, as in OpenFGA. A question with another answer here is
-no test: the report names such a difference.
+A question with another answer here is no test: the report names such a difference. If this service would allow more
+than OpenFGA, no file is written, unless `--accept-wider` names the relation.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import yaml
 
 from pdp.engines.grants.model import ACTIONS
 from pdp.errors import InvalidArgument
-from pdp.facts.snapshot import Facts
 from pdp.model import strict
 from pdp.offline.cases.cases import Case
 from pdp.offline.cases.runner import BuildPdp, run_case
-from pdp.offline.migration.fga_model import AllRules, AnyRule, ButNot, Computed, Direct, FgaModel, FgaRule, FromParent
+from pdp.offline.migration.fga_answers import CAN, STRANGER, FgaChecker, WiderRelation, wider_relations
 from pdp.offline.migration.fga_objects import TYPES, type_of
-from pdp.offline.migration.fga_store import FgaExport, FgaTuple, read_export
-from pdp.offline.migration.fga_world import FgaWorld
-from pdp.offline.migration.report import Migration, to_yaml
+from pdp.offline.migration.fga_store import FgaExport, read_export
+from pdp.offline.migration.fga_world import WIDENINGS, FgaWorld
+from pdp.offline.migration.report import Migration, accepting, to_yaml
 from pdp.store.world import parse_world
 from pdp.store.world_text import world_lines
 
@@ -36,34 +35,56 @@ TESTS_FILE = "tests.jsonl"
 
 
 def migrate_openfga(
-    files: Sequence[Path], build_pdp: BuildPdp, names: Path | None = None, idp: str = "oidc", most: int = 300
+    files: Sequence[Path],
+    build_pdp: BuildPdp,
+    names: Path | None = None,
+    idp: str = "oidc",
+    most: int = 300,
+    accepted: Collection[str] = (),
 ) -> Migration:
     """Return the migration of an export: tuples, and a model or store file for the tests.
 
     `names` is a file from ids to names. `idp` is the provider of users without one. `most` limits the generated tests.
     Raise InvalidArgument for a file that is no export.
     """
-    migration = Migration()
+    migration = Migration(accepted=frozenset(accepted))
     export = read_export(files)
     if not export.tuples:
         raise InvalidArgument("no tuples found: export them with `fga tuple read --max-pages 0`")
     for place, message in export.left:
         migration.add("left", place, "the export", message)
-    world = FgaWorld(migration, export.tuples, _names(names), idp)
+    given = _names(names)
+    world = FgaWorld(migration, export.tuples, given, idp)
     facts = parse_world(world.data())
     migration.files[WORLD_FILE] = "".join(f"{line}\n" for line in world_lines(facts, yaml=True))
     migration.files["pdp.yaml"] = to_yaml(_settings(world), "Grants of Lakekeeper decide. Add callers and the audit.")
-    _add_tests(migration, FgaTests(world, export, FgaChecker(export.model, export.tuples)), facts, build_pdp, most)
-    return migration
-
-
-def _add_tests(migration: Migration, tests: FgaTests, facts: Facts, build_pdp: BuildPdp, most: int) -> None:
+    tests = FgaTests(world, export, FgaChecker(export.model, export.tuples))
     if not tests.has_model:
         message = "no model is given, so the tests hold the assertions of a store file alone: give `fga model get`"
         migration.add("note", "", "the model", message)
-    cases = tests.agreeing(migration, "".join(world_lines(facts)), build_pdp, most)
+    cases, reported = tests.agreeing(migration, "".join(world_lines(facts)), build_pdp, most)
+    for one in wider_relations(world, facts, export):
+        if (one.type, one.relation) not in reported:
+            _report_wider(migration, one)
     if cases:
         migration.files[TESTS_FILE] = "".join(f"{json.dumps(case, ensure_ascii=False)}\n" for case in cases)
+    if accepted:
+        strict = Migration()
+        FgaWorld(strict, export.tuples, given, idp)
+        _report_accepted(migration, strict)
+    return migration
+
+
+def _report_accepted(migration: Migration, strict: Migration) -> None:
+    """Report what each accepted name adds to the files. `strict` has the report without accepted names."""
+    for name in sorted(migration.accepted):
+        parts = [part for part in strict.parts if accepting(name) in part.message]
+        option = f"`--accept-wider {name}`"
+        if parts:
+            message = f"allows more than OpenFGA: without it, {len(parts):,} parts are left, such as {parts[0].subject}"
+            migration.add("note", "", option, message)
+        elif not any(part.subject.startswith(f"`{name}` on ") for part in migration.parts):
+            migration.add("ignored", "", option, "nothing in this export needs it")
 
 
 def _settings(world: FgaWorld) -> dict[str, Any]:
@@ -86,10 +107,6 @@ def _names(file: Path | None) -> Mapping[str, Any]:
     return {str(key): value for key, value in names.items()}
 
 
-_CAN: Final = "can_"
-_STRANGER: Final = "user:nobody-in-the-tuples"
-
-
 class FgaQuestion(NamedTuple):
     """Question to OpenFGA with its answer. `note` names the source."""
 
@@ -109,8 +126,13 @@ class FgaTests:
         self._checker = checker
         self.has_model = bool(export.model)
 
-    def agreeing(self, migration: Migration, world: str, build_pdp: BuildPdp, most: int) -> list[dict[str, Any]]:
-        """Return the cases without the questions that this service answers in another way, and report these."""
+    def agreeing(
+        self, migration: Migration, world: str, build_pdp: BuildPdp, most: int
+    ) -> tuple[list[dict[str, Any]], Collection[tuple[str, str]]]:
+        """Return the cases without the questions that this service answers in another way, and report these.
+
+        The second value has type and relation of questions that this service permits and OpenFGA denies.
+        """
         questions = [*self._asserted(migration), *self._generated(most)]
         cases = [(case, asked) for asked in _by_note(questions) if (case := self._case(asked))]
         differing: dict[tuple[str, str, bool], list[FgaQuestion]] = {}
@@ -132,7 +154,7 @@ class FgaTests:
                         "want": [case["want"][number] for number in kept],
                     })  # fmt: skip
         _report(migration, differing)
-        return agreeing
+        return agreeing, {(type, relation) for type, relation, wanted in differing if not wanted}
 
     def _asserted(self, migration: Migration) -> Iterator[FgaQuestion]:
         """Yield the assertions of store files; report those that are no check of this service."""
@@ -150,7 +172,7 @@ class FgaTests:
         kind = TYPES.get(type_of(object))
         if kind is None or self._world.objects.reference(object) is None:
             return f"`{object}` has no place: {self._world.objects.problem(object)}"
-        if not relation.startswith(_CAN) or relation.removeprefix(_CAN) not in ACTIONS[kind]:
+        if not relation.startswith(CAN) or relation.removeprefix(CAN) not in ACTIONS[kind]:
             return f"`{relation}` is no action on a {kind}"
         if self._principal(user) is None:
             return f"nobody asks as `{user}`: a test needs a user, or a role with a member"
@@ -172,13 +194,13 @@ class FgaTests:
         users = sorted(
             {one.user for one in self._export.tuples if one.user.startswith("user:") and one.user[-1] != "*"}
         )
-        pairs = [(user, object) for user in (*users, _STRANGER) for object in self._world.objects.known]
+        pairs = [(user, object) for user in (*users, STRANGER) for object in self._world.objects.known]
         step = max(1, -(-len(pairs) // most)) if most else len(pairs) + 1
         for user, object in pairs[::step] if most else ():
             for action in sorted(ACTIONS[TYPES[type_of(object)]]):
-                if self._checker.knows(_CAN + action, object):
-                    wanted = self._checker.check(user, _CAN + action, object)
-                    yield FgaQuestion(f"{user} on {object}", user, _CAN + action, object, wanted)
+                if self._checker.knows(CAN + action, object):
+                    wanted = self._checker.check(user, CAN + action, object)
+                    yield FgaQuestion(f"{user} on {object}", user, CAN + action, object, wanted)
 
     def _case(self, asked: Sequence[FgaQuestion]) -> dict[str, Any]:
         return {
@@ -188,7 +210,7 @@ class FgaTests:
             "checks": [
                 {
                     **(self._principal(one.user) or {}),
-                    "action": one.relation.removeprefix(_CAN),
+                    "action": one.relation.removeprefix(CAN),
                     "resource": self._world.objects.reference(one.object),
                 }
                 for one in asked
@@ -205,73 +227,24 @@ def _by_note(questions: Sequence[FgaQuestion]) -> Iterator[list[FgaQuestion]]:
 
 
 def _report(migration: Migration, differing: dict[tuple[str, str, bool], list[FgaQuestion]]) -> None:
-    for (kind, relation, wanted), questions in sorted(differing.items()):
-        first = questions[0]
-        answers = ("yes", "no") if wanted else ("no", "yes")
-        message = (
-            f"OpenFGA says {answers[0]}, pdp {answers[1]}, in {len(questions)} questions, "
-            f"such as `{first.user}` on `{first.object}`"
-        )
-        migration.add("left", "", f"`{relation}` on `{kind}`", message)
+    for (type, relation, wanted), questions in sorted(differing.items()):
+        first = WiderRelation(type, relation, len(questions), questions[0].user, questions[0].object)
+        if wanted:
+            message = f"OpenFGA says yes, pdp no, {_example(first)}"
+            migration.add("left", "", f"`{relation}` on `{type}`", message)
+        elif migration.accepted & WIDENINGS:
+            migration.add("note", "", f"`{relation}` on `{type}`", f"OpenFGA says no, pdp yes, {_example(first)}")
+        else:
+            _report_wider(migration, first)
 
 
-ObjectRelation: TypeAlias = tuple[str, str]
-"""Relation and object."""
+def _report_wider(migration: Migration, one: WiderRelation) -> None:
+    message = f"OpenFGA says no, pdp yes, {_example(one)}"
+    if one.before:
+        message = f"models before {one.before} say no, pdp yes, {_example(one)}: give the model (`fga model get`)"
+    migration.add_wider(one.relation, f"`{one.relation}` on `{one.type}`", message)
 
 
-class FgaChecker:
-    """Checker of one model and its tuples. Remembers answers for each user."""
-
-    def __init__(self, model: FgaModel, tuples: Iterable[FgaTuple]) -> None:
-        self._model = model
-        self._users: dict[ObjectRelation, list[str]] = {}
-        for one in tuples:
-            self._users.setdefault((one.relation, one.object), []).append(one.user)
-        self._answers: dict[str, dict[ObjectRelation, bool]] = {}
-
-    def knows(self, relation: str, object: str) -> bool:
-        """Tell whether the model defines a relation for the type of an object."""
-        return relation in self._model.get(object.partition(":")[0], {})
-
-    def check(self, user: str, relation: str, object: str) -> bool:
-        """Return the answer for a user or a userset."""
-        return self._check(user, (relation, object), set())
-
-    def _check(self, user: str, question: ObjectRelation, path: set[ObjectRelation]) -> bool:
-        answers = self._answers.setdefault(user, {})
-        if question in answers:
-            return answers[question]
-        if question in path:
-            return False
-        relation, object = question
-        rule = self._model.get(object.partition(":")[0], {}).get(relation)
-        if rule is None:
-            return False
-        path.add(question)
-        answer = self._holds(user, rule, question, path)
-        path.remove(question)
-        if answer or not path:  # a false answer inside a cycle is not final
-            answers[question] = answer
-        return answer
-
-    def _holds(self, user: str, rule: FgaRule, question: ObjectRelation, path: set[ObjectRelation]) -> bool:
-        match rule:
-            case Direct():
-                return any(self._is_member(user, member, path) for member in self._users.get(question, ()))
-            case Computed(relation):
-                return self._check(user, (relation, question[1]), path)
-            case FromParent(tupleset, relation):
-                parents = self._users.get((tupleset, question[1]), ())
-                return any(self._check(user, (relation, parent), path) for parent in parents)
-            case AnyRule(rules):
-                return any(self._holds(user, one, question, path) for one in rules)
-            case AllRules(rules):
-                return all(self._holds(user, one, question, path) for one in rules)
-            case ButNot(base, subtracted):
-                return self._holds(user, base, question, path) and not self._holds(user, subtracted, question, path)
-
-    def _is_member(self, user: str, member: str, path: set[ObjectRelation]) -> bool:
-        if member == user or (member.endswith(":*") and "#" not in user and user.startswith(member[:-1])):
-            return True
-        object, hash, relation = member.partition("#")
-        return bool(hash) and self._check(user, (relation, object), path)
+def _example(one: WiderRelation) -> str:
+    questions = "1 question" if one.count == 1 else f"{one.count:,} questions"
+    return f"in {questions}, such as `{one.user}` on `{one.object}`"

@@ -28,14 +28,28 @@ class MigratedPart(msgspec.Struct, frozen=True):
 
 
 class Migration(msgspec.Struct):
-    """New files by name, and the parts of the report in the order of the old files."""
+    """New files by name, and the parts of the report in the order of the old files.
+
+    `accepted` has the names of widenings that may be written. `refused` has the names of those that the files have and
+    that are not accepted: then no file is written.
+    """
 
     files: dict[str, str] = {}
     parts: list[MigratedPart] = []
+    accepted: frozenset[str] = frozenset()
+    refused: set[str] = set()
 
     def add(self, status: Status, place: object, subject: str, message: str = "") -> None:
         """Add a part to the report."""
         self.parts.append(MigratedPart(str(place), status, subject, message))
+
+    def add_wider(self, name: str, subject: str, message: str) -> None:
+        """Add a part of the new files that allows more than the old ones: left, unless its name is accepted."""
+        if name in self.accepted:
+            self.add("note", "", subject, message)
+        else:
+            self.refused.add(name)
+            self.add("left", "", subject, f"{message}; {accepting(name)}")
 
     @property
     def left(self) -> Sequence[MigratedPart]:
@@ -46,6 +60,11 @@ class Migration(msgspec.Struct):
         """Return the number of parts of each status."""
         statuses: tuple[Status, ...] = ("done", "note", "left", "ignored")
         return {status: sum(part.status == status for part in self.parts) for status in statuses}
+
+
+def accepting(name: str) -> str:
+    """Return the words that name the option for a widening."""
+    return f"`--accept-wider {name}` allows this"
 
 
 def to_yaml(data: Any, comment: str = "") -> str:

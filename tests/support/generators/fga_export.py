@@ -16,6 +16,8 @@ from pdp.store.world import parse_world, read_key
 _TYPES = {"tag": "lakekeeper_catalog_tag"} | {
     kind: f"lakekeeper_{kind}" for kind in ("table", "view", "generic_table", "dataset")
 }
+MODEL_VERSION = "4.14"
+"""Version that decided the recorded questions, as Lakekeeper stores it."""
 _DOWN = {"project": "project", "warehouse": "warehouse"}
 
 
@@ -30,7 +32,7 @@ def export_world(file: Path) -> FgaWorldExport:
     """Return the tuples that Lakekeeper would write for a world file, and the names of the objects."""
     world: Mapping[str, Any] = json.loads(file.read_text())
     facts = parse_world(world)
-    export = FgaWorldExport([], {})
+    export = FgaWorldExport([_tuple("auth_model_id:m1", "openfga_id", f"model_version:{MODEL_VERSION}")], {})
     seen = {read_key(text, ()) for text in world.get("seen", ())}
     keys = {object.key for object in facts.objects()} | {grant.object for grant in facts.grants()} | seen
     for key in sorted(_with_parents(facts, keys)):

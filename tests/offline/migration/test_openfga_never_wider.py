@@ -1,0 +1,331 @@
+"""A migrated world never allows what OpenFGA denies: random tuples of Lakekeeper's model, every question asked."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import yaml
+from support.generators.fga_tuples import USERS, FgaKey, principal_of, random_tuples, references_of
+
+from pdp.app.facts import build_pdp
+from pdp.engines.grants.model import ACTIONS
+from pdp.offline.cases.cases import Case
+from pdp.offline.cases.runner import forget_files, run_case
+from pdp.offline.migration.fga_answers import FgaChecker
+from pdp.offline.migration.fga_model import read_model
+from pdp.offline.migration.fga_store import FgaTuple
+from pdp.offline.migration.openfga import migrate_openfga
+from pdp.offline.migration.report import Migration
+
+SCHEMA = Path(__file__).parent / "lakekeeper-4.9" / "schema.json"
+MODEL = read_model(SCHEMA, SCHEMA.read_text())
+STRANGER = "user:oidc~nobody"
+NEWER = "can_accept_moved_namespace"
+"""Relation with another rule in model 4.9: the files are written only if it is accepted."""
+
+
+OTHER_SPELLINGS = {"user:c": "user:oidc~c", "user:oidc~a@x": "user:oidc~a%40x"}
+"""User -> the user that Lakekeeper writes in place of it. Here both have one name."""
+
+
+class FgaAsked(NamedTuple):
+    """Question to OpenFGA, and the same question to this service."""
+
+    user: str
+    relation: str
+    object: str
+    principal: str
+    reference: str
+
+
+def questions(tuples: Sequence[FgaKey]) -> Iterator[FgaAsked]:
+    """Yield every question about the users, roles and objects of some tuples."""
+    roles = sorted({f"{end.partition('#')[0]}#assignee" for one in tuples for end in one if end.startswith("role:")})
+    roles = [role for role in roles if "*" not in role]
+    named = {user for user, _, _ in tuples}
+    users = [*(user for user in USERS if user == _spelling(user, named)), STRANGER, *roles]
+    for object, references in references_of(tuples).items():
+        type = object.partition(":")[0]
+        for reference in references:
+            kind = reference.partition(":")[0]
+            for action in sorted(ACTIONS[kind]):
+                if f"can_{action}" in MODEL[type]:
+                    for user in users:
+                        yield FgaAsked(user, f"can_{action}", object, principal_of(user), reference)
+
+
+def _spelling(user: str, named: Collection[str]) -> str:
+    """Return the spelling of a user that counts: Lakekeeper's own, unless only the other one is named."""
+    own = OTHER_SPELLINGS.get(user, user)
+    other = next((one for one, of in OTHER_SPELLINGS.items() if of == own), own)
+    return other if other in named and own not in named else own
+
+
+def migrated(
+    folder: Path,
+    tuples: Sequence[Sequence[str]],
+    *accepted: str,
+    names: Path | None = None,
+    model: Path | None = None,
+) -> Migration:
+    """Return the migration of tuples. A tuple may have the name of a condition behind its three parts."""
+    keys: list[dict[str, Any]] = []
+    for user, relation, object, *conditions in tuples:
+        keys.append({"user": user, "relation": relation, "object": object})
+        if conditions:
+            keys[-1]["condition"] = {"name": conditions[0]}
+    (folder / "tuples.json").write_text(json.dumps(keys))
+    files = [folder / "tuples.json", *([model] if model else ())]
+    return migrate_openfga(files, build_pdp, names, most=0, accepted=accepted)
+
+
+def version(text: str) -> FgaKey:
+    """Return the tuple by which Lakekeeper stores the version of its model."""
+    return ("auth_model_id:m", "openfga_id", f"model_version:{text}")
+
+
+def answers(folder: Path, migration: Migration, asked: Sequence[FgaAsked]) -> list[bool]:
+    """Return the answers of this service with the migrated files."""
+    (folder / "world.yaml").write_text(migration.files["world.yaml"])
+    config: dict[str, Any] = yaml.safe_load(migration.files["pdp.yaml"])
+    del config["store"]
+    case = {
+        "config": config,
+        "world": "world.yaml",
+        "checks": [
+            {"principal": one.principal, "action": one.relation.removeprefix("can_"), "resource": one.reference}
+            for one in asked
+        ],
+        "want": [False] * len(asked),
+    }
+    case["config"].setdefault("limits", {})["max_checks"] = len(asked)
+    with asyncio.Runner() as runner:
+        outcome = run_case(Case("", folder, case), build_pdp, runner)
+    assert outcome.got, outcome.error
+    return [one["allowed"] for one in outcome.got]
+
+
+def checker_of(tuples: Sequence[FgaKey]) -> Callable[[FgaAsked], bool]:
+    checker = FgaChecker(MODEL, [FgaTuple(*one) for one in tuples])
+    return lambda one: checker.check(one.user, one.relation, one.object)
+
+
+# --- one cause each -------------------------------------------------------------------------------------------------
+
+TREE = [
+    ("server:s", "server", "project:p"),
+    ("project:p", "project", "warehouse:w"),
+    ("warehouse:w", "warehouse", "project:p"),
+    ("warehouse:w", "parent", "namespace:n"),
+    ("namespace:n", "namespace", "warehouse:w"),
+    ("namespace:n", "parent", "lakekeeper_table:w/t"),
+    ("lakekeeper_table:w/t", "child", "namespace:n"),
+]
+OPERATOR = ("user:oidc~a", "operator", "server:s")
+MANAGED = [("user:*", "managed_access", "namespace:n"), ("role:*", "managed_access", "namespace:n")]
+MEMBER = [("project:p", "project", "role:r"), ("role:r#assignee", "modify", "namespace:n")]
+
+
+class Merging(NamedTuple):
+    """Tuples of a question that OpenFGA denies, and the name that accepts the permit of this service."""
+
+    note: str
+    tuples: Sequence[FgaKey | tuple[str, str, str, str]]
+    principal: str
+    action: str
+    resource: str
+    accepted: str = ""
+    names: Mapping[str, str] = {}
+
+
+MERGINGS = [
+    Merging(
+        "an operator of a left-over server",
+        [*TREE, ("user:oidc~a", "operator", "server:old")],
+        "user:oidc~a", "delete", "project:p", "servers",
+    ),
+    Merging(
+        "an administrator of a left-over server",
+        [*TREE, ("user:oidc~a", "admin", "server:old")],
+        "user:oidc~a", "list_users", "server", "servers",
+    ),
+    Merging(
+        "a project of another server",
+        [*TREE, OPERATOR, ("server:old", "server", "project:q")],
+        "user:oidc~a", "delete", "project:q", "servers",
+    ),
+    Merging("a project without a server", [*TREE[1:], OPERATOR], "user:oidc~a", "delete", "project:p", "servers"),
+    Merging(
+        "a project that is below its server under a condition",
+        [(*TREE[0], "in_hours"), *TREE[1:], OPERATOR],
+        "user:oidc~a", "delete", "project:p", "servers",
+    ),
+    Merging(
+        "two servers above every project",
+        [*TREE, ("server:old", "server", "project:p"), ("user:oidc~a", "operator", "server:old")],
+        "user:oidc~a", "create_project", "server", "servers",
+    ),
+    Merging(
+        "an object that its parent does not list",
+        [*TREE[:-1], ("user:oidc~a", "select", "lakekeeper_table:w/t")],
+        "user:oidc~a", "get_metadata", "warehouse:w", "unlisted",
+    ),
+    Merging(
+        "an object that its parent lists under a condition",
+        [*TREE[:-1], (*TREE[-1], "in_hours"), ("user:oidc~a", "select", "lakekeeper_table:w/t")],
+        "user:oidc~a", "get_metadata", "namespace:w/n", "unlisted",
+    ),
+    Merging(
+        "an object that is below its parent under a condition",
+        [*TREE[:5], (*TREE[5], "in_hours"), TREE[6], ("user:oidc~a", "select", "lakekeeper_table:w/t")],
+        "user:oidc~a", "read_data", "table:w/n/t",
+    ),
+    Merging(
+        "managed access under a condition",
+        [*TREE, *((*one, "in_hours") for one in MANAGED), ("user:oidc~a", "ownership", "lakekeeper_table:w/t")],
+        "user:oidc~a", "grant_select", "table:w/n/t",
+    ),
+    Merging(
+        "managed access of an object whose id is no id here",
+        [
+            *(tuple(part.replace("namespace:n", "namespace:n!") for part in one) for one in (*TREE, *MANAGED)),
+            ("user:oidc~a", "ownership", "lakekeeper_table:w/t"),
+        ],
+        "user:oidc~a", "grant_select", "table:w/sales/t", names={"n!": "sales"},
+    ),
+    Merging(
+        "managed access of a warehouse without a project",
+        [
+            *TREE[3:],
+            *(tuple(part.replace("namespace:n", "warehouse:w") for part in one) for one in MANAGED),
+            ("user:oidc~a", "ownership", "namespace:n"),
+        ],
+        "user:oidc~a", "grant_select", "namespace:w/n",
+    ),
+    Merging(
+        "a role named like one that is only a grantee",
+        [*TREE, MEMBER[1], ("user:oidc~a", "assignee", "role:q"), ("project:p", "project", "role:q")],
+        "user:oidc~a", "delete", "namespace:w/n", names={"role:q": "r"},
+    ),
+    Merging(
+        "a role named like the id of a role without a place",
+        [
+            *TREE, *MEMBER, ("project:q", "project", "role:r"),
+            ("project:p", "project", "role:q"), ("user:oidc~a", "assignee", "role:q"),
+        ],
+        "user:oidc~a", "delete", "namespace:w/n", names={"role:r": "z", "role:q": "r"},
+    ),
+    Merging(
+        "a user without a provider beside one with it",
+        [*TREE, ("user:a", "modify", "namespace:n"), ("user:oidc~a", "describe", "namespace:n")],
+        "user:oidc~a", "delete", "namespace:w/n", "spellings",
+    ),
+    Merging(
+        "a user without escapes beside one with them",
+        [*TREE, ("user:oidc~a@x", "modify", "namespace:n"), ("user:oidc~a%40x", "describe", "namespace:n")],
+        "user:oidc~a@x", "delete", "namespace:w/n", "spellings",
+    ),
+]  # fmt: skip
+
+
+def decides(folder: Path, merging: Merging, *accepted: str) -> bool:
+    (folder / "names.json").write_text(json.dumps(merging.names))
+    migration = migrated(folder, [*merging.tuples, version("4.14")], *accepted, names=folder / "names.json")
+    forget_files()
+    asked = FgaAsked("", f"can_{merging.action}", "", merging.principal, merging.resource)
+    return answers(folder, migration, [asked]) == [True]
+
+
+@pytest.mark.parametrize("merging", MERGINGS, ids=lambda merging: merging.note)
+def test_what_would_be_wider_is_left(tmp_path: Path, merging: Merging) -> None:
+    assert not decides(tmp_path, merging)
+    if merging.accepted:
+        assert decides(tmp_path, merging, merging.accepted)
+
+
+@pytest.mark.parametrize("merging", [one for one in MERGINGS if one.accepted], ids=lambda merging: merging.note)
+def test_the_report_names_what_accepts_it(tmp_path: Path, merging: Merging) -> None:
+    left = [part.message for part in migrated(tmp_path, merging.tuples).left]
+    assert any(f"`--accept-wider {merging.accepted}` allows this" in message for message in left), left
+    accepted = migrated(tmp_path, merging.tuples, merging.accepted)
+    notes = {part.subject: part.message for part in accepted.parts if part.status == "note"}
+    assert notes[f"`--accept-wider {merging.accepted}`"].startswith("allows more than OpenFGA: without it, ")
+
+
+# --- rules of another version ---------------------------------------------------------------------------------------
+
+CREATES = [*TREE, ("user:oidc~a", "create", "warehouse:w")]
+READS_ROLES = [*TREE, ("project:p", "project", "role:r"), ("user:oidc~a", "describe", "project:p")]
+
+
+def test_a_wider_rule_of_this_service_is_found_beside_any_tuples(tmp_path: Path) -> None:
+    assert migrated(tmp_path, CREATES, model=SCHEMA).refused == {NEWER}
+    assert migrated(tmp_path, TREE, model=SCHEMA).refused == set()
+    assert migrated(tmp_path, CREATES, NEWER, model=SCHEMA).refused == set()
+
+
+@pytest.mark.parametrize(
+    ("tuples", "refused"),
+    [
+        (CREATES, {NEWER}),
+        ([*CREATES, version("4.9")], {NEWER}),
+        ([*CREATES, version("collaboration-4.12")], {NEWER}),
+        ([*CREATES, version("4.9"), version("4.13")], set()),
+        ([*CREATES, version("collaboration-4.14")], set()),
+        ([*TREE, ("user:oidc~a", "ownership", "warehouse:w")], set()),
+        (READS_ROLES, {"can_read_assignments"}),
+        ([*READS_ROLES, version("4.7")], set()),
+        ([*TREE, ("user:oidc~a", "admin", "server:s"), version("4.6")], {"can_grant_data_admin"}),
+    ],
+)
+def test_without_a_model_the_version_tells(tmp_path: Path, tuples: Sequence[FgaKey], refused: set[str]) -> None:
+    migration = migrated(tmp_path, tuples)
+    assert migration.refused == refused
+    assert all("give the model (`fga model get`)" in part.message for part in migration.left)
+
+
+def test_an_unknown_rule_of_a_given_model_is_found_by_the_probe(tmp_path: Path) -> None:
+    schema = json.loads(SCHEMA.read_text())
+    (table,) = (one for one in schema["type_definitions"] if one["type"] == "lakekeeper_table")
+    table["relations"]["can_drop"] = {"computedUserset": {"relation": "ownership"}}
+    (tmp_path / "model.json").write_text(json.dumps(schema))
+    tuples = [*TREE, ("user:oidc~a", "modify", "project:p")]
+    migration = migrated(tmp_path, tuples, model=tmp_path / "model.json")
+    assert migration.refused == {"can_drop"}
+    (left,) = migration.left
+    assert left.subject == "`can_drop` on `lakekeeper_table`"
+    assert left.message == (
+        "OpenFGA says no, pdp yes, in 1 question, such as `user:oidc~a` on `lakekeeper_table:w/t`; "
+        "`--accept-wider can_drop` allows this"
+    )
+
+
+def test_a_name_that_accepts_nothing_is_reported(tmp_path: Path) -> None:
+    parts = migrated(tmp_path, TREE, "servers", "no-such-name").parts
+    ignored = {part.subject: part.message for part in parts if part.status == "ignored"}
+    assert ignored == dict.fromkeys(
+        ("`--accept-wider servers`", "`--accept-wider no-such-name`"), "nothing in this export needs it"
+    )
+
+
+# --- random tuples --------------------------------------------------------------------------------------------------
+
+
+SEEDS = [*range(4), *(pytest.param(seed, marks=pytest.mark.long) for seed in range(4, 80))]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_migrated_world_is_never_wider(tmp_path: Path, seed: int) -> None:
+    tuples = random_tuples(seed, SCHEMA)
+    asked = [one for one in questions(tuples) if one.relation != NEWER]
+    permits = checker_of(tuples)
+    here = answers(tmp_path, migrated(tmp_path, [*tuples, version("4.14")]), asked)
+    wider = [one for one, answer in zip(asked, here, strict=True) if answer and not permits(one)]
+    assert wider == [], Counter((one.user, one.relation, one.object) for one in wider).most_common(5)
+    assert sum(here) > 20
