@@ -19,12 +19,13 @@ from pdp.cli.config.problems import (
     find_row_access_problems,
     find_rule_errors,
     find_scope_remarks,
+    find_world_file_problems,
     find_world_problems,
     finding_of,
     problems_of,
     scope_findings,
 )
-from pdp.cli.dry_run.sides import is_row_file
+from pdp.cli.dry_run.sides import is_row_file, is_world_file
 from pdp.cli.grants.store import inspect_store
 from pdp.cli.options import format_option, say_configuration
 from pdp.cli.terminal import fail, one_line_errors
@@ -82,7 +83,8 @@ def lint(
     configuration. `pdp config check` checks all else of a configuration, too.
 
     PATHS are files, or folders with .properties, .yaml and .json files. Together, the rule files form one rule set.
-    Files that end in .cedar, .cedarschema and .cedarentities.json are checked together, too.
+    Files that end in .cedar and .cedarschema, and JSON with entities, are checked together, too. A world file counts if
+    it is named itself.
 
     With --stored, the row policies and masks of the store are checked, too. Such a finding has the table and the id of
     the policy in place of a line.
@@ -118,15 +120,17 @@ def _settings(config: Path | None, paths: Sequence[Path], *, stored: bool) -> Se
 
 
 def _lint_paths(paths: Sequence[Path], options: LintOptions, stored: Sequence[RowPolicy]) -> list[Finding]:
-    """Return the findings of files and folders: rules first, then row policies, permissions of scopes, and Cedar."""
+    """Return the findings of files and folders: rules, row policies, permissions of scopes, worlds, and Cedar."""
     files = list(_files(paths))
     cedar = [file for file in files if is_cedar_file(file)]
     scopes = [file for file in files if is_permission_file(file)]
     rows = [file for file in files if file not in cedar and is_row_file(file)]
-    rules = [file for file in files if file not in (*cedar, *rows, *scopes)]
-    findings = lint_files(rules, options) if rules or not (cedar or scopes) else []
+    worlds = [file for file in files if is_world_file(file)]
+    rules = [file for file in files if file not in (*cedar, *rows, *scopes, *worlds)]
+    findings = lint_files(rules, options) if rules or not (cedar or scopes or worlds) else []
     findings += _row_findings(rows, stored)
     findings += scope_findings(scopes, strict=False) if scopes else []
+    findings += [finding_of(problem) for file in worlds for problem in find_world_file_problems(file)]
     return [*findings, *_cedar_findings(cedar)] if cedar else findings
 
 

@@ -70,3 +70,47 @@ def test_a_dry_run_compares_cedar_policies(tmp_path: Path) -> None:
     assert ended.returncode == 3, ended.stderr
     report = json.loads(ended.stdout)
     assert (report["gained"], report["lost"]) == (1, 1)
+
+
+SERVED = {
+    "rules.properties": "nessie.server.authorization.rules.a=op=='VIEW_REFERENCE'\n",
+    "rules.yaml": "rules: {b: \"op=='READ_ENTITY_VALUE'\"}\n",
+    "forbid.yaml": "rules: {c: \"role=='mallory'\"}\n",
+    "rows.yaml": "policies: [{id: eu, table: lake.s.t, grantees: [allAuthenticatedUsers], filter: \"region = 'EU'\"}]\n",
+    "scopes.json": '[{"name": "a", "permissions": {"Query": [], "Mutation": []}}]\n',
+    "scopes.yaml": "- {name: b, permissions: {Query: [], Mutation: []}}\n",
+    "a.cedar": GOOD,
+    "people.json": json.dumps(PERSON),
+    "more.cedarentities.json": json.dumps(PERSON).replace("oidc~bob", "oidc~eve"),
+    "world.yaml": "objects: [{object: 'project:p'}]\ngrants: []\n",
+    "world.json": '{"grants": [{"principal": "user:oidc~a", "privilege": "select", "object": "project:p"}]}\n',
+}
+CONFIGURATION = """
+warehouses: {lake: {}}
+authorities: {default: {engines: [cel, grants, cedar, scopes], combine: any}}
+store: {seed: world.yaml}
+policies:
+  rules: [rules.properties, rules.yaml]
+  forbid: [forbid.yaml]
+  row_access: [rows.yaml]
+  scopes: {permissions: [scopes.json, scopes.yaml]}
+  cedar: {policies: [a.cedar], entities: [people.json, more.cedarentities.json]}
+"""
+
+
+def test_lint_takes_every_file_that_serves(tmp_path: Path) -> None:
+    for name, text in SERVED.items():
+        (tmp_path / name).write_text(text)
+    (tmp_path / "pdp.yaml").write_text(CONFIGURATION)
+    assert run_pdp("config", "check", "-c", "pdp.yaml", cwd=tmp_path).returncode == 0
+    ended = run_pdp("lint", *SERVED, cwd=tmp_path)
+    assert (ended.returncode, ended.stderr) == (0, ""), ended.stdout
+    assert "ignored-key" not in ended.stdout
+
+
+@pytest.mark.parametrize("name", ["people.json", "world.json", "world.yaml"])
+def test_lint_reads_a_file_by_its_content(tmp_path: Path, name: str) -> None:
+    broken = {"people.json": '[{"uid": {"type": "Lakekeeper::Robot", "id": "x"}}]', "world.json": '{"grants": [1]}'}
+    (tmp_path / name).write_text(broken.get(name, "objects: [1]\n"))
+    [(code, *_)] = findings(name, cwd=tmp_path, code=1)
+    assert code == ("cedar-entity" if name == "people.json" else "configuration")

@@ -22,7 +22,7 @@ LAKEKEEPER = ("migrate", "lakekeeper", "{file}")
 OPENFGA = ("migrate", "openfga", "{file}")
 ROWS = ("check", "--set", "policies.row_access=[{file}]")
 CEDAR = "name the file in `policies.cedar.policies`"
-CODE = "permissions in code are not read: write grants"
+CODE = "permissions in code are not read: for LakeQL, name its permission files in `policies.scopes.permissions`"
 
 
 class Printed(NamedTuple):
@@ -195,7 +195,7 @@ EXAMPLES: list[Printed] = [
         "LAKEKEEPER__CEDAR__REFRESH_INTERVAL_SECS=5\n",
         LAKEKEEPER,
         1,
-        "name policies and entities in `policies.cedar`",
+        "write `policies.refresh_seconds: 5`; name policies and entities in `policies.cedar`",
     ),
     *(
         Printed(name, "a.cedar", text, command, 2, CEDAR)
@@ -220,6 +220,13 @@ EXAMPLES: list[Printed] = [
     Printed("`CREATE ROW ACCESS POLICY`", "a.sql", ROW_POLICY, ROWS, 2, "write row policies in YAML"),
     Printed("LakeQL: custom resolvers", "config.ts", LAKEQL, CHECK, 2, CODE),
     Printed("LakeQL: `authScopes`", "config.ts", LAKEQL_FIELD, CHECK, 2, CODE),
+    *(
+        Printed(name, f"config.{suffix}", text, LINT, 1, CODE)
+        for suffix, name, text in (
+            ("ts", "LakeQL: custom resolvers", LAKEQL),
+            ("mjs", "LakeQL: `authScopes`", LAKEQL_FIELD),
+        )
+    ),
 ]
 
 

@@ -142,6 +142,11 @@ def find_world_problems(settings: Settings) -> list[ConfigProblem]:
     return [] if file is None else _raised(load_world, settings.path(file), listed_warehouses(settings))
 
 
+def find_world_file_problems(file: Path) -> list[ConfigProblem]:
+    """Return the problems of a world file of any warehouses."""
+    return _raised(load_world, file, ())
+
+
 def find_cedar_remarks(settings: Settings) -> list[Finding]:
     """Return the findings of the configured Cedar files, if any; the error of a missing or empty file alone."""
     if not settings.policies.cedar.policies:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, Literal, TypeAlias, get_args
@@ -18,6 +17,7 @@ from pdp.config.load import UNSUPPORTED, load_settings
 from pdp.config.settings import Settings
 from pdp.config.warehouses import AuthoritySettings
 from pdp.decision.service import Pdp
+from pdp.engines.cedar.lint import holds_entities
 from pdp.engines.cel.engine import CelEngine
 from pdp.engines.scopes.explain import is_permission_file
 from pdp.errors import InvalidArgument
@@ -34,8 +34,6 @@ FileKind: TypeAlias = Literal["rules", "world", "rows", "settings", "cedar", "en
 
 
 _CEDAR: Final[Mapping[str, FileKind]] = {".cedar": "cedar", ".cedarschema": "schema"}
-_ENTITY: Final = re.compile(r'\s*\[\s*\{\s*"(?:uid|attrs|parents|tags)"\s*:')
-_BEGINNING: Final = 4096
 """Characters of a JSON file that tell the kind."""
 
 
@@ -112,7 +110,7 @@ def _kind(file: Path) -> FileKind:
         return _CEDAR[file.suffix]
     if file.suffix not in (".yaml", ".yml", ".json"):
         raise InvalidArgument(f"`{file}` is none of {_KINDS}: it ends in none of {_SUFFIXES}")
-    if file.suffix == ".json" and _holds_entities(file):
+    if file.suffix == ".json" and holds_entities(file):
         return "entities"
     if is_permission_file(file):
         return "permissions"
@@ -138,17 +136,18 @@ def is_row_file(file: Path) -> bool:
         return False
 
 
+def is_world_file(file: Path) -> bool:
+    """Tell whether a file begins like a world."""
+    if file.suffix not in (".yaml", ".yml", ".json"):
+        return False
+    try:
+        return _first_entry(file)[0] in WORLD_KEYS
+    except InvalidArgument:
+        return False
+
+
 def _is_row_key(key: str, value: str) -> bool:
     return key in _ROW_KEYS or (key == "policies" and value == "list")
-
-
-def _holds_entities(file: Path) -> bool:
-    """Tell whether a JSON file is a list of Cedar entities: the first element has a `uid`."""
-    try:
-        with file.open(encoding="utf-8", errors="replace") as text:
-            return bool(_ENTITY.match(text.read(_BEGINNING)))
-    except OSError:
-        return False  # the reader of the kind names the cause
 
 
 def _first_entry(file: Path) -> tuple[str, str]:

@@ -5,6 +5,7 @@ Reads every file to the end, and examines policies, entities and the schema toge
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final, Literal
@@ -23,7 +24,10 @@ POLICY_SUFFIX: Final = ".cedar"
 SCHEMA_SUFFIX: Final = ".cedarschema"
 ENTITY_SUFFIX: Final = ".cedarentities.json"
 SUFFIXES: Final = (POLICY_SUFFIX, SCHEMA_SUFFIX, ENTITY_SUFFIX)
-"""Ends of the names of Cedar files. Other JSON files are Cedar's only where a configuration says so."""
+"""Ends of the names of Cedar files. Other JSON files are Cedar's if they begin like a list of entities."""
+_KINDS: Final = (POLICY_SUFFIX, SCHEMA_SUFFIX, ".json")
+_ENTITY: Final = re.compile(r'\s*\[\s*\{\s*"(?:uid|attrs|parents|tags)"\s*:')
+_BEGINNING: Final = 4096
 _CODES: Final = {PolicyInvalid: "cedar-policy", EntitiesInvalid: "cedar-entity", SchemaInvalid: "cedar-schema"}
 _OTHER_ENTITY: Final = "cedar-other-entity"
 _PLACE_ID: Final = "cedar-place-id"
@@ -41,20 +45,24 @@ class CedarRemark(msgspec.Struct, frozen=True):
 
 
 def is_cedar_file(path: Path) -> bool:
-    """Tell whether a file is one of Cedar's by its name."""
-    return path.name.endswith(SUFFIXES)
+    """Tell whether a file is one of Cedar's by its name, or is a list of entities."""
+    return path.name.endswith(SUFFIXES) or (path.suffix == ".json" and holds_entities(path))
+
+
+def holds_entities(file: Path) -> bool:
+    """Tell whether a JSON file begins like a list of entities: the first element has a `uid`."""
+    try:
+        with file.open(encoding="utf-8", errors="replace") as text:
+            return bool(_ENTITY.match(text.read(_BEGINNING)))
+    except OSError:
+        return False  # the reader of the kind names the cause
 
 
 def sources_of_files(paths: Iterable[Path]) -> CedarSources:
-    """Return the sources of files by their names. A schema among the files replaces pdp's own."""
-    found = {suffix: [path for path in paths if path.name.endswith(suffix)] for suffix in SUFFIXES}
-    schema = read_sources(found[SCHEMA_SUFFIX][:1])
-    return CedarSources(
-        read_sources(found[POLICY_SUFFIX]),
-        read_sources(found[ENTITY_SUFFIX]),
-        schema[0] if schema else None,
-        warehouses=frozenset(),
-    )
+    """Return the sources of Cedar files by their names; JSON has entities. A schema replaces pdp's own."""
+    found = {suffix: [path for path in paths if path.suffix == suffix] for suffix in _KINDS}
+    policies, schema, entities = (read_sources(found[suffix]) for suffix in _KINDS)
+    return CedarSources(policies, entities, schema[0] if schema else None, warehouses=frozenset())
 
 
 def lint_cedar(sources: CedarSources) -> list[CedarRemark]:

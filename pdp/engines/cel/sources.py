@@ -74,7 +74,8 @@ def read_entries(path: Path) -> tuple[Sequence[ConfigEntry], Sequence[RuleText]]
         return list(read_properties(_text(path), str(path))), ()
     if path.suffix in YAML_SUFFIXES:
         return _yaml(YamlText(_text(path), str(path)))
-    message = advice_for(path.suffix) or "neither .properties nor .yaml"
+    text = _text(path) if path.suffix == ".sql" else ""
+    message = advice_for(path.suffix, text) or "neither .properties nor .yaml"
     raise PolicyError(f"not a rule file: {message}", Place(str(path)))
 
 

@@ -22,8 +22,9 @@ from pdp.offline.migration.variables import check_unique, read_variables
 
 _PREFIX: Final = "LAKEKEEPER__"
 _GRANTS: Final = "grants come by `pdp migrate openfga`"
+_CEDAR: Final = "name policies and entities in `policies.cedar`, and the engine `cedar` in an authority (docs/cedar.md)"
 _NO_COUNTERPART: Final[Mapping[str, str]] = {
-    "cedar": "name policies and entities in `policies.cedar`, and the engine `cedar` in an authority (docs/cedar.md)",
+    "cedar": _CEDAR,
     "role_provider": "pdp asks no directory: map roles of tokens (`identity.providers.<idp>.role_map`), or grant roles",
     "role_provider_file": "pdp asks no directory: map roles of tokens, or grant roles",
     "role_provider_chain": "pdp keeps no roles of tokens: a view owner's roles are those with grants of `assignee`",
@@ -36,6 +37,39 @@ _NO_COUNTERPART: Final[Mapping[str, str]] = {
     "default_project_id": "name the project of each warehouse: `warehouses.<name>.project`",
 }
 """First part of a variable's name -> reason why the variable is left."""
+_CEDAR_KEYS: Final[Mapping[str, str]] = {
+    "policy_sources__local_files": "write `policies.cedar.policies: {}`",
+    "policy_sources__k8s_cm": "mount the ConfigMap, and name its files in `policies.cedar.policies`",
+    "entity_json_sources__local_files": "write `policies.cedar.entities: {}`",
+    "entity_json_sources__k8s_cm": "mount the ConfigMap, and name its files in `policies.cedar.entities`",
+    "refresh_interval_secs": "write `policies.refresh_seconds: {}`",
+    "refresh_disabled": "pdp always looks for changed policies, every `policies.refresh_seconds`",
+    "schema_file": "write `policies.cedar.schema.replace: {}`",
+    "schema_fragment_file": "write `policies.cedar.schema.extend: {}`",
+    "externally_managed_user_and_roles": "users and roles are those of the token and of `policies.cedar.entities`",
+    "user_derivations": "pdp derives no attributes: declare the users in `policies.cedar.entities`",
+    "debug": "pdp logs no entities: `pdp explain` shows what a policy read",
+}
+"""Rest of a name behind `CEDAR__`, or its beginning -> counterpart. `{}` is the value."""
+_OWN: Final[Mapping[str, str]] = {
+    "audit": "`audit` is this service's own",
+    "bind": "`server.http` is the address here",
+    "cache": "see `cache`",
+    "listen": "`server.http` is the address here",
+    "metrics": "metrics are at `/metrics` of `server.http`",
+    "openfga": f"pdp asks no OpenFGA: {_GRANTS}",
+    "pg": "`store.url` is the database here",
+    "secret": "pdp keeps no secrets",
+    "ssl": "`server.tls` has the certificates here",
+}
+"""First word of the name of another variable -> counterpart."""
+_FOREIGN: Final[Mapping[str, str]] = {
+    "OPENFGA": "of OpenFGA, which pdp does not need: `pdp migrate openfga` takes its tuples",
+    "QUARKUS": "of Quarkus: `pdp migrate nessie` takes Nessie's rules",
+    "NESSIE": "of Nessie: `pdp migrate nessie` takes its rules",
+    "RUST": "of Lakekeeper's log: `PDP_LOG_LEVEL` sets the log here",
+}
+"""First word of the name of another program's variable -> counterpart."""
 
 
 def migrate_lakekeeper(files: Sequence[Path]) -> Migration:
@@ -48,9 +82,12 @@ def migrate_lakekeeper(files: Sequence[Path]) -> Migration:
     check_unique([*own, *bridge])
     if not own and not bridge:
         raise InvalidArgument(_nothing_found(entries))
-    for hidden in (entry for one in read for entry in one.elsewhere if entry.key.upper().startswith(_PREFIX)):
-        status: Status = "left" if _concerns(hidden) else "ignored"
-        migration.add(status, hidden.key_place, hidden.key, "its value stands in a secret or in another object")
+    hidden = [entry for one in read for entry in one.elsewhere]
+    for entry in hidden:
+        if entry.key.upper().startswith(_PREFIX) or is_bridge_variable(entry.key):
+            status: Status = "left" if _concerns(entry) else "ignored"
+            migration.add(status, entry.key_place, entry.key, "its value stands in a secret or in another object")
+    _report_others(migration, [*entries, *hidden])
     for key in (entry for one in read for entry in one.chart):
         message = "is a value of the Helm chart, which becomes variables: migrate the output of `helm template`"
         migration.add("left", key.key_place, f"`{key.key}`", message)
@@ -89,7 +126,9 @@ class LakekeeperSettings:
         self.data |= self._providers.settings(self.data.get("identity", {}))
         for first, count in sorted(self._other.items()):
             variables = "variable" if count == 1 else "variables"
-            self._migration.add("ignored", "", f"{_PREFIX}{first.upper()}", f"{count} {variables} of Lakekeeper itself")
+            own = f"{count} {variables} of Lakekeeper itself"
+            message = f"{own}: {_OWN[first]}" if first in _OWN else own
+            self._migration.add("ignored", "", f"{_PREFIX}{first.upper()}", message)
 
     def _reader(self, parts: Sequence[str]) -> Callable[[ConfigEntry, Sequence[str]], None] | None:
         first = parts[0]
@@ -166,8 +205,34 @@ class LakekeeperSettings:
         self._migration.add(status, entry.key_place, entry.key, message)
 
     def _left(self, entry: ConfigEntry, parts: Sequence[str]) -> None:
-        if entry.text.strip().lower() != "false":
-            self._migration.add("left", entry.key_place, entry.key, _NO_COUNTERPART[parts[0]])
+        if entry.text.strip().lower() == "false":
+            self._migration.add("ignored", entry.key_place, entry.key, "is off")
+        else:
+            message = _cedar_counterpart(entry, parts) if parts[0] == "cedar" else _NO_COUNTERPART[parts[0]]
+            self._migration.add("left", entry.key_place, entry.key, message)
+
+
+def _cedar_counterpart(entry: ConfigEntry, parts: Sequence[str]) -> str:
+    """Return what to write in place of a variable of Cedar: its own counterpart, and the one of all."""
+    rest = "__".join(parts[1:])
+    known = next((text for key, text in _CEDAR_KEYS.items() if f"{rest}__".startswith(f"{key}__")), "")
+    return f"{known.format(entry.text.strip())}; {_CEDAR}" if known else _CEDAR
+
+
+def _report_others(migration: Migration, entries: Sequence[ConfigEntry]) -> None:
+    """Report the variables of other programs, by the first word of their names."""
+    found: dict[str, set[str]] = {}
+    for entry in entries:
+        if entry.key.upper().startswith(_PREFIX) or is_bridge_variable(entry.key):
+            continue
+        if entry.key.upper().startswith("LAKEKEEPER_"):
+            message = f"no such variable is known: those of Lakekeeper begin with `{_PREFIX}`"
+            migration.add("left", entry.key_place, entry.key, message)
+        else:
+            found.setdefault(entry.key.upper().partition("_")[0], set()).add(entry.key)
+    for first, names in sorted(found.items()):
+        variables = "1 variable" if len(names) == 1 else f"{len(names)} variables"
+        migration.add("ignored", "", first, f"{variables} {_FOREIGN.get(first, 'of another program')}")
 
 
 def list_of(entry: ConfigEntry) -> list[str]:
@@ -183,6 +248,8 @@ def list_of(entry: ConfigEntry) -> list[str]:
 
 def _concerns(entry: ConfigEntry) -> bool:
     """Tell whether a variable can matter for decisions."""
+    if is_bridge_variable(entry.key):
+        return not _CLIENT.fullmatch(entry.key)
     first = entry.key[len(_PREFIX) :].lower().partition("__")[0]
     return first.startswith(("trusted", "instance", "openid", "authz", "cedar", "role", "referenced"))
 

@@ -160,3 +160,28 @@ def test_the_walks_commands_do_what_it_says(tmp_path: Path, walk: str) -> None:
     assert run_pdp(*bob, cwd=tmp_path).stdout.startswith("denied by default_deny\n")
     assert run_pdp(*commands[1], cwd=tmp_path).returncode == 0
     assert run_pdp(*bob, cwd=tmp_path).stdout.startswith("allowed by grants:select on table:tpch/tiny/nation")
+
+
+async def test_a_creator_owns_nothing_through_trino_alone(tmp_path: Path) -> None:
+    assert "**A creator owns nothing through Trino alone.**" in PAGE
+    world = {
+        "objects": [],
+        "grants": [{"principal": "user:oidc~eve", "privilege": "create", "object": "namespace:lake/s"}],
+    }
+    (tmp_path / "world.json").write_text(json.dumps(world))
+    settings = {
+        "store": {"url": "file:world.json"},
+        "warehouses": {"lake": {}},
+        "trino": {"catalogs": {"k": {"warehouse": "lake"}}},
+    }
+    table = {"table": {"catalogName": "k", "schemaName": "s", "tableName": "new"}}
+    async with client_of(settings_of(settings, tmp_path)) as client:
+
+        async def allows(operation: str) -> bool:
+            action = {"operation": operation, "resource": table}
+            question = {"input": {"context": {"identity": {"user": "eve", "groups": []}}, "action": action}}
+            return (await client.trino("allow", question))[1] == {"result": True}
+
+        assert await allows("CreateTable")
+        later = ("SelectFromColumns", "InsertIntoTable", "DropTable", "SetTableAuthorization")
+        assert [await allows(operation) for operation in later] == [False] * len(later)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from base64 import b64encode
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
 import yaml
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pdp.errors import InvalidArgument, PolicyError
 from pdp.offline.migration.lakekeeper import migrate_lakekeeper
@@ -165,6 +168,18 @@ def test_a_list_of_audiences_that_is_none_is_refused(tmp_path: Path, text: str) 
         ("AUTHZ_BACKEND=cedar", "the engine `cedar` in an authority"),
         ("CEDAR__POLICY_SOURCES__LOCAL_FILES=[a.cedar]", "name policies and entities in `policies.cedar`"),
         ("OPENID_ADDITIONAL_ISSUERS=https://x", "`identity.providers.oidc.issuers`"),
+        ("CEDAR__POLICY_SOURCES__LOCAL_FILES=[a.cedar]", "write `policies.cedar.policies: [a.cedar]`"),
+        ("CEDAR__POLICY_SOURCES__K8S_CM=[a]", "mount the ConfigMap"),
+        ("CEDAR__ENTITY_JSON_SOURCES__LOCAL_FILES=[a.json]", "write `policies.cedar.entities: [a.json]`"),
+        ("CEDAR__ENTITY_JSON_SOURCES__K8S_CM=[a]", "name its files in `policies.cedar.entities`"),
+        ("CEDAR__REFRESH_INTERVAL_SECS=5", "write `policies.refresh_seconds: 5`"),
+        ("CEDAR__REFRESH_DISABLED=true", "every `policies.refresh_seconds`"),
+        ("CEDAR__SCHEMA_FILE=a.cedarschema", "write `policies.cedar.schema.replace: a.cedarschema`"),
+        ("CEDAR__SCHEMA_FRAGMENT_FILE=a.cedarschema", "write `policies.cedar.schema.extend: a.cedarschema`"),
+        ("CEDAR__USER_DERIVATIONS__TEAM__PATTERN=(.*)", "declare the users in `policies.cedar.entities`"),
+        ("CEDAR__EXTERNALLY_MANAGED_USER_AND_ROLES=true", "those of the token"),
+        ("CEDAR__DEBUG__LOG_ENTITIES=true", "`pdp explain` shows"),
+        ("CEDAR__NOT_KNOWN=1", "name policies and entities in `policies.cedar`"),
         ("OPENID_PROVIDER_URI=https://okta.example.com", "write `identity.providers.oidc: {issuer: 'https://okta"),
         ("OPENID_PROVIDER_URI=http://keycloak:8080/realms/x", "keys come over https only"),
         ("OPENID_PROVIDERS__EKS__AUDIENCE=sts", "the provider `eks` has no URI"),
@@ -208,6 +223,47 @@ env:
 """
     migration, _ = migrated(tmp_path, text, "pod.yaml")
     assert [part.subject for part in migration.left] == ["LAKEKEEPER__OPENID_PROVIDER_URI"]
+
+
+NAMES = (
+    *("LAKEKEEPER__PG_HOST", "LAKEKEEPER__LISTEN_PORT", "LAKEKEEPER__OPENFGA__ENDPOINT", "LAKEKEEPER__NEW_THING"),
+    *("LAKEKEEPER__CEDAR__REFRESH_INTERVAL_SECS", "LAKEKEEPER__CEDAR__REFRESH_DISABLED", "LAKEKEEPER__OPENID_SCOPE"),
+    *("LAKEKEEPER__OPENID_PROVIDERS__X__NOPE", "LAKEKEEPER__TRUSTED_ENGINES__X__NOPE", "LAKEKEEPER__AUTHZ_BACKEND"),
+    *("LAKEKEEPER__ENABLE_KUBERNETES_AUTHENTICATION", "LAKEKEEPER_URL", "LAKEKEEPER_CLIENT_SECRET", "LAKEKEEPER_TYPO"),
+    *("LAKEKEEPER_DEV_WAREHOUSE", "TRINO_DEV_CATALOG_NAME", "TRINO_ADMIN_USERS", "TRINO_OTHER", "RUST_LOG"),
+    *("OPENFGA_DATASTORE_MAX_OPEN_CONNS", "OPENFGA_CHECK_QUERY_CACHE_ENABLED", "QUARKUS_PROFILE", "POSTGRES_PASSWORD"),
+)
+
+
+@given(names=st.lists(st.sampled_from(NAMES), unique=True, max_size=8), form=st.sampled_from(("env", "list", "secret")))
+def test_every_variable_is_reported(names: list[str], form: str) -> None:
+    names = ["LAKEKEEPER__REFERENCED_BY__MAX_NESTING_DEPTH", *names]
+    values = {name: "false" if name == "LAKEKEEPER__ENABLE_KUBERNETES_AUTHENTICATION" else "3" for name in names}
+    text = "".join(f"{name}={value}\n" for name, value in values.items())
+    if form != "env":
+        hidden = "valueFrom: {secretKeyRef: {name: a, key: b}}"
+        given = [
+            f"value: '{value}'" if form == "list" or name is names[0] else hidden for name, value in values.items()
+        ]
+        text = "env:\n" + "".join(f"  - {{name: {name}, {one}}}\n" for name, one in zip(names, given, strict=True))
+    with TemporaryDirectory() as folder:
+        parts = migrated(Path(folder), text, "a.env" if form == "env" else "a.yaml")[0].parts
+    for name in names:
+        first = name.removeprefix("LAKEKEEPER__").partition("_")[0]
+        word = f"LAKEKEEPER__{first}" if name.startswith("LAKEKEEPER__") else first
+        assert any(part.subject in (name, word, word.rstrip("_")) for part in parts), (name, parts)
+    counted = sum(int(part.message.split()[0]) for part in parts if part.subject in {"OPENFGA", "RUST", "POSTGRES"})
+    assert counted == sum(name.startswith(("OPENFGA_", "RUST_", "POSTGRES_")) for name in names)
+
+
+def test_settings_of_openfga_beside_those_of_lakekeeper_are_counted(tmp_path: Path) -> None:
+    text = ENGINE + AUDIENCE + "OPENFGA_DATASTORE_MAX_OPEN_CONNS=200\nOPENFGA_CACHE_CONTROLLER_ENABLED=true\n"
+    migration, _ = migrated(tmp_path, text)
+    (ignored,) = (part for part in migration.parts if part.status == "ignored")
+    assert (ignored.subject, ignored.message) == (
+        "OPENFGA",
+        "2 variables of OpenFGA, which pdp does not need: `pdp migrate openfga` takes its tuples",
+    )
 
 
 def test_a_rendered_chart_has_its_variables_in_a_secret(tmp_path: Path) -> None:

@@ -1,0 +1,209 @@
+"""docs/migration.md: every sentence about what holds without an option, a key or a file is a test."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from support.paths import ROOT
+
+from pdp.app.facts import build_pdp
+from pdp.cli.migrate import openfga
+from pdp.config.foreign_files import advice_for
+from pdp.offline.cases.cases import Case
+from pdp.offline.cases.runner import run_case
+from pdp.offline.migration.nessie import migrate_nessie
+from pdp.offline.migration.openfga import migrate_openfga
+from pdp.rewrite.policy_statements import CreatePolicy, read_policy_statement
+
+PAGE = (ROOT / "docs" / "migration.md").read_text()
+TESTS = ROOT / "tests"
+Holds = Callable[[Path], None]
+_FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
+_ABOUT_A_DEFAULT = re.compile(
+    r"\b(by default|defaults?|unless|without|else|otherwise|stay|at most|is missing|nothing|everybody)\b", re.IGNORECASE
+)
+
+
+def sentences() -> list[str]:
+    """Return the sentences of the page, outside blocks: of paragraphs, list items and cells of tables."""
+    found = []
+    for block in re.split(r"\n\n|\n(?=[-|] ?)", _FENCED.sub("", PAGE)):
+        text = " ".join(block.split()).removeprefix("- ")
+        cells = text.strip("|").split(" | ") if text.startswith("|") else [text]
+        found += [part for cell in cells for part in re.split(r"(?<=\.) |(?<=\.\*\*) |; ", cell.strip())]
+    return [part.rstrip(".") for part in found if len(part.split()) > 3]
+
+
+def answers(folder: Path, case: Mapping[str, Any]) -> list[bool]:
+    with asyncio.Runner() as runner:
+        outcome = run_case(Case("", folder, {**case, "want": [False] * len(case["checks"])}), build_pdp, runner)
+    assert outcome.got, outcome.error
+    return [one["allowed"] for one in outcome.got]
+
+
+def lakeql(folder: Path, user: str, *, strict: bool = False, engine: str = "scopes") -> list[bool]:
+    """Return whether a user may read and write a table that LakeQL's entries of others name."""
+    given = {
+        "config": {"policies": {"scopes": {"strict": strict}}},
+        "permissions": [
+            {
+                "name": "other",
+                "permissions": {"Query": [{"catalog": "hive", "schema": "s", "tables": ["t"]}], "Mutation": []},
+            },
+            {"name": "empty", "permissions": {"Query": [], "Mutation": []}},
+        ],
+    }
+    check = {"principal": f"user:oidc~{user}", "resource": "table:hive/s/t"}
+    checks = [{**check, "action": action} for action in ("read_data", "write_data")]
+    return answers(folder, {"engines": [engine], "checks": checks, **(given if engine == "scopes" else {})})
+
+
+def a_user_reads_as_in_lakeql(folder: Path) -> None:
+    assert [lakeql(folder, user) for user in ("nobody", "empty")] == [[True, False], [True, False]]
+
+
+def strict_scopes_deny(folder: Path) -> None:
+    assert [lakeql(folder, user, strict=True) for user in ("nobody", "empty")] == [[False, False], [False, False]]
+
+
+def grants_and_rules_give_nothing(folder: Path) -> None:
+    assert [lakeql(folder, "nobody", engine=engine) for engine in ("grants", "cel")] == [[False, False], [False, False]]
+
+
+def a_policy_without_grantees_is_for_all(folder: Path) -> None:
+    statement = "CREATE ROW ACCESS POLICY p ON lake.s.t FILTER USING (region = 'EU')"
+    read = read_policy_statement(statement)
+    assert isinstance(read, CreatePolicy)
+    assert tuple(read.grantees) == ("allAuthenticatedUsers",)
+    shown = advice_for(".sql", statement)
+    assert yaml.safe_load(shown.split("`")[1])["policies"][0]["grantees"] == ["allAuthenticatedUsers"]
+
+
+def a_user_without_provider_is_of_idp(folder: Path) -> None:
+    tuples = [{"user": "user:a", "relation": "admin", "object": "server:s"}]
+    (folder / "tuples.json").write_text(json.dumps(tuples))
+    for idp, principal in ((None, "user:oidc~a"), ("ldap", "user:ldap~a")):
+        migration = migrate_openfga([folder / "tuples.json"], build_pdp, **({"idp": idp} if idp else {}))
+        assert f'"principal": "{principal}"' in migration.files["world.yaml"]
+
+
+def three_hundred_pairs_are_asked(folder: Path) -> None:
+    (most,) = (option for option in openfga.params if option.name == "most")
+    assert (most.default, inspect.signature(migrate_openfga).parameters["most"].default) == (300, 300)
+    store = TESTS / "offline" / "migration" / "lakekeeper-4.9"
+    migration = migrate_openfga([store / "store.fga.yaml"], build_pdp, most=2)
+    notes = [json.loads(line)["note"] for line in migration.files["tests.jsonl"].splitlines()]
+    assert sum("store.fga.yaml test" not in note for note in notes) == 2
+
+
+def the_profile_is_prod(folder: Path) -> None:
+    prefix = "nessie.server.authorization.rules."
+    (folder / "application.properties").write_text(f"%prod.{prefix}p=role=='p'\n%dev.{prefix}d=role=='d'\n")
+    (folder / "a.env").write_text("QUARKUS_PROFILE=dev\n")
+    for variables, profiles, id in (((), (), "p"), (("a.env",), (), "d"), (("a.env",), ("prod",), "p")):
+        files = [folder / name for name in variables]
+        migration = migrate_nessie([folder / "application.properties"], files, profiles, "nessie")
+        assert list(yaml.safe_load(migration.files["rules.yaml"])["rules"]) == [id]
+
+
+def an_id_is_spelt_with_dots(folder: Path) -> None:
+    (folder / "a.env").write_text("NESSIE_SERVER_AUTHORIZATION_RULES_ALLOW_X=role=='x'\n")
+    migration = migrate_nessie([], [folder / "a.env"], (), "nessie")
+    assert list(yaml.safe_load(migration.files["rules.yaml"])["rules"]) == ["allow.x"]
+
+
+_WIDER = "offline/migration/test_openfga_never_wider.py"
+_GRANTS = "offline/migration/test_openfga.py"
+DEFAULTS: Mapping[str, Holds | Sequence[str]] = {
+    "Existing files stay unless you give `--force`": ["cli/test_migrate.py::test_files_are_overwritten_only_on_request"],
+    "without `--out` the command only reports": ["cli/test_migrate.py::test_nothing_left_exits_with_0"],
+    "The exit code is 0 if nothing is left, 1 if a part is left, 2 if a file cannot be read": [
+        "cli/test_migrate.py::test_nothing_left_exits_with_0",
+        "cli/test_migrate.py::test_the_written_files_work",
+        "cli/test_migrate.py::test_bad_input_exits_with_2",
+    ],
+    "If the new files would allow more than the old ones, nothing is written, and the exit code is 1: see [never "
+    "wider](#from-lakekeepers-grants-in-openfga)": ["cli/test_migrate.py::test_tuples_of_openfga_become_grants"],
+    "without such a rule, its id is `allow.x`": an_id_is_spelt_with_dots,
+    "The profile is `--profile`, else the variable `QUARKUS_PROFILE`, else `prod`": the_profile_is_prod,
+    "A rule that does not compile becomes `false`, with its text in a comment: a rule that mentions VIEW_REFERENCE keeps "
+    "Nessie's implicit rule off, and leaving the rule out would show every branch to everybody": [
+        "offline/migration/test_nessie.py::test_a_broken_rule_on_viewing_does_not_open_every_branch"
+    ],
+    "otherwise the report shows what to write": [
+        "offline/migration/test_lakekeeper.py::test_what_has_no_counterpart_is_left"
+    ],
+    "Ids without a name are left": [f"{_GRANTS}::test_ids_as_names_are_left"],
+    "A user without `<idp>~` is a user of `--idp`": a_user_without_provider_is_of_idp,
+    "With a model, so do all actions of users on objects, for at most `--tests` pairs (300)": three_hundred_pairs_are_asked,
+    "The new files allow nothing that OpenFGA denies": [f"{_WIDER}::test_a_migrated_world_is_never_wider"],
+    "Grants on a server are left, unless this server alone is above all projects of the export": [
+        f"{_WIDER}::test_what_would_be_wider_is_left"
+    ],
+    "Without a model, the version of the model among the tuples (`model_version`) tells which rules are older: before "
+    "4.13, `can_accept_moved_namespace` needed `manage_grants`": [f"{_WIDER}::test_without_a_model_the_version_tells"],
+    "Without a version, all of these count": [f"{_WIDER}::test_without_a_model_the_version_tells"],
+    "left: nothing is granted to everybody": [f"{_GRANTS}::test_what_has_no_counterpart_is_left"],
+    "an object without a parent, with two parents, or with the name of another object": [
+        f"{_GRANTS}::test_what_has_no_counterpart_is_left",
+        f"{_GRANTS}::test_two_objects_of_one_name_are_left",
+    ],
+    "Without `GRANT TO`, a policy is for `allAuthenticatedUsers`": a_policy_without_grantees_is_for_all,
+    "By default, a user without an entry, or whose list `Query` is empty, may read as in LakeQL, and may not write": (
+        a_user_reads_as_in_lakeql
+    ),
+    "With `policies.scopes.strict: true` such a user may not read either": strict_scopes_deny,
+    "Without the engine `scopes`, such a user has what grants and rules give: by default nothing": (
+        grants_and_rules_give_nothing
+    ),
+}  # fmt: skip
+"""Sentence -> its test: a function here, or the places of tests."""
+
+
+def test_every_sentence_about_a_default_has_a_test() -> None:
+    page = sentences()
+    assert [one for one in page if _ABOUT_A_DEFAULT.search(one) and one not in DEFAULTS] == []
+    assert [one for one in DEFAULTS if one not in page] == []
+
+
+@pytest.mark.parametrize("sentence", DEFAULTS, ids=lambda sentence: sentence[:60])
+def test_a_sentence_about_a_default_holds(tmp_path: Path, sentence: str) -> None:
+    holds = DEFAULTS[sentence]
+    if callable(holds):
+        holds(tmp_path)
+        return
+    for place in holds:
+        file, _, test = place.partition("::")
+        assert f"def {test}(" in (TESTS / file).read_text(), place
+
+
+@pytest.mark.parametrize(
+    ("text", "filters"),
+    [
+        ("CREATE ROW ACCESS POLICY p ON s.t FILTER USING (a = 'New  York');", ["a = 'New  York'"]),
+        ('create or replace row access policy p on s.t\n filter using (a = "x\\\\y");\n', ['a = "x\\\\y"']),
+        ("-- why\nCREATE ROW ACCESS POLICY p ON s.t FILTER USING (a\n > 1)", ["a\n > 1"]),
+        (
+            "CREATE ROW ACCESS POLICY p ON s.t FILTER USING (a = ';');\nCREATE ROW ACCESS POLICY q ON s.t FILTER USING (b);",
+            ["a = ';'", "b"],
+        ),
+    ],
+)
+def test_row_policies_in_sql_are_shown_as_yaml_that_means_the_same(text: str, filters: list[str]) -> None:
+    shown = advice_for(".sql", text).partition("write in YAML `")[2].rpartition("`, or give each")[0]
+    assert [policy["filter"] for policy in yaml.safe_load(shown)["policies"]] == filters
+
+
+@pytest.mark.parametrize(
+    "text", ["SELECT 1;", "CREATE ROW ACCESS POLICY p ON s.t FILTER USING (a); DROP TABLE s.t;", ""]
+)
+def test_other_sql_is_not_shown(text: str) -> None:
+    assert "write row policies in YAML, `policies: [{id, table, grantees, filter}]`" in advice_for(".sql", text)
