@@ -26,13 +26,14 @@ import lakehouses
 import openfga_peer
 from lakehouses import BATCH, FAN_OUT, FAN_OUT_KINDS, KINDS, TEN_THOUSAND, AskedRight
 from loopback import Connection
+from support.servers.openfga import GET_IT, binary
 from support.service.serving import serve_process
 
 BATCHES: Final = "20 BatchChecks of 50"
 MISSING: Final = f"""
   ==========================================================================
   OpenFGA IS NOT INSTALLED: NO COMPARISON WAS MADE, the figures below are ours alone
-    {openfga_peer.GET_IT}
+    {GET_IT}
   or name its binary in $OPENFGA
   ==========================================================================
 """
@@ -181,7 +182,7 @@ def compare_answers(mine: Peer, theirs: Peer, data: Mapping[str, Any], questions
 @contextmanager
 def peer(data: Mapping[str, Any]) -> Iterator[tuple[Peer, openfga_peer.Store] | None]:
     """Run OpenFGA with the tuples of a world. Yield None, and print a notice, if OpenFGA is not installed."""
-    openfga = openfga_peer.binary()
+    openfga = binary()
     if openfga is None:
         print(MISSING)
         yield None

@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
 import subprocess
-import time
-import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -16,9 +12,9 @@ from typing import Any, Final
 
 from loopback import Connection
 from openfga_model import Tuple, authorization_model, question, relation_of, subject, tuples_of
-from support.servers.postgres import free_port, postgres
+from support.servers.openfga import running
+from support.servers.postgres import postgres
 
-GET_IT: Final = "go install github.com/openfga/openfga/cmd/openfga@v1.22.1"
 _TUPLES_PER_WRITE: Final = 100
 _CACHES: Final = (
     "--check-query-cache-enabled",
@@ -31,26 +27,11 @@ _CACHES: Final = (
     "--list-objects-iterator-cache-ttl=10m",
 )
 """Larger and longer caches than by default (10,000 answers, ten seconds), so that no entry expires during a run."""
-_QUIET: Final = (
-    "--playground-enabled=false",
-    "--metrics-enabled=false",
-    "--log-level=error",
+_PATIENT: Final = (
     "--listObjects-max-results=0",
     "--request-timeout=100s",
     "--listObjects-deadline=100s",
 )
-
-
-def binary() -> str | None:
-    """Return the path of OpenFGA: `$OPENFGA`, else on PATH, else in Go's folder; None if not installed."""
-    configured = os.environ.get("OPENFGA")
-    if configured:
-        return configured
-    found = shutil.which("openfga")
-    if found is None and (go := shutil.which("go")):
-        output = subprocess.run([go, "env", "GOPATH"], capture_output=True, text=True, check=True, timeout=60)
-        found = shutil.which("openfga", path=str(Path(output.stdout.strip()) / "bin"))
-    return found
 
 
 class Store:
@@ -121,28 +102,5 @@ def serving(openfga: str, folder: Path) -> Iterator[str]:
     with postgres(folder) as datastore, (folder / "openfga.log").open("wb") as log:
         storage = ("--datastore-engine", "postgres", "--datastore-uri", datastore)
         subprocess.run([openfga, "migrate", *storage], check=True, timeout=120, stdout=log, stderr=log)
-        http, grpc = f"127.0.0.1:{free_port()}", f"127.0.0.1:{free_port()}"
-        command = [openfga, "run", *storage, "--http-addr", http, "--grpc-addr", grpc, *_CACHES, *_QUIET]
-        process = subprocess.Popen(command, stdout=log, stderr=log)
-        try:
-            _wait(f"http://{http}/healthz", process, folder / "openfga.log")
-            yield f"http://{http}"
-        finally:
-            process.terminate()
-            try:
-                process.wait(20)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait(20)
-
-
-def _wait(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
-    for _ in range(200):
-        try:
-            with urllib.request.urlopen(url, timeout=1):
-                return
-        except OSError:
-            if process.poll() is not None:
-                break
-            time.sleep(0.05)
-    raise RuntimeError(f"OpenFGA did not start: {log.read_text(errors='replace')[-2000:]}")
+        with running(openfga, folder, *storage, *_CACHES, *_PATIENT) as url:
+            yield url

@@ -181,11 +181,13 @@ class FgaTests:
     def _principal(self, user: str) -> dict[str, str] | None:
         """Return the asking user; for the members of a role, the first member with this acting role."""
         if user.startswith("user:") and user[-1] != "*":
-            return {"principal": self._world.principal(user) or ""}
+            principal = self._world.principal(user)
+            return {"principal": principal} if principal else None
         member = next((one.user for one in self._export.tuples if f"{one.object}#{one.relation}" == user), "")
         if not member.startswith("user:") or member[-1] == "*":
             return None
-        return {"principal": self._world.principal(member) or "", "actingRole": self._world.principal(user) or ""}
+        principal, role = self._world.principal(member), self._world.principal(user)
+        return {"principal": principal, "actingRole": role} if principal and role else None
 
     def _generated(self, most: int) -> Iterator[FgaQuestion]:
         """Yield all actions of users on objects, for at most `most` pairs of user and object."""
@@ -194,7 +196,8 @@ class FgaTests:
         users = sorted(
             {one.user for one in self._export.tuples if one.user.startswith("user:") and one.user[-1] != "*"}
         )
-        pairs = [(user, object) for user in (*users, STRANGER) for object in self._world.objects.known]
+        askers = [user for user in (*users, STRANGER) if self._world.principal(user)]
+        pairs = [(user, object) for user in askers for object in self._world.objects.known]
         step = max(1, -(-len(pairs) // most)) if most else len(pairs) + 1
         for user, object in pairs[::step] if most else ():
             for action in sorted(ACTIONS[TYPES[type_of(object)]]):

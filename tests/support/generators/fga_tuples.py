@@ -65,7 +65,7 @@ def random_tuples(seed: int, schema: Path) -> list[FgaKey]:
     random = Random(seed)
     types = direct_types(schema)
     wild = random.choice((0.0, 0.0, 0.1, 0.3))
-    found = dict.fromkeys(_tree(random, wild))
+    found = dict.fromkeys(_tree(random, wild, IDS["server"] if random.random() < 0.5 else IDS["server"][:1]))
     grants = [key for key in types if key[1] not in _EDGES]
     for _ in range(random.randint(5, 40)):
         type, relation = random.choice(grants)
@@ -76,9 +76,23 @@ def random_tuples(seed: int, schema: Path) -> list[FgaKey]:
     return list(found)
 
 
-def _tree(random: Random, gaps: float) -> Iterator[FgaKey]:
+def tidy_tuples(seed: int, schema: Path) -> list[FgaKey]:
+    """Return tuples as Lakekeeper writes them: one server, both edges of every object, one spelling of a user."""
+    random = Random(seed)
+    types = direct_types(schema)
+    found = dict.fromkeys(_tree(random, 0.0, IDS["server"][:1]))
+    grants = [key for key in types if key[1] not in _EDGES]
+    spelt = {"user:c": "user:oidc~c", "user:oidc~a@x": "user:oidc~a%40x"}
+    for _ in range(random.randint(5, 40)):
+        type, relation = random.choice(grants)
+        for user, _, object in _any(random, type, relation, types):
+            users = ("user:*", "role:*") if relation == "managed_access" else (spelt.get(user, user),)
+            found.update({(one, relation, object): None for one in users if "old" not in object})
+    return list(found)
+
+
+def _tree(random: Random, gaps: float, servers: Sequence[str]) -> Iterator[FgaKey]:
     """Yield both edges of every object but some, as Lakekeeper writes them; `gaps` is the share that lacks."""
-    servers = IDS["server"] if random.random() < 0.5 else IDS["server"][:1]
     placed: dict[str, list[str]] = {"server": [f"server:{id}" for id in servers]}
     above = {"project": "server", "warehouse": "project", "role": "project", "lakekeeper_catalog_tag": "project"}
     for type, parents in above.items():
