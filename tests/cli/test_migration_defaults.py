@@ -90,9 +90,12 @@ def a_policy_without_grantees_is_for_all(folder: Path) -> None:
 def a_user_without_provider_is_of_idp(folder: Path) -> None:
     tuples = [{"user": "user:a", "relation": "admin", "object": "server:s"}]
     (folder / "tuples.json").write_text(json.dumps(tuples))
-    for idp, principal in ((None, "user:oidc~a"), ("ldap", "user:ldap~a")):
-        migration = migrate_openfga([folder / "tuples.json"], build_pdp, **({"idp": idp} if idp else {}))
-        assert f'"principal": "{principal}"' in migration.files["world.yaml"]
+    files = [folder / "tuples.json"]
+    for migration, idp in (
+        (migrate_openfga(files, build_pdp), "oidc"),
+        (migrate_openfga(files, build_pdp, idp="ldap"), "ldap"),
+    ):
+        assert f'"principal": "user:{idp}~a"' in migration.files["world.yaml"]
 
 
 def three_hundred_pairs_are_asked(folder: Path) -> None:

@@ -95,13 +95,13 @@ class WiderRelation(NamedTuple):
 
     type: str
     relation: str
-    count: int
+    times: int
     user: str
     object: str
     before: str = ""
 
 
-class FgaQuestionKey(NamedTuple):
+class FgaAccessQuestion(NamedTuple):
     """Question about a user, with the same question to this service."""
 
     user: str
@@ -145,7 +145,7 @@ def wider_relations(world: FgaWorld, facts: Facts, export: FgaExport) -> Iterato
         older = _older_rules(export.tuples)
         suspects = frozenset(older)
         permits = lambda one: all(map(one.is_granted, older[type_of(one.object), one.relation]))  # noqa: E731
-    found: dict[tuple[str, str], list[FgaQuestionKey]] = {}
+    found: dict[tuple[str, str], list[FgaAccessQuestion]] = {}
     for one in _questions(world, facts, export.tuples, suspects):
         if one.is_granted(one.relation.removeprefix(CAN)) and not permits(one):
             found.setdefault((type_of(one.object), one.relation), []).append(one)
@@ -154,14 +154,14 @@ def wider_relations(world: FgaWorld, facts: Facts, export: FgaExport) -> Iterato
         yield WiderRelation(type, relation, len(questions), questions[0].user, questions[0].object, before)
 
 
-Permits: TypeAlias = Callable[[FgaQuestionKey], bool]
+Permits: TypeAlias = Callable[[FgaAccessQuestion], bool]
 Suspects: TypeAlias = frozenset[tuple[str, str]]
 """Types in OpenFGA with relations."""
 
 
 def _questions(
     world: FgaWorld, facts: Facts, tuples: Sequence[FgaTuple], suspects: Suspects
-) -> Iterator[FgaQuestionKey]:
+) -> Iterator[FgaAccessQuestion]:
     objects = [(object, reference) for object in world.objects.known if (reference := world.objects.reference(object))]
     asked = [(*one, relation) for one in objects for type, relation in sorted(suspects) if type == type_of(one[0])]
     for user in sorted({one.user for one in tuples} | {STRANGER}) if asked else ():
@@ -169,7 +169,7 @@ def _questions(
         if principal is not None:
             access = EffectiveAccess(facts, parse_principal(principal), {})
             for object, reference, relation in asked:
-                yield FgaQuestionKey(user, relation, object, access, reference)
+                yield FgaAccessQuestion(user, relation, object, access, reference)
 
 
 def _older_rules(tuples: Iterable[FgaTuple]) -> Mapping[tuple[str, str], Sequence[str]]:

@@ -249,5 +249,5 @@ def _report_wider(migration: Migration, one: WiderRelation) -> None:
 
 
 def _example(one: WiderRelation) -> str:
-    questions = "1 question" if one.count == 1 else f"{one.count:,} questions"
+    questions = "1 question" if one.times == 1 else f"{one.times:,} questions"
     return f"in {questions}, such as `{one.user}` on `{one.object}`"

@@ -180,7 +180,8 @@ async def test_a_creator_owns_nothing_through_trino_alone(tmp_path: Path) -> Non
         async def allows(operation: str) -> bool:
             action = {"operation": operation, "resource": table}
             question = {"input": {"context": {"identity": {"user": "eve", "groups": []}}, "action": action}}
-            return (await client.trino("allow", question))[1] == {"result": True}
+            answer: dict[str, bool] = (await client.trino("allow", question))[1]
+            return answer["result"]
 
         assert await allows("CreateTable")
         later = ("SelectFromColumns", "InsertIntoTable", "DropTable", "SetTableAuthorization")

@@ -32,7 +32,7 @@ class Merging(NamedTuple):
     """Tuples of a question that OpenFGA denies, and the name that accepts the permit of this service."""
 
     note: str
-    tuples: Sequence[FgaKey | tuple[str, str, str, str]]
+    tuples: Sequence[Sequence[str]]
     principal: str
     action: str
     resource: str

@@ -96,7 +96,7 @@ def answers(folder: Path, migration: Migration, asked: Sequence[FgaAsked]) -> li
     forget_files()
     config: dict[str, Any] = yaml.safe_load(migration.files["pdp.yaml"])
     del config["store"]
-    case = {
+    case: dict[str, Any] = {
         "config": config,
         "world": "world.yaml",
         "checks": [
