@@ -29,7 +29,6 @@ _CACHES: Final = (
 """Larger and longer caches than by default (10,000 answers, ten seconds), so that no entry expires during a run."""
 _PATIENT: Final = (
     "--listObjects-max-results=0",
-    "--request-timeout=100s",
     "--listObjects-deadline=100s",
 )
 

@@ -141,7 +141,8 @@ def principal_of(user: str) -> str:
 
 def references_of(tuples: Sequence[FgaKey]) -> dict[str, list[str]]:
     """Return the references of every object, along every edge to a parent. The server is the one of all projects."""
-    objects = sorted({end.partition("#")[0] for user, _, object in tuples for end in (user, object)})
+    ends = {end.partition("#")[0] for user, _, object in tuples for end in (user, object)}
+    objects = sorted(end for end in ends if not end.endswith(":*"))
     parents: dict[str, list[str]] = {}
     for user, relation, object in tuples:
         if relation == "parent":

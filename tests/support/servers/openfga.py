@@ -18,7 +18,7 @@ from support.servers.postgres import free_port
 
 GET_IT: Final = "go install github.com/openfga/openfga/cmd/openfga@v1.22.1"
 IN_MEMORY: Final = ("--datastore-engine", "memory")
-_QUIET: Final = ("--playground-enabled=false", "--metrics-enabled=false", "--log-level=error")
+_QUIET: Final = ("--playground-enabled=false", "--metrics-enabled=false", "--log-level=error", "--request-timeout=100s")
 _TUPLES_PER_WRITE: Final = 100
 _CHECKS_PER_BATCH: Final = 50
 
@@ -78,9 +78,9 @@ class FgaStore:
             self._post("/write", {"writes": {"tuple_keys": keys[at : at + _TUPLES_PER_WRITE]}})
 
     def check(self, questions: Sequence[tuple[str, str, str]]) -> list[bool]:
-        """Return the answers to questions of user, relation and object. An error of OpenFGA is no permit."""
+        """Return the answers to questions of user, relation and object; raise RuntimeError for an error of OpenFGA."""
         parts = [questions[at : at + _CHECKS_PER_BATCH] for at in range(0, len(questions), _CHECKS_PER_BATCH)]
-        with ThreadPoolExecutor(4) as pool:
+        with ThreadPoolExecutor(2) as pool:
             return [answer for answers in pool.map(self._batch, parts) for answer in answers]
 
     def _batch(self, questions: Sequence[tuple[str, str, str]]) -> list[bool]:
@@ -89,6 +89,8 @@ class FgaStore:
             for number, (user, relation, object) in enumerate(questions)
         ]
         result = self._post("/batch-check", {"checks": checks, "authorization_model_id": self._model})["result"]
+        if failed := next((one["error"] for one in result.values() if "error" in one), None):
+            raise RuntimeError(f"OpenFGA failed: {failed}")
         return [result[str(number)].get("allowed", False) for number in range(len(questions))]
 
     def _post(self, path: str, body: Mapping[str, Any]) -> Any:
