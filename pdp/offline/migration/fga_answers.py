@@ -14,9 +14,19 @@ from pdp.engines.grants.effective_access import EffectiveAccess
 from pdp.engines.grants.model import ACTIONS, STORED
 from pdp.facts.snapshot import Facts
 from pdp.model.references import parse_principal
-from pdp.offline.migration.fga_model import AllRules, AnyRule, ButNot, Computed, Direct, FgaModel, FgaRule, FromParent
 from pdp.offline.migration.fga_objects import DOWN, TYPES, UP, parent_types, type_of
-from pdp.offline.migration.fga_store import FgaExport, FgaTuple
+from pdp.offline.migration.fga_store import (
+    AllRules,
+    AnyRule,
+    ButNot,
+    Computed,
+    Direct,
+    FgaExport,
+    FgaModel,
+    FgaRule,
+    FgaTuple,
+    FromParent,
+)
 from pdp.offline.migration.fga_world import FgaWorld
 from pdp.offline.migration.report import Migration
 from pdp.store.world import parse_world, read_key

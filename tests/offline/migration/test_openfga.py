@@ -20,8 +20,7 @@ from pdp.errors import InvalidArgument
 from pdp.offline.cases.cases import find_cases
 from pdp.offline.cases.runner import run_case
 from pdp.offline.migration.fga_answers import FgaChecker
-from pdp.offline.migration.fga_model import FgaModel, read_model
-from pdp.offline.migration.fga_store import FgaTuple, read_export
+from pdp.offline.migration.fga_store import FgaModel, FgaTuple, read_export, read_model
 from pdp.offline.migration.openfga import migrate_openfga
 from pdp.offline.migration.report import Migration
 from pdp.store.world import load_world, read_key
