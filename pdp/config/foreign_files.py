@@ -48,7 +48,7 @@ def advice_for(suffix: str, text: str = "") -> str:
 
 
 def _statements(text: str) -> list[str]:
-    """Return the statements of a text. A semicolon ends one where another begins behind it."""
+    """Return the statements of a text. A semicolon ends a statement if the next begins there."""
     code = re.sub(r"^\s*--.*$", "", text, flags=re.MULTILINE)
     return [each for each in re.split(r";\s*(?=CREATE\s|\Z)", code, flags=re.IGNORECASE) if each.strip()]
 

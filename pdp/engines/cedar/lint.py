@@ -24,7 +24,7 @@ POLICY_SUFFIX: Final = ".cedar"
 SCHEMA_SUFFIX: Final = ".cedarschema"
 ENTITY_SUFFIX: Final = ".cedarentities.json"
 SUFFIXES: Final = (POLICY_SUFFIX, SCHEMA_SUFFIX, ENTITY_SUFFIX)
-"""Ends of the names of Cedar files. Other JSON files are Cedar's if they begin like a list of entities."""
+"""Ends of the names of Cedar files. Other JSON is Cedar's if a list of entities begins there."""
 _KINDS: Final = (POLICY_SUFFIX, SCHEMA_SUFFIX, ".json")
 _ENTITY: Final = re.compile(r'\s*\[\s*\{\s*"(?:uid|attrs|parents|tags)"\s*:')
 _BEGINNING: Final = 4096
@@ -45,7 +45,7 @@ class CedarRemark(msgspec.Struct, frozen=True):
 
 
 def is_cedar_file(path: Path) -> bool:
-    """Tell whether a file is one of Cedar's by its name, or is a list of entities."""
+    """Tell whether a file has a name of Cedar's, or a list of entities."""
     return path.name.endswith(SUFFIXES) or (path.suffix == ".json" and holds_entities(path))
 
 

@@ -1,7 +1,7 @@
-"""OpenFGA's answers, repeated in the plainest way, and the relations that the grants engine grants and OpenFGA denies.
+"""OpenFGA's answers, repeated in the plainest way, and relations of the grants engine beyond these answers.
 
-A relation that depends on itself is false on the way to itself, as in OpenFGA. Rules differ between the versions of
-Lakekeeper's model. The given model tells which; without one, the version that Lakekeeper stores beside its tuples does.
+A relation in a ring is false on the way back, as in OpenFGA. Rules differ between the versions of Lakekeeper's model:
+the given model counts, or without a model the version among the tuples.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ ObjectRelation: TypeAlias = tuple[str, str]
 
 
 class FgaChecker:
-    """Checker of one model and its tuples. Remembers answers for each user."""
+    """Checker of a model with tuples. Remembers answers for each user."""
 
     def __init__(self, model: FgaModel, tuples: Iterable[FgaTuple]) -> None:
         self._model = model
@@ -100,7 +100,7 @@ class FgaChecker:
 class WiderRelation(NamedTuple):
     """Relation that users have here and not in OpenFGA: how often, with the first user and object.
 
-    `before` is the version of the model that changed the rule, if no model is given.
+    `before` is the version with the changed rule, if no model is given.
     """
 
     type: str
@@ -138,12 +138,12 @@ _OLDER: Final[Sequence[tuple[tuple[int, int], Mapping[tuple[str, str], Sequence[
         {("project", "can_grant_data_admin"): ("data_admin",), ("role", "can_read_assignments"): ("grant_assignee",)},
     ),
 )
-"""Version of the model -> relations of its type that older models grant only to those with all named relations."""
+"""Version of the model -> relations for which older models need all named relations of the type."""
 _VERSION: Final = re.compile(r"model_version:(?:.*?-)?(?P<major>\d+)(?:\.(?P<minor>\d+))?")
 
 
 def wider_relations(world: FgaWorld, facts: Facts, export: FgaExport) -> Iterator[WiderRelation]:
-    """Yield the relations that the world grants to a user or role of the export, and OpenFGA denies.
+    """Yield the relations of users and roles of the export beyond OpenFGA's answers.
 
     Every user is asked about every object, but only for relations with a rule that is wider here.
     """
@@ -183,7 +183,7 @@ def _questions(
 
 
 def _older_rules(tuples: Iterable[FgaTuple]) -> Mapping[tuple[str, str], Sequence[str]]:
-    """Return the narrower rules of the version that the tuples name; of all versions if they name none."""
+    """Return the narrower rules of the version among the tuples; without a version, of all versions."""
     named = [match for one in tuples if (match := _VERSION.fullmatch(one.object))]
     version = max(((int(match["major"]), int(match["minor"] or 0)) for match in named), default=(0, 0))
     return {key: needed for since, rules in _OLDER if version < since for key, needed in rules.items()}
@@ -194,7 +194,7 @@ def _changed_in(type: str, relation: str) -> str:
 
 
 def _wider_rules(model: FgaModel) -> Suspects:
-    """Return the relations with a rule that is wider here than in a model, found on a probe.
+    """Return the relations with a wider rule here than in a model, found on a probe.
 
     The probe has one object of each type, and for each privilege a user with it, alone and beside `pass_grants`, with
     and without managed access above.

@@ -107,7 +107,7 @@ class FgaObjects:
             self._unlisted = frozenset(one for one in self._parents if not self.is_listed(one))
 
     def _server_of_all(self, servers: Sequence[str]) -> str | None:
-        """Return the only server above all projects; None if none is, or several are.
+        """Return the only server above all projects; None for no such server, or several.
 
         An administrator of the server rules every project here, so no other server's grants may become the server's.
         """
@@ -136,7 +136,7 @@ class FgaObjects:
 
     @property
     def unlisted(self) -> Collection[str]:
-        """Return the objects that have no place because their parent does not list them."""
+        """Return the objects without a place because no parent lists the object."""
         return self._unlisted
 
     def parents(self, object: str) -> Sequence[str]:

@@ -82,7 +82,7 @@ class FgaWorld:
         return {principal: frozenset(users) for principal, users in found.items()}
 
     def _kept(self, users: frozenset[str]) -> str | None:
-        """Return the spelling that Lakekeeper writes, with `<idp>~` and escapes; None if none is or several are."""
+        """Return Lakekeeper's spelling, with `<idp>~` and escapes; None for no such spelling, or several."""
         own = [user for user in users if user == f"user:{quote(self._user(user).removeprefix('user:'), safe='~')}"]
         return own[0] if len(own) == 1 else None
 
@@ -123,7 +123,7 @@ class FgaWorld:
         self.grants.append(grant)
 
     def problem(self, object: str) -> str:
-        """Return the reason why an object has no reference, with the widening that would place it."""
+        """Return the reason why an object has no reference, with the widening to place the object."""
         message = self.objects.problem(object)
         if type_of(object) == "server":
             return f"{message}; {accepting(SERVERS)}"

@@ -50,7 +50,7 @@ _CEDAR_KEYS: Final[Mapping[str, str]] = {
     "user_derivations": "pdp derives no attributes: declare the users in `policies.cedar.entities`",
     "debug": "pdp logs no entities: `pdp explain` shows what a policy read",
 }
-"""Rest of a name behind `CEDAR__`, or its beginning -> counterpart. `{}` is the value."""
+"""Beginning of a name behind `CEDAR__` -> counterpart. `{}` is the value."""
 _OWN: Final[Mapping[str, str]] = {
     "audit": "`audit` is this service's own",
     "bind": "`server.http` is the address here",
@@ -213,7 +213,7 @@ class LakekeeperSettings:
 
 
 def _cedar_counterpart(entry: ConfigEntry, parts: Sequence[str]) -> str:
-    """Return what to write in place of a variable of Cedar: its own counterpart, and the one of all."""
+    """Return the keys to write in place of a variable of Cedar."""
     rest = "__".join(parts[1:])
     known = next((text for key, text in _CEDAR_KEYS.items() if f"{rest}__".startswith(f"{key}__")), "")
     return f"{known.format(entry.text.strip())}; {_CEDAR}" if known else _CEDAR

@@ -76,7 +76,7 @@ def migrate_openfga(
 
 
 def _report_accepted(migration: Migration, strict: Migration) -> None:
-    """Report what each accepted name adds to the files. `strict` has the report without accepted names."""
+    """Report the effect of each accepted name. `strict` has the report without accepted names."""
     for name in sorted(migration.accepted):
         parts = [part for part in strict.parts if accepting(name) in part.message]
         option = f"`--accept-wider {name}`"
@@ -129,7 +129,7 @@ class FgaTests:
     def agreeing(
         self, migration: Migration, world: str, build_pdp: BuildPdp, most: int
     ) -> tuple[list[dict[str, Any]], Collection[tuple[str, str]]]:
-        """Return the cases without the questions that this service answers in another way, and report these.
+        """Return the cases without questions of different answers, and report the differences.
 
         The second value has type and relation of questions that this service permits and OpenFGA denies.
         """

@@ -44,7 +44,7 @@ class Migration(msgspec.Struct):
         self.parts.append(MigratedPart(str(place), status, subject, message))
 
     def add_wider(self, name: str, subject: str, message: str) -> None:
-        """Add a part of the new files that allows more than the old ones: left, unless its name is accepted."""
+        """Add a part of the new files with wider permits: left, unless the name is accepted."""
         if name in self.accepted:
             self.add("note", "", subject, message)
         else:
@@ -63,7 +63,7 @@ class Migration(msgspec.Struct):
 
 
 def accepting(name: str) -> str:
-    """Return the words that name the option for a widening."""
+    """Return the words about the option for a widening."""
     return f"`--accept-wider {name}` allows this"
 
 
