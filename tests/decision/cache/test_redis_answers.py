@@ -104,11 +104,12 @@ async def find(cache: RedisCache) -> None:
     assert time.monotonic() - begun < TIMEOUT + 1
 
 
-async def all_closed(server: HostileRedis, seconds: float) -> bool:
+async def closed(server: HostileRedis, seconds: float, left: int = 0) -> bool:
+    """Wait until at most `left` connections are open; tell whether that came in time."""
     end = time.monotonic() + seconds
-    while server.open and time.monotonic() < end:  # noqa: ASYNC110  a count of others
+    while server.open > left and time.monotonic() < end:  # noqa: ASYNC110  a count of others
         await asyncio.sleep(0.02)
-    return not server.open
+    return server.open <= left
 
 
 @pytest.mark.parametrize("shape", ENDLESS)
@@ -135,7 +136,7 @@ async def test_an_endless_answer_takes_bounded_memory_and_ends_its_connection(sh
 async def test_a_slow_answer_ends_with_its_connection(shape: str) -> None:
     async with hostile(lambda: (SLOW[shape][at : at + 1] for at in range(len(SLOW[shape]))), 0.02) as (server, cache):
         await find(cache)
-        assert await all_closed(server, 8)
+        assert await closed(server, 8)
 
 
 @pytest.mark.parametrize("shape", WHOLE)
@@ -144,7 +145,8 @@ async def test_answers_that_nobody_asked_for_are_not_read(shape: str) -> None:
         for _ in range(3):
             await find(cache)
             await asyncio.sleep(0.2)
-        assert server.open <= 1, "a connection with such answers is not asked again"
+        # a look-up past its deadline gives its connection up a little later
+        assert await closed(server, 8, left=1), "a connection with such answers is not asked again"
         assert server.sent < MOST_SENT, "the sockets keep the rest"
 
 
