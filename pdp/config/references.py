@@ -39,6 +39,7 @@ STARRED: Final[Mapping[str, str]] = {
     "audit.hmac_key": "a secret",
     "audit.hmac_key_file": "a file",
     "identity.providers.<name>.jwks": "an address or a file",
+    "identity.providers.<name>.issuers": "addresses and files",
     "lakes.<name>.uri": "an address",
     "lakes.<name>.token": "a secret",
     "lakes.<name>.credential": "a secret",

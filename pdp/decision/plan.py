@@ -159,6 +159,9 @@ def branch(node: Split, row: int) -> tuple[Node, int]:
 
 INSTANCE_ADMINS: Final = "config:identity.instance_admins"
 
+ASSUMED: Final = "rule:acting_role"
+"""The reason of an acting role that the facts give."""
+
 _RENAME_FROM: Final = "CATALOG_RENAME_ENTITY_FROM"
 _RENAME_TO: Final = "CATALOG_RENAME_ENTITY_TO"
 """Actions by which Nessie's catalogs mark the two ends of a rename: the deletion and the creation."""
@@ -342,11 +345,27 @@ def plan(check: Check, context: PlanContext, planners: Sequence[Planner]) -> Nod
             return context.denied(STORE_STALE, action, check.resources)
         if not context.facts.can_assume(context.principal, role):
             return context.denied("cannot_assume", action, check.resources)
-        context = replace(context.asking(principal=Principal("role", role)), admin=False)
+        acting = replace(context.asking(principal=Principal("role", role)), admin=False)
+        node = _plan_action(check, acting, planners)
+        return AllOf((node, _assumption(check, context, role))) if context.bundle.forbids else node
+    return _plan_action(check, context, planners)
+
+
+def _plan_action(check: Check, context: PlanContext, planners: Sequence[Planner]) -> Node:
     for planner in planners:
         if node := planner(context, check):
             return node
-    return context.concrete(action, check.resources)
+    return context.concrete(check.question.action, check.resources)
+
+
+def _assumption(check: Check, context: PlanContext, role: str) -> Leaf:
+    """Plan that a person takes on a role which the facts give: what forbids that for the person denies.
+
+    Behind the role, rules see the role alone. A forbid on who the person is would else end with the acting role.
+    """
+    places = [Resource("role", name=role)] * len(check.resources)
+    own = context.asking(acting_role=None, action="assume", view_security=None, delegated=False)
+    return own.permitted(ASSUMED, "assume", places)
 
 
 def context_of(check: Check, bundle: ActivePolicies, facts: Facts, *, stale: bool) -> PlanContext:

@@ -89,8 +89,14 @@ class Tokens:
             await keys.stop()
 
     def troubles(self) -> dict[str, str]:
-        """Return what is wrong with the keys of each provider with trouble."""
-        return {f"identity {idp}": trouble for idp, keys in self._keys.items() if (trouble := keys.trouble)}
+        """Return what is wrong with the keys of each provider, or issuer of several, with trouble."""
+        found = {}
+        for issuer, keys in self._keys.items():
+            idp = self._idp_of[issuer]
+            name = f"identity {idp} {issuer}" if len(self._providers[idp].each_issuer) > 1 else f"identity {idp}"
+            if trouble := keys.trouble:
+                found[name] = trouble
+        return found
 
     async def verify(self, text: str) -> Token:
         """Verify a token; raise Unauthenticated, or Unavailable while the keys of the provider are unknown."""

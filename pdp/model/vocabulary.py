@@ -184,6 +184,8 @@ CEL_CHECKS: Final[Mapping[tuple[str, str], tuple[NessieCheck, ...]]] = _cel_tabl
 VIEW_ONLY: Final = frozenset(key for key, checks in CEL_CHECKS.items() if key[0] == "warehouse" and checks == (_VIEW,))
 """(warehouse, action) pairs with VIEW_REFERENCE as the only check. CEL does not apply to these by the implicit rule."""
 
+LAKEQL_ACTIONS: Final = frozenset({"lakeql_authorized", "lakeql_public", "lakeql_empty"})
+"""Questions of a LakeQL server that name no table."""
 CLUSTER_PREFIXES: Final = ("trino:", "lakeql_")
 """Beginnings of actions on a cluster or a server, which no engine judges: only forbids are asked."""
 _PATH_TYPES: Final = frozenset({*CONTENT_TYPE, "generic_table", "dataset"})

@@ -130,6 +130,10 @@ warehouses.<name>.catalog.relations.refresh_seconds warehouses.<name>.catalog.ti
 warehouses.<name>.catalog.token warehouses.<name>.catalog.token_file warehouses.<name>.catalog.ttl_seconds
 warehouses.<name>.catalog.uri warehouses.<name>.catalog.warehouse warehouses.<name>.default_ref warehouses.<name>.kind
 warehouses.<name>.project warehouses.<name>.through_views
+identity.providers.<name>.claims.optional identity.providers.<name>.claims.required
+identity.providers.<name>.claims.separator identity.providers.<name>.claims.keys_of
+identity.providers.<name>.issuers.0.issuer identity.providers.<name>.issuers.0.jwks identity.providers.<name>.users
+trino.unknown
     """.split()  # noqa: SIM905
 )
 """Keys that have an effect beside any other key, or are refused."""

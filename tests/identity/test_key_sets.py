@@ -185,7 +185,7 @@ class Verifier:
 
     def __init__(self, tokens: Tokens, server: KeyServer) -> None:
         self.tokens, self.server = tokens, server
-        self.keys = tokens._keys["oidc"]
+        (self.keys,) = tokens._keys.values()
         self.keys._next_look = float("inf")  # no token asks the provider: the test does
 
     async def fetch(self) -> None:

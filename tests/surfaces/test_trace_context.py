@@ -18,6 +18,9 @@ from pdp.surfaces.wire import decision_pb2 as wire
 TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 PARENT = f"00-{TRACE}-{SPAN}-01"
 CHECK = {"principal": "user:oidc~alice", "action": "read_data", "resource": "table:lake/t"}
+CONNECT = {
+    "principal": {"id": "user:oidc~alice"}, "action": "read_data", "resource": {"reference": "table:lake/t"},
+}  # fmt: skip
 TABLE = {"table": {"catalogName": "lake", "schemaName": "s", "tableName": "t", "columns": ["c"]}}
 TRINO = {
     "input": {
@@ -32,7 +35,7 @@ REQUESTS: dict[str, tuple[str, str, Any]] = {
     "load": ("POST", "/v1/load", {"principal": "user:oidc~alice", "target": "table:lake/t", "action": "loadTable"}),
     "list grants": ("GET", "/v1/grants", None),
     "trino": ("POST", "/v1/data/trino/allow", TRINO),
-    "connect": ("POST", "/pdp.v1.DecisionService/Check", {"checks": []}),
+    "connect": ("POST", "/pdp.v1.DecisionService/Check", {"checks": [CONNECT]}),
     "connect grants": ("POST", "/pdp.v1.GrantsService/ListGrants", {}),
     "malformed": ("POST", "/v1/check", b"{"),
     "malformed in aiohttp": ("POST", "/v1/check?", b"{"),
@@ -96,7 +99,7 @@ def test_a_later_version_may_say_more(sent: str) -> None:
 async def test_a_request_with_an_invalid_trace_is_answered(
     client: HttpClient, tmp_path: Path, path: str, sent: list[str]
 ) -> None:
-    body = {"checks": []} if "Service" in path else {"checks": [CHECK]}
+    body = {"checks": [CONNECT]} if "Service" in path else {"checks": [CHECK]}
     answer = await client.send("POST", path, body, [("traceparent", value) for value in sent])
     assert answer.status == 200
     await client.service.stop()

@@ -237,6 +237,43 @@ async def test_a_forbid_that_closes_trino_is_named_at_the_start(rule: str, place
         "store": {"url": f"sqlite:///{tmp_path}/pdp.db"},
     }
     async with client_of(settings_of(config, tmp_path)) as http:
-        warned = [text for text in http.service.pdp.bundle.warnings if "`broad`" in text]
+        warned = [text for text in http.service.pdp.bundle.warnings if text.startswith("the forbid `broad` denies")]
     said = f"the forbid `broad` denies {', '.join(places)} to a user without roles"
     assert [text.startswith(said) for text in warned] == ([True] if places else [])
+
+
+async def test_an_acting_role_does_not_shed_a_forbid_on_the_person(tmp_path: Path) -> None:
+    rules = {
+        "gone": "role in ['gone']",
+        "out": "'contractor' in groups",
+        "last": "op == 'catalog:assume' && role == 'last'",
+    }
+    (tmp_path / "forbid.yaml").write_text(yaml.safe_dump({"rules": rules}))
+    people = ["ann", "gone", "last"]
+    grants = [{"principal": f"user:oidc~{name}", "privilege": "assignee", "object": "role:etl"} for name in people]
+    grants.append({"principal": "role:etl", "privilege": "ownership", "object": "warehouse:lake"})
+    objects = ["project:p", {"object": "warehouse:lake", "parent": "project:p"}, "namespace:lake/s", TABLE]
+    seed = {"objects": [*objects, {"object": "role:etl", "parent": "project:p"}], "grants": grants}
+    (tmp_path / "seed.json").write_text(json.dumps(seed))
+    config = {
+        "warehouses": {"lake": {"project": "p", "default_ref": "main"}},
+        "authorities": {"default": {"engines": ["grants"]}},
+        "policies": {"rules": [], "forbid": ["forbid.yaml"]},
+        "store": {"url": f"sqlite:///{tmp_path}/pdp.db", "seed": "seed.json"},
+    }
+    async with client_of(settings_of(config, tmp_path)) as http:
+
+        async def may(action: str, principal: Any, *resources: str) -> list[bool]:
+            asked = {"principal": principal, "action": action, "resources": resources, "actingRole": "role:etl"}
+            status, answer = await http.post("/v1/check", {"checks": [asked]})
+            assert status == 200, answer
+            return [each["allowed"] for each in answer["decisions"]]
+
+        for action, places in (("read_data", (TABLE, "table:lake/s/u")), ("delete", ("warehouse:lake",))):
+            assert await may(action, "user:oidc~ann", *places) == [True] * len(places)
+            assert await may(action, "user:oidc~gone", *places) == [False] * len(places)
+            assert await may(action, "user:oidc~last", *places) == [False] * len(places)
+            contractor = {"id": "user:oidc~ann", "groups": ["contractor"]}
+            assert await may(action, contractor, *places) == [False] * len(places)
+        put = {"put": ["table:lake/s/new"], "actor": "user:oidc~gone", "actingRole": "role:etl"}
+        assert (await http.post("/v1/objects", put))[0] == 403

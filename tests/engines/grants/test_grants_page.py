@@ -23,7 +23,7 @@ from pdp.facts.objects import Grant
 from pdp.model.vocabulary import PRIVILEGES
 
 PAGE = (ROOT / "docs" / "grants.md").read_text()
-EPOCH = re.compile(r"\b[0-9a-f]{12}(?=\.\d)")
+EPOCH = re.compile(r"\b[0-9a-f]{12}(?=\.\d)|(?<=\.t)[0-9a-f]{16}\b")
 
 
 def relations() -> Iterator[str]:

@@ -100,7 +100,7 @@ def lint_rules(texts: Sequence[RuleText], options: LintOptions) -> Iterator[Find
 
 
 def _lint_alone(rule: LintRule, options: LintOptions, budget: SearchBudget) -> Iterator[Remark]:
-    yield from remarks.remark_on_rule(rule.checked)
+    yield from remarks.remark_on_rule(rule.checked, forbid=options.forbid)
     if rule.is_test:
         yield from check_bindings.empty_variables(rule, budget)
     if options.warehouses > 1 and "warehouse" not in rule.model.program.variables:

@@ -18,7 +18,9 @@ from pdp.cel.syntax import Call, Constant, ListOf, Node
 from pdp.cel.unparse import children, variable_name, walk
 from pdp.cel.values import RuleError
 from pdp.engines.cel.program import RULE_VARIABLES
-from pdp.model.vocabulary import CEL_CHECKS, CONTENT_TYPE, NESSIE_CHECKS
+from pdp.model.trino_operations import TRINO_OPERATIONS, TRINO_PREFIX
+from pdp.model.vocabulary import CATALOG_ACTIONS as VOCABULARY
+from pdp.model.vocabulary import CEL_CHECKS, CONTENT_TYPE, LAKEQL_ACTIONS, NESSIE_CHECKS
 
 Severity: TypeAlias = Literal["error", "warning", "info"]
 CODES: Final[Mapping[str, Severity]] = {
@@ -116,13 +118,13 @@ def _extension_hint(name: str) -> str:
     return f"it is of the extension `{owners[0]}`, which `policies.cel_extensions` enables" if owners else ""
 
 
-def remark_on_rule(checked: CheckedExpression) -> Iterator[Remark]:
-    """Yield the remarks on the texts and patterns of a valid rule."""
+def remark_on_rule(checked: CheckedExpression, *, forbid: bool = False) -> Iterator[Remark]:
+    """Yield the remarks on the texts and patterns of a valid rule. A forbid sees more actions than Nessie checks."""
     kind = checked.types[checked.root].kind
     if kind not in ("bool", "dyn"):
         yield Remark("not-boolean", checked.root.pos, f"the result is of type {kind}, so the rule always raises")
     for compared in comparisons(checked):
-        yield from _on_comparison(compared)
+        yield from _on_comparison(compared, _FORBIDDEN if forbid else _PERMITTED)
     yield from _on_unsent(checked)
     for node in walk(checked.root):
         if isinstance(node, Call):
@@ -165,13 +167,24 @@ def _is_text(node: Node | None) -> bool:
     return isinstance(node, Constant) and isinstance(node.value, str)
 
 
-def _on_comparison(compared: Comparison) -> Iterator[Remark]:
-    known = {
-        "op": NESSIE_CHECKS,
-        "contentType": CONTENT_TYPES | {""},
-        "actions": ACTIONS,
-        "action": CATALOG_ACTIONS,
-    }.get(compared.variable)
+_CLUSTER: Final = frozenset({f"{TRINO_PREFIX}{name}" for name in TRINO_OPERATIONS} | LAKEQL_ACTIONS)
+_ALL_ACTIONS: Final = frozenset(action for actions in VOCABULARY.values() for action in actions)
+_PERMITTED: Final[Mapping[str, frozenset[str]]] = {
+    "op": NESSIE_CHECKS,
+    "contentType": frozenset({*CONTENT_TYPES, ""}),
+    "actions": ACTIONS,
+    "action": CATALOG_ACTIONS,
+}
+_FORBIDDEN: Final[Mapping[str, frozenset[str]]] = {
+    **_PERMITTED,
+    "op": NESSIE_CHECKS | _CLUSTER | {f"catalog:{action}" for action in _ALL_ACTIONS - CATALOG_ACTIONS},
+    "action": CATALOG_ACTIONS | _ALL_ACTIONS | _CLUSTER,
+}
+"""Variable -> the texts that it can be, for rules that permit and for forbids."""
+
+
+def _on_comparison(compared: Comparison, words: Mapping[str, frozenset[str]]) -> Iterator[Remark]:
+    known = words.get(compared.variable)
     if known and not any(_fits(compared, word) for word in known):
         yield _unknown(compared, known)
     if compared.variable == "ref" and compared.text == "DETATCHED":
