@@ -678,3 +678,22 @@ def test_a_configuration_is_linted_as_a_whole(tmp_path: Path) -> None:
     ]
     for line, words in zip(lines, ("matches no file", "holds no rule", "something is missing", "`lakes`"), strict=True):
         assert words in line
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("op == 'trino:ImpersonateUser' && arguments.user == 'root'", "unknown-op"),
+        ("op == 'catalog:grant_select'", "unknown-op"),
+        ("op == 'lakeql_public'", "unknown-op"),
+        ("action == 'grant_select' || action == 'trino:ExecuteQuery'", "unknown-catalog-action"),
+    ],
+)
+def test_what_forbids_alone_see_is_unknown_to_a_permit(text: str, code: str) -> None:
+    assert code in {one.code for one in findings({"a": text})}
+    assert code not in {one.code for one in findings({"a": text}, forbid=True)}
+
+
+def test_a_forbid_with_a_misspelt_op_is_found() -> None:
+    for text in ("op == 'trino:ExecuteQuerry'", "op == 'catalog:read_data'", "op == 'READ_ENTITY'"):
+        assert "unknown-op" in {one.code for one in findings({"a": text}, forbid=True)}
