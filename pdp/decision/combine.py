@@ -238,7 +238,7 @@ def fold_parts(node: AllOf | AnyOf | AnyAlone | Split, columns: Sequence[Verdict
     # AllOf. If every part permits every resource, all columns are equal but for reasons; the first part's count.
     if all(column.effects.count(PERMIT) == len(column.effects) for column in columns):
         return columns[0]
-    return _fold_rows(columns, lambda rows: _all_row(rows, node.parts))
+    return _fold_rows(columns, lambda rows: _all_row(rows, node.parts, named=node.named))
 
 
 def denial_verdicts(node: FixedDenial) -> Verdicts:
@@ -328,7 +328,7 @@ def _shared_reason(rows: Sequence[_Row]) -> Reason | None:
     return reasons.pop() if len(reasons) == 1 else None
 
 
-def _all_row(rows: Sequence[_Row], parts: Sequence[Node]) -> _Row:
+def _all_row(rows: Sequence[_Row], parts: Sequence[Node], *, named: bool) -> _Row:
     """Take the first permit if all parts permit, else the denial of one part, with the part's resource in the reason.
 
     A forbidding part comes first: a forbid holds whatever else is granted. A part that fails comes before silence.
@@ -338,6 +338,8 @@ def _all_row(rows: Sequence[_Row], parts: Sequence[Node]) -> _Row:
         return rows[0]
     number = min(denials, key=lambda number: _DENIALS.index(rows[number][1]))
     at, effect, reason, errors = rows[number]
+    if not named:
+        return rows[number]
     leaf, row = first_leaf(parts[number], at)
     name = format_resource(leaf.resources[row], leaf.group.ref, leaf.group.type)
     return (at, effect, f"{name}: {reason or DEFAULT_DENY}", errors)

@@ -69,9 +69,10 @@ class FixedDenial(msgspec.Struct, frozen=True, gc=False):
 
 
 class AllOf(msgspec.Struct, frozen=True, gc=False):
-    """Conjunction: every part must permit."""
+    """Conjunction: every part must permit. Without `named`, a denial keeps the reason of its part as it stands."""
 
     parts: tuple[Node, ...]
+    named: bool = True
 
 
 class AnyOf(msgspec.Struct, frozen=True, gc=False):
@@ -347,7 +348,7 @@ def plan(check: Check, context: PlanContext, planners: Sequence[Planner]) -> Nod
             return context.denied("cannot_assume", action, check.resources)
         acting = replace(context.asking(principal=Principal("role", role)), admin=False)
         node = _plan_action(check, acting, planners)
-        return AllOf((node, _assumption(check, context, role))) if context.bundle.forbids else node
+        return AllOf((node, _assumption(check, context, role)), named=False) if context.bundle.forbids else node
     return _plan_action(check, context, planners)
 
 

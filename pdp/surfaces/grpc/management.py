@@ -153,7 +153,7 @@ def read_page(request: Any) -> PageRequest:
 def read_requester(request: Any, caller: Caller) -> Requester:
     """Return the requester of a message. Messages without the field `consistency` read the facts at hand."""
     actor = request.actor
-    if request.HasField("actor") and not actor.HasField("principal"):
+    if request.HasField("actor") and not (actor.HasField("principal") or actor.HasField("acting_role")):
         # Without `actor` the caller writes as the operator: a message that lost the name must not.
         raise InvalidArgument("`actor` has no `principal`: name one, or leave `actor` out")
     consistency = read_consistency(request.consistency) if hasattr(request, "consistency") else "minimize_latency"
