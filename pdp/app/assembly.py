@@ -41,6 +41,7 @@ from pdp.engines.row_access.policies import NamedDocument, read_documents
 from pdp.engines.scopes.kind import build_scopes, describe_scopes, read_permissions
 from pdp.errors import ConfigError, InvalidReference
 from pdp.facts.row_policies import fold_name
+from pdp.facts.snapshot import Facts
 from pdp.model.question import Principal, Question, RequestContext, Resource
 from pdp.model.redaction import Redactor
 from pdp.model.references import parse_resource
@@ -273,12 +274,16 @@ def _broad_forbids(settings: Settings, forbids: Sequence[CelForbid]) -> Iterator
         asked.append(("use", f"AccessCatalog on `{name}`", place))
     denied: dict[str, list[str]] = {}
     nobody = Principal("user", f"{settings.identity.cel_provider}~")
+    context = RequestContext(now=int(time.time()))
     for action, what, place in asked:
         known = settings.warehouses.get(place.warehouse)
         ref = place.ref or (known.default_ref if known else None)
-        question = Question(nobody, action, context=RequestContext(now=int(time.time())))
+        question = Question(nobody, action, context=context)
         for engine in forbids:
             group = EngineQuestion(question, place.type, place.warehouse, ref)
+            # The plain evaluator compiles every rule, so it is asked only where some rule denies.
+            if not any(engine.decide(group, (place,), Facts.empty()).effects):
+                continue
             for rule in engine.reference_evaluator(group).not_false(place):
                 denied.setdefault(rule, []).append(what)
     for rule, places in denied.items():
