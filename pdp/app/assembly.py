@@ -25,7 +25,7 @@ from pdp.decision.active_policies import (
 )
 from pdp.decision.plan import Planners
 from pdp.decision.scopes import plan_scope
-from pdp.dialects.trino.known_objects import has_simple_names, meant_by_names, restriction_of
+from pdp.dialects.trino.known_objects import meant_by_names, own_names, restriction_of
 from pdp.dialects.trino.operations import plan_operation
 from pdp.engines.allow_all import WARNING, build_allow_all, permit_development
 from pdp.engines.cedar.kind import build_cedar, read_cedar
@@ -47,7 +47,7 @@ from pdp.model.redaction import Redactor
 from pdp.model.references import parse_resource
 from pdp.views.plans import plan_views
 
-PLANNERS: Final = Planners((plan_views, plan_operation, plan_scope), restriction_of, has_simple_names, meant_by_names)
+PLANNERS: Final = Planners((plan_views, plan_operation, plan_scope), restriction_of, own_names, meant_by_names)
 """Planners of view chains, of Trino's operations and of LakeQL's scopes, which the plain plan does not know."""
 ENGINES: Final[Mapping[str, EngineType]] = {
     "grants": EngineType(lambda settings, _: GrantsEngine(frozenset(settings.store.bootstrap_admins))),

@@ -328,13 +328,13 @@ Planner: TypeAlias = Callable[[PlanContext, Check], Node | None]
 class Planners(msgspec.Struct, frozen=True):
     """Planners beside the plain one, in order, and the lookup of a table's row filter and masks.
 
-    `has_simple_names` tells whether no name of a check has a special meaning to a planner. The plan of such a check
-    depends on names through `split` alone. `meant` returns a check about the objects that the names mean.
+    `own_names` returns a check under the objects' own names, whose plan is the same and depends on names through
+    `split` alone; None if a name may have another meaning. `meant` returns a check about the objects that names mean.
     """
 
     checks: tuple[Planner, ...]
     restriction: Callable[[PlanContext, Resource], Restriction]
-    has_simple_names: Callable[[Check, ActivePolicies, Facts], bool]
+    own_names: Callable[[Check, ActivePolicies, Facts], Check | None]
     meant: Callable[[Check, ActivePolicies, Facts], Check]
 
 

@@ -45,7 +45,8 @@ class PlanCache:
 
     A plan is remembered if all its leaves ask about the very resources of the check. A plan that looks at names, such
     as one with a split, makes new lists of resources, and is made anew for each check. The exception are names with a
-    special meaning to a planner: `Planners.has_simple_names` finds these before the memory is asked.
+    special meaning to a planner: `Planners.own_names` finds these before the memory is asked, and gives objects that
+    are named in another way their own names.
     """
 
     def __init__(self, planners: Planners, bundle: ActivePolicies, facts: Facts, *, stale: bool) -> None:
@@ -57,48 +58,44 @@ class PlanCache:
 
     def plan(self, check: Check) -> Node:
         """Return the plan of a check."""
-        key = self._key(check)
+        asked, key = self._key(check)
         known = self._plans.get(key) if key else None
-        return self._keep(key, check) if known is None else _with_resources(known.node, check.resources)
+        return self._keep(key, asked) if known is None else _with_resources(known.node, asked.resources)
 
-    def template(self, check: Check) -> PlanTemplate:
-        """Return the plan of a check, prepared from the second use on.
+    def template(self, check: Check) -> tuple[PlanTemplate, Check]:
+        """Return the plan of a check, prepared from the second use on, and the check under the objects' own names.
 
-        Leaves without resources ask about those of the check.
+        Leaves without resources ask about those of the returned check.
         """
-        key = self._key(check)
+        asked, key = self._key(check)
         known = self._plans.get(key) if key is not None else None
         if known is None:
-            return PlanTemplate(self._keep(key, check))
+            return PlanTemplate(self._keep(key, asked)), asked
         if not known.is_known:
             known.is_known = True
             # Nothing permits by stale facts, and plans under them are not used again.
             known.prepared = (
                 None if self._stale else prepare_plan(known.node, check.question.action, self._bundle, self._facts)
             )
-        return known
+        return known, asked
 
-    def _key(self, check: Check) -> _Key | None:
-        """Return the key of a remembered plan; None if the plan may depend on names."""
+    def _key(self, check: Check) -> tuple[Check, _Key | None]:
+        """Return the check under own names and the key of a remembered plan; no key if the plan may depend on names."""
         resources = check.resources
         if type(resources) is PathArray:
             some: PathArray | Resource = resources
         else:
             if len(resources) != 1:
-                return None
+                return check, None
             some = resources[0]
             if some.arguments.destination is not None or not some.path:
-                return None
+                return check, None
         question = check.question
-        if (
-            question.view_security is not None
-            or question.rules_follow
-            or question.session is not None
-            or not self._planners.has_simple_names(check, self._bundle, self._facts)
-        ):
-            return None
+        if question.view_security is not None or question.rules_follow or question.session is not None:
+            return check, None
+        asked = self._planners.own_names(check, self._bundle, self._facts)
         # INVARIANT: plans of one key differ in the names of resources alone. So the whole question is in the key.
-        return question, some.type, some.warehouse, some.ref
+        return (check, None) if asked is None else (asked, (question, some.type, some.warehouse, some.ref))
 
     def _keep(self, key: _Key | None, check: Check) -> Node:
         """Return a new plan; remember the plan if it has a key and asks about the resources of the check alone."""

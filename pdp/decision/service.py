@@ -157,18 +157,18 @@ class Pdp:
         """Decide a batch of one check of one resource, whose caller sees all reasons."""
         basis = self._basis()
         check = batch.checks[0]
-        template = basis.plans.template(check)
+        template, asked = basis.plans.template(check)
         prepared = template.prepared
-        decided = prepared.decide(check) if prepared else None
-        if decided is None:
-            decided = decide_check(check, template.node, basis.evaluator.decide)
+        decided = prepared.decide(asked) if prepared else None
+        decided = decided or decide_check(asked, template.node, basis.evaluator.decide)
+        if asked is not check:  # the record has the name as asked, and the object's own
+            decided = msgspec.structs.replace(decided, check=check, plain=False)
         outcome = decided.outcome
         assert outcome
         allowed = outcome.effects.translate(ALLOWED_BY_EFFECT)
         answer = Answer(new_id(), basis.revision, allowed, outcome.by, outcome.errors, batch.rejected, NO_TRACES)
         elapsed = time.perf_counter() - started
-        bundle = basis.bundle
-        origin = bundle.digest, bundle.text, time.time(), int(elapsed * 1e6)
+        origin = basis.bundle.digest, basis.bundle.text, time.time(), int(elapsed * 1e6)
         record = DecisionRecord(batch, answer, (decided,), *origin, stale=basis.stale)
         self.audit.append(record)
         permits = allowed[0]

@@ -126,21 +126,28 @@ def restriction_of(context: PlanContext, table: Resource) -> Restriction:
     return context.restriction(own) if own.type in TABLE_TYPES else UNRESTRICTED
 
 
-def has_simple_names(check: Check, bundle: ActivePolicies, facts: Facts) -> bool:
-    """Tell whether an operation names resources by their own spelling alone, and none is a metadata table."""
+def own_names(check: Check, bundle: ActivePolicies, facts: Facts) -> Check | None:
+    """Return an operation on resources under their own names.
+
+    None for metadata tables, for ambiguous names and names that forbids spell in another way, and for several
+    resources outside a column.
+    """
     if not check.question.action.startswith(TRINO_PREFIX):
-        return True
-    resources, spelling = check.resources, Spelling(facts, bundle)
+        return check
+    resources = check.resources
     if has_metadata_tables(resources):
-        return False
-    return spelling.is_own(resources[0]) if len(resources) == 1 else spelling.are_own(resources)
+        return None
+    own = Spelling(facts, bundle).alone(resources)
+    return check if own is resources else replace(check, resources=own) if own else None
 
 
 def meant_by_names(check: Check, bundle: ActivePolicies, facts: Facts) -> Check:
     """Return a check about the meant objects. An ambiguous name stays: no operation permits anything there."""
-    if has_simple_names(check, bundle, facts):
+    if not check.question.action.startswith(TRINO_PREFIX):
         return check
     spelling = Spelling(facts, bundle)
+    if not has_metadata_tables(check.resources) and spelling.are_own(check.resources):
+        return check
 
     def meant(resource: Resource) -> Resource:
         if resource.type in TABLE_TYPES and is_metadata_table(resource):

@@ -46,6 +46,29 @@ class Spelling:
         self._facts = facts
         self._names = bundle.spelled
 
+    def alone(self, resources: Sequence[Resource]) -> Sequence[Resource] | None:
+        """Return resources of one type under their own names, which are all that forbids compare with.
+
+        Return the very same resources if they have their own names already; None if more names matter.
+        """
+        if len(resources) == 1 and type(resources) is not PathArray:
+            own = self._alone(resources[0])
+            if own is resources[0]:
+                return resources
+            return None if own is None else [own]
+        if self.are_own(resources):
+            return resources
+        return self.own_column(resources) if type(resources) is PathArray and resources.type in TABLE_TYPES else None
+
+    def _alone(self, resource: Resource) -> Resource | None:
+        if resource.type not in SCHEMA_TYPES:
+            return resource
+        if resource.arguments.destination is not None:
+            return resource if self.is_own(resource) else None
+        names = self._names_near(resource)
+        own = resource if names is None else self._own(names, resource)
+        return None if own is None or (names is not None and self._others(names, own)) else own
+
     def are_own(self, resources: Sequence[Resource]) -> bool:
         """Tell whether resources of one type have no spelling beside the named one."""
         if type(resources) is PathArray and resources.type in TABLE_TYPES:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from pdp.app.facts import build_pdp
+from pdp.audit.records.record import DecidedCheck
 from pdp.config.load import make_settings
 from pdp.decision.service import Pdp
 from pdp.dialects.trino.endpoints import TrinoSurface
@@ -472,3 +473,24 @@ async def test_a_permit_with_capitals_says_nothing_about_an_unknown_object(tmp_p
         pdp = service(tmp_path, world, facts_of(objects, []))
         read = {"operation": "SelectFromColumns", "resource": table("hr", "salaries")}
         assert await ask(pdp, "allow", read) == {"result": is_allowed}
+
+
+async def test_a_repeated_question_keeps_both_names_in_the_record(tmp_path: Path) -> None:
+    """A plan that is remembered for a known object names the object as asked and by its own name, as a new plan does."""
+    world = {"engines": ["grants"], "grants": ["select table:Lake/Hr/Salaries"]}
+    pdp = service(tmp_path, world, facts_of(["table:Lake/Hr/Salaries"], world["grants"]))
+    question = Question(Principal("user", "oidc~u"), "trino:SelectFromColumns")
+
+    def decided(path: str) -> DecidedCheck:
+        resource = parse_resource(f"table_or_view:{path}")
+        result = pdp.decide_now(Batch("trino", EMBEDDED_CALLER, 1, (Check(question, (resource,), range(1)),)))
+        assert result is not None
+        (check,) = result.record.checks
+        return check
+
+    first, *again = [decided("Lake/hr/salaries") for _ in range(4)]
+    assert again == [first] * 3
+    assert first.check.resources[0].path == ("hr", "salaries")
+    assert not first.plain
+    assert {leaf.resources[0].path for leaf in first.concrete} == {("Hr", "Salaries")}
+    assert [decided("Lake/Hr/Salaries").outcome for _ in range(3)] == [first.outcome] * 3
