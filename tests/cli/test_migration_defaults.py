@@ -124,6 +124,7 @@ def an_id_is_spelt_with_dots(folder: Path) -> None:
 
 
 _WIDER = "offline/migration/test_openfga_never_wider.py"
+_LAKEKEEPER = "offline/migration/test_lakekeeper.py"
 _GRANTS = "offline/migration/test_openfga.py"
 DEFAULTS: Mapping[str, Holds | Sequence[str]] = {
     "Existing files stay unless you give `--force`": ["cli/test_migrate.py::test_files_are_overwritten_only_on_request"],
@@ -143,6 +144,26 @@ DEFAULTS: Mapping[str, Holds | Sequence[str]] = {
     ],
     "otherwise the report shows what to write": [
         "offline/migration/test_lakekeeper.py::test_what_has_no_counterpart_is_left"
+    ],
+    "Without a claim of the subject it is `oid`, else `sub`, as in Lakekeeper": [
+        f"{_LAKEKEEPER}::test_the_subject_is_the_claim_of_lakekeeper"
+    ],
+    "left, with the provider: without the scope more tokens would count": [
+        f"{_LAKEKEEPER}::test_a_provider_with_a_scope_is_not_written"
+    ],
+    "Of the OPA bridge, `TRINO_<X>_CATALOG_NAME` with `LAKEKEEPER_<X>_WAREHOUSE` becomes `trino.catalogs`, "
+    "`TRINO_ADMIN_USERS` becomes `trino.admin_users`, and `TRINO_ALLOW_UNMANAGED_CATALOGS` becomes "
+    "`trino.unmanaged_catalogs`: `allow` for `true` to the letter, else `deny`": [
+        f"{_LAKEKEEPER}::test_only_true_to_the_letter_opens_other_catalogs"
+    ],
+    "The bridge has four catalogs by default: `dev` with the warehouse `development`, `prod` with `production`, `demo` "
+    "with `demo`, and `lakekeeper` with `lakekeeper`": [
+        f"{_LAKEKEEPER}::test_a_bridge_has_its_catalogs_without_variables"
+    ],
+    "The new file has all four, because a catalog that is missing there would be one of those that "
+    "`unmanaged_catalogs` opens": [f"{_LAKEKEEPER}::test_everything_that_has_a_counterpart"],
+    "Other pairs have no default: a half is left, and then other catalogs stay closed": [
+        f"{_LAKEKEEPER}::test_an_unknown_catalog_is_not_open"
     ],
     "Ids without a name are left": [f"{_GRANTS}::test_ids_as_names_are_left"],
     "A user without `<idp>~` is a user of `--idp`": a_user_without_provider_is_of_idp,

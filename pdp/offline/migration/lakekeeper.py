@@ -5,9 +5,9 @@ Reads the variables of its OPA bridge, too: Trino's surface of this service does
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,11 +16,19 @@ import yaml
 from pdp.config.load import make_settings
 from pdp.config.quarkus.properties import ConfigEntry
 from pdp.errors import ConfigError, InvalidArgument
-from pdp.offline.migration.providers import ProviderReader
+from pdp.offline.migration.lakekeeper_parts import (
+    OLD_PREFIX,
+    PREFIX,
+    PROVIDER_NAMES,
+    ProviderReader,
+    decides,
+    is_bridge_variable,
+    read_bridge,
+    report_others,
+)  # fmt: skip
 from pdp.offline.migration.report import TESTS_FILE, Migration, Status, to_yaml
 from pdp.offline.migration.variables import check_unique, read_variables
 
-_PREFIX: Final = "LAKEKEEPER__"
 _GRANTS: Final = "grants come by `pdp migrate openfga`"
 _CEDAR: Final = "name policies and entities in `policies.cedar`, and the engine `cedar` in an authority (docs/cedar.md)"
 _NO_COUNTERPART: Final[Mapping[str, str]] = {
@@ -28,13 +36,13 @@ _NO_COUNTERPART: Final[Mapping[str, str]] = {
     "role_provider": "pdp asks no directory: map roles of tokens (`identity.providers.<idp>.role_map`), or grant roles",
     "role_provider_file": "pdp asks no directory: map roles of tokens, or grant roles",
     "role_provider_chain": "pdp keeps no roles of tokens: a view owner's roles are those with grants of `assignee`",
-    "openid_scope": "pdp tests no scope: tell tokens apart by `identity.providers.oidc.audiences`",
-    "openid_additional_issuers": "list all issuers with their keys in `identity.providers.oidc.issuers`",
     "insecure_allow_unauthenticated": "pdp names every caller: see `identity.callers`",
     "enable_kubernetes_authentication": "add `identity.providers.kubernetes` with the cluster's issuer and jwks",
     "kubernetes_authentication_audience": "write it to `identity.providers.kubernetes.audiences`",
     "kubernetes_authentication_subject_source": "write the claim to `identity.providers.kubernetes.claims.subject`",
+    "kubernetes_authentication_accept_legacy_serviceaccount": "write the issuer to `identity.providers.kubernetes`",
     "default_project_id": "name the project of each warehouse: `warehouses.<name>.project`",
+    "maintenance_mode": "pdp has no such mode: it decides about writes at all times",
 }
 """First part of a variable's name -> reason why the variable is left."""
 _CEDAR_KEYS: Final[Mapping[str, str]] = {
@@ -63,13 +71,17 @@ _OWN: Final[Mapping[str, str]] = {
     "ssl": "`server.tls` has the certificates here",
 }
 """First word of the name of another variable -> counterpart."""
-_FOREIGN: Final[Mapping[str, str]] = {
-    "OPENFGA": "of OpenFGA, which pdp does not need: `pdp migrate openfga` takes its tuples",
-    "QUARKUS": "of Quarkus: `pdp migrate nessie` takes Nessie's rules",
-    "NESSIE": "of Nessie: `pdp migrate nessie` takes its rules",
-    "RUST": "of Lakekeeper's log: `PDP_LOG_LEVEL` sets the log here",
-}
-"""First word of the name of another program's variable -> counterpart."""
+_NO_POLICY: Final = frozenset(
+    """audit cache debug idempotency kafka kv2 license log metrics nats openfga pagination pg s3 ssl task ui""".split()  # noqa: SIM905
+)
+"""First words of the names of variables that never matter for decisions, however they are spelt."""
+_NO_POLICY_NAMES: Final = frozenset(
+    """allow_origin base_uri bind_ip default_tabular_expiration_delay_seconds enable_aws_system_credentials
+    enable_azure_system_credentials enable_default_project enable_gcp_system_credentials endpoint_stat_flush_interval
+    health_check_frequency_seconds listen_port max_request_body_size max_request_time openid_display_name_template
+    reserved_namespaces role secret_backend serve_swagger_ui skip_storage_validation use_x_forwarded_headers""".split()  # noqa: SIM905
+)
+"""First parts of the names of Lakekeeper's other variables without a policy."""
 
 
 def migrate_lakekeeper(files: Sequence[Path]) -> Migration:
@@ -77,31 +89,52 @@ def migrate_lakekeeper(files: Sequence[Path]) -> Migration:
     migration = Migration()
     read = [read_variables(file) for file in files]
     entries = [entry for one in read for entry in one.entries]
-    own = [entry for entry in entries if entry.key.upper().startswith(_PREFIX)]
+    own = _own_entries(migration, entries)
     bridge = [entry for entry in entries if is_bridge_variable(entry.key)]
     check_unique([*own, *bridge])
     if not own and not bridge:
         raise InvalidArgument(_nothing_found(entries))
     hidden = [entry for one in read for entry in one.elsewhere]
-    for entry in hidden:
-        if entry.key.upper().startswith(_PREFIX) or is_bridge_variable(entry.key):
-            status: Status = "left" if _concerns(entry) else "ignored"
-            migration.add(status, entry.key_place, entry.key, "its value stands in a secret or in another object")
-    _report_others(migration, [*entries, *hidden])
+    own_hidden = _own_entries(migration, hidden)
+    bridge_hidden = [entry for entry in hidden if is_bridge_variable(entry.key)]
+    for entry in (*own_hidden, *bridge_hidden):
+        status: Status = "left" if _concerns(entry) else "ignored"
+        migration.add(status, entry.key_place, entry.key, "its value stands in a secret or in another object")
+    report_others(migration, [*entries, *hidden])
     for key in (entry for one in read for entry in one.chart):
         message = "is a value of the Helm chart, which becomes variables: migrate the output of `helm template`"
         migration.add("left", key.key_place, f"`{key.key}`", message)
     settings = LakekeeperSettings(migration)
-    settings.read(own)
-    settings.data |= read_bridge(migration, bridge)
+    settings.read(own, own_hidden)
+    settings.data |= read_bridge(migration, bridge, bridge_hidden)
     _write(migration, settings.data)
     return migration
+
+
+def _own_entries(migration: Migration, entries: Sequence[ConfigEntry]) -> list[ConfigEntry]:
+    """Return Lakekeeper's entries under the names of today."""
+    present = {entry.key.upper() for entry in entries}
+    found = []
+    for entry in entries:
+        name = entry.key.upper()
+        if name.startswith(PREFIX):
+            found.append(entry._replace(key=name))
+        elif name.startswith(OLD_PREFIX):
+            today = PREFIX + name.removeprefix(OLD_PREFIX)
+            if today in present:
+                migration.add("ignored", entry.key_place, entry.key, f"Lakekeeper prefers `{today}`")
+            else:
+                found.append(entry._replace(key=today))
+    return found
 
 
 def _nothing_found(entries: Sequence[ConfigEntry]) -> str:
     if any(entry.key.startswith("OPENFGA_") for entry in entries):
         return "the variables tune OpenFGA, which pdp does not need: `pdp migrate openfga` takes its tuples"
-    return f"no variables `{_PREFIX}...` found"
+    return f"no variables `{PREFIX}...` found"
+
+
+_POLICY_NAMES: Final = ("instance_admins", "referenced_by", "authz_backend")
 
 
 class LakekeeperSettings:
@@ -115,20 +148,23 @@ class LakekeeperSettings:
         self._providers = ProviderReader(migration)
         self._other: Counter[str] = Counter()
 
-    def read(self, entries: Sequence[ConfigEntry]) -> None:
-        """Read all variables and report each."""
+    def read(self, entries: Sequence[ConfigEntry], hidden: Sequence[ConfigEntry] = ()) -> None:
+        """Read all variables and report each. `hidden`: variables without a value, which are reported already."""
         for entry in entries:
-            parts = entry.key[len(_PREFIX) :].lower().split("__")
+            parts = _parts(entry)
             reader = self._reader(parts)
             if reader is not None:
                 reader(entry, parts)
+        for entry in hidden:
+            if self._providers.reads(_parts(entry)):
+                self._providers.hide(_parts(entry))
         self._finish_engines()
         self.data |= self._providers.settings(self.data.get("identity", {}))
         for first, count in sorted(self._other.items()):
             variables = "variable" if count == 1 else "variables"
             own = f"{count} {variables} of Lakekeeper itself"
             message = f"{own}: {_OWN[first]}" if first in _OWN else own
-            self._migration.add("ignored", "", f"{_PREFIX}{first.upper()}", message)
+            self._migration.add("ignored", "", f"{PREFIX}{first.upper()}", message)
 
     def _reader(self, parts: Sequence[str]) -> Callable[[ConfigEntry, Sequence[str]], None] | None:
         first = parts[0]
@@ -136,13 +172,23 @@ class LakekeeperSettings:
             return self._engine
         if self._providers.reads(parts):
             return self._providers.read
-        known = {"instance_admins": self._admins, "referenced_by": self._depth, "authz_backend": self._backend}
+        known = dict(zip(_POLICY_NAMES, (self._admins, self._depth, self._backend), strict=True))
         if first in known:
             return known[first]
         if first in _NO_COUNTERPART:
             return self._left
-        self._other[first.partition("_")[0]] += 1
+        word = first.partition("_")[0]
+        if word not in _NO_POLICY and first not in _NO_POLICY_NAMES:
+            return self._unknown
+        self._other[word] += 1
         return None
+
+    def _unknown(self, entry: ConfigEntry, parts: Sequence[str]) -> None:
+        known = ("trusted_engines", *_POLICY_NAMES, *PROVIDER_NAMES, *_NO_COUNTERPART, *_NO_POLICY_NAMES)
+        near = get_close_matches(parts[0], known, 1)
+        hint = f": did you mean `{PREFIX}{near[0].upper()}`?" if near else ""
+        message = f"Lakekeeper has no such variable, and it may be misspelt{hint}"
+        self._migration.add("left", entry.key_place, entry.key, message)
 
     def _engine(self, entry: ConfigEntry, parts: Sequence[str]) -> None:
         match parts[1:]:
@@ -205,7 +251,7 @@ class LakekeeperSettings:
         self._migration.add(status, entry.key_place, entry.key, message)
 
     def _left(self, entry: ConfigEntry, parts: Sequence[str]) -> None:
-        if entry.text.strip().lower() == "false":
+        if entry.text.strip().lower() in ("false", "off"):
             self._migration.add("ignored", entry.key_place, entry.key, "is off")
         else:
             message = _cedar_counterpart(entry, parts) if parts[0] == "cedar" else _NO_COUNTERPART[parts[0]]
@@ -219,20 +265,9 @@ def _cedar_counterpart(entry: ConfigEntry, parts: Sequence[str]) -> str:
     return f"{known.format(entry.text.strip())}; {_CEDAR}" if known else _CEDAR
 
 
-def _report_others(migration: Migration, entries: Sequence[ConfigEntry]) -> None:
-    """Report the variables of other programs, by the first word of their names."""
-    found: dict[str, set[str]] = {}
-    for entry in entries:
-        if entry.key.upper().startswith(_PREFIX) or is_bridge_variable(entry.key):
-            continue
-        if entry.key.upper().startswith("LAKEKEEPER_"):
-            message = f"no such variable is known: those of Lakekeeper begin with `{_PREFIX}`"
-            migration.add("left", entry.key_place, entry.key, message)
-        else:
-            found.setdefault(entry.key.upper().partition("_")[0], set()).add(entry.key)
-    for first, names in sorted(found.items()):
-        variables = "1 variable" if len(names) == 1 else f"{len(names)} variables"
-        migration.add("ignored", "", first, f"{variables} {_FOREIGN.get(first, 'of another program')}")
+def _parts(entry: ConfigEntry) -> list[str]:
+    """Return the parts of the name behind the prefix."""
+    return entry.key[len(PREFIX) :].lower().split("__")
 
 
 def list_of(entry: ConfigEntry) -> list[str]:
@@ -249,9 +284,9 @@ def list_of(entry: ConfigEntry) -> list[str]:
 def _concerns(entry: ConfigEntry) -> bool:
     """Tell whether a variable can matter for decisions."""
     if is_bridge_variable(entry.key):
-        return not _CLIENT.fullmatch(entry.key)
-    first = entry.key[len(_PREFIX) :].lower().partition("__")[0]
-    return first.startswith(("trusted", "instance", "openid", "authz", "cedar", "role", "referenced"))
+        return decides(entry.key)
+    first = _parts(entry)[0]
+    return first.partition("_")[0] not in _NO_POLICY and first not in _NO_POLICY_NAMES
 
 
 def _write(migration: Migration, data: dict[str, Any]) -> None:
@@ -263,44 +298,6 @@ def _write(migration: Migration, data: dict[str, Any]) -> None:
     tests = engine_tests(data)
     if tests["cases"]:
         migration.files[TESTS_FILE] = to_yaml(tests, "Engines that Lakekeeper trusts, and everybody else.")
-
-
-_CATALOG: Final = re.compile(r"TRINO_(\w+)_CATALOG_NAME")
-_WAREHOUSE: Final = re.compile(r"LAKEKEEPER_([A-Z0-9]\w*)_WAREHOUSE")
-_ADMINS: Final = "TRINO_ADMIN_USERS"
-_UNMANAGED: Final = "TRINO_ALLOW_UNMANAGED_CATALOGS"
-_CLIENT: Final = re.compile(r"LAKEKEEPER_(URL|TOKEN_ENDPOINT|CLIENT_ID|CLIENT_SECRET|SCOPE|MAX_BATCH_CHECK_SIZE)")
-
-
-def is_bridge_variable(name: str) -> bool:
-    """Tell whether a variable configures the OPA bridge."""
-    patterns = (_CATALOG, _WAREHOUSE, _CLIENT)
-    return name in (_ADMINS, _UNMANAGED) or any(pattern.fullmatch(name) for pattern in patterns)
-
-
-def read_bridge(migration: Migration, entries: Sequence[ConfigEntry]) -> dict[str, Any]:
-    """Return the sections `trino` and `warehouses`, and report every variable."""
-    trino: dict[str, Any] = {}
-    names: dict[str, str] = {}
-    warehouses: dict[str, str] = {}
-    for entry in entries:
-        if match := _CATALOG.fullmatch(entry.key):
-            names[match[1]] = entry.text
-        elif match := _WAREHOUSE.fullmatch(entry.key):
-            warehouses[match[1]] = entry.text
-        elif entry.key == _ADMINS:
-            trino["admin_users"] = [name.strip() for name in entry.text.split(",") if name.strip()]
-        elif entry.key == _UNMANAGED:
-            trino["unmanaged_catalogs"] = "allow" if entry.text.lower() == "true" else "deny"
-        else:
-            migration.add("ignored", entry.key_place, entry.key, "pdp asks no Lakekeeper: it decides itself")
-            continue
-        migration.add("done", entry.key_place, entry.key)
-    pairs = {names.get(key, key.lower()): warehouses.get(key, key.lower()) for key in {**names, **warehouses}}
-    if pairs:
-        trino["catalogs"] = {name: {"warehouse": warehouse} for name, warehouse in pairs.items()}
-    sections: dict[str, Any] = {"trino": trino} if trino else {}
-    return sections | ({"warehouses": {warehouse: {} for warehouse in pairs.values()}} if pairs else {})
 
 
 _USER: Final = "user:oidc~alice"

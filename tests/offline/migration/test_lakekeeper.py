@@ -22,6 +22,8 @@ LAKEKEEPER__TRUSTED_ENGINES__TRINO__OWNER_PROPERTY=trino.run-as-owner
 """
 AUDIENCE = "LAKEKEEPER__TRUSTED_ENGINES__TRINO__IDENTITIES__OIDC__AUDIENCES=[trino]\n"
 PLACEHOLDER = 'LAKEKEEPER__TRUSTED_ENGINES__TRINO__IDENTITIES__OIDC__SUBJECTS=["<trino-service-account-subject>"]\n'
+STOCK = {"dev": "development", "prod": "production", "demo": "demo", "lakekeeper": "lakekeeper"}
+"""Catalogs and warehouses of the bridge without a variable."""
 TRUSTED = {"type": "trino", "owner_property": "trino.run-as-owner", "identities": {"oidc": {"audiences": ["trino"]}}}
 
 
@@ -120,9 +122,9 @@ LAKEKEEPER_URL=https://lakekeeper.example.com
         "trino": {
             "admin_users": ["a", "b"],
             "unmanaged_catalogs": "allow",
-            "catalogs": {"dev": {"warehouse": "development"}},
+            "catalogs": {name: {"warehouse": warehouse} for name, warehouse in STOCK.items()},
         },
-        "warehouses": {"development": {}},
+        "warehouses": {warehouse: {} for warehouse in STOCK.values()},
     }
     assert migration.left == []
     assert "secret" not in str(migration.parts)
@@ -285,3 +287,125 @@ def test_values_of_a_chart_are_left(tmp_path: Path) -> None:
     assert settings["limits"] == {"referenced_by_depth": 3}
     (left,) = migration.left
     assert (left.subject, left.message.endswith("`helm template`")) == ("`authz`", True)
+
+
+@pytest.mark.parametrize("id", ["DEV", "PROD", "DEMO", "LAKEKEEPER"])
+def test_a_half_of_a_pair_has_the_other_half_of_the_bridge(tmp_path: Path, id: str) -> None:
+    default = {**STOCK, "lakekeeper": "lakekeeper"}[id.lower()]
+    _, settings = migrated(tmp_path, f"TRINO_{id}_CATALOG_NAME=mine\n")
+    assert settings["trino"]["catalogs"]["mine"] == {"warehouse": default}
+    _, settings = migrated(tmp_path, f"LAKEKEEPER_{id}_WAREHOUSE=mine\n")
+    assert settings["trino"]["catalogs"][id.lower()] == {"warehouse": "mine"}
+
+
+@pytest.mark.parametrize("text", ["TRINO_ADMIN_USERS=a\n", "LAKEKEEPER_TOKEN_ENDPOINT=https://x\n"])
+def test_a_bridge_has_its_catalogs_without_variables(tmp_path: Path, text: str) -> None:
+    migration, settings = migrated(tmp_path, text)
+    assert settings["trino"]["catalogs"] == {name: {"warehouse": one} for name, one in STOCK.items()}
+    (note,) = (part.message for part in migration.parts if part.status == "note")
+    assert "`prod` with the warehouse `production`" in note
+
+
+@pytest.mark.parametrize("text", ["true", "TRUE", "True", "1", "yes", "false", ""])
+def test_only_true_to_the_letter_opens_other_catalogs(tmp_path: Path, text: str) -> None:
+    _, settings = migrated(tmp_path, f"TRINO_ALLOW_UNMANAGED_CATALOGS={text}\n")
+    assert settings["trino"]["unmanaged_catalogs"] == ("allow" if text == "true" else "deny")
+
+
+HIDDEN = "valueFrom: {secretKeyRef: {name: a, key: b}}"
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        (["{name: TRINO_PROD_CATALOG_NAME, " + HIDDEN + "}"], "its value stands in a secret"),
+        (["{name: TRINO_MORE_CATALOG_NAME, value: more}"], "`LAKEKEEPER_MORE_WAREHOUSE` is missing"),
+        (["{name: LAKEKEEPER_MORE_WAREHOUSE, value: more}"], "`TRINO_MORE_CATALOG_NAME` is missing"),
+    ],
+)
+def test_an_unknown_catalog_is_not_open(tmp_path: Path, lines: list[str], message: str) -> None:
+    lines.append("{name: TRINO_ALLOW_UNMANAGED_CATALOGS, value: 'true'}")
+    migration, settings = migrated(tmp_path, "env:\n" + "".join(f"  - {line}\n" for line in lines), "a.yaml")
+    assert settings["trino"]["unmanaged_catalogs"] == "deny"
+    assert {"prod", "more"} & set(settings["trino"]["catalogs"]) <= {"prod"}
+    first, second = migration.left
+    assert message in first.message
+    assert "open to everybody" in second.message
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("TRINO_DEV_CATALOG_NAME=prod\n", "two catalogs of the bridge have the name `prod`"),
+        ("TRINO_DEV_CATALOG_NAME=a\nTRINO_PROD_CATALOG_NAME=a\n", "two catalogs of the bridge have the name `a`"),
+        ("TRINO_DEV_CATALOG_NAME=\n", "is empty"),
+        ("LAKEKEEPER_PROD_WAREHOUSE=\n", "is empty"),
+    ],
+)
+def test_catalogs_that_are_not_known_for_sure_are_refused(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(PolicyError, match=message):
+        migrated(tmp_path, text)
+
+
+@pytest.mark.parametrize(
+    ("text", "subject"),
+    [
+        (f"{KEYCLOAK}\n", ["oid", "sub"]),
+        (f"{KEYCLOAK}\nLAKEKEEPER__OPENID_SUBJECT_CLAIM=sub\n", "sub"),
+        (f"{KEYCLOAK}\nLAKEKEEPER__OPENID_SUBJECT_CLAIM=sub, oid\n", ["sub", "oid"]),
+        (f"{KEYCLOAK}\nLAKEKEEPER__OPENID_ROLES_CLAIM=roles\n", ["oid", "sub"]),
+        (KEYCLOAK.replace("OPENID_PROVIDER_URI", "OPENID_PROVIDERS__OIDC__URI") + "\n", ["oid", "sub"]),
+    ],
+)
+def test_the_subject_is_the_claim_of_lakekeeper(tmp_path: Path, text: str, subject: Any) -> None:
+    _, settings = migrated(tmp_path, text + "LAKEKEEPER__OPENID_PROVIDERS__OIDC__AUDIENCE=a\n")
+    assert settings["identity"]["providers"]["oidc"]["claims"]["subject"] == subject
+
+
+@pytest.mark.parametrize("name", ["OPENID_SCOPE", "OPENID_PROVIDERS__OIDC__SCOPE"])
+def test_a_provider_with_a_scope_is_not_written(tmp_path: Path, name: str) -> None:
+    migration, settings = migrated(tmp_path, f"{KEYCLOAK}\nLAKEKEEPER__{name}=lake\nLAKEKEEPER__OPENID_AUDIENCE=a\n")
+    assert "identity" not in settings
+    assert [("scope" in part.message, part.status) for part in migration.parts] == [(True, "left")] * 3
+    _, settings = migrated(tmp_path, f"{KEYCLOAK}\nLAKEKEEPER__{name}=\n")
+    assert "oidc" in settings["identity"]["providers"]
+
+
+@pytest.mark.parametrize("name", ["SUBJECT_CLAIM", "SCOPE", "AUDIENCE", "ROLES_CLAIM"])
+def test_a_provider_with_an_unknown_value_is_not_written(tmp_path: Path, name: str) -> None:
+    variable, _, value = KEYCLOAK.partition("=")
+    lines = f"  - {{name: {variable}, value: '{value}'}}\n  - {{name: LAKEKEEPER__OPENID_{name}, {HIDDEN}}}\n"
+    migration, settings = migrated(tmp_path, f"env:\n{lines}", "a.yaml")
+    assert "identity" not in settings
+    assert len(migration.left) == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [
+        ("LAKEKEEPER__TRUSTED_ENGINE__TRINO__TYPE", "LAKEKEEPER__TRUSTED_ENGINES"),
+        ("LAKEKEEPER__OPENID_SUBJECT_CLAIMS", "LAKEKEEPER__OPENID_SUBJECT_CLAIM"),
+        ("LAKEKEEPER__OPEN_ID_SCOPE", "LAKEKEEPER__OPENID_SCOPE"),
+        ("LAKEKEEPER__INSTANCE_ADMIN", "LAKEKEEPER__INSTANCE_ADMINS"),
+        ("LAKEKEEPER__AUTHZ_BACKENDS", "LAKEKEEPER__AUTHZ_BACKEND"),
+        ("LAKEKEEPER__REFERENCED-BY__MAX_NESTING_DEPTH", "LAKEKEEPER__REFERENCED_BY"),
+        ("ICEBERG_REST__OPENID_AUDIENCES", "LAKEKEEPER__OPENID_AUDIENCE"),
+        ("LAKEKEEPER__SOMETHING_ELSE_ALTOGETHER_OF_TOMORROW", ""),
+        ("LAKEKEPER__OPENID_SCOPE", "LAKEKEEPER__"),
+        ("TRINO_PROD_CATALOG_NAMES", "TRINO_PROD_CATALOG_NAME"),
+    ],
+)
+def test_a_name_that_may_be_misspelt_is_left_with_the_nearest(tmp_path: Path, name: str, near: str) -> None:
+    migration, _ = migrated(tmp_path, f"{ENGINE}{AUDIENCE}{name}=x\n")
+    (left,) = migration.left
+    assert f"`{near}`" in left.message if near else "did you mean" not in left.message
+
+
+def test_the_older_beginning_of_variables_counts(tmp_path: Path) -> None:
+    old = "ICEBERG_REST__INSTANCE_ADMINS=[oidc~old]\nICEBERG_REST__REFERENCED_BY__MAX_NESTING_DEPTH=3\n"
+    migration, settings = migrated(tmp_path, f"{old}LAKEKEEPER__INSTANCE_ADMINS=[oidc~new]\n")
+    assert settings["identity"]["instance_admins"] == ["user:oidc~new"]
+    assert settings["limits"] == {"referenced_by_depth": 3}
+    assert [part.message for part in migration.parts if part.status == "ignored"] == [
+        "Lakekeeper prefers `LAKEKEEPER__INSTANCE_ADMINS`"
+    ]

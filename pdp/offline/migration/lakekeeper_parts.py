@@ -1,0 +1,316 @@
+"""Parts of a Lakekeeper beside its engines: identity providers, the OPA bridge, and variables of other programs.
+
+Defaults are those of Lakekeeper, and of the `configuration.rego` of its bridge: four catalogs, also without variables.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from difflib import get_close_matches
+from typing import Any, Final
+
+import yaml
+
+from pdp.config.quarkus.properties import ConfigEntry
+from pdp.offline.migration.report import Migration, Status
+
+PRIMARY: Final = "oidc"
+"""Id of the provider of `OPENID_PROVIDER_URI`."""
+_KEYS: Final[Mapping[str, str]] = {
+    "openid_provider_uri": "uri",
+    "openid_audience": "audience",
+    "openid_subject_claim": "subject_claims",
+    "openid_roles_claim": "roles_claim",
+    "openid_scope": "scope",
+    "openid_additional_issuers": "additional_issuers",
+}
+PROVIDER_NAMES: Final = (*_KEYS, "openid_providers")
+"""First parts of the names of variables about providers."""
+_KNOWN: Final = (*_KEYS.values(), "require_connected_on_startup", "display_name_template")
+_SUBJECT: Final = ["oid", "sub"]
+"""Lakekeeper's claims of the subject, as long as no variable names others."""
+_LEFT: Final[Mapping[str, str]] = {
+    "scope": "pdp tests no scope: tell tokens apart by `identity.providers.{}.audiences`",
+    "additional_issuers": "list all issuers with their keys in `identity.providers.{}.issuers`",
+}
+"""Key without a counterpart -> reason."""
+_KEYCLOAK: Final = "/realms/"
+_DISCOVERY: Final = "/.well-known/openid-configuration"
+"""End of the address of a provider's metadata, beyond the issuer."""
+
+
+class ProviderReader:
+    """Reader of the variables of all providers."""
+
+    def __init__(self, migration: Migration) -> None:
+        self._migration = migration
+        self._entries: dict[str, dict[str, ConfigEntry]] = {}
+        self._hidden: dict[str, set[str]] = {}
+
+    def reads(self, parts: Sequence[str]) -> bool:
+        """Tell whether a variable describes a provider."""
+        return parts[0] in PROVIDER_NAMES
+
+    def read(self, entry: ConfigEntry, parts: Sequence[str]) -> None:
+        """Keep a variable for `settings`."""
+        if parts[0] in _KEYS:
+            self._entries.setdefault(PRIMARY, {})[_KEYS[parts[0]]] = entry
+        elif len(parts) == 3 and parts[2] in _KNOWN:
+            self._entries.setdefault(parts[1].replace("_", "-"), {})[parts[2]] = entry
+        else:
+            self._migration.add("left", entry.key_place, entry.key, "no such key of a provider is known")
+
+    def hide(self, parts: Sequence[str]) -> None:
+        """Note a variable without a value: its provider is not known well enough to be written."""
+        if parts[0] in _KEYS:
+            self._hidden.setdefault(PRIMARY, set()).add(_KEYS[parts[0]])
+        elif len(parts) == 3:
+            self._hidden.setdefault(parts[1].replace("_", "-"), set()).add(parts[2])
+
+    def settings(self, identity: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the section `identity` with the providers, and report every variable."""
+        providers = {}
+        for idp, entries in self._entries.items():
+            provider = self._provider(idp, entries)
+            if provider:
+                providers[idp] = provider
+        merged = {**identity, **({"providers": providers} if providers else {})}
+        return {"identity": merged} if merged else {}
+
+    def _provider(self, idp: str, entries: Mapping[str, ConfigEntry]) -> dict[str, Any] | None:
+        """Return the settings of a provider; None without an address of its keys that the service takes."""
+        uri = entries.get("uri")
+        why = self._reason_to_leave(idp, entries)
+        if uri is None:
+            lines = (entry for key, entry in entries.items() if key not in _LEFT)
+            self._report("left", lines, f"the provider `{idp}` has no URI, so it verifies no token")
+            return None
+        issuer = uri.text.rstrip("/").removesuffix(_DISCOVERY).rstrip("/")
+        jwks = f"{issuer}/protocol/openid-connect/certs" if _KEYCLOAK in issuer else ""
+        provider: dict[str, Any] = {"issuer": issuer, "jwks": jwks}
+        if "audience" in entries:
+            provider["audiences"] = _audiences(entries["audience"])
+        provider["claims"] = _claims(entries)
+        safe = jwks.startswith("https://")
+        if not safe:
+            provider["jwks"] = f"<jwks_uri of {issuer}/.well-known/openid-configuration, by https, or a file>"
+        if why or not safe:
+            address = "keys come over https only" if jwks else "the address of the keys is not in the variables"
+            text = yaml.safe_dump(provider, default_flow_style=True, sort_keys=False, width=100_000).strip()
+            lines = (entry for key, entry in entries.items() if key not in _LEFT)
+            self._report("left", lines, f"{why or address}: write `identity.providers.{idp}: {text}`")
+            return None
+        self._report("done", (entry for key, entry in entries.items() if key not in ("uri", *_LEFT)), "")
+        if "audience" not in entries:
+            message = (
+                f"no audience: every token is refused until `identity.providers.{idp}.audiences` names the service"
+            )
+            self._report("note", [uri], message)
+        if "subject_claims" not in entries:
+            message = "no variable names the claim of the subject: it is `oid`, else `sub`, as in Lakekeeper"
+            self._report("note", [uri], message)
+        message = f"`issuer` and `jwks` are those of Keycloak: compare with {issuer}/.well-known/openid-configuration"
+        self._report("note", [uri], message)
+        return provider
+
+    def _reason_to_leave(self, idp: str, entries: Mapping[str, ConfigEntry]) -> str:
+        """Return the reason why a provider is not written, and report the keys without a counterpart; "" without one.
+
+        A scope takes tokens away, so a provider without it would know more principals than Lakekeeper does. More
+        issuers only add tokens.
+        """
+        for key, message in _LEFT.items():
+            if key in entries and entries[key].text.strip():
+                self._report("left", [entries[key]], message.format(idp))
+        hidden = sorted(self._hidden.get(idp, set()) - {"additional_issuers"})
+        if hidden:
+            return f"the value of `{hidden[0]}` stands elsewhere, so the provider is not written"
+        return "a token without the scope would count" if "scope" in entries and entries["scope"].text.strip() else ""
+
+    def _report(self, status: Status, entries: Iterable[ConfigEntry], message: str) -> None:
+        for entry in entries:
+            self._migration.add(status, entry.key_place, entry.key, message)
+
+
+def _claims(entries: Mapping[str, ConfigEntry]) -> dict[str, Any]:
+    """Return the claims. Of several for the subject, the first present claim counts."""
+    subject = _parts(entries["subject_claims"].text) if "subject_claims" in entries else _SUBJECT
+    claims: dict[str, Any] = {"subject": subject[0] if len(subject) == 1 else subject}
+    return claims | ({"roles": entries["roles_claim"].text.strip()} if "roles_claim" in entries else {})
+
+
+def _audiences(entry: ConfigEntry) -> list[str]:
+    """Return the audiences of a text with commas, or of a list; raise PolicyError for a list of other things."""
+    if not entry.text.strip().startswith("["):
+        return _parts(entry.text)
+    try:
+        values = yaml.safe_load(entry.text)
+    except (yaml.YAMLError, ValueError, RecursionError):
+        values = None
+    if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
+        raise entry.error(f"`{entry.key}` is no list of audiences: write them with commas between")
+    return values
+
+
+def _parts(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",")]
+
+
+PREFIX: Final = "LAKEKEEPER__"
+"""Beginning of Lakekeeper's own variables."""
+OLD_PREFIX: Final = "ICEBERG_REST__"
+"""Lakekeeper reads it, too, and prefers the other."""
+STOCK_CATALOGS: Final[Mapping[str, tuple[str, str]]] = {
+    "DEV": ("dev", "development"),
+    "PROD": ("prod", "production"),
+    "DEMO": ("demo", "demo"),
+    "LAKEKEEPER": ("lakekeeper", "lakekeeper"),
+}
+"""Part of a variable's name -> catalog of Trino and warehouse of Lakekeeper, as long as no variable names others."""
+_CATALOG: Final = re.compile(r"TRINO_(\w+)_CATALOG_NAME")
+_WAREHOUSE: Final = re.compile(r"LAKEKEEPER_([A-Z0-9]\w*)_WAREHOUSE")
+_ADMINS: Final = "TRINO_ADMIN_USERS"
+_UNMANAGED: Final = "TRINO_ALLOW_UNMANAGED_CATALOGS"
+_TOKENS: Final = "LAKEKEEPER_TOKEN_ENDPOINT"
+"""Variable that no bridge can lack."""
+_CLIENT: Final = re.compile(r"LAKEKEEPER_(URL|TOKEN_ENDPOINT|CLIENT_ID|CLIENT_SECRET|SCOPE|MAX_BATCH_CHECK_SIZE)")
+_NAMES: Final = (_ADMINS, _UNMANAGED, *(f"TRINO_{id}_CATALOG_NAME" for id in STOCK_CATALOGS))
+"""Variables of Trino's part of the bridge."""
+_FOREIGN: Final[Mapping[str, str]] = {
+    "OPENFGA": "of OpenFGA, which pdp does not need: `pdp migrate openfga` takes its tuples",
+    "QUARKUS": "of Quarkus: `pdp migrate nessie` takes Nessie's rules",
+    "NESSIE": "of Nessie: `pdp migrate nessie` takes its rules",
+    "RUST": "of Lakekeeper's log: `PDP_LOG_LEVEL` sets the log here",
+}
+"""First word of the name of another program's variable -> counterpart."""
+
+
+def is_bridge_variable(name: str) -> bool:
+    """Tell whether a variable configures the OPA bridge."""
+    patterns = (_CATALOG, _WAREHOUSE, _CLIENT)
+    return name in (_ADMINS, _UNMANAGED) or any(pattern.fullmatch(name) for pattern in patterns)
+
+
+def decides(name: str) -> bool:
+    """Tell whether a variable of the bridge matters for decisions."""
+    return not _CLIENT.fullmatch(name)
+
+
+def read_bridge(migration: Migration, entries: Sequence[ConfigEntry], hidden: Sequence[ConfigEntry]) -> dict[str, Any]:
+    """Return the sections `trino` and `warehouses`, and report every variable. `hidden`: variables without a value."""
+    trino: dict[str, Any] = {}
+    for entry in entries:
+        if entry.key == _ADMINS:
+            trino["admin_users"] = [name.strip() for name in entry.text.split(",") if name.strip()]
+        elif entry.key == _UNMANAGED:
+            trino["unmanaged_catalogs"] = "allow" if entry.text == "true" else "deny"
+            if entry.text not in ("true", "false"):
+                message = f"is `{entry.text}`, and the bridge takes nothing but `true` for true: this is `deny` here"
+                migration.add("note", entry.key_place, entry.key, message)
+                continue
+        elif _CLIENT.fullmatch(entry.key):
+            migration.add("ignored", entry.key_place, entry.key, "pdp asks no Lakekeeper: it decides itself")
+            continue
+        migration.add("done", entry.key_place, entry.key)
+    if not any(decides(entry.key) or entry.key == _TOKENS for entry in (*entries, *hidden)):
+        return {}
+    pairs, complete = _CatalogReader(migration, entries, hidden).pairs()
+    if trino.get("unmanaged_catalogs") == "allow" and not complete:
+        trino["unmanaged_catalogs"] = "deny"
+        message = "a catalog of an unknown name would be open to everybody: `trino.unmanaged_catalogs` is `deny`"
+        migration.add("left", "", _UNMANAGED, f"{message}; write `allow` after all catalogs are in `trino.catalogs`")
+    trino["catalogs"] = {name: {"warehouse": warehouse} for name, warehouse in pairs.items()}
+    return {"trino": trino, "warehouses": {warehouse: {} for warehouse in pairs.values()}}
+
+
+class _CatalogReader:
+    """Reader of the pairs of a catalog and a warehouse."""
+
+    def __init__(self, migration: Migration, entries: Sequence[ConfigEntry], hidden: Sequence[ConfigEntry]) -> None:
+        self._migration = migration
+        self._names = _by_id(_CATALOG, entries)
+        self._warehouses = _by_id(_WAREHOUSE, entries)
+        self._hidden = _by_id(_CATALOG, hidden) | _by_id(_WAREHOUSE, hidden)
+
+    def pairs(self) -> tuple[dict[str, str], bool]:
+        """Return the warehouse of each catalog, and whether all catalogs are known."""
+        pairs: dict[str, str] = {}
+        complete = not self._hidden
+        unnamed = []
+        for id in dict.fromkeys((*self._names, *self._warehouses, *STOCK_CATALOGS)):
+            if id in self._hidden:
+                continue
+            pair = self._pair(id)
+            if pair is None:
+                complete = False
+                continue
+            name, warehouse = pair
+            if name in pairs:
+                entry = self._names.get(id) or next(iter(self._names.values()))
+                raise entry.error(f"two catalogs of the bridge have the name `{name}`: name each catalog once")
+            pairs[name] = warehouse
+            if id not in self._names and id not in self._warehouses:
+                unnamed.append(f"`{name}` with the warehouse `{warehouse}`")
+        if unnamed:
+            message = f"the bridge has more catalogs without a variable: {', '.join(unnamed)}"
+            self._migration.add("note", "", "trino.catalogs", f"{message}; remove those that Trino does not have")
+        return pairs, complete
+
+    def _pair(self, id: str) -> tuple[str, str] | None:
+        """Return catalog and warehouse; None, and a line of the report, if one of them is unknown."""
+        found = (self._names.get(id), self._warehouses.get(id))
+        for entry in found:
+            if entry is not None and not entry.text:
+                raise entry.error(f"`{entry.key}` is empty: write the name, or remove the variable for the default")
+        stock = STOCK_CATALOGS.get(id)
+        name, warehouse = (entry.text if entry else None for entry in found)
+        if stock is not None:
+            return name or stock[0], warehouse or stock[1]
+        if name is None or warehouse is None:
+            entry = found[0] or found[1]
+            missing = f"LAKEKEEPER_{id}_WAREHOUSE" if warehouse is None else f"TRINO_{id}_CATALOG_NAME"
+            message = f"`{missing}` is missing, and the bridge has a default for {_stock_names()} alone"
+            place = entry.key_place if entry else ""
+            self._migration.add("left", place, f"catalog `{id.lower()}`", f"{message}: write `trino.catalogs`")
+            return None
+        message = (
+            f"the bridge's own files read {_stock_names()} alone: your files have this pair, too, or nobody reads it"
+        )
+        self._migration.add("note", found[0].key_place if found[0] else "", f"catalog `{name}`", message)
+        return name, warehouse
+
+
+def _by_id(pattern: re.Pattern[str], entries: Sequence[ConfigEntry]) -> dict[str, ConfigEntry]:
+    matches = ((pattern.fullmatch(entry.key), entry) for entry in entries)
+    return {match[1]: entry for match, entry in matches if match}
+
+
+def _stock_names() -> str:
+    return ", ".join(f"`{id}`" for id in STOCK_CATALOGS)
+
+
+def report_others(migration: Migration, entries: Sequence[ConfigEntry]) -> None:
+    """Report the variables of other programs, by the first word of their names."""
+    found: dict[str, set[str]] = {}
+    for entry in entries:
+        name = entry.key.upper()
+        if name.startswith((PREFIX, OLD_PREFIX)) or is_bridge_variable(entry.key):
+            continue
+        if _is_misspelt(name):
+            message = f"no such variable is known: those of Lakekeeper begin with `{PREFIX}`"
+            near = get_close_matches(name, _NAMES, 1)
+            hint = f", and its OPA bridge has `{near[0]}`" if near else ""
+            migration.add("left", entry.key_place, entry.key, message + hint)
+        else:
+            found.setdefault(entry.key.upper().partition("_")[0], set()).add(entry.key)
+    for first, names in sorted(found.items()):
+        variables = "1 variable" if len(names) == 1 else f"{len(names)} variables"
+        migration.add("ignored", "", first, f"{variables} {_FOREIGN.get(first, 'of another program')}")
+
+
+def _is_misspelt(name: str) -> bool:
+    """Tell whether a name is nearly one of Lakekeeper's or of the bridge's."""
+    first, separator, _ = name.partition("__")
+    is_near = bool(separator and get_close_matches(first, (PREFIX.rstrip("_"), OLD_PREFIX.rstrip("_")), 1, 0.8))
+    return name.startswith("LAKEKEEPER_") or is_near or bool(get_close_matches(name, _NAMES, 1, 0.85))
