@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 from functools import lru_cache
-from typing import Annotated, Any, NamedTuple, TypeAlias
+from typing import Annotated, Any, Final, NamedTuple, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, ValidationInfo, field_validator
 
@@ -13,6 +14,20 @@ class Secret(NamedTuple):
     """Mark of a type of secrets. `address`: the secret is the password in an address."""
 
     address: bool = False
+
+
+_PART_OF_SECRET: Final = re.compile(
+    r"secret|pass|pwd|token|cred|key|jaas|authorization|basic.?auth|cookie|private|connection.?string", re.IGNORECASE
+)
+_WORDS_OF_SECRET: Final = frozenset({"auth", "bearer", "dsn", "otp", "pat", "pin", "psk", "sas", "sig", "signature"})
+_WORD: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
+"""Word of a name such as `sasToken`, `SAS_TOKEN` and `sas-token`."""
+
+
+def names_secret(name: str) -> bool:
+    """Tell whether a free name, which no section knows, may be that of a secret. In doubt it is."""
+    words = (word.lower() for word in _WORD.findall(name))
+    return _PART_OF_SECRET.search(name) is not None or not _WORDS_OF_SECRET.isdisjoint(words)
 
 
 SecretText: TypeAlias = Annotated[str, Secret()]

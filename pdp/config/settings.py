@@ -5,7 +5,6 @@ Frozen. `pdp.config.load` reads the settings from `pdp.yaml`, the environment an
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -18,7 +17,7 @@ from pdp.config.cache import CacheSettings
 from pdp.config.identity import IdentitySettings, TrustedEngineSettings
 from pdp.config.origins import Key, Origins, key_text
 from pdp.config.policies import PolicyFiles, PolicySettings, RowAccessSettings
-from pdp.config.section import Secret, Section
+from pdp.config.section import Secret, Section, names_secret
 from pdp.config.server import LimitSettings, ServerSettings
 from pdp.config.store import StoreSettings
 from pdp.config.trino import TrinoSettings
@@ -121,8 +120,10 @@ def _matches(base: Path, pattern: Path) -> list[Path]:
 
 ANY_NAME: Final = "*"
 """Step of a pattern for each name of a map."""
-_SECRET_NAME: Final = re.compile(r"(?i)secret|password|token|credential|key")
-"""Part of the name of a secret among the properties of a lake."""
+_FREE: Final = (("lakes", ANY_NAME, "properties"), ("lakes", ANY_NAME, "spark"))
+"""Maps of texts with names that another program knows."""
+_FREE_TREES: Final = (*_FREE, ("policies", "engines", ANY_NAME, "options"))
+"""The same, and maps of all kinds of values."""
 
 
 class SecretKey(NamedTuple):
@@ -136,11 +137,23 @@ class SecretKey(NamedTuple):
 def secret_of(key: Sequence[str | int]) -> Secret | None:
     """Return the mark of a secret key; None for any other key."""
     for secret in secret_keys():
-        path = secret.path
-        if len(path) == len(key) and all(step in (ANY_NAME, name) for step, name in zip(path, key, strict=True)):
+        if _fits(secret.path, key):
             return secret.mark
-    in_properties = len(key) == 4 and key[0] == "lakes" and key[2] in ("properties", "spark")
-    return Secret() if in_properties and _SECRET_NAME.search(str(key[-1])) else None
+    in_properties = any(_fits(path, key[:-1]) for path in _FREE)
+    return Secret() if in_properties and names_secret(str(key[-1])) else None
+
+
+def is_hidden(key: Sequence[str | int]) -> bool:
+    """Tell whether the whole value of a key is not to be shown: a secret, or a free name that may be one."""
+    mark = secret_of(key)
+    if mark is not None:
+        return not mark.address
+    free = (len(path) for path in _FREE_TREES if _fits(path, key[: len(path)]))
+    return any(names_secret(str(step)) for length in free for step in key[length:])
+
+
+def _fits(path: Sequence[str], key: Sequence[str | int]) -> bool:
+    return len(path) == len(key) and all(step in (ANY_NAME, name) for step, name in zip(path, key, strict=True))
 
 
 @cache

@@ -16,11 +16,18 @@ from pdp.cli.options import config_options, format_option, say_configuration
 from pdp.cli.terminal import one_line_errors, plural, visible
 from pdp.cli.wiring import Wiring
 from pdp.config.origins import Key, key_text
-from pdp.config.settings import Settings, secret_of
+from pdp.config.section import names_secret
+from pdp.config.settings import Settings, is_hidden
 from pdp.errors import ConfigError
 
-_PASSWORD: Final = re.compile(r"(://[^/@:]*:)[^/?#]*(?=@)|([?&]password=)[^&]*")
-"""Password in an address: between user and host, or as a parameter."""
+_MASK: Final = "***"
+_PASSWORD: Final = re.compile(r"(://[^/@:\s]*:)\S*(?=@)|(https?://)[^/@:?#\s]+(?=@)", re.IGNORECASE)
+"""Password in an address: between user and host, or in place of the user."""
+_ASSIGNED: Final = re.compile(
+    r"""(?P<name>[\w.-]+)(?P<sign>\s*=\s*|["']?\s*:(?!//)\s*)(?P<value>"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|[^;&]+)"""
+)
+"""Value of a name inside a text: a parameter of an address, `a=b;c=d`, `a: b`, or JSON."""
+_BEARER: Final = re.compile(r"\b((?:Bearer|Basic)\s+)\S+", re.IGNORECASE)
 
 
 @click.group()
@@ -65,7 +72,7 @@ def _print_problems(problems: list[ConfigProblem], form: str) -> None:
 
 def _print_values(settings: Settings, form: str) -> None:
     values = [
-        (key, _shown(key, value), settings.origins.of(key) or "default") for key, value in effective_values(settings)
+        (key, shown(key, value), settings.origins.of(key) or "default") for key, value in effective_values(settings)
     ]
     if form == "json":
         entries = [{"key": key_text(key), "value": value, "origin": origin} for key, value, origin in values]
@@ -88,12 +95,28 @@ def _leaves(key: Key, value: Any) -> Iterator[tuple[Key, Any]]:
         yield key, value
 
 
-def _shown(key: Key, value: Any) -> Any:
-    """Return a value without secrets."""
-    secret = secret_of(key)
-    return "***" if secret and not secret.address and value else masked(value)
+def shown(key: Key, value: Any) -> Any:
+    """Return a value without secrets, at every depth."""
+    if value and is_hidden(key):
+        return _MASK
+    if isinstance(value, Mapping):
+        return {name: shown((*key, name), below) for name, below in value.items()}
+    if isinstance(value, list | tuple):
+        return [shown((*key, at), below) for at, below in enumerate(value)]
+    return masked(value)
 
 
 def masked(value: Any) -> Any:
-    """Return a value without the passwords in its addresses."""
-    return _PASSWORD.sub(r"\1\2***", value) if isinstance(value, str) else value
+    """Return a value without the passwords that the text of an address, or a text of assignments, has inside."""
+    if not isinstance(value, str):
+        return value
+    return _ASSIGNED.sub(_masked_value, _PASSWORD.sub(_masked_user, _BEARER.sub(rf"\1{_MASK}", value)))
+
+
+def _masked_user(match: re.Match[str]) -> str:
+    return f"{match[1] or match[2]}{_MASK}"
+
+
+def _masked_value(match: re.Match[str]) -> str:
+    name, sign, value = match.groups()
+    return f"{name}{sign}{_MASK if names_secret(name) else _ASSIGNED.sub(_masked_value, value)}"

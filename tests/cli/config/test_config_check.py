@@ -9,9 +9,11 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from support.service.commands import run_pdp
 
-from pdp.cli.config.command import masked
+from pdp.cli.config.command import masked, shown
 
 pytestmark = pytest.mark.process
 
@@ -132,6 +134,97 @@ def test_passwords_are_masked_wherever_an_address_has_them() -> None:
     assert masked("postgresql://h/db?user=u&password=p&x=1") == "postgresql://h/db?user=u&password=***&x=1"
     assert masked("sqlite:///a:b@c") == "sqlite:///a:b@c"
     assert masked(["x"]) == ["x"]
+
+
+SPELLINGS = (
+    *("{}", "foo_{}", "foo.{}", "foo-{}", "{}.foo", "{}_value", "foo.{}.value", "spark.hadoop.fs.{}", "s3.{}-id"),
+    *("foo{}", "FOO_{}", "my-{}-2"),
+)
+NAMES_OF_SECRETS = (
+    *("secret", "pwd", "passwd", "password", "passphrase", "pass", "token", "credential", "credentials", "key"),
+    *("apikey", "access-key", "secretKey", "sasl.jaas.config", "auth", "basic.auth.user.info", "authorization"),
+    *("sas", "sig", "cookie", "private", "connection-string", "connectionString", "bearer", "dsn", "pat", "psk"),
+)
+CANARY = "canary-9"
+
+
+def spelt(name: str, form: str, style: str) -> str:
+    """Return a name of a secret in one of the spellings."""
+    name = {"lower": name, "upper": name.upper(), "title": name[:1].upper() + name[1:]}[style]
+    camel = form == "foo{}" and style == "lower"
+    return form.format(name[:1].upper() + name[1:] if camel else name)
+
+
+@given(
+    name=st.sampled_from(NAMES_OF_SECRETS),
+    form=st.sampled_from(SPELLINGS),
+    style=st.sampled_from(("lower", "upper", "title")),
+    map=st.sampled_from(
+        (("lakes", "l", "properties"), ("lakes", "l", "spark"), ("policies", "engines", "e", "options"))
+    ),
+    depth=st.integers(0, 2),
+)
+def test_free_names_of_secrets_are_hidden(name: str, form: str, style: str, map: tuple[str, ...], depth: int) -> None:
+    if form == "foo{}" and style == "upper":
+        return
+    written = spelt(name, form, style)
+    value: object = CANARY
+    for _ in range(depth if map[0] == "policies" else 0):
+        value = [{"inner": value}]
+    assert CANARY not in json.dumps(shown(map, {"name": "seen", written: value}))
+    assert "seen" in json.dumps(shown(map, {"name": "seen", written: value}))
+
+
+@given(
+    name=st.sampled_from(NAMES_OF_SECRETS),
+    form=st.sampled_from(SPELLINGS[:9]),
+    text=st.sampled_from((
+        "https://h/x?a=1&{}={}&b=2", "host=h;{}={};port=1", 'Module required user="u" {}="{}";', '{{"a": 1, "{}": "{}"}}',
+        "a=b {}={}", "--conf {}={}", "--set=x={}={}", "{}: {}",
+    )),
+)  # fmt: skip
+def test_secrets_inside_texts_are_hidden(name: str, form: str, text: str) -> None:
+    if name == "sasl.jaas.config" or ("." in form and "{{" in text):
+        return
+    given = text.format(form.format(name), CANARY)
+    assert CANARY not in json.dumps(shown(("audit", "sinks"), [{"http": {"url": given}}])), given
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"https://user:{CANARY}@h/x", f"https://{CANARY}@h/x", f"redis://:{CANARY}@h:1/0", f"postgresql://u:a#{CANARY}@h/d",
+        f"postgresql://u:a/{CANARY}@h/d", f"Bearer {CANARY}", f"Authorization: Basic {CANARY}", f"a, https://u:{CANARY}@h",
+        f"password: two {CANARY}", f"password=two {CANARY}", f"HTTPS://U:{CANARY}@h", f"jdbc:postgresql://u:{CANARY}@h/d",
+    ],
+)  # fmt: skip
+def test_addresses_show_no_password(text: str) -> None:
+    for key in (("lakes", "l", "properties"), ("lakes", "l", "spark"), ("policies", "engines", "e", "options"), ("x",)):
+        assert CANARY not in json.dumps(shown(key, {"name": text, "list": [text, {"deep": [text]}]}))
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["oauth2-server-uri", "scope", "s3.endpoint", "spark.jars.packages", "spark.hadoop.fs.s3a.endpoint", "s3.region"],
+)
+def test_plain_names_are_shown(name: str) -> None:
+    value = "https://h:9000/a/b?x=1,org.apache:spark_2.13:4.0"
+    assert shown(("lakes", "l", "properties"), {name: value}) == {name: value}
+
+
+def test_properties_of_a_lake_are_printed_without_secrets(tmp_path: Path) -> None:
+    lakes = {
+        "l": {
+            "uri": "https://h",
+            "properties": {"foo_pwd": "canary", "s3.endpoint": "https://u:canary@h", "scope": "seen"},
+            "spark": {"spark.hadoop.fs.azure.sas.c": "canary"},
+        }
+    }
+    folder_with(tmp_path, GOOD + f"lakes: {json.dumps(lakes)}\n")
+    for form in ("text", "json"):
+        ended = run_pdp("config", "check", "--effective", "--format", form, cwd=tmp_path)
+        assert (ended.returncode, "canary" in ended.stdout + ended.stderr) == (0, False)
+        assert "seen" in ended.stdout
 
 
 def test_a_database_is_read_and_not_changed(tmp_path: Path) -> None:
