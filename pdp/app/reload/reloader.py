@@ -38,6 +38,10 @@ IDLE_SECONDS: Final = 60.0
 """Time without a load until the end of the loader process."""
 LONGEST_RETRY_SECONDS: Final = 60.0
 """Longest pause between attempts after a failure that no file explains. Each pause is twice as long as the last."""
+_OTHER_SETTINGS: Final = (
+    "the configuration is not that of the start, and a reload reads policies and certificates alone: "
+    "settings count after SIGUSR2 with workers, else after a restart"
+)
 log = structlog.get_logger()
 
 
@@ -178,6 +182,8 @@ class Reloader:
     async def _look(self, publisher: Publisher, *, ordered: bool) -> None:
         """Reload if that is ordered or due. No failure may end the watch."""
         try:
+            if ordered:
+                await asyncio.to_thread(_warn_of_other_settings, self._settings)
             if ordered or await self._is_due(publisher):
                 await self._reload(publisher)
             elif self._is_poll_due():
@@ -276,12 +282,28 @@ class Reloader:
         self.failure, self._retry_seconds = "", 0.0
         self.metrics.count("unchanged" if unchanged else "published")
         if unchanged:
-            log.info("reload is done, the policies are the same", bundle=result.digest)
+            log.info("reload is done, policies and certificates are the same", bundle=result.digest)
             return
         for warning in result.warnings:
             log.warning("policies", warning=warning)
         publisher.note("policies_replaced", bundle=result.digest)
         log.info("reload is done", bundle=result.digest, seconds=round(time.monotonic() - began, 3))
+
+
+def _warn_of_other_settings(settings: Settings) -> None:
+    """Warn if the file of the configuration is another than at the start: a reload does not read settings."""
+    file = settings.origins.file
+    if file is None:
+        return
+    try:
+        if file.read_text(encoding="utf-8") == settings.origins.text:
+            return
+        cause = "has changed"
+    except OSError as error:
+        cause = f"cannot be read: {(error.strerror or type(error).__name__).lower()}"
+    except UnicodeDecodeError:
+        cause = "is not UTF-8"
+    log.warning(_OTHER_SETTINGS, file=str(file), cause=cause)
 
 
 def _log_defect(events: asyncio.Task[None]) -> None:
