@@ -8,8 +8,9 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -24,7 +25,7 @@ from pdp.config.settings import Settings
 from pdp.decision.cache.cache import read_authorities
 from pdp.engines.cedar.kind import configured_sources
 from pdp.engines.cedar.lint import CedarRemark, lint_cedar
-from pdp.engines.cel.lint.linter import Finding, LintOptions, lint_files
+from pdp.engines.cel.lint.linter import Finding, LintOptions, lint_files, spellings, unasked_spellings
 from pdp.engines.cel.lint.remarks import Severity
 from pdp.engines.cel.rules import RuleSet, load_rules, unfed_by_trino
 from pdp.engines.cel.sources import read_rule_file
@@ -37,6 +38,9 @@ from pdp.facts.snapshot import Facts
 from pdp.identity.jwks import read_key_file
 from pdp.identity.tls import checked_certificates
 from pdp.store.world import load_world
+
+if TYPE_CHECKING:
+    from pdp.decision.service import Pdp
 
 RULE_KEYS: Final[tuple[FileKey, ...]] = ("rules", "forbid")
 """Keys of `policies` that name rules."""
@@ -84,7 +88,12 @@ def _unplaced_problems(composition: Wiring, settings: Settings) -> Iterator[Conf
         yield ConfigProblem(settings.origins.nearest(key), "warning", message)
     yield from _raised(checked_certificates, settings)
     yield from _policy_problems(composition, settings)
-    yield from _raised(composition.inspect_facts or composition.read_facts, settings)
+    try:
+        facts = (composition.inspect_facts or composition.read_facts)(settings)
+    except PdpError as error:
+        yield from problems_of(error)
+    else:
+        yield from _unasked(composition, settings, facts)
     for idp, provider in settings.identity.providers.items():
         for each in provider.each_issuer:
             if "://" not in each.jwks:
@@ -108,9 +117,14 @@ def _policy_problems(composition: Wiring, settings: Settings) -> Iterator[Config
         if key == "forbid" and not found:
             yield from _unfed(settings)
     yield from find_row_access_problems(settings)
-    others = {"rules": (), "forbid": (), "row_access": ()}  # their problems are listed above
+    yield from _raised(_bare_pdp, composition, settings)
+
+
+def _bare_pdp(composition: Wiring, settings: Settings) -> Pdp:
+    """Return a service without rules and row policies, whose problems are listed elsewhere."""
+    others = {"rules": (), "forbid": (), "row_access": ()}
     bare = settings.model_copy(update={"policies": settings.policies.model_copy(update=others)})
-    yield from _raised(composition.build_pdp, bare, Facts.empty(), (_NO_RULES, _NO_RULES))
+    return composition.build_pdp(bare, Facts.empty(), (_NO_RULES, _NO_RULES))
 
 
 def _unfed(settings: Settings) -> Iterator[ConfigProblem]:
@@ -120,6 +134,28 @@ def _unfed(settings: Settings) -> Iterator[ConfigProblem]:
     rules = load_rules(paths, frozenset(policies.cel_extensions), policies.profiles).rules
     for notice in unfed_by_trino(rules, settings.trino):
         yield ConfigProblem(str(notice.place), "warning", f"{notice.message} (`policies.forbid`)")
+
+
+def _unasked(composition: Wiring, settings: Settings, facts: Facts) -> Iterator[ConfigProblem]:
+    """Yield a warning for each text with capitals in a rule that no name of Trino meets. Forbids hold in any case."""
+    policies = settings.policies
+    if not settings.trino.catalogs or policies.source or find_rule_errors(settings, "rules"):
+        return
+    rules = load_rules(policy_files(settings, "rules").paths, frozenset(policies.cel_extensions), policies.profiles)
+    try:
+        declared = _bare_pdp(composition, settings).bundle.spelled.declared
+    except PdpError:  # listed among the problems of policies already
+        return
+
+    mapped = frozenset(catalog.warehouse for catalog in settings.trino.catalogs.values())
+
+    @cache
+    def known(warehouses: frozenset[str] | None) -> frozenset[str] | None:
+        asked = mapped if warehouses is None else mapped & warehouses
+        return frozenset((*spellings(facts.index.objects, asked), *spellings(declared, asked))) if asked else None
+
+    for notice in unasked_spellings(rules.rules, known):
+        yield ConfigProblem(str(notice.place), "warning", f"{notice.message} (`policies.rules`)")
 
 
 def find_rule_errors(settings: Settings, key: FileKey) -> list[Finding]:

@@ -7,9 +7,10 @@ form of findings. Decides nothing for the service.
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
@@ -17,15 +18,22 @@ from pdp.cel.syntax import Constant
 from pdp.cel.unparse import canonical_text, unparse_value, walk
 from pdp.cel.values import Timestamp
 from pdp.config.quarkus.profiles import PROD
+from pdp.engines.cel.conditions import warehouses_of
 from pdp.engines.cel.engine import IMPLICIT_RULE
 from pdp.engines.cel.lint import check_bindings, remarks
 from pdp.engines.cel.lint.check_bindings import LintRule, analyze_rule
 from pdp.engines.cel.lint.remarks import CODES, Remark, Severity
 from pdp.engines.cel.lint.search import Reachable, RuleModel, SearchBudget, Shadowed, Unreachable, determine_reach
+from pdp.engines.cel.path_tables import path_string
+from pdp.engines.cel.program import check_rule
+from pdp.engines.cel.rules import Rule
 from pdp.engines.cel.selection import ConditionIndex
 from pdp.engines.cel.sources import RuleText, read_rule_file
 from pdp.errors import Notice, Place, PolicyError
+from pdp.facts.nodes import ObjectNode
+from pdp.facts.objects import ContainerPath, ObjectName
 
+_Objects: TypeAlias = Mapping[ContainerPath, Mapping[ObjectName, ObjectNode]]
 _VIEW: Final = "VIEW_REFERENCE"
 _PART_TESTS: Final = frozenset({"startsWith", "endsWith", "contains", "matches"})
 _NAME_TESTS: Final = frozenset({"_==_", "_!=_", "@in", "startsWith", "endsWith"})
@@ -97,6 +105,49 @@ def lint_rules(texts: Sequence[RuleText], options: LintOptions) -> Iterator[Find
     yield from _redundant_rules(sorted(unique, key=lambda rule: rule.source.id), options, budget)
     if not options.forbid:
         yield from _lint_viewing(texts, rules, budget)
+
+
+def spellings(objects: _Objects, warehouses: AbstractSet[str]) -> Iterator[str]:
+    """Yield the paths with capitals of known objects in some warehouses, as in the variable `path` of rules."""
+    for container, content in objects.items():
+        if container and container[0] in warehouses:
+            paths = (path_string((*container[1:], last)) for _, last in content)
+            yield from (path for path in paths if path != path.lower())
+
+
+def unasked_spellings(
+    rules: Sequence[Rule], known: Callable[[frozenset[str] | None], AbstractSet[str] | None]
+) -> Iterator[Notice]:
+    """Yield a notice for each text with capitals that rules compare with paths and that Trino never asks about.
+
+    Trino asks about an object under the spelling of a known one, else in lower case. `known` returns the spellings with
+    capitals in some warehouses, or in all; None for warehouses that Trino does not ask about.
+    """
+    for rule in rules:
+        checked = check_rule(rule.program.text, rule.program.extensions)
+        tests = [one for one in remarks.path_comparisons(checked) if one.text != one.text.lower()]
+        paths = known(warehouses_of(rule.program.requirements.conditions)) if tests else None
+        for compared in dict.fromkeys(tests) if paths is not None else ():
+            if not _is_asked(compared, paths):
+                shown = compared.text.replace("\u001d", ".")
+                message = (
+                    f"rule `{rule.id}` compares `path` with `{shown}`, and Trino asks about no such name: it lowers "
+                    f"names, and no known object is spelled so; write `{shown.lower()}`, or register the object"
+                )
+                yield Notice(rule.place, message)
+
+
+def _is_asked(compared: remarks.Comparison, known: AbstractSet[str]) -> bool:
+    """Tell whether a path of known spelling, or a path below in lower case, may meet the text."""
+    text = compared.text
+    heads = [text[:at] for at, sign in enumerate(text) if sign == "." and text[at:] == text[at:].lower()]
+    if compared.test == "startsWith":
+        return any(path.startswith(text) for path in known) or not known.isdisjoint(heads)
+    if compared.test == "endsWith":
+        return any(path.endswith((text, *heads)) for path in known)
+    if compared.test == "contains":
+        return any(text in path or path.endswith(tuple(heads)) for path in known)
+    return not known.isdisjoint((text, *heads))
 
 
 def _lint_alone(rule: LintRule, options: LintOptions, budget: SearchBudget) -> Iterator[Remark]:

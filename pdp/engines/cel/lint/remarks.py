@@ -155,6 +155,23 @@ def comparisons(checked: CheckedExpression) -> Iterator[Comparison]:
                 yield Comparison(names[0], node.function, constant.value, constant.pos)  # type: ignore[attr-defined]
 
 
+_TESTS: Final[Mapping[str, str]] = {
+    "equals": "_==_", "starts": "startsWith", "ends": "endsWith", "contains": "contains",
+}  # fmt: skip
+"""Kind of a test of strings -> the function that is the same."""
+
+
+def path_comparisons(checked: CheckedExpression) -> Iterator[Comparison]:
+    """Yield every test of `path` against a constant text; of a pattern those that say the same, if there are any."""
+    for compared in comparisons(checked):
+        if compared.variable != "path":
+            continue
+        if compared.test in ("_==_", "_!=_", "@in", *_TESTS.values()):
+            yield compared
+        elif compared.test == "matches" and (test := patterns.find_string_test(compared.text)):
+            yield from (compared._replace(test=_TESTS[test.kind], text=text) for text in test.texts)
+
+
 def _operands(node: Node) -> list[Node]:
     return list(children(node)) if isinstance(node, Call) else []
 
