@@ -25,7 +25,7 @@ _WORD: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 
 
 def names_secret(name: str) -> bool:
-    """Tell whether a free name, which no section knows, may be that of a secret. In doubt it is."""
+    """Tell whether a name unknown to all sections may be the name of a secret. In doubt, yes."""
     words = (word.lower() for word in _WORD.findall(name))
     return _PART_OF_SECRET.search(name) is not None or not _WORDS_OF_SECRET.isdisjoint(words)
 

@@ -121,7 +121,7 @@ def _matches(base: Path, pattern: Path) -> list[Path]:
 ANY_NAME: Final = "*"
 """Step of a pattern for each name of a map."""
 _FREE: Final = (("lakes", ANY_NAME, "properties"), ("lakes", ANY_NAME, "spark"))
-"""Maps of texts with names that another program knows."""
+"""Maps of texts with names of another program."""
 _FREE_TREES: Final = (*_FREE, ("policies", "engines", ANY_NAME, "options"))
 """The same, and maps of all kinds of values."""
 
@@ -144,7 +144,7 @@ def secret_of(key: Sequence[str | int]) -> Secret | None:
 
 
 def is_hidden(key: Sequence[str | int]) -> bool:
-    """Tell whether the whole value of a key is not to be shown: a secret, or a free name that may be one."""
+    """Tell whether the whole value of a key is not to be shown: a secret, or a free name like the name of a secret."""
     mark = secret_of(key)
     if mark is not None:
         return not mark.address

@@ -111,7 +111,10 @@ def the_profile_is_prod(folder: Path) -> None:
     prefix = "nessie.server.authorization.rules."
     (folder / "application.properties").write_text(f"%prod.{prefix}p=role=='p'\n%dev.{prefix}d=role=='d'\n")
     (folder / "a.env").write_text("QUARKUS_PROFILE=dev\n")
-    for variables, profiles, id in (((), (), "p"), (("a.env",), (), "d"), (("a.env",), ("prod",), "p")):
+    (folder / "b.env").write_text("JAVA_OPTS=-Dquarkus.profile=dev\nQUARKUS_PROFILE=prod\n")
+    for variables, profiles, id in (
+        ((), (), "p"), (("a.env",), (), "d"), (("a.env",), ("prod",), "p"), (("b.env",), (), "d"),
+    ):  # fmt: skip
         files = [folder / name for name in variables]
         migration = migrate_nessie([folder / "application.properties"], files, profiles, "nessie")
         assert list(yaml.safe_load(migration.files["rules.yaml"])["rules"]) == [id]
@@ -125,6 +128,7 @@ def an_id_is_spelt_with_dots(folder: Path) -> None:
 
 _WIDER = "offline/migration/test_openfga_never_wider.py"
 _LAKEKEEPER = "offline/migration/test_lakekeeper.py"
+_DEPLOYMENTS = "offline/migration/test_nessie_deployments.py"
 _GRANTS = "offline/migration/test_openfga.py"
 DEFAULTS: Mapping[str, Holds | Sequence[str]] = {
     "Existing files stay unless you give `--force`": ["cli/test_migrate.py::test_files_are_overwritten_only_on_request"],
@@ -137,7 +141,22 @@ DEFAULTS: Mapping[str, Holds | Sequence[str]] = {
     "If the new files would allow more than the old ones, nothing is written, and the exit code is 1: see [never "
     "wider](#from-lakekeepers-grants-in-openfga)": ["cli/test_migrate.py::test_tuples_of_openfga_become_grants"],
     "without such a rule, its id is `allow.x`": an_id_is_spelt_with_dots,
-    "The profile is `--profile`, else the variable `QUARKUS_PROFILE`, else `prod`": the_profile_is_prod,
+    "The profile is `--profile`, else the property `quarkus.profile` of Java, else the variable `QUARKUS_PROFILE`, else "
+    "`prod`": the_profile_is_prod,
+    "Unless `authorization.enabled` is true, the chart writes no rules: they are left": [
+        f"{_DEPLOYMENTS}::test_what_is_not_read_is_left_and_opens_no_branch"
+    ],
+    "left: Java gives them to the program, which does not read them": [
+        f"{_DEPLOYMENTS}::test_what_is_not_read_is_left_and_opens_no_branch"
+    ],
+    "`-D` behind these, and in arguments without `java`": [
+        f"{_DEPLOYMENTS}::test_what_is_not_read_is_left_and_opens_no_branch"
+    ],
+    "For the same reason, if a part is left and no rule mentions VIEW_REFERENCE, the new rules have one more, "
+    "`left-parts`, which is `false` and mentions it": [
+        f"{_DEPLOYMENTS}::test_what_is_not_read_is_left_and_opens_no_branch"
+    ],
+    "Remove it once nothing is left": [f"{_DEPLOYMENTS}::test_files_that_are_given_are_not_missing"],
     "A rule that does not compile becomes `false`, with its text in a comment: a rule that mentions VIEW_REFERENCE keeps "
     "Nessie's implicit rule off, and leaving the rule out would show every branch to everybody": [
         "offline/migration/test_nessie.py::test_a_broken_rule_on_viewing_does_not_open_every_branch"

@@ -107,7 +107,7 @@ def shown(key: Key, value: Any) -> Any:
 
 
 def masked(value: Any) -> Any:
-    """Return a value without the passwords that the text of an address, or a text of assignments, has inside."""
+    """Return a value without passwords inside the text of an address or of assignments."""
     if not isinstance(value, str):
         return value
     return _ASSIGNED.sub(_masked_value, _PASSWORD.sub(_masked_user, _BEARER.sub(rf"\1{_MASK}", value)))

@@ -121,7 +121,7 @@ def _policy_problems(composition: Wiring, settings: Settings) -> Iterator[Config
 
 
 def _bare_pdp(composition: Wiring, settings: Settings) -> Pdp:
-    """Return a service without rules and row policies, whose problems are listed elsewhere."""
+    """Return a service without rules and row policies. Their problems are listed elsewhere."""
     others = {"rules": (), "forbid": (), "row_access": ()}
     bare = settings.model_copy(update={"policies": settings.policies.model_copy(update=others)})
     return composition.build_pdp(bare, Facts.empty(), (_NO_RULES, _NO_RULES))
@@ -137,7 +137,7 @@ def _unfed(settings: Settings) -> Iterator[ConfigProblem]:
 
 
 def _unasked(composition: Wiring, settings: Settings, facts: Facts) -> Iterator[ConfigProblem]:
-    """Yield a warning for each text with capitals in a rule that no name of Trino meets. Forbids hold in any case."""
+    """Yield a warning for each text with capitals in a permit, if no name of Trino meets the text."""
     policies = settings.policies
     if not settings.trino.catalogs or policies.source or find_rule_errors(settings, "rules"):
         return

@@ -74,7 +74,7 @@ _OWN: Final[Mapping[str, str]] = {
 _NO_POLICY: Final = frozenset(
     """audit cache debug idempotency kafka kv2 license log metrics nats openfga pagination pg s3 ssl task ui""".split()  # noqa: SIM905
 )
-"""First words of the names of variables that never matter for decisions, however they are spelt."""
+"""First words of the names of variables without a policy, in any spelling."""
 _NO_POLICY_NAMES: Final = frozenset(
     """allow_origin base_uri bind_ip default_tabular_expiration_delay_seconds enable_aws_system_credentials
     enable_azure_system_credentials enable_default_project enable_gcp_system_credentials endpoint_stat_flush_interval
@@ -149,7 +149,7 @@ class LakekeeperSettings:
         self._other: Counter[str] = Counter()
 
     def read(self, entries: Sequence[ConfigEntry], hidden: Sequence[ConfigEntry] = ()) -> None:
-        """Read all variables and report each. `hidden`: variables without a value, which are reported already."""
+        """Read all variables and report each. `hidden`: variables without a value, reported already."""
         for entry in entries:
             parts = _parts(entry)
             reader = self._reader(parts)

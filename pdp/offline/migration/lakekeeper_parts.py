@@ -115,7 +115,7 @@ class ProviderReader:
         return provider
 
     def _reason_to_leave(self, idp: str, entries: Mapping[str, ConfigEntry]) -> str:
-        """Return the reason why a provider is not written, and report the keys without a counterpart; "" without one.
+        """Return the reason why a provider is not written, or "", and report the keys without a counterpart.
 
         A scope takes tokens away, so a provider without it would know more principals than Lakekeeper does. More
         issuers only add tokens.
@@ -160,7 +160,7 @@ def _parts(text: str) -> list[str]:
 PREFIX: Final = "LAKEKEEPER__"
 """Beginning of Lakekeeper's own variables."""
 OLD_PREFIX: Final = "ICEBERG_REST__"
-"""Lakekeeper reads it, too, and prefers the other."""
+"""Older beginning. Lakekeeper prefers `PREFIX`."""
 STOCK_CATALOGS: Final[Mapping[str, tuple[str, str]]] = {
     "DEV": ("dev", "development"),
     "PROD": ("prod", "production"),
@@ -173,7 +173,7 @@ _WAREHOUSE: Final = re.compile(r"LAKEKEEPER_([A-Z0-9]\w*)_WAREHOUSE")
 _ADMINS: Final = "TRINO_ADMIN_USERS"
 _UNMANAGED: Final = "TRINO_ALLOW_UNMANAGED_CATALOGS"
 _TOKENS: Final = "LAKEKEEPER_TOKEN_ENDPOINT"
-"""Variable that no bridge can lack."""
+"""Variable of every bridge."""
 _CLIENT: Final = re.compile(r"LAKEKEEPER_(URL|TOKEN_ENDPOINT|CLIENT_ID|CLIENT_SECRET|SCOPE|MAX_BATCH_CHECK_SIZE)")
 _NAMES: Final = (_ADMINS, _UNMANAGED, *(f"TRINO_{id}_CATALOG_NAME" for id in STOCK_CATALOGS))
 """Variables of Trino's part of the bridge."""
@@ -258,7 +258,7 @@ class _CatalogReader:
         return pairs, complete
 
     def _pair(self, id: str) -> tuple[str, str] | None:
-        """Return catalog and warehouse; None, and a line of the report, if one of them is unknown."""
+        """Return catalog and warehouse; None, and a line of the report, if either is unknown."""
         found = (self._names.get(id), self._warehouses.get(id))
         for entry in found:
             if entry is not None and not entry.text:
@@ -310,7 +310,7 @@ def report_others(migration: Migration, entries: Sequence[ConfigEntry]) -> None:
 
 
 def _is_misspelt(name: str) -> bool:
-    """Tell whether a name is nearly one of Lakekeeper's or of the bridge's."""
+    """Tell whether a name is nearly a name of Lakekeeper or of the bridge."""
     first, separator, _ = name.partition("__")
     is_near = bool(separator and get_close_matches(first, (PREFIX.rstrip("_"), OLD_PREFIX.rstrip("_")), 1, 0.8))
     return name.startswith("LAKEKEEPER_") or is_near or bool(get_close_matches(name, _NAMES, 1, 0.85))

@@ -2,35 +2,39 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from pdp.cel.values import RuleError
-from pdp.config.quarkus.expressions import ENVIRONMENT_ORDINAL, EnvironmentNames, spelling
+from pdp.config.quarkus.expressions import ENVIRONMENT_ORDINAL, EnvironmentNames
 from pdp.config.quarkus.profiles import PROD, ConfigSource
-from pdp.config.quarkus.properties import ConfigEntry
 from pdp.engines.cel.engine import IMPLICIT_RULE
 from pdp.engines.cel.lint.linter import LintOptions, lint_rules
 from pdp.engines.cel.lint.search import Input
-from pdp.engines.cel.nessie_keys import AUTHORIZATION, NessieConfig, read_nessie
+from pdp.engines.cel.nessie_keys import NessieConfig, read_nessie
 from pdp.engines.cel.program import RULE_VARIABLES
 from pdp.engines.cel.rules import inline_rules
-from pdp.engines.cel.sources import PROFILE_VARIABLE, RuleText, advice_for_rule, read_entries
+from pdp.engines.cel.sources import PROFILE_VARIABLE, RuleText, advice_for_rule, inline_rule, read_entries
 from pdp.errors import InvalidArgument, PolicyError, RuleCompileError
 from pdp.model.vocabulary import CONFIG_CHECKS, CONTENT_CHECKS
+from pdp.offline.migration.nessie_server import (
+    FILE_PROFILE,
+    ORDINALS,
+    NessieServer,
+    is_manifest,
+    is_quarkus,
+    read_server,
+    source_of,
+)
 from pdp.offline.migration.report import TESTS_FILE, Migration, to_yaml
-from pdp.offline.migration.variables import read_variables
+from pdp.offline.migration.variables import check_unique
 
-_FILE_PROFILE: Final = re.compile(r".+-(?P<profile>[^.-]+)\.(?:properties|ya?ml)")
-_ORDINALS: Final = {".properties": 250, ".yaml": 255, ".yml": 255}
-_FOLDER: Final = 10
-"""Added to the ordinal of a file in a folder `config`."""
 _DEFAULT_BRANCH: Final = "nessie.server.default-branch"
 _OWN: Final = ("nessie.", "quarkus.", "smallrye.")
 """Beginnings of the names that a variable has without a key of a file."""
-_OWN_SPELLING: Final = spelling(AUTHORIZATION)
+_CLOSED: Final = "left-parts"
+"""Id of a rule without permits."""
 
 
 def migrate_nessie(
@@ -41,28 +45,44 @@ def migrate_nessie(
     `profiles` default to the variable QUARKUS_PROFILE, then to `prod`. Raise PolicyError if a file cannot be read.
     """
     migration = Migration()
-    read = [read_variables(file) for file in env_files]
-    variables = [entry for one in read for entry in one.entries]
-    profiles = profiles or _profiles_of(variables)
-    sources = [_source(file) for file in files if _counts(file, profiles, migration)]
+    manifests = [file for file in files if is_manifest(file)]
+    plain = [file for file in (*files, *env_files) if file not in manifests and (file in files or is_quarkus(file))]
+    read = read_server([*manifests, *(file for file in env_files if file not in plain)], plain, migration)
+    profiles = profiles or _profiles_of(read)
+    sources = [_source(file) for file in plain if _counts(file, profiles, migration)]
+    sources += [held.source for held in read.files if held.counts(profiles, migration)]
     names = EnvironmentNames(
-        (entry for entry in variables if entry.key != PROFILE_VARIABLE), 2 * ENVIRONMENT_ORDINAL, _OWN
+        (entry for entry in read.variables if entry.key != PROFILE_VARIABLE), 2 * ENVIRONMENT_ORDINAL, _OWN
     )
-    config = read_nessie(sources, profiles, names)
-    for hidden in (entry for one in read for entry in one.elsewhere if spelling(entry.key).startswith(_OWN_SPELLING)):
-        message = "its value stands in a secret or in another object: write it into a file"
-        migration.add("left", hidden.key_place, f"variable `{hidden.key}`", message)
+    config = read_nessie([*sources, *read.sources], profiles, names)
     _report_switches(migration, config, profiles)
-    _report_siblings(migration, files, profiles)
+    _report_siblings(migration, plain, profiles)
+    read.report_inactive(profiles, migration)
     rules = list(_usable(migration, [RuleText(id, *rule[1:5]) for id, rule in config.rules]))
     if not rules and not migration.left:
         raise InvalidArgument("no rules found: rules are `nessie.server.authorization.rules.<id>`")
-    _write(migration, rules, warehouse, _default_branch(sources))
+    _keep_branches_closed(migration, rules)
+    _write(migration, rules, warehouse, _default_branch([*sources, *read.sources], names))
     return migration
 
 
-def _profiles_of(variables: Sequence[ConfigEntry]) -> Sequence[str]:
-    chosen = [entry.text for entry in variables if entry.key == PROFILE_VARIABLE]
+def _keep_branches_closed(migration: Migration, rules: list[RuleText]) -> None:
+    """Add a rule without permits if a part is left, because the part may mention VIEW_REFERENCE.
+
+    Such a mention keeps Nessie's implicit rule off, which shows every branch to everybody.
+    """
+    if migration.left and not any("VIEW_REFERENCE" in rule.text for rule in rules):
+        text = "false // VIEW_REFERENCE: a part that is left may mention it, so every branch stays hidden"
+        rules.append(inline_rule(_CLOSED, text))
+        message = "keeps branches hidden, because a part that is left may be about viewing them: remove it in the end"
+        migration.add("note", "", f"rule `{_CLOSED}`", message)
+
+
+def _profiles_of(read: NessieServer) -> Sequence[str]:
+    properties = [entry.text for source in read.sources for entry in source.entries if entry.key == "quarkus.profile"]
+    variables = [entry for entry in read.variables if entry.key == PROFILE_VARIABLE]
+    check_unique(variables)
+    chosen = properties or [entry.text for entry in variables]
     return tuple(chosen[-1].split(",")) if chosen else PROD
 
 
@@ -71,16 +91,11 @@ def _source(file: Path) -> ConfigSource:
     if own:
         message = "the mapping `rules:` is a rule file of pdp already: give it to `policies.rules` as it is"
         raise PolicyError(message, own[0].place())
-    ordinal = _ORDINALS[file.suffix] + (_FOLDER if file.resolve().parent.name == "config" else 0)
-    for entry in entries:
-        if entry.key == "config_ordinal":
-            ordinal = int(entry.text)
-    # ordinals are doubled, because the file of a profile stands between its main file and the next ordinal
-    return ConfigSource(2 * ordinal + bool(_FILE_PROFILE.fullmatch(file.name)), entries)
+    return source_of(file.name, entries, in_config=file.resolve().parent.name == "config")
 
 
 def _counts(file: Path, profiles: Sequence[str], migration: Migration) -> bool:
-    match = _FILE_PROFILE.fullmatch(file.name)
+    match = FILE_PROFILE.fullmatch(file.name)
     if match is None or not file.name.startswith("application-") or match["profile"] in profiles:
         return True
     migration.add(
@@ -110,7 +125,7 @@ def _report_switches(migration: Migration, config: NessieConfig, profiles: Seque
 def _report_siblings(migration: Migration, files: Sequence[Path], profiles: Sequence[str]) -> None:
     """Report files beside the given ones that Quarkus reads as well."""
     given = {file.resolve() for file in files}
-    names = [f"application{part}{suffix}" for part in ("", *(f"-{one}" for one in profiles)) for suffix in _ORDINALS]
+    names = [f"application{part}{suffix}" for part in ("", *(f"-{one}" for one in profiles)) for suffix in ORDINALS]
     folders = {file.resolve().parent for file in files if file.name.startswith("application")}
     for folder in sorted(folders):
         for name in (*names, *(f"config/{name}" for name in names), ".env"):
@@ -127,13 +142,12 @@ def _usable(migration: Migration, rules: Sequence[RuleText]) -> Iterator[RuleTex
     The text of a broken rule stays in a comment: a mention of VIEW_REFERENCE must go on keeping Nessie's implicit rule
     off, which shows every branch to everybody.
     """
-    places: dict[str, object] = {}
+    last = {rule.id: rule for rule in rules}
     for rule in rules:
-        if rule.id in places:
-            message = f"stands at {places[rule.id]} already, and the last counts in Nessie: keep one of them"
+        if rule is not last[rule.id]:
+            message = f"stands at {last[rule.id].place()}, too, and the last counts in Nessie: keep one of them"
             migration.add("left", rule.place(), f"rule `{rule.id}`", message)
             continue
-        places[rule.id] = rule.place()
         try:
             inline_rules({rule.id: rule.text})
         except RuleCompileError as error:
@@ -145,9 +159,10 @@ def _usable(migration: Migration, rules: Sequence[RuleText]) -> Iterator[RuleTex
             yield rule
 
 
-def _default_branch(sources: Sequence[ConfigSource]) -> str:
+def _default_branch(sources: Sequence[ConfigSource], names: EnvironmentNames) -> str:
     found = [entry.text for source in sources for entry in source.entries if entry.key == _DEFAULT_BRANCH]
-    return found[-1] if found else "main"
+    variable = names.find(_DEFAULT_BRANCH)
+    return variable.text if variable else found[-1] if found else "main"
 
 
 def _write(migration: Migration, rules: Sequence[RuleText], warehouse: str, branch: str) -> None:
@@ -160,7 +175,7 @@ def _write(migration: Migration, rules: Sequence[RuleText], warehouse: str, bran
     tested = " ".join(case["note"] for case in cases)
     broken = {part.place for part in migration.left}
     for rule in rules:
-        if str(rule.place()) in broken:
+        if str(rule.place()) in broken or rule.id == _CLOSED:
             continue
         remarks = [one.message for one in findings if one.rule == rule.id and one.severity == "warning"]
         if f"rule {rule.id} " not in tested:

@@ -1,10 +1,15 @@
-"""Environment variables in files: env files, and manifests of docker compose, Kubernetes and Helm."""
+"""Configuration in files of a deployment: env files, and manifests of docker compose, Kubernetes and Helm.
+
+`read_variables` returns environment variables alone, `read_deployment` all that a manifest says.
+"""
 
 from __future__ import annotations
 
 import re
+import shlex
 from base64 import b64decode
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -55,6 +60,199 @@ def read_variables(file: Path) -> Variables:
             entries.setdefault((entry.key, entry.text), entry)
     elsewhere = [entry for entry, known in found if not known]
     return Variables(list(entries.values()), elsewhere, [key for root in documents for key in _chart_keys(root, file)])
+
+
+@dataclass
+class ManifestContent:
+    """Configuration in an env file, or in all documents of a manifest.
+
+    `elsewhere`: variables with a value that stands in a secret or in another variable. `files`: files that the manifest
+    holds, name and text. `commands`: words of a command line, joined by NUL. `values`: sections of a Helm chart, with
+    the node of each. `references`: names of objects and files with further variables. `objects`: names of the objects
+    here. `rest`: all other texts, below the keys around them.
+    """
+
+    variables: list[ConfigEntry] = field(default_factory=list)
+    elsewhere: list[ConfigEntry] = field(default_factory=list)
+    files: list[ConfigEntry] = field(default_factory=list)
+    commands: list[ConfigEntry] = field(default_factory=list)
+    values: list[tuple[ConfigEntry, Any]] = field(default_factory=list)
+    references: list[ConfigEntry] = field(default_factory=list)
+    objects: set[str] = field(default_factory=set)
+    rest: list[ConfigEntry] = field(default_factory=list)
+
+
+def read_deployment(file: Path, own: re.Pattern[str]) -> ManifestContent:
+    """Return everything in a file about a server. `own` matches the names of the server's variables in any case.
+
+    Raise PolicyError for a line that is no assignment.
+    """
+    advice = advice_for(file.suffix)
+    if advice:
+        raise InvalidArgument(f"`{file}`: {advice}")
+    deployment = ManifestContent()
+    if file.suffix not in _MANIFEST:
+        deployment.variables += [entry for entry, _ in _in_env_file(read_text(file), file)]
+    else:
+        for root in YamlText(read_text(file), str(file)).documents:
+            _ManifestReader(file, own, deployment, is_compose=_is_compose(root)).read(root)
+    unique: dict[tuple[str, str], ConfigEntry] = {}
+    for entry in deployment.variables:
+        unique.setdefault((entry.key, entry.text), entry)
+    deployment.variables = list(unique.values())
+    return deployment
+
+
+def _is_compose(root: Any) -> bool:
+    return isinstance(root, yaml.MappingNode) and any(key.value == "services" for key, _ in root.value)
+
+
+_HELD_FILE: Final = re.compile(r"(?:.*/)?[\w.,-]+\.(?:properties|ya?ml)")
+_SECTIONS: Final[Mapping[str, frozenset[str]]] = {
+    "authorization": frozenset({"enabled", "rules"}),
+    "advancedConfig": frozenset(),
+}
+"""Section of a chart -> keys. A section has at least one."""
+_COPY: Final = "kubectl.kubernetes.io/last-applied-configuration"
+"""Annotation with a copy of the object."""
+_OF_OTHERS: Final = frozenset({"envFrom", "env_file"})
+_COMMANDS: Final = ("entrypoint", "command", "args")
+_OF_COMPOSE: Final = re.compile(r"(?<!\$)(?:\$\$)*\$(?!\$)|\{\{")
+"""Variable of docker compose inside a text, or a template."""
+_OF_KUBERNETES: Final = re.compile(r"(?<!\$)\$\([\w.-]+\)|\{\{")
+"""Variable of Kubernetes inside a text, or a template of Helm."""
+
+
+class _ManifestReader:
+    """Reader of a document of a manifest, at every depth."""
+
+    def __init__(self, file: Path, own: re.Pattern[str], deployment: ManifestContent, *, is_compose: bool) -> None:
+        self._file = file
+        self._own = own
+        self._to = deployment
+        self._is_compose = is_compose
+
+    def read(self, node: Any, above: str = "", depth: int = 0) -> None:
+        """Read a node below some keys."""
+        if depth > _MAX_DEPTH:
+            raise PolicyError("nested too deeply", Place(str(self._file), *position_of(node)))
+        if isinstance(node, yaml.ScalarNode):
+            self._to.rest.append(self._entry(above, node))
+        elif isinstance(node, yaml.SequenceNode):
+            for item in node.value:
+                match = _ASSIGNED.fullmatch(item.value) if isinstance(item, yaml.ScalarNode) else None
+                if match:
+                    self._add_variable(match["name"], match["value"], item)
+                else:
+                    self.read(item, above, depth + 1)
+        elif isinstance(node, yaml.MappingNode):
+            self._read_mapping(node, above, depth)
+
+    def _read_mapping(self, node: Any, above: str, depth: int) -> None:
+        pairs = {str(key.value): value for key, value in node.value}
+        named = pairs.get("name")
+        if isinstance(named, yaml.ScalarNode) and {"value", "valueFrom"} & pairs.keys():
+            value = pairs.get("value")
+            known = isinstance(value, yaml.ScalarNode)
+            self._add_variable(named.value, value.value if known else None, named)  # type: ignore[union-attr]
+            return
+        kind = getattr(pairs.get("kind"), "value", "")
+        if kind in ("ConfigMap", "Secret"):
+            self._to.objects.add(_name_of(pairs))
+        self._add_command([pairs[name] for name in _COMMANDS if name in pairs], node)
+        for key, value in node.value:
+            if str(key.value) not in _COMMANDS:
+                content = _decoded(value, self._file) if (kind, key.value) == ("Secret", "data") else value
+                self._read_pair(key, content, above, depth)
+
+    def _read_pair(self, key: Any, value: Any, above: str, depth: int) -> None:
+        name = str(key.value)
+        if name == _COPY:
+            return
+        below = {str(one.value) for one, _ in value.value} if isinstance(value, yaml.MappingNode) else set()
+        if name in _SECTIONS and below and (below & _SECTIONS[name] or not _SECTIONS[name]) and not _is_quarkus(above):
+            self._to.values.append((self._entry(name, key), value))
+        elif name in _OF_OTHERS:
+            self._add_references(value)
+        elif not isinstance(value, yaml.ScalarNode):
+            self.read(value, f"{above}.{name}", depth + 1)
+        elif _HELD_FILE.fullmatch(name):
+            self._to.files.append(self._entry(name, value))
+        elif _NAME.fullmatch(name) or self._own.search(name):
+            self._add_variable(name, None if value.tag.endswith(":null") else value.value, value)
+        else:
+            self._to.rest.append(self._entry(f"{above}.{name}", value))
+
+    def _add_variable(self, name: str, text: str | None, node: Any) -> None:
+        unknown = _OF_COMPOSE if self._is_compose else _OF_KUBERNETES
+        entry = _entry(name, self._resolved(text or ""), self._file, position_of(node))
+        (self._to.elsewhere if text is None or unknown.search(text) else self._to.variables).append(entry)
+
+    def _add_command(self, nodes: Sequence[Any], place: Any) -> None:
+        words: list[str] = []
+        for node in nodes:
+            if isinstance(node, yaml.SequenceNode):
+                words += [str(item.value) for item in node.value if isinstance(item, yaml.ScalarNode)]
+            elif isinstance(node, yaml.ScalarNode):
+                words += split_words(node.value)
+            else:
+                self.read(node, "command", 1)
+        if words:
+            text = "\0".join(self._resolved(word) for word in words)
+            self._to.commands.append(_entry("command", text, self._file, position_of(nodes[0] if nodes else place)))
+
+    def _resolved(self, text: str) -> str:
+        return text.replace("$$", "$") if self._is_compose else text.replace("$$(", "$(")
+
+    def _add_references(self, value: Any) -> None:
+        """Add the objects of `envFrom`, or the files of `env_file`."""
+        for node in value.value if isinstance(value, yaml.SequenceNode) else [value]:
+            pairs = {str(key.value): one for key, one in node.value} if isinstance(node, yaml.MappingNode) else {}
+            inner = [pairs[key] for key in ("configMapRef", "secretRef") if key in pairs]
+            if isinstance(node, yaml.ScalarNode):
+                self._to.references.append(self._entry(str(node.value), node))
+            elif inner and "prefix" not in pairs:
+                names = {str(key.value): str(one.value) for key, one in inner[0].value}
+                self._to.references.append(self._entry(names.get("name", ""), inner[0]))
+            else:
+                path = pairs.get("path")
+                self._to.references.append(self._entry(str(getattr(path, "value", "")), node))
+
+    def _entry(self, name: str, node: Any) -> ConfigEntry:
+        text = str(node.value) if isinstance(node, yaml.ScalarNode) else ""
+        return _entry(name, text, self._file, position_of(node))
+
+
+def _is_quarkus(above: str) -> bool:
+    return above.replace('"', "").endswith("nessie.server")
+
+
+def _name_of(pairs: Mapping[str, Any]) -> str:
+    metadata = getattr(pairs.get("metadata"), "value", ())
+    return next((str(value.value) for key, value in metadata if key.value == "name"), "")
+
+
+def _decoded(node: Any, file: Path) -> Any:
+    """Return the `data` of a Kubernetes secret as texts."""
+    pairs = []
+    for key, value in node.value if isinstance(node, yaml.MappingNode) else ():
+        try:
+            text = b64decode(value.value, validate=True).decode()
+        except UnicodeDecodeError:  # a key store, no configuration
+            continue
+        except (ValueError, TypeError):
+            message = f"`{key.value}` is no base64, as the `data` of a secret are"
+            raise PolicyError(message, Place(str(file), *position_of(value))) from None
+        pairs.append((key, yaml.ScalarNode(value.tag, text, value.start_mark, value.end_mark)))
+    return yaml.MappingNode(node.tag, pairs, node.start_mark, node.end_mark)
+
+
+def split_words(text: str) -> list[str]:
+    """Return the words of a command line as a shell reads them; the whole text if no shell could."""
+    try:
+        return shlex.split(text)
+    except ValueError:
+        return [text]
 
 
 def check_unique(entries: Sequence[ConfigEntry]) -> None:

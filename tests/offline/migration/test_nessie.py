@@ -80,9 +80,14 @@ spec:
     )
     main = file(tmp_path, "application.properties", f"{PREFIX}allow-x=ref=='file'\n%staging.{PREFIX}t=ref=='t'\n")
     migration = migrate_nessie([main], [manifest])
-    assert rules_of(migration) == {"allow-x": "ref=='x'", "t": "ref=='t'", "stage": "ref=='s'"}
+    closed = rules_of(migration).pop("left-parts")
+    assert closed.startswith("false // VIEW_REFERENCE: ")  # the secret may mention it
+    assert rules_of(migration) == {"allow-x": "ref=='x'", "t": "ref=='t'", "stage": "ref=='s'", "left-parts": closed}
     (left,) = migration.left
     assert left.subject == "variable `NESSIE_SERVER_AUTHORIZATION_RULES_SECRET`"
+    assert ("variable `_PROD_NESSIE_SERVER_AUTHORIZATION_RULES_PROD`", "ignored") in [
+        (part.subject, part.status) for part in migration.parts
+    ]
 
 
 def test_the_manual_as_printed() -> None:
@@ -123,8 +128,10 @@ def test_switches_are_left(tmp_path: Path, key: str, message: str) -> None:
 
 
 def test_a_duplicate_is_left(tmp_path: Path) -> None:
-    (left,) = migrate_nessie([file(tmp_path, "a.properties", f"{PREFIX}a=true\n{PREFIX}a=false\n")]).left
-    assert "stands at" in left.message
+    migration = migrate_nessie([file(tmp_path, "a.properties", f"{PREFIX}a=true\n{PREFIX}a=role=='x'\n")])
+    (left,) = migration.left
+    assert ("stands at" in left.message, left.place.endswith("a.properties:1:37")) == (True, True)
+    assert rules_of(migration)["a"] == "role=='x'"  # the last counts in Nessie
 
 
 @pytest.mark.parametrize(

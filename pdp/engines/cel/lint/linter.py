@@ -118,7 +118,7 @@ def spellings(objects: _Objects, warehouses: AbstractSet[str]) -> Iterator[str]:
 def unasked_spellings(
     rules: Sequence[Rule], known: Callable[[frozenset[str] | None], AbstractSet[str] | None]
 ) -> Iterator[Notice]:
-    """Yield a notice for each text with capitals that rules compare with paths and that Trino never asks about.
+    """Yield a notice for each text with capitals in a comparison with paths, if Trino never asks about such a path.
 
     Trino asks about an object under the spelling of a known one, else in lower case. `known` returns the spellings with
     capitals in some warehouses, or in all; None for warehouses that Trino does not ask about.

@@ -158,11 +158,11 @@ def comparisons(checked: CheckedExpression) -> Iterator[Comparison]:
 _TESTS: Final[Mapping[str, str]] = {
     "equals": "_==_", "starts": "startsWith", "ends": "endsWith", "contains": "contains",
 }  # fmt: skip
-"""Kind of a test of strings -> the function that is the same."""
+"""Kind of a test of strings -> the equal function."""
 
 
 def path_comparisons(checked: CheckedExpression) -> Iterator[Comparison]:
-    """Yield every test of `path` against a constant text; of a pattern those that say the same, if there are any."""
+    """Yield every test of `path` against a constant text. For a pattern, yield the equal tests, if there are any."""
     for compared in comparisons(checked):
         if compared.variable != "path":
             continue

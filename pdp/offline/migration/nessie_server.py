@@ -1,0 +1,351 @@
+"""Configuration of a Nessie server in manifests and env files, as sources of Quarkus.
+
+Reads variables, system properties of Java, files inside ConfigMaps and values of Nessie's Helm chart. Names each text
+that looks like authorization and is none of these.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import yaml
+
+from pdp.config.quarkus.expressions import spelling
+from pdp.config.quarkus.profiles import ConfigSource
+from pdp.config.quarkus.properties import ConfigEntry, read_properties, unknown_positions
+from pdp.config.quarkus.yaml_text import YamlText, position_of
+from pdp.engines.cel.nessie_keys import AUTHORIZATION
+from pdp.errors import Place, PolicyError
+from pdp.model.vocabulary import NESSIE_CHECKS
+from pdp.offline.migration.report import Migration
+from pdp.offline.migration.variables import ManifestContent, read_deployment, read_text, split_words
+
+FILE_PROFILE: Final = re.compile(r".+-(?P<profile>[^.-]+)\.(?:properties|ya?ml)")
+"""Name of the file of a profile."""
+ORDINALS: Final = {".properties": 250, ".yaml": 255, ".yml": 255}
+"""Suffix of a file -> rank in Quarkus."""
+_IN_CONFIG: Final = 10
+"""Added to the rank of a file in a folder `config`."""
+_MICROPROFILE: Final = ("microprofile-config.properties", 100)
+_PROPERTIES: Final = 400
+"""Rank of system properties."""
+_OWN_SPELLING: Final = spelling(AUTHORIZATION)
+_OWN_NAME: Final = re.compile(r"^(?:[%_][^.]*?[._])?(?:nessie|quarkus|smallrye)[^a-z0-9]", re.IGNORECASE)
+"""Name of a variable that Nessie reads, in capitals or with dots."""
+_LOOKS: Final = re.compile(
+    rf"authori[sz]ation[^a-z0-9]+rules?(?![a-z])|nessie\W{{0,2}}.?server.?\W{{0,2}}authori[sz]ation"
+    rf"|\b(?:{'|'.join(sorted(NESSIE_CHECKS))})\b",
+    re.IGNORECASE | re.DOTALL,
+)
+"""Text about authorization."""
+_NAMES_FILE: Final = re.compile(r"(?:^|[/\s:=,])(application[\w.-]*\.(?:properties|ya?ml))", re.IGNORECASE)
+
+
+class HeldFile(NamedTuple):
+    """Configuration file inside a manifest."""
+
+    name: str
+    source: ConfigSource
+
+    def counts(self, profiles: Sequence[str], migration: Migration) -> bool:
+        """Tell whether the profile of the file is active; report another one."""
+        match = FILE_PROFILE.fullmatch(self.name)
+        if match is None or match["profile"] in profiles or not self.name.startswith("application-"):
+            return True
+        message = f"holds the keys of the profile `{match['profile']}`, which is not active"
+        migration.add("ignored", self.name, "the file", message)
+        return False
+
+
+@dataclass
+class NessieServer:
+    """Configuration of a server. `sources` are those beside files: system properties, and values of a chart."""
+
+    variables: list[ConfigEntry] = field(default_factory=list)
+    files: list[HeldFile] = field(default_factory=list)
+    sources: list[ConfigSource] = field(default_factory=list)
+
+    def report_inactive(self, profiles: Sequence[str], migration: Migration) -> None:
+        """Report variables about authorization whose profile is not active."""
+        active = tuple(spelling(f"%{profile}.{AUTHORIZATION}") for profile in profiles)
+        for entry in self.variables:
+            spelt = spelling(entry.key)
+            if spelt.startswith("%") and _OWN_SPELLING in spelt and not spelt.startswith(active):
+                message = f"not in force under the profile `{','.join(profiles)}`"
+                migration.add("ignored", entry.key_place, f"variable `{entry.key}`", message)
+
+
+def is_manifest(file: Path) -> bool:
+    """Tell whether a file is a manifest or holds values of a chart, and is no configuration of Quarkus."""
+    if file.suffix == ".json":
+        return True
+    return file.suffix in ORDINALS and file.suffix != ".properties" and any(map(_has_manifest, _documents(file)))
+
+
+def is_quarkus(file: Path) -> bool:
+    """Tell whether a file among the env files is a configuration of Quarkus in YAML."""
+    is_yaml = file.suffix in ORDINALS and file.suffix != ".properties"
+    return is_yaml and not is_manifest(file) and any(map(_has_quarkus, _documents(file)))
+
+
+def _documents(file: Path) -> Sequence[Any]:
+    return YamlText(read_text(file), str(file)).documents
+
+
+def _has_manifest(root: Any) -> bool:
+    keys = _keys(root)
+    if {"apiVersion", "kind"} & keys.keys() or "services" in keys or {"advancedConfig", "extraEnv"} & keys.keys():
+        return True
+    charts = [keys, *(below for value in keys.values() if "server" not in (below := _keys(value)))]
+    return any({"rules", "enabled"} & _keys(chart.get("authorization")).keys() for chart in charts)
+
+
+def _has_quarkus(root: Any) -> bool:
+    keys = _keys(root)
+    return "server" in _keys(keys.get("nessie")) or any(name.startswith(("%", "nessie.", "quarkus")) for name in keys)
+
+
+def _keys(node: Any) -> dict[str, Any]:
+    return {str(key.value): value for key, value in node.value} if isinstance(node, yaml.MappingNode) else {}
+
+
+def source_of(name: str, entries: Sequence[ConfigEntry], *, in_config: bool) -> ConfigSource:
+    """Return the entries of a file with its rank."""
+    ordinal = ORDINALS[Path(name).suffix] + (_IN_CONFIG if in_config else 0)
+    if name == _MICROPROFILE[0]:
+        ordinal = _MICROPROFILE[1]
+    for entry in entries:
+        if entry.key == "config_ordinal":
+            ordinal = int(entry.text)
+    # ordinals are doubled, because the file of a profile stands between its main file and the next ordinal
+    return ConfigSource(2 * ordinal + bool(FILE_PROFILE.fullmatch(name)), entries)
+
+
+def read_server(files: Sequence[Path], others: Sequence[Path], migration: Migration) -> NessieServer:
+    """Return the configuration in manifests and env files, and report all that is not read. `others` are given, too."""
+    server = NessieServer()
+    read = [read_deployment(file, _OWN_NAME) for file in files]
+    properties = _JavaProperties(migration)
+    for one in read:
+        server.variables += one.variables
+        for entry in one.variables:
+            properties.read_variable(entry, one)
+        for entry in one.commands:
+            properties.read_command(entry)
+        for entry in one.files:
+            server.files += _held_file(entry, migration)
+        server.sources += _chart_sources(one, migration)
+        _report_elsewhere(one, migration)
+        _report_rest(one, migration)
+    if properties.entries:
+        server.sources.append(ConfigSource(2 * _PROPERTIES, properties.entries))
+    _report_missing(read, [*files, *others], migration)
+    return server
+
+
+def _held_file(entry: ConfigEntry, migration: Migration) -> Iterator[HeldFile]:
+    name = Path(entry.key).name
+    if not (name.startswith("application") or name == _MICROPROFILE[0] or _LOOKS.search(entry.text)):
+        return
+    place = f"{entry.file}:{entry.start[0]} {name}"
+    if name.endswith(".properties"):
+        entries = list(read_properties(entry.text, place))
+    else:
+        document = YamlText(entry.text, place)
+        pairs = [pair for root in document.documents for pair in document.pairs(root)]
+        entries = [one for pair in pairs for one in document.flatten(*pair)]
+    yield HeldFile(name, source_of(name, entries, in_config=True))
+
+
+def _chart_sources(one: ManifestContent, migration: Migration) -> Iterator[ConfigSource]:
+    """Yield the entries that Nessie's Helm chart writes into `application.properties` for its values."""
+    written: dict[str, ConfigEntry] = {}
+    for entry, node in sorted(one.values, key=lambda pair: pair[0].key == "advancedConfig"):
+        pairs = _flat(node) if entry.key == "advancedConfig" else _authorization(entry, node, migration)
+        for name, key, text in pairs:
+            start = position_of(key)
+            if "{{" in text and name.startswith(AUTHORIZATION):
+                message = "is a template: migrate the output of `helm template`"
+                migration.add("left", Place(entry.file, *start), f"`{name}`", message)
+                text = f"false // {text}"  # noqa: PLW2901
+            # the chart writes the text as it is, so escapes and line ends are those of a properties file
+            for found in read_properties(f"{name}={_indented(text)}", entry.file):
+                written[found.key] = found._replace(start=start, locate=unknown_positions(start), key_start=start)
+    if written:
+        yield ConfigSource(2 * (ORDINALS[".properties"] + _IN_CONFIG), list(written.values()))
+
+
+def _authorization(entry: ConfigEntry, node: Any, migration: Migration) -> Iterator[tuple[str, Any, str]]:
+    keys = {str(key.value): (key, value) for key, value in node.value}
+    for name, (key, _) in keys.items():
+        if name not in ("enabled", "rules"):
+            place = Place(entry.file, *position_of(key))
+            migration.add("left", place, f"`authorization.{name}`", "Nessie's chart has no such value")
+    enabled = keys.get("enabled")
+    if enabled is None or _text(enabled[1]).lower() in ("", "false", "0"):
+        message = "is not true, so the chart writes no rules: set it, and migrate again, or give the rules in a file"
+        migration.add("left", entry.place(), "`authorization.enabled`", message)
+        return
+    yield f"{AUTHORIZATION}enabled", enabled[0], _text(enabled[1])
+    rules = keys.get("rules", (None, None))[1]
+    for key, value in rules.value if isinstance(rules, yaml.MappingNode) else ():
+        if not isinstance(value, yaml.ScalarNode):
+            raise PolicyError(f"rule `{key.value}` is not text", Place(entry.file, *position_of(value)))
+        yield f"{AUTHORIZATION}rules.{key.value}", key, _text(value)
+    if isinstance(rules, yaml.SequenceNode):
+        raise PolicyError("`authorization.rules` is a list: a rule has an id", Place(entry.file, *position_of(rules)))
+
+
+def _flat(node: Any, above: str = "") -> Iterator[tuple[str, Any, str]]:
+    for key, value in node.value:
+        name = f"{above}.{key.value}" if above else str(key.value)
+        if isinstance(value, yaml.MappingNode):
+            yield from _flat(value, name)
+        else:
+            yield name, key, _text(value)
+
+
+def _text(node: Any) -> str:
+    """Return the text of a value as a template prints it."""
+    if not isinstance(node, yaml.ScalarNode) or node.tag.endswith(":null"):
+        return ""
+    if node.tag.endswith(":bool"):
+        return "true" if node.value.lower() in ("true", "yes", "on") else "false"
+    return str(node.value)
+
+
+def _indented(text: str) -> str:
+    """Return a text of several lines as the chart writes it."""
+    if "\n" not in text:
+        return text
+    return "".join(f"\\\n    {line}" for line in text.replace("\r\n", "\n").split("\n"))
+
+
+def _report_elsewhere(one: ManifestContent, migration: Migration) -> None:
+    for entry in one.elsewhere:
+        if _OWN_SPELLING in spelling(entry.key) or entry.key in _OPTIONS:
+            message = "its value stands in a secret or in another object: write it into a file"
+            migration.add("left", entry.key_place, f"variable `{entry.key}`", message)
+
+
+def _report_rest(one: ManifestContent, migration: Migration) -> None:
+    for entry in one.rest:
+        if _LOOKS.search(entry.key) or _LOOKS.search(entry.text):
+            name = entry.key.lstrip(".") or "a text"
+            message = "looks like authorization, and stands where Nessie does not read it: give it in a form of Quarkus"
+            migration.add("left", entry.place(), f"`{name}`", message)
+    for entry in one.variables:
+        is_own = _OWN_NAME.search(entry.key.removeprefix("-D")) or entry.key in _OPTIONS
+        if not is_own and (_LOOKS.search(entry.key) or _LOOKS.search(entry.text)):
+            message = "looks like authorization, and Nessie reads no such variable"
+            migration.add("left", entry.key_place, f"variable `{entry.key}`", message)
+
+
+def _report_missing(read: Sequence[ManifestContent], files: Sequence[Path], migration: Migration) -> None:
+    """Report objects and files that a manifest names, and that were not given."""
+    objects = {name for one in read for name in one.objects}
+    given = {file.name for file in files} | {Path(entry.key).name for one in read for entry in one.files}
+    for one in read:
+        for entry in one.references:
+            if entry.key not in objects and Path(entry.key).name not in given:
+                message = "has more variables, and was not given: give it, too"
+                migration.add("left", entry.place(), f"`{entry.key}`", message)
+        named = [(match[1], entry) for entry in one.rest for match in _NAMES_FILE.finditer(entry.text)]
+        for name, entry in named:
+            if name not in given:
+                migration.add("left", entry.place(), f"`{name}`", "is a file that was not given: give it, too")
+
+
+def _plain_words(text: str) -> list[str]:
+    """Return the options as the start script of Nessie's image splits them: quotes mean nothing."""
+    return text.split()
+
+
+def _quoted_words(text: str) -> list[str]:
+    """Return the options as Java splits them: quotes hold blanks, and go away."""
+    words = re.findall(r"""(?:"[^"]*"|'[^']*'|[^\s"']|["'])+""", text)
+    return [re.sub(r""""([^"]*)"|'([^']*)'""", lambda match: match[1] or match[2] or "", word) for word in words]
+
+
+_OPTIONS: Final[Mapping[str, Callable[[str], list[str]]]] = {
+    "JAVA_OPTS": _plain_words, "JAVA_OPTIONS": _plain_words, "JAVA_OPTS_APPEND": _plain_words,
+    "JAVA_TOOL_OPTIONS": _quoted_words, "JDK_JAVA_OPTIONS": _quoted_words, "_JAVA_OPTIONS": _quoted_words,
+    "JAVA_ARGS": _plain_words,
+}  # fmt: skip
+"""Variable with options of Java -> reader of its words."""
+_WITH_VALUE: Final = frozenset({"-cp", "-classpath", "--class-path", "-p", "--module-path", "--add-modules", "-m"})
+_SCRIPT: Final = re.compile(r"(?:^|[\s/;&])java\s")
+"""Script of a shell that starts Java."""
+_BLANK: Final = "a blank ends an option of Java here, so its value is cut off: write it without blanks"
+_ARGUMENT: Final = "Java gives this to the program, which does not read it: write it before `-jar`, or in JAVA_OPTS"
+_REPLACED: Final = "the image does not read JAVA_OPTS_APPEND beside JAVA_OPTS: write all options into one of them"
+
+
+class _JavaProperties:
+    """System properties of command lines and variables. A property that does not reach Nessie becomes `false`."""
+
+    def __init__(self, migration: Migration) -> None:
+        self._migration = migration
+        self._sure: dict[str, ConfigEntry] = {}
+        self._doubtful: dict[str, ConfigEntry] = {}
+
+    @property
+    def entries(self) -> Sequence[ConfigEntry]:
+        """Return the properties. One that does not reach Nessie counts where no other has its name."""
+        return list({**self._doubtful, **self._sure}.values())
+
+    def read_variable(self, entry: ConfigEntry, one: ManifestContent) -> None:
+        """Read a variable with options of Java."""
+        if entry.key.startswith("-D"):
+            self._add(f"{entry.key}={entry.text}", entry)
+        elif entry.key in _OPTIONS:
+            words = _OPTIONS[entry.key](entry.text)
+            replaced = entry.key == "JAVA_OPTS_APPEND" and any(other.key == "JAVA_OPTS" for other in one.variables)
+            doubt = _REPLACED if replaced else _ARGUMENT if entry.key == "JAVA_ARGS" else ""
+            for at, word in enumerate(words):
+                is_cut = words[at + 1 : at + 2] and not words[at + 1].startswith(("-", "@"))
+                self._add(word, entry, doubt or (_BLANK if is_cut and word not in _WITH_VALUE else ""))
+
+    def read_command(self, entry: ConfigEntry) -> None:
+        """Read the words of a command line, also within `sh -c`."""
+        words = []
+        for word in entry.text.split("\0"):
+            words += split_words(word) if _SCRIPT.search(word) else [word]
+        is_option, before = False, ""
+        for word in words:
+            if Path(word).name == "java":
+                is_option = True
+            elif is_option and before not in _WITH_VALUE:
+                is_option = word.startswith(("-", "$", "@")) and word != "-jar"
+            before = word
+            if word.startswith("-D"):
+                self._add(word, entry, "" if is_option else _ARGUMENT)
+            elif _LOOKS.search(word):
+                message = "looks like authorization, and Nessie reads it from no such place"
+                self._migration.add("left", entry.place(), f"`{word.partition('=')[0]}` of a command", message)
+
+    def _add(self, word: str, entry: ConfigEntry, doubt: str = "") -> None:
+        """Add a property of Nessie or Quarkus."""
+        name, _, text = word.removeprefix("-D").partition("=")
+        if not word.startswith("-D") or not _OWN_NAME.search(name):
+            if _LOOKS.search(word):
+                message = "looks like authorization, and is no property of Nessie"
+                self._migration.add("left", entry.place(), f"`{name}` of `{entry.key}`", message)
+            return
+        is_rule = name.removeprefix(AUTHORIZATION).startswith("rules.")
+        if doubt and _OWN_SPELLING in spelling(name):
+            self._migration.add("left", entry.place(), f"property `{name}`", doubt)
+            if is_rule:
+                self._doubtful.setdefault(name, _property(name, f"false // {text}", entry))
+            return
+        earlier = self._sure.setdefault(name, _property(name, text, entry))
+        if earlier.text != text:
+            raise PolicyError(f"`{name}` has another value at {earlier.place()}: keep one of them", entry.place())
+
+
+def _property(name: str, text: str, entry: ConfigEntry) -> ConfigEntry:
+    return entry._replace(key=name, text=text, locate=unknown_positions(entry.start))

@@ -1,0 +1,293 @@
+"""Migration of Nessie's authorization from manifests, charts and options of Java: nothing is dropped in silence."""
+
+from __future__ import annotations
+
+import json
+from base64 import b64encode
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pdp.errors import InvalidArgument, PolicyError
+from pdp.offline.migration.nessie import migrate_nessie
+from pdp.offline.migration.report import Migration
+
+PREFIX = "nessie.server.authorization.rules."
+VIEW = "op=='VIEW_REFERENCE'&&ref=='main'"
+READ = "op=='READ_ENTITY_VALUE'"
+RULES = {"view": VIEW, "read": READ}
+PROPERTIES = "".join(f"{PREFIX}{id}={text}\n" for id, text in RULES.items())
+OPTIONS = [f"-D{PREFIX}{id}={text}" for id, text in RULES.items()]
+DEPLOYMENT = {"apiVersion": "apps/v1", "kind": "Deployment"}
+
+
+def migrated(folder: Path, text: object, name: str = "deploy.yaml", *, as_env: bool = True) -> Migration:
+    path = folder / name
+    path.write_text(text if isinstance(text, str) else yaml.safe_dump(text, sort_keys=False))
+    return migrate_nessie([], [path]) if as_env else migrate_nessie([path])
+
+
+def rules_of(migration: Migration) -> dict[str, str]:
+    rules: dict[str, str] = yaml.safe_load(migration.files["rules.yaml"])["rules"]
+    return rules
+
+
+def pod(container: object) -> dict[str, object]:
+    return {**DEPLOYMENT, "spec": {"template": {"spec": {"containers": [container]}}}}
+
+
+def compose(service: object) -> dict[str, object]:
+    return {"services": {"nessie": service}}
+
+
+NESTED = {"nessie": {"server": {"authorization": {"rules": RULES}}}}
+CHART = {"authorization": {"enabled": True, "rules": RULES}}
+CONFIG_MAP = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "nessie"}}
+QUOTED = " ".join(f'"{option}"' for option in OPTIONS)
+FORMS: dict[str, object] = {
+    "chart": CHART,
+    "chart with a switch in text": {"authorization": {"enabled": "true", "rules": RULES}},
+    "chart inside of a chart": {"my-nessie": CHART, "postgres": {"enabled": True}},
+    "chart, advanced, flat": {"advancedConfig": {f"{PREFIX}{id}": text for id, text in RULES.items()}},
+    "chart, advanced, nested": {"advancedConfig": NESTED, "authorization": {"enabled": True}},
+    "chart, half and half": {
+        "authorization": {"enabled": True, "rules": {"view": VIEW, "read": "false"}},
+        "advancedConfig": {f"{PREFIX}read": READ},
+    },
+    "chart, variables": {"extraEnv": [{"name": f"{PREFIX}{id}", "value": text} for id, text in RULES.items()]},
+    "release of a chart": {"apiVersion": "helm/v2", "kind": "HelmRelease", "spec": {"values": CHART}},
+    "operator": {"apiVersion": "nessie.projectnessie.org/v1", "kind": "Nessie", "spec": CHART},
+    "config map": {**CONFIG_MAP, "data": {"application.properties": PROPERTIES}},
+    "config map in yaml": {**CONFIG_MAP, "data": {"application.yaml": yaml.safe_dump(NESTED)}},
+    "config map in a list": {"kind": "List", "items": [{**CONFIG_MAP, "data": {"application.properties": PROPERTIES}}]},
+    "config map of variables": {**CONFIG_MAP, "data": {f"{PREFIX}{id}": text for id, text in RULES.items()}},
+    "secret": {"kind": "Secret", "data": {"application.properties": b64encode(PROPERTIES.encode()).decode()}},
+    "secret in text": {"kind": "Secret", "stringData": {"application.properties": PROPERTIES}},
+    "pod, variables": pod({"env": [{"name": f"{PREFIX}{id}", "value": text} for id, text in RULES.items()]}),
+    "pod, capitals": pod({
+        "env": [{"name": f"{PREFIX.replace('.', '_')}{id}".upper(), "value": text} for id, text in RULES.items()]
+    }),
+    "pod, options": pod({"env": [{"name": "JAVA_OPTS_APPEND", "value": f"-Xmx1g {' '.join(OPTIONS)} -Dx=y"}]}),
+    "pod, command": pod({"command": ["java", "-cp", "x", *OPTIONS, "-jar", "nessie.jar", "--x"]}),
+    "pod, arguments of java": pod({"command": ["/usr/bin/java"], "args": [*OPTIONS, "-jar", "nessie.jar"]}),
+    "pod, shell": pod({"command": ["sh", "-c"], "args": ["exec java -Xmx1g $X " + QUOTED + " -jar nessie.jar"]}),
+    "compose, list": compose({"environment": [f"{PREFIX}{id}={text}" for id, text in RULES.items()]}),
+    "compose, mapping": compose({"environment": {f"{PREFIX}{id}": text for id, text in RULES.items()}}),
+    "compose, quoted parts": compose({"environment": {f"NESSIE_SERVER_AUTHORIZATION_RULES__{id.upper()}__": text
+                                                      for id, text in RULES.items()}}),
+    "compose, options": compose({"environment": {"JAVA_OPTS": " ".join(OPTIONS)}}),
+    "compose, old options": compose({"environment": [f"JAVA_OPTIONS={' '.join(OPTIONS)}"]}),
+    "compose, tool options": compose({"environment": {"JAVA_TOOL_OPTIONS": QUOTED}}),
+    "compose, launcher options": compose({"environment": {"JDK_JAVA_OPTIONS": QUOTED}}),
+    "compose, command": compose({"command": f"java {QUOTED} -jar nessie.jar"}),
+    "compose, shell": compose({"command": ["sh", "-c", f"java {QUOTED} -jar nessie.jar"]}),
+    "compose, entry point": compose({"entrypoint": ["java", *OPTIONS], "command": ["-jar", "nessie.jar"]}),
+    "compose, file": {"services": {}, "configs": {"application.properties": PROPERTIES}},
+    "quarkus": NESTED,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("as_env", [True, False])
+def test_every_form_of_deployment_gives_the_same_rules(tmp_path: Path, form: str, as_env: bool) -> None:
+    migration = migrated(tmp_path, FORMS[form], as_env=as_env)
+    assert (rules_of(migration), migration.left) == (RULES, [])
+    as_json = migrated(tmp_path, json.dumps(FORMS[form]), "deploy.json", as_env=as_env)
+    if form != "quarkus":
+        assert (rules_of(as_json), as_json.left) == (RULES, [])
+
+
+@pytest.mark.parametrize("name", ["JAVA_OPTS", "JAVA_OPTS_APPEND", "JAVA_OPTIONS"])
+def test_options_in_an_env_file_are_read(tmp_path: Path, name: str) -> None:
+    migration = migrated(tmp_path, f'{name}="{" ".join(OPTIONS)}"\n', "a.env")
+    assert (rules_of(migration), migration.left) == (RULES, [])
+    migration = migrated(tmp_path, "\n".join(OPTIONS) + "\n", "a.env")
+    assert (rules_of(migration), migration.left) == (RULES, [])
+
+
+ANOTHER = f"{PREFIX}a={READ}"
+NOT_READ: dict[str, tuple[object, str]] = {
+    "chart that is off": ({"authorization": {"enabled": False, "rules": RULES}}, "the chart writes no rules"),
+    "chart without a switch": ({"authorization": {"rules": RULES}}, "the chart writes no rules"),
+    "template": (
+        {"authorization": {"enabled": True, "rules": {"view": "op=='VIEW_REFERENCE' && ref=='{{ .Values.b }}'"}}},
+        "is a template",
+    ),
+    "template of a variable": (
+        {"extraEnv": [{"name": f"{PREFIX}view", "value": "ref=='{{ .Values.b }}'"}]},
+        "stands in a secret",
+    ),
+    "unknown value of the chart": ({"authorization": {"enabled": True, "rule": {"a": VIEW}}}, "no such value"),
+    "arguments of the image": (compose({"command": OPTIONS}), "Java gives this to the program"),
+    "arguments of the image, pod": (pod({"args": OPTIONS}), "Java gives this to the program"),
+    "behind the jar": (pod({"command": ["java", "-jar", "x.jar", *OPTIONS]}), "Java gives this to the program"),
+    "behind a class": (pod({"command": ["java", "Main", *OPTIONS]}), "Java gives this to the program"),
+    "variable of arguments": (compose({"environment": {"JAVA_ARGS": OPTIONS[0]}}), "Java gives this to the program"),
+    "blank": (
+        compose({"environment": {"JAVA_OPTS": f"-D{PREFIX}view=op=='VIEW_REFERENCE' && ref=='main' -Dx=y"}}),
+        "a blank ends an option",
+    ),
+    "beside other options": (
+        compose({"environment": {"JAVA_OPTS": "-Xmx1g", "JAVA_OPTS_APPEND": OPTIONS[0]}}),
+        "does not read JAVA_OPTS_APPEND",
+    ),
+    "quotes that go away": (compose({"environment": {"JAVA_TOOL_OPTIONS": OPTIONS[0]}}), ""),
+    "secret": (
+        pod({"env": [{"name": "NESSIE_SERVER_AUTHORIZATION_RULES_A", "valueFrom": {"secretKeyRef": {"name": "x"}}}]}),
+        "stands in a secret",
+    ),
+    "options in a secret": (
+        pod({"env": [{"name": "JAVA_OPTS_APPEND", "valueFrom": {"secretKeyRef": {"name": "x"}}}]}),
+        "stands in a secret",
+    ),
+    "secret of a profile": (
+        pod({"env": [{"name": f"%prod.{PREFIX}a", "valueFrom": {"secretKeyRef": {"name": "x"}}}]}),
+        "stands in a secret",
+    ),
+    "variable of compose": (compose({"environment": {f"{PREFIX}view": "${RULE}"}}), "stands in a secret"),
+    "variable of the host": (compose({"environment": {f"{PREFIX}view": None}}), "stands in a secret"),
+    "variable of the host, list": (compose({"environment": [f"{PREFIX}view"]}), "looks like authorization"),
+    "variable of kubernetes": (pod({"env": [{"name": f"{PREFIX}view", "value": "$(RULE)"}]}), "stands in a secret"),
+    "variable of others": (compose({"environment": {"RULE_OF_NESSIE": VIEW}}), "Nessie reads no such variable"),
+    "misspelt property": (compose({"environment": {"JAVA_OPTS": f"-Dnesie.server.authorization.rules.a={VIEW}"}}), "no prop"),
+    "config map that is missing": (
+        pod({"envFrom": [{"configMapRef": {"name": "rules"}}], "env": [{"name": f"{PREFIX}a", "value": READ}]}),
+        "was not given",
+    ),
+    "config map with a prefix": (
+        [{**CONFIG_MAP, "data": {"RULES_A": READ}}, pod({"envFrom": [{"configMapRef": {"name": "nessie"}, "prefix": "X_"}]})],
+        "was not given",
+    ),
+    "env file that is missing": (compose({"env_file": ["rules.env"], "environment": [ANOTHER]}), "was not given"),
+    "mounted file that is missing": (
+        compose({"volumes": ["./c/application.properties:/deployments/config/application.properties"],
+                 "environment": [ANOTHER]}),
+        "was not given",
+    ),
+    "values as text": (
+        {"apiVersion": "argo/v1", "kind": "Application", "spec": {"helm": {"values": yaml.safe_dump(CHART)}}},
+        "looks like authorization",
+    ),
+    "parameters": (
+        {"kind": "Application", "spec": {"parameters": [{"name": "authorization.rules.view", "value": VIEW}]}},
+        "",
+    ),
+    "nested rules elsewhere": ({"kind": "X", "spec": NESTED}, "looks like authorization"),
+    "shell": (pod({"command": ["sh", "-c", f"export {PREFIX}view={VIEW}; /run.sh"]}), "looks like authorization"),
+    "text": ({"kind": "X", "notes": [f"allow {VIEW}"]}, "looks like authorization"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("form", NOT_READ)
+def test_what_is_not_read_is_left_and_opens_no_branch(tmp_path: Path, form: str) -> None:
+    given, message = NOT_READ[form]
+    migration = migrated(tmp_path, given if isinstance(given, dict) else yaml.safe_dump_all(given))
+    assert any(message in part.message for part in migration.left), migration.parts
+    assert any("VIEW_REFERENCE" in text for text in rules_of(migration).values())
+    assert not any(text == VIEW for text in rules_of(migration).values())
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"authorization": {"enabled": True, "rules": [VIEW]}}, "is a list"),
+        ({"authorization": {"enabled": True, "rules": {"a": {"b": VIEW}}}}, "is not text"),
+        (compose({"environment": {"JAVA_OPTS": f"-D{PREFIX}a=true -D{PREFIX}a=false"}}), "has another value"),
+        (pod({"env": [{"name": "QUARKUS_PROFILE", "value": one} for one in "ab"]}), "has another value"),
+        ({"nessie": {"server": {"authorisation": {"rules": RULES}}}}, "no rule and looks like one"),
+        (compose({"environment": {"NESSIE_AUTHORIZATION_RULES_A": VIEW}}), "no rule and looks like one"),
+    ],
+)
+def test_what_cannot_be_read_for_sure_is_refused(tmp_path: Path, given: object, message: str) -> None:
+    with pytest.raises(PolicyError, match=message):
+        migrated(tmp_path, given)
+
+
+def test_a_manifest_without_nessie_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidArgument, match="no rules found"):
+        migrated(tmp_path, pod({"env": [{"name": "JAVA_OPTS", "value": "-Xmx1g -Dtrino.x=y"}], "command": ["trino"]}))
+
+
+def test_the_ranks_are_those_of_quarkus(tmp_path: Path) -> None:
+    service = {
+        "environment": {f"{PREFIX}b": "'env'==''", f"{PREFIX}c": "'env'==''"},
+        "entrypoint": ["java", f"-D{PREFIX}c='java'==''"],
+    }
+    chart = {"authorization": {"enabled": True, "rules": dict.fromkeys("abc", "'chart'==''")}}
+    main = tmp_path / "application.properties"
+    main.write_text("".join(f"{PREFIX}{id}='file'==''\n" for id in "abcd"))
+    for name, text in (("compose.yaml", compose(service)), ("values.yaml", chart)):
+        (tmp_path / name).write_text(yaml.safe_dump(text))
+    migration = migrate_nessie([main, tmp_path / "values.yaml"], [tmp_path / "compose.yaml"])
+    assert rules_of(migration) == {"a": "'chart'==''", "b": "'env'==''", "c": "'java'==''", "d": "'file'==''"}
+
+
+def test_a_chart_writes_its_texts_into_a_properties_file(tmp_path: Path) -> None:
+    rules = {
+        "lines": "op=='VIEW_REFERENCE'\n  && ref=='a'\n",
+        "escape": r"path.matches('a\\\\.b')",
+        "a=b": "true",
+        "n": None,
+    }
+    migration = migrated(tmp_path, {"authorization": {"enabled": True, "rules": rules}})
+    found = rules_of(migration)
+    assert (found["lines"], found["escape"]) == ("op=='VIEW_REFERENCE'&& ref=='a'", r"path.matches('a\\.b')")
+    assert found["a"].startswith("false // does not compile: b=true")
+
+
+def test_compose_and_kubernetes_write_a_dollar_twice(tmp_path: Path) -> None:
+    rule = "ref.matches('^main$')"
+    migration = migrated(tmp_path, compose({"environment": {f"{PREFIX}view": rule.replace("$", "$$")}}))
+    assert rules_of(migration)["view"] == rule
+    assert rules_of(migrated(tmp_path, pod({"env": [{"name": f"{PREFIX}view", "value": rule}]})))["view"] == rule
+
+
+def test_files_that_are_given_are_not_missing(tmp_path: Path) -> None:
+    documents = [
+        {**CONFIG_MAP, "data": {f"{PREFIX}a": READ}},
+        pod({"envFrom": [{"configMapRef": {"name": "nessie"}}], "env": [{"name": f"{PREFIX}view", "value": VIEW}]}),
+    ]
+    assert migrated(tmp_path, yaml.safe_dump_all(documents)).left == []
+    (tmp_path / "rules.env").write_text(f"{PREFIX}view={VIEW}\n")
+    (tmp_path / "application.properties").write_text(ANOTHER + "\n")
+    volume = "./c/application.properties:/deployments/config/application.properties"
+    (tmp_path / "c.yaml").write_text(yaml.safe_dump(compose({"env_file": "./rules.env", "volumes": [volume]})))
+    migration = migrate_nessie([tmp_path / "application.properties"], [tmp_path / "c.yaml", tmp_path / "rules.env"])
+    assert (rules_of(migration), migration.left) == ({"a": READ, "view": VIEW}, [])
+
+
+WORDS = st.sampled_from((
+    "java", "-jar", "x.jar", "-cp", "sh", "-c", "Main", "-Xmx1g", *OPTIONS, *(f"-Dx={text}" for text in RULES.values()),
+    "--", "@file", f"{PREFIX}view={VIEW}",
+))  # fmt: skip
+PLACES = st.sampled_from(
+    ("command", "args", "entrypoint", "JAVA_OPTS", "JAVA_OPTS_APPEND", "JAVA_TOOL_OPTIONS", "OTHER")
+)
+
+
+@given(parts=st.dictionaries(PLACES, st.lists(WORDS, min_size=1, max_size=5), max_size=3), in_compose=st.booleans())
+def test_no_rule_is_dropped_wherever_it_stands(parts: dict[str, list[str]], in_compose: bool) -> None:
+    service: dict[str, object] = {name: words for name, words in parts.items() if name.islower()}
+    variables = {name: " ".join(words) for name, words in parts.items() if not name.islower()}
+    env = [{"name": name, "value": text} for name, text in variables.items()]
+    given = compose({**service, "environment": variables}) if in_compose else pod({**service, "env": env})
+    written = [word for words in parts.values() for word in words]
+    with TemporaryDirectory() as folder:
+        try:
+            migration = migrated(Path(folder), given)
+        except PolicyError as error:
+            assert "has another value" in str(error)  # noqa: PT017  other outcomes have other claims
+            return
+        except InvalidArgument:
+            assert not any(text in word for word in written for text in RULES.values())
+            return
+    found = rules_of(migration)
+    for id, text in RULES.items():
+        if any(text in word for word in written):
+            assert found.get(id) == text or migration.left
+    if any(VIEW in word for word in written):
+        assert any("VIEW_REFERENCE" in text for text in found.values())
