@@ -5,6 +5,7 @@ Reads the variables of its OPA bridge, too: Trino's surface of this service does
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
@@ -27,8 +28,15 @@ from pdp.offline.migration.lakekeeper_parts import (
     report_others,
 )  # fmt: skip
 from pdp.offline.migration.report import TESTS_FILE, Migration, Status, to_yaml
-from pdp.offline.migration.variables import check_unique, read_variables
+from pdp.offline.migration.variables import (
+    NOT_GIVEN,
+    check_unique,
+    missing_references,
+    read_deployment,
+    read_variables,
+)  # fmt: skip
 
+_OWN_NAME: Final = re.compile(rf"^(?:{PREFIX}|{OLD_PREFIX})", re.IGNORECASE)
 _GRANTS: Final = "grants come by `pdp migrate openfga`"
 _CEDAR: Final = "name policies and entities in `policies.cedar`, and the engine `cedar` in an authority (docs/cedar.md)"
 _NO_COUNTERPART: Final[Mapping[str, str]] = {
@@ -101,6 +109,8 @@ def migrate_lakekeeper(files: Sequence[Path]) -> Migration:
         status: Status = "left" if _concerns(entry) else "ignored"
         migration.add(status, entry.key_place, entry.key, "its value stands in a secret or in another object")
     report_others(migration, [*entries, *hidden])
+    for entry in missing_references([read_deployment(file, _OWN_NAME) for file in files], files):
+        migration.add("left", entry.place(), f"`{entry.key}`", NOT_GIVEN)
     for key in (entry for one in read for entry in one.chart):
         message = "is a value of the Helm chart, which becomes variables: migrate the output of `helm template`"
         migration.add("left", key.key_place, f"`{key.key}`", message)

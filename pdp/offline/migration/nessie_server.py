@@ -22,7 +22,14 @@ from pdp.engines.cel.nessie_keys import AUTHORIZATION
 from pdp.errors import Place, PolicyError
 from pdp.model.vocabulary import NESSIE_CHECKS
 from pdp.offline.migration.report import Migration
-from pdp.offline.migration.variables import ManifestContent, read_deployment, read_text, split_words
+from pdp.offline.migration.variables import (
+    NOT_GIVEN,
+    ManifestContent,
+    missing_references,
+    read_deployment,
+    read_text,
+    split_words,
+)
 
 FILE_PROFILE: Final = re.compile(r".+-(?P<profile>[^.-]+)\.(?:properties|ya?ml)")
 """Name of the file of a profile."""
@@ -247,13 +254,10 @@ def _report_rest(one: ManifestContent, migration: Migration) -> None:
 
 def _report_missing(read: Sequence[ManifestContent], files: Sequence[Path], migration: Migration) -> None:
     """Report objects and files that a manifest names, and that were not given."""
-    objects = {name for one in read for name in one.objects}
+    for entry in missing_references(read, files):
+        migration.add("left", entry.place(), f"`{entry.key}`", NOT_GIVEN)
     given = {file.name for file in files} | {Path(entry.key).name for one in read for entry in one.files}
     for one in read:
-        for entry in one.references:
-            if entry.key not in objects and Path(entry.key).name not in given:
-                message = "has more variables, and was not given: give it, too"
-                migration.add("left", entry.place(), f"`{entry.key}`", message)
         named = [(match[1], entry) for entry in one.rest for match in _NAMES_FILE.finditer(entry.text)]
         for name, entry in named:
             if name not in given:

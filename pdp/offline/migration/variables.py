@@ -27,6 +27,8 @@ _NAME: Final = re.compile(r"_?[A-Z][A-Z0-9]*_[A-Z0-9_<>-]*[A-Z0-9_>]")
 _MAX_DEPTH: Final = 32
 _CHART: Final = frozenset({"auth", "authn", "authz", "OPABridge"})
 """Keys of the values of Lakekeeper's Helm chart that its templates turn into variables."""
+NOT_GIVEN: Final = "has more variables, and was not given: give it, too"
+"""Message about an object or a file."""
 _MANIFEST: Final = (".yaml", ".yml", ".json")
 
 
@@ -51,7 +53,7 @@ def read_variables(file: Path) -> Variables:
         raise InvalidArgument(f"`{file}`: {advice}")
     text = read_text(file)
     documents = YamlText(text, str(file)).documents if file.suffix in _MANIFEST else []
-    found = [pair for root in documents for pair in _in_node(root, file)]
+    found = [_resolved_pair(*pair, is_compose=_is_compose(root)) for root in documents for pair in _in_node(root, file)]
     if file.suffix not in _MANIFEST:
         found = list(_in_env_file(text, file))
     entries: dict[tuple[str, str], ConfigEntry] = {}
@@ -80,6 +82,22 @@ class ManifestContent:
     references: list[ConfigEntry] = field(default_factory=list)
     objects: set[str] = field(default_factory=set)
     rest: list[ConfigEntry] = field(default_factory=list)
+
+
+def _resolved_pair(entry: ConfigEntry, known: bool, *, is_compose: bool) -> tuple[ConfigEntry, bool]:
+    """Return a variable as docker compose or Kubernetes gives the value to a container."""
+    unknown = _OF_COMPOSE if is_compose else _OF_KUBERNETES
+    text = entry.text.replace("$$", "$") if is_compose else entry.text.replace("$$(", "$(")
+    return entry._replace(text=text), known and not unknown.search(entry.text)
+
+
+def missing_references(contents: Sequence[ManifestContent], files: Sequence[Path]) -> Iterator[ConfigEntry]:
+    """Yield the objects and files with variables that manifests name, without those at hand. `files` are given."""
+    objects = {name for one in contents for name in one.objects}
+    given = {file.name for file in files}
+    for entry in (entry for one in contents for entry in one.references):
+        if entry.key not in objects and Path(entry.key).name not in given:
+            yield entry
 
 
 def read_deployment(file: Path, own: re.Pattern[str]) -> ManifestContent:
@@ -184,9 +202,9 @@ class _ManifestReader:
             self._to.rest.append(self._entry(f"{above}.{name}", value))
 
     def _add_variable(self, name: str, text: str | None, node: Any) -> None:
-        unknown = _OF_COMPOSE if self._is_compose else _OF_KUBERNETES
-        entry = _entry(name, self._resolved(text or ""), self._file, position_of(node))
-        (self._to.elsewhere if text is None or unknown.search(text) else self._to.variables).append(entry)
+        entry = _entry(name, text or "", self._file, position_of(node))
+        entry, known = _resolved_pair(entry, text is not None, is_compose=self._is_compose)
+        (self._to.variables if known else self._to.elsewhere).append(entry)
 
     def _add_command(self, nodes: Sequence[Any], place: Any) -> None:
         words: list[str] = []

@@ -409,3 +409,30 @@ def test_the_older_beginning_of_variables_counts(tmp_path: Path) -> None:
     assert [part.message for part in migration.parts if part.status == "ignored"] == [
         "Lakekeeper prefers `LAKEKEEPER__INSTANCE_ADMINS`"
     ]
+
+
+@pytest.mark.parametrize(
+    ("text", "subject"),
+    [
+        ("services: {b: {environment: {TRINO_PROD_CATALOG_NAME: '${NAME}'}}}\n", "TRINO_PROD_CATALOG_NAME"),
+        ("services: {b: {environment: [TRINO_PROD_CATALOG_NAME=$NAME]}}\n", "TRINO_PROD_CATALOG_NAME"),
+        ("env: [{name: TRINO_PROD_CATALOG_NAME, value: $(NAME)}]\n", "TRINO_PROD_CATALOG_NAME"),
+        ("env: [{name: TRINO_PROD_CATALOG_NAME, value: '{{ .Values.name }}'}]\n", "TRINO_PROD_CATALOG_NAME"),
+        ("services: {b: {env_file: more.env}}\n", "`more.env`"),
+        ("services: {b: {env_file: [{path: c/more.env}]}}\n", "`c/more.env`"),
+        ("envFrom: [{secretRef: {name: more}}]\n", "`more`"),
+        ("envFrom: [{configMapRef: {name: more}}]\n", "`more`"),
+    ],
+)
+def test_a_value_that_stands_elsewhere_is_left(tmp_path: Path, text: str, subject: str) -> None:
+    (tmp_path / "own.env").write_text(ENGINE + AUDIENCE + "TRINO_ALLOW_UNMANAGED_CATALOGS=true\n")
+    (tmp_path / "a.yaml").write_text(text)
+    migration = migrate_lakekeeper([tmp_path / "own.env", tmp_path / "a.yaml"])
+    assert subject in [part.subject for part in migration.left]
+    if subject.startswith("TRINO"):
+        assert yaml.safe_load(migration.files["pdp.yaml"])["trino"]["unmanaged_catalogs"] == "deny"
+
+
+def test_a_value_with_a_dollar_is_that_of_the_container(tmp_path: Path) -> None:
+    text = "services: {b: {environment: {LAKEKEEPER__INSTANCE_ADMINS: '[oidc~a$$b]'}}}\n"
+    assert migrated(tmp_path, text, "a.yaml")[1]["identity"]["instance_admins"] == ["user:oidc~a$b"]
