@@ -49,6 +49,10 @@ _LOOKS: Final = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 """Text about authorization."""
+_SWITCHES: Final = frozenset({
+    "quarkus_profile", "smallrye_config_profile", "quarkus_config_locations", "smallrye_config_locations",
+})  # fmt: skip
+"""Variables that choose other keys."""
 _NAMES_FILE: Final = re.compile(r"(?:^|[/\s:=,])(application[\w.-]*\.(?:properties|ya?ml))", re.IGNORECASE)
 
 
@@ -234,7 +238,8 @@ def _indented(text: str) -> str:
 
 def _report_elsewhere(one: ManifestContent, migration: Migration) -> None:
     for entry in one.elsewhere:
-        if _OWN_SPELLING in spelling(entry.key) or entry.key in _OPTIONS:
+        spelt = spelling(entry.key)
+        if _OWN_SPELLING in spelt or spelt in _SWITCHES or entry.key in _OPTIONS:
             message = "its value stands in a secret or in another object: write it into a file"
             migration.add("left", entry.key_place, f"variable `{entry.key}`", message)
 

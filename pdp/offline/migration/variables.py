@@ -131,6 +131,8 @@ _SECTIONS: Final[Mapping[str, frozenset[str]]] = {
     "advancedConfig": frozenset(),
 }
 """Section of a chart -> keys. A section has at least one."""
+_ENCODED: Final = (("Secret", "data"), ("ConfigMap", "binaryData"))
+"""Kinds of objects, with the key of texts in base64."""
 _COPY: Final = "kubectl.kubernetes.io/last-applied-configuration"
 """Annotation with a copy of the object."""
 _OF_OTHERS: Final = frozenset({"envFrom", "env_file"})
@@ -180,7 +182,7 @@ class _ManifestReader:
         self._add_command([pairs[name] for name in _COMMANDS if name in pairs], node)
         for key, value in node.value:
             if str(key.value) not in _COMMANDS:
-                content = _decoded(value, self._file) if (kind, key.value) == ("Secret", "data") else value
+                content = _decoded(value, self._file) if (kind, key.value) in _ENCODED else value
                 self._read_pair(key, content, above, depth)
 
     def _read_pair(self, key: Any, value: Any, above: str, depth: int) -> None:
@@ -251,7 +253,7 @@ def _name_of(pairs: Mapping[str, Any]) -> str:
 
 
 def _decoded(node: Any, file: Path) -> Any:
-    """Return the `data` of a Kubernetes secret as texts."""
+    """Return the `data` of a Kubernetes object as texts."""
     pairs = []
     for key, value in node.value if isinstance(node, yaml.MappingNode) else ():
         try:
@@ -259,7 +261,7 @@ def _decoded(node: Any, file: Path) -> Any:
         except UnicodeDecodeError:  # a key store, no configuration
             continue
         except (ValueError, TypeError):
-            message = f"`{key.value}` is no base64, as the `data` of a secret are"
+            message = f"`{key.value}` is no base64"
             raise PolicyError(message, Place(str(file), *position_of(value))) from None
         pairs.append((key, yaml.ScalarNode(value.tag, text, value.start_mark, value.end_mark)))
     return yaml.MappingNode(node.tag, pairs, node.start_mark, node.end_mark)

@@ -66,6 +66,18 @@ FORMS: dict[str, object] = {
     "config map in a list": {"kind": "List", "items": [{**CONFIG_MAP, "data": {"application.properties": PROPERTIES}}]},
     "config map of variables": {**CONFIG_MAP, "data": {f"{PREFIX}{id}": text for id, text in RULES.items()}},
     "secret": {"kind": "Secret", "data": {"application.properties": b64encode(PROPERTIES.encode()).decode()}},
+    "config map in base64": {
+        **CONFIG_MAP, "binaryData": {"application.properties": b64encode(PROPERTIES.encode()).decode()}
+    },
+    "secret beside a key store": {
+        "kind": "Secret",
+        "data": {"x.jks": b64encode(b"\xff\xfe\x00").decode()},
+        "stringData": {"application.properties": PROPERTIES},
+    },
+    "compose, merged": (
+        "x-common: &common {" + ", ".join(f'"{PREFIX}{id}": "{text}"' for id, text in RULES.items()) + "}\n"
+        "services: {nessie: {environment: {<<: *common, A: b}}, other: {environment: *common}}\n"
+    ),
     "secret in text": {"kind": "Secret", "stringData": {"application.properties": PROPERTIES}},
     "pod, variables": pod({"env": [{"name": f"{PREFIX}{id}", "value": text} for id, text in RULES.items()]}),
     "pod, capitals": pod({
@@ -96,8 +108,8 @@ FORMS: dict[str, object] = {
 def test_every_form_of_deployment_gives_the_same_rules(tmp_path: Path, form: str, as_env: bool) -> None:
     migration = migrated(tmp_path, FORMS[form], as_env=as_env)
     assert (rules_of(migration), migration.left) == (RULES, [])
-    as_json = migrated(tmp_path, json.dumps(FORMS[form]), "deploy.json", as_env=as_env)
-    if form != "quarkus":
+    if form not in ("quarkus", "compose, merged"):
+        as_json = migrated(tmp_path, json.dumps(FORMS[form]), "deploy.json", as_env=as_env)
         assert (rules_of(as_json), as_json.left) == (RULES, [])
 
 
@@ -140,6 +152,16 @@ NOT_READ: dict[str, tuple[object, str]] = {
         pod({"env": [{"name": "NESSIE_SERVER_AUTHORIZATION_RULES_A", "valueFrom": {"secretKeyRef": {"name": "x"}}}]}),
         "stands in a secret",
     ),
+    "profile in a secret": (
+        pod({"env": [{"name": "QUARKUS_PROFILE", "valueFrom": {"configMapKeyRef": {"name": "x"}}}]}),
+        "stands in a secret",
+    ),
+    "sealed": ({"kind": "SealedSecret", "spec": {"encryptedData": {f"{PREFIX}a": "AgB"}}}, ""),
+    "external": (
+        {"kind": "ExternalSecret", "spec": {"data": [{"secretKey": "NESSIE_SERVER_AUTHORIZATION_RULES_A"}]}},
+        "looks like authorization",
+    ),
+    "unit": ({"kind": "X", "unit": f"ExecStart=java -D{PREFIX}view={VIEW} -jar x.jar"}, "looks like authorization"),
     "options in a secret": (
         pod({"env": [{"name": "JAVA_OPTS_APPEND", "valueFrom": {"secretKeyRef": {"name": "x"}}}]}),
         "stands in a secret",
