@@ -212,6 +212,7 @@ _TEXTS: Mapping[str, str] = {
     "": "",
     "rename": "a target in another kind of place: denied, `rule:rename_target`; if a row filter or mask "
     "[applies](row-access.md): denied",
+    "refresh": "see [materialized views](#materialized-views)",
     "whole_table": "if a row filter or mask [applies](row-access.md): denied",
     "table_procedure": "procedures that do not only maintain their table: denied unless `trino.procedures.allow` lists "
     "their name, `config:trino.procedures`",

@@ -95,6 +95,7 @@ def build_bundle(
     policies = _read_row_policies(settings, documents)
     forbids = (CelForbid(forbid, provider, masker),) if forbid.rules else ()
     described = {name: kind.describe(read[name], engines[name]) for name, kind in chosen.items()}
+    row_access = _row_access(settings, policies)
     text, digest = source_text(
         _sources(settings, rules, forbid) | _row_sources(settings, policies) | _engine_sources(described)
     )
@@ -104,12 +105,13 @@ def build_bundle(
         forbids,
         settings.warehouses,
         settings.trino,
-        _row_access(settings, policies),
+        row_access,
         text,
         digest,
         (
             *_warnings(settings, rules, forbid),
             *_broad_forbids(settings, forbids),
+            *_stored_rows(settings, row_access),
             *map(str, policies.warnings),
         ),
         _role_maps(settings),
@@ -291,6 +293,19 @@ def _broad_forbids(settings: Settings, forbids: Sequence[CelForbid]) -> Iterator
             f"the forbid `{rule}` denies {', '.join(places)} to a user without roles, and so closes Trino: where "
             "that is not meant, begin the rule with a test of `op`, `path` or `warehouse`"
         )
+
+
+def _stored_rows(settings: Settings, row_access: RowAccessEngine) -> Iterator[str]:
+    """Yield a warning for each catalog whose materialized views can store rows of a restricted warehouse."""
+    catalogs = settings.trino.catalogs
+    restricted = sorted({each.warehouse for each in catalogs.values() if row_access.restricts_in(each.warehouse)})
+    for name, catalog in catalogs.items() if restricted else ():
+        if catalog.warehouse not in restricted and catalog.materialized_views == "unrestricted":
+            yield (
+                f"a materialized view in `{name}` can store rows of `{'`, `'.join(restricted)}`, which no row policy "
+                f"hides there: write `trino.catalogs.{name}.materialized_views: denied`, or `allowed` where policies "
+                "on the names of the views protect them"
+            )
 
 
 def _warnings(settings: Settings, rules: RuleSet, forbid: RuleSet) -> tuple[str, ...]:

@@ -15,6 +15,11 @@ class TrinoCatalogSettings(Section):
 
     warehouse: str
     ref: str | None = Field(None, min_length=1, description="the ref it reads; the warehouse's default otherwise")
+    materialized_views: Literal["unrestricted", "denied", "allowed"] = Field(
+        "unrestricted",
+        description="creating and refreshing is denied where the warehouse has any row policy or mask, always denied, "
+        "or allowed, because policies on the view's own name protect it",
+    )
 
 
 class TrinoFunctionSettings(Section):

@@ -80,7 +80,7 @@ TRINO_OPERATIONS: Final[Mapping[str, TrinoOperation]] = {
     "RenameTable": _rename("table", "rename"),
     "RenameView": _rename("view", "rename"),
     "RenameMaterializedView": _rename("view", "rename"),
-    "RefreshMaterializedView": _one("view", "commit", _UPDATED),
+    "RefreshMaterializedView": TrinoOperation((OperationStep("view", "commit", _UPDATED),), rule="refresh"),
     "SetMaterializedViewProperties": _one("view", "commit", _UPDATED),
     "ExecuteTableProcedure": TrinoOperation((OperationStep("table", "write_data", _UPDATED),), rule="table_procedure"),
     "ExecuteProcedure": TrinoOperation(rule="procedure"),

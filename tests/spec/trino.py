@@ -26,6 +26,7 @@ ON_TABLE = dict.fromkeys(WRITES, "write_data") | dict.fromkeys(COMMITS, "commit"
 ON_TABLE |= {"DropTable": "drop", "SetTableAuthorization": "change_ownership"}
 ON_VIEW = dict.fromkeys(("SetViewComment", "RefreshMaterializedView", "SetMaterializedViewProperties"), "commit")
 ON_VIEW |= {"DropView": "drop", "DropMaterializedView": "drop", "SetViewAuthorization": "change_ownership"}
+STORING = ["CreateMaterializedView", "RefreshMaterializedView"]
 CREATES = {"CreateTable": "table", "CreateView": "view", "CreateMaterializedView": "view", "CreateSchema": "namespace"}
 RENAMES = {"RenameTable": "table", "RenameView": "view", "RenameMaterializedView": "view", "RenameSchema": "namespace"}
 PROCEDURES = [
@@ -37,6 +38,7 @@ PROCEDURES = [
 ]
 ABOUT_TABLE = ["properties", "history", "metadata_log_entries", "snapshots", "refs"]
 VALUES = ["partitions", "files", "entries", "manifests", "all_partitions", "all_files", "all_entries", "all_manifests"]
+VALUES += ["materialized_view_storage"]
 LISTED = {"information_schema": ["columns", "schemata", "tables", "views"], "system": ["iceberg_tables"]}
 OPEN = {"information_schema": LISTED["information_schema"], "runtime": ["queries"]}
 OPEN["metadata"] = ["analyze_properties", "catalogs", "column_properties", "materialized_views", "schema_properties"]
@@ -113,11 +115,12 @@ class Spec:
             dropped = ["CATALOG_DROP_ENTITY"] if op == "DropSchema" else []
             allowed = self.may("namespace", ON_SCHEMA[op], where, actions=dropped)
             return allowed and (op != "DropSchema" or self._may_drop_content(at, path, "CATALOG_DROP_ENTITY"))
-        if op in ON_EITHER and base and suffix in ABOUT_TABLE + VALUES:
-            action = "read_data" if suffix in VALUES and ON_EITHER[op] == "read_data" else "get_metadata"
-            return self.may("table", action, (*at, base))
+        if op in STORING and self._restricts(at[0]):
+            return False
         if op in ON_EITHER:
             read, delegated = ON_EITHER[op], op.startswith("CreateView")
+            if base and suffix in ABOUT_TABLE + VALUES:
+                where, read = (*at, base), "read_data" if suffix in VALUES and read == "read_data" else "get_metadata"
             both = (("table", read), ("view", "select" if read == "read_data" else read))
             forms = [self.rights.may(*what, where, delegated=delegated) for what in both]
             return None not in forms and True in forms
@@ -132,6 +135,10 @@ class Spec:
         source = self.may(kind, "move" if kind == "namespace" else "rename", where, to=to)
         below = kind != "namespace" or self._may_drop_content(at, path, "CATALOG_RENAME_ENTITY_FROM")
         return source and below and self._create(at, kind, to, "CATALOG_RENAME_ENTITY_TO")
+
+    def _restricts(self, warehouse: str) -> bool:
+        modes = [at.get("materialized_views") for at in self.trino["catalogs"].values() if at["warehouse"] == warehouse]
+        return bool(self._covered(warehouse)) and set(modes) != {"allowed"}
 
     def _known(self, warehouse: str) -> set[tuple[str, str]]:
         world = self.rights.world

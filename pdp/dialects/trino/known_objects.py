@@ -34,6 +34,9 @@ MAX_OBJECTS_BELOW: Final = 500
 """Known objects below a schema that one operation on the schema asks about."""
 
 
+_TABLES: Final = TABLE_TYPES | {"metadata_table"}
+
+
 def objects_at(context: PlanContext, table: Resource) -> tuple[Resource, ...]:
     """Return the objects at a table's own name: known ones by type, else `table_or_view` where row access covers it."""
     if known := known_at(context.facts, context.bundle, table):
@@ -98,14 +101,15 @@ AMBIGUOUS_NAME: Final = AmbiguousName.code
 """The reason of denials of ambiguous names."""
 
 
-def has_metadata_tables(resources: Sequence[Resource]) -> bool:
-    """Tell whether a resource with the type of a table has the name of a metadata table.
+def has_other_type(resources: Sequence[Resource]) -> bool:
+    """Tell whether a table has the type of a metadata table and no such name, or the name and not the type.
 
     Names from Trino itself are already typed; only the native API sends such resources, and never in columns.
     """
-    if type(resources) is PathArray or resources[0].type not in TABLE_TYPES:
+    if type(resources) is PathArray or resources[0].type not in _TABLES:
         return False
-    return any(map(is_metadata_table, resources))
+    is_typed = resources[0].type == "metadata_table"
+    return any(bool(table.path) and is_metadata_table(table) != is_typed for table in resources)
 
 
 def is_metadata_table(table: Resource) -> bool:
@@ -113,15 +117,25 @@ def is_metadata_table(table: Resource) -> bool:
     return bool(table.path) and is_metadata_name(table.path[-1])
 
 
+def typed_by_name(table: Resource) -> Resource:
+    """Return a resource of a table with the type that the name has in Trino."""
+    if table.type not in _TABLES or not table.path or is_metadata_table(table) == (table.type == "metadata_table"):
+        return table
+    return replace(table, type="table_or_view" if table.type == "metadata_table" else "metadata_table")
+
+
 def restriction_of(context: PlanContext, table: Resource) -> Restriction:
     """Return the restriction of a table or view; no rows and no values for an ambiguous name."""
     if table.type not in SCHEMA_TYPES:
         return UNRESTRICTED
-    own = Spelling(context.facts, context.bundle).own(table)
+    own = Spelling(context.facts, context.bundle).own(typed_by_name(table))
     if own is None:
         return hide_everything(AmbiguousName.code)
     if own.type == "metadata_table":
-        reason = context.restriction_reason(base_table(own)) if _shows_values(own) else None
+        base = base_table(own)
+        if is_metadata_table(base):
+            return hide_everything("rule:metadata_table")
+        reason = context.restriction_reason(base) if _shows_values(own) else None
         return hide_everything(reason) if reason else UNRESTRICTED
     return context.restriction(own) if own.type in TABLE_TYPES else UNRESTRICTED
 
@@ -135,7 +149,7 @@ def own_names(check: Check, bundle: ActivePolicies, facts: Facts) -> Check | Non
     if not check.question.action.startswith(TRINO_PREFIX):
         return check
     resources = check.resources
-    if has_metadata_tables(resources):
+    if has_other_type(resources):
         return None
     own = Spelling(facts, bundle).alone(resources)
     return check if own is resources else replace(check, resources=own) if own else None
@@ -146,12 +160,11 @@ def meant_by_names(check: Check, bundle: ActivePolicies, facts: Facts) -> Check:
     if not check.question.action.startswith(TRINO_PREFIX):
         return check
     spelling = Spelling(facts, bundle)
-    if not has_metadata_tables(check.resources) and spelling.are_own(check.resources):
+    if not has_other_type(check.resources) and spelling.are_own(check.resources):
         return check
 
     def meant(resource: Resource) -> Resource:
-        if resource.type in TABLE_TYPES and is_metadata_table(resource):
-            resource = replace(resource, type="metadata_table")
+        resource = typed_by_name(resource)
         return spelling.own(resource) or resource if resource.type in SCHEMA_TYPES else resource
 
     return replace(check, resources=list(map(meant, check.resources)))

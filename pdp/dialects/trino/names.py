@@ -140,6 +140,6 @@ def suffix_of(table: str) -> str:
 
 
 def base_table(resource: Resource) -> Resource:
-    """Return the table behind a metadata table."""
+    """Return the table or materialized view behind a metadata table."""
     *schema, table = resource.path
-    return replace(resource, type="table", path=(*schema, table.rpartition("$")[0]))
+    return replace(resource, type="table_or_view", path=(*schema, table.rpartition("$")[0]))

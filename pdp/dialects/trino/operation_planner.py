@@ -16,7 +16,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from pdp.decision.plan import AllOf, AnyOf, FixedDenial, Leaf, Node, PlanContext, Split, leaves_of, split
-from pdp.dialects.trino.known_objects import content_of, known_at, objects_at
+from pdp.dialects.trino.known_objects import content_of, is_metadata_table, known_at, objects_at
 from pdp.dialects.trino.names import base_table, suffix_of
 from pdp.dialects.trino.spelling import TABLE_TYPES, Spelling
 from pdp.errors import AmbiguousName
@@ -78,6 +78,24 @@ class OperationPlanner:
     def unknown(self, resources: Sequence[Resource] | None = None) -> Node:
         """Return the denial of an unknown action."""
         return self.fixed(False, "unknown_action", resources)
+
+    def reason_against_stored_rows(self) -> Reason | None:
+        """Return the reason against a materialized view, which keeps rows of other tables; None if none.
+
+        Trino stores the rows that the user of the refresh sees, and shows them to others by the policies of the view
+        alone. A question does not name the catalog, so the strictest of several catalogs of one ref counts.
+        """
+        place, bundle = self.resources[0], self.context.bundle
+        default = bundle.default_ref(place.warehouse)
+        modes = {
+            catalog.materialized_views
+            for catalog in self.trino.catalogs.values()
+            if catalog.warehouse == place.warehouse and (catalog.ref or default) == (place.ref or default)
+        }
+        if modes == {"allowed"}:
+            return None
+        is_restricted = bundle.row_access.restricts_in(place.warehouse, self.context.facts)
+        return MATERIALIZED_VIEWS if "denied" in modes or is_restricted else None
 
     def plan_steps(self, resources: Sequence[Resource] | None = None) -> Node:
         """Return the checks of the operation on objects of a warehouse. All checks must permit."""
@@ -184,26 +202,27 @@ def _listed_system_schema(planner: OperationPlanner, listed: bool, resources: Se
 
 
 def _metadata_table(planner: OperationPlanner) -> Node:
-    """Check `t$snapshots` and other tables about t on t itself."""
+    """Check `t$snapshots` and other tables about t on t itself. A metadata table has none of its own."""
     return split(
-        planner.resources, lambda table: suffix_of(table.path[-1]), partial(_metadata_table_of_suffix, planner)
+        planner.resources,
+        lambda table: "" if is_metadata_table(base_table(table)) else suffix_of(table.path[-1]),
+        partial(_metadata_table_of_suffix, planner),
     )
 
 
 def _metadata_table_of_suffix(planner: OperationPlanner, suffix: str, resources: Sequence[Resource]) -> Node:
-    if suffix not in METADATA_TABLES:
-        return planner.plan_steps([replace(resource, type="table_or_view") for resource in resources])
-    if not planner.reads:
+    if not planner.reads or suffix not in METADATA_TABLES:
         return planner.fixed(False, "rule:metadata_table", resources)
     context = planner.context
+    # t may be a materialized view: both have metadata tables, and forbids on the view bind.
     tables = [base_table(resource) for resource in resources]
     if planner.name not in _SELECTS:
-        return context.leaf("table", planner.operation.steps[0].action, tables)
+        return context.concrete(planner.operation.steps[0].action, tables)
     action = METADATA_TABLES[suffix]
     if action != "read_data":
-        return context.leaf("table", action, tables)
+        return context.concrete(action, tables)
     # `t$files` and similar show values of t, which row filters and masks of t would hide
-    return context.deny_restricted(tables, planner.action, lambda part: context.leaf("table", action, part))
+    return context.deny_restricted(tables, planner.action, lambda part: context.concrete(action, part))
 
 
 PLACES: Final[Mapping[str, Callable[[OperationPlanner], Node]]] = {
@@ -229,6 +248,8 @@ def _is_listed(resource: Resource) -> bool:
     return schema in SYSTEM_TABLES and (not table or table[0] in SYSTEM_TABLES[schema])
 
 
+MATERIALIZED_VIEWS: Final = "config:trino.catalogs.materialized_views"
+"""The reason of denials of materialized views."""
 _UNKNOWN_OBJECT: Final = "rule:unknown_object"
 _EXTERNAL_LOCATIONS: Final = "config:trino.external_locations"
 _TOO_MANY: Final = "rule:too_many_objects"
@@ -241,6 +262,8 @@ def plan_creation(planner: OperationPlanner) -> Node:
     """Check a creation, and the drop of each object with the name of the new table or view."""
     if planner.resources[0].type not in TABLE_TYPES | {"namespace"}:
         return plan_by_place(planner)
+    if planner.name == "CreateMaterializedView" and (reason := planner.reason_against_stored_rows()):
+        return planner.fixed(False, reason)
     return planner.context.deny_where(
         partial(_reason_against_creation, planner),
         planner.resources,

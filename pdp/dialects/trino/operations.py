@@ -12,7 +12,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from pdp.decision.plan import Node, PlanContext, split
-from pdp.dialects.trino.known_objects import has_metadata_tables, is_metadata_table
+from pdp.dialects.trino.known_objects import has_other_type, is_metadata_table, typed_by_name
 from pdp.dialects.trino.names import Names
 from pdp.dialects.trino.operation_planner import (
     ADMIN,
@@ -78,6 +78,12 @@ def _whole_table(planner: OperationPlanner) -> Node:
     return planner.context.deny_restricted(
         planner.resources, planner.action, lambda part: plan_by_place(planner.with_resources(part))
     )
+
+
+def _refresh(planner: OperationPlanner) -> Node:
+    """Deny the refresh of a materialized view where the rows would go around row policies."""
+    reason = planner.reason_against_stored_rows() if planner.resources[0].type in TABLE_TYPES else None
+    return planner.fixed(False, reason) if reason else plan_by_place(planner)
 
 
 def _rename(planner: OperationPlanner) -> Node:
@@ -203,6 +209,7 @@ RULES: Final[Mapping[str, Callable[[OperationPlanner], Node]]] = {
     "view_owner": _view_owner,
     "rename": _rename,
     "whole_table": _whole_table,
+    "refresh": _refresh,
     "procedure": _procedure,
     "function": _function,
     "execute_query": _execute_query,
@@ -254,11 +261,11 @@ def plan_operation(context: PlanContext, check: Check) -> Node | None:
         return context.denied("unknown_action", check.question.action, check.resources)
     if operation.delegated:
         context = context.asking(delegated=True)
-    if has_metadata_tables(check.resources):
+    if has_other_type(check.resources):
         return split(
             check.resources,
             is_metadata_table,
-            lambda metadata, tables: _plan(context, _with_tables(check, tables, metadata), operation),
+            lambda _, tables: _plan(context, replace(check, resources=list(map(typed_by_name, tables))), operation),
         )
     return _plan(context, check, operation)
 
@@ -290,12 +297,6 @@ def _plan_complete(planner: OperationPlanner) -> Node:
 def _plan_rule(planner: OperationPlanner) -> Node:
     rule = planner.operation.rule
     return RULES[rule](planner) if rule else plan_by_place(planner)
-
-
-def _with_tables(check: Check, tables: Sequence[Resource], metadata: bool) -> Check:
-    if metadata:
-        tables = [replace(table, type="metadata_table") for table in tables]
-    return replace(check, resources=tables)
 
 
 @cache

@@ -22,13 +22,12 @@ from immutables import Map
 
 from pdp.engines.row_access.members import Grantee, Members
 from pdp.engines.row_access.policies import (
-    KINDS_WITH_VALUE,
     NO_POLICIES,
     Mask,
     Policy,
-    StoredMask,
-    StoredPolicy,
     TablePolicies,
+    compile_stored_mask,
+    compile_stored_policy,
     sort_masks,
     stored_masks,
     stored_policies,
@@ -153,6 +152,7 @@ class RowAccessEngine:
         self.protected = tuple(protected)
         """Paths of the protected containers, as configured."""
         self._protected = tuple(widen_name(fold_name(path[0], path[1:])) for path in protected)
+        self._warehouses = frozenset(name[0] for name in (*tables, *self._protected))
         self._near = NearNames(tables)
         self._stored = StoredPolicies()
 
@@ -202,6 +202,10 @@ class RowAccessEngine:
         """Return the policies and masks of a table with the name under which they cover the table."""
         name = fold_name(table.warehouse, table.path)
         return name, self._policies(name, facts) or NO_POLICIES
+
+    def restricts_in(self, warehouse: str, facts: Facts = _NO_FACTS) -> bool:
+        """Tell whether a policy, a mask or a protected container is in a warehouse."""
+        return warehouse in self._warehouses or warehouse in self._stored.warehouses(facts.index.rules)
 
     def covers(self, table: Resource, facts: Facts = _NO_FACTS) -> bool:
         """Tell whether a policy or mask names a table, or whether a protected container holds the table."""
@@ -331,12 +335,22 @@ class StoredPolicies:
         )
         self._rules: Map[FoldedName, Map[RuleKey, RowPolicy]] = Map()
         self._near = NearNames(())
+        self._warehouses: frozenset[str] = frozenset()
 
     def near(self, rules: Map[FoldedName, Map[RuleKey, RowPolicy]]) -> NearNames:
         """Return the near names of tables with rules. Costs a look at each table after a change of rules."""
-        if rules is not self._rules:
-            self._near, self._rules = NearNames(rules), rules
+        self._follow(rules)
         return self._near
+
+    def warehouses(self, rules: Map[FoldedName, Map[RuleKey, RowPolicy]]) -> frozenset[str]:
+        """Return the warehouses of tables with rules, at the same cost."""
+        self._follow(rules)
+        return self._warehouses
+
+    def _follow(self, rules: Map[FoldedName, Map[RuleKey, RowPolicy]]) -> None:
+        if rules is not self._rules:
+            self._near, self._warehouses = NearNames(rules), frozenset(name[0] for name in rules)
+            self._rules = rules
 
     def joined(self, table: FoldedName, filed: TablePolicies, rules: Map[RuleKey, RowPolicy]) -> TablePolicies:
         """Return the policies and masks of files and of the store for one table."""
@@ -349,49 +363,9 @@ class StoredPolicies:
 def _with_stored(filed: TablePolicies, rules: Map[RuleKey, RowPolicy]) -> TablePolicies:
     stored = [rules[key] for key in sorted(rules)]
     identity = next((policy.identity for policy in filed.policies if policy.identity), "")
-    policies = [*filed.policies, *(_policy(policy, identity) for policy in stored_policies(stored))]
+    policies = [*filed.policies, *(compile_stored_policy(policy, identity) for policy in stored_policies(stored))]
     masks = {column: {f"{number}": mask for number, mask in enumerate(some)} for column, some in filed.masks.items()}
     for mask in stored_masks(stored):
-        masks.setdefault(mask.column, {})[f"{mask.rule.table}:{mask.rule.id}"] = _mask(mask)
+        masks.setdefault(mask.column, {})[f"{mask.rule.table}:{mask.rule.id}"] = compile_stored_mask(mask)
     by_id = sorted(policies, key=lambda policy: policy.id)
     return TablePolicies(tuple(by_id), {column: sort_masks(some.values()) for column, some in masks.items()})
-
-
-def _policy(policy: StoredPolicy, identity: str) -> Policy:
-    """Return a policy in Trino's SQL.
-
-    Trino evaluates the joined filters of a table as one user. Beside a file that names this user, a filter of the store
-    shows no row: the filter was written for the caller.
-    """
-    if not policy.grantees:
-        return Policy(policy.id, (), FALSE, identity)
-    try:
-        predicate = _filter(policy)
-    except ValueError:
-        return Policy(policy.id, (), FALSE, identity)
-    return Policy(policy.id, policy.grantees, FALSE if predicate is not None and identity else predicate, identity)
-
-
-def _filter(policy: StoredPolicy) -> str | None:
-    from pdp.engines.row_access.dialects import UntranslatableSql, translate_filter  # noqa: PLC0415  30 MB
-
-    try:
-        return translate_filter(policy.text, policy.dialect)
-    except UntranslatableSql:
-        return FALSE
-
-
-def _mask(mask: StoredMask) -> Mask:
-    """Return a mask in Trino's SQL; NULL if the value has no certain meaning there."""
-    rule = mask.rule
-    if mask.kind not in KINDS_WITH_VALUE:
-        return Mask(rule.id, mask.kind, mask.grantees, mask.exempt)
-    from pdp.engines.row_access.dialects import translate_constant, translate_expression  # noqa: PLC0415  30 MB
-
-    try:
-        value = (
-            translate_constant(rule.text) if mask.kind == "constant" else translate_expression(rule.text, rule.dialect)
-        )
-    except ValueError:
-        return Mask(rule.id, "null", mask.grantees, mask.exempt)
-    return Mask(rule.id, mask.kind, mask.grantees, mask.exempt, value)

@@ -1,4 +1,4 @@
-"""Policies and masks: the form of a file, those of one table, and those of the store, before their SQL is translated.
+"""Policies and masks: the form of a file, those of one table, and those of the store, with their SQL in Trino's.
 
 The form is part of the public contract: `default`, `tables`, `views`, `policies` and `masks`, in YAML or JSON. Owns the
 bounds on sizes, and the names of tables in policies.
@@ -16,7 +16,7 @@ import msgspec
 from pdp.config.foreign_files import advice_for
 from pdp.engines.data_files import parse_data, path_in, place_of, read_text
 from pdp.engines.row_access.members import ALL_AUTHENTICATED, ALL_USERS, Grantee, parse_grantee
-from pdp.engines.row_access.trino import UNSAFE_SIGNS
+from pdp.engines.row_access.trino import FALSE, UNSAFE_SIGNS
 from pdp.errors import Place, PolicyError
 from pdp.facts.row_policies import RowPolicy, TablePath, fold_column
 from pdp.model.references import check_part, parse_resource, refuse_star
@@ -219,6 +219,46 @@ def _members(rule: RowPolicy) -> tuple[tuple[Grantee, ...], tuple[Grantee, ...]]
     except ValueError:
         return None
     return (grantees, exempt) if grantees else None
+
+
+def compile_stored_policy(policy: StoredPolicy, identity: str) -> Policy:
+    """Return a policy in Trino's SQL.
+
+    Trino evaluates the joined filters of a table as one user. Beside a file that names this user, a filter of the store
+    shows no row: the filter was written for the caller.
+    """
+    if not policy.grantees:
+        return Policy(policy.id, (), FALSE, identity)
+    try:
+        predicate = _filter(policy)
+    except ValueError:
+        return Policy(policy.id, (), FALSE, identity)
+    return Policy(policy.id, policy.grantees, FALSE if predicate is not None and identity else predicate, identity)
+
+
+def _filter(policy: StoredPolicy) -> str | None:
+    from pdp.engines.row_access.dialects import UntranslatableSql, translate_filter  # noqa: PLC0415  30 MB
+
+    try:
+        return translate_filter(policy.text, policy.dialect)
+    except UntranslatableSql:
+        return FALSE
+
+
+def compile_stored_mask(mask: StoredMask) -> Mask:
+    """Return a mask in Trino's SQL; NULL if the value has no certain meaning there."""
+    rule = mask.rule
+    if mask.kind not in KINDS_WITH_VALUE:
+        return Mask(rule.id, mask.kind, mask.grantees, mask.exempt)
+    from pdp.engines.row_access.dialects import translate_constant, translate_expression  # noqa: PLC0415  30 MB
+
+    try:
+        value = (
+            translate_constant(rule.text) if mask.kind == "constant" else translate_expression(rule.text, rule.dialect)
+        )
+    except ValueError:
+        return Mask(rule.id, "null", mask.grantees, mask.exempt)
+    return Mask(rule.id, mask.kind, mask.grantees, mask.exempt, value)
 
 
 LONGEST_SQL: Final = 10_000

@@ -30,7 +30,7 @@ CONFIG = {
     "store": {"url": "file:world.json"},
     "warehouses": {"lake": {"default_ref": "main"}},
     "policies": {"row_access": ["rows.yaml"]},
-    "trino": {"catalogs": {"k": {"warehouse": "lake"}}, "groups": {"devs": "analyst"}},
+    "trino": {"catalogs": {"k": {"warehouse": "lake", "materialized_views": "allowed"}}, "groups": {"devs": "analyst"}},
     "identity": {
         "providers": {
             "oidc": {
