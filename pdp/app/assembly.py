@@ -29,13 +29,14 @@ from pdp.dialects.trino.known_objects import meant_by_names, own_names, restrict
 from pdp.dialects.trino.operations import plan_operation
 from pdp.engines.allow_all import WARNING, build_allow_all, permit_development
 from pdp.engines.cedar.kind import build_cedar, read_cedar
+from pdp.engines.cedar.kind import unfed_by_trino as cedar_unfed_by_trino
 from pdp.engines.cel.engine import CelEngine, CelForbid
 from pdp.engines.cel.rules import RuleSet, load_rules, unfed_by_trino
 from pdp.engines.custom import installed_kind, missing_engine
 from pdp.engines.engine import Engine, EngineQuestion, NamingEngine
 from pdp.engines.engine_types import EngineType, PolicySources
 from pdp.engines.grants.engine import GrantsEngine
-from pdp.engines.row_access.engine import RowAccessEngine, RowPolicies
+from pdp.engines.row_access.engine import RowAccessEngine, RowPolicies, unprotected_catalogs
 from pdp.engines.row_access.members import Members
 from pdp.engines.row_access.policies import NamedDocument, read_documents
 from pdp.engines.scopes.kind import build_scopes, describe_scopes, read_permissions
@@ -111,7 +112,8 @@ def build_bundle(
         (
             *_warnings(settings, rules, forbid),
             *_broad_forbids(settings, forbids),
-            *_stored_rows(settings, row_access),
+            *(notice.message for notice in cedar_unfed_by_trino(settings, engines.get("cedar"))),
+            *unprotected_catalogs(settings.trino, row_access),
             *map(str, policies.warnings),
         ),
         _role_maps(settings),
@@ -293,19 +295,6 @@ def _broad_forbids(settings: Settings, forbids: Sequence[CelForbid]) -> Iterator
             f"the forbid `{rule}` denies {', '.join(places)} to a user without roles, and so closes Trino: where "
             "that is not meant, begin the rule with a test of `op`, `path` or `warehouse`"
         )
-
-
-def _stored_rows(settings: Settings, row_access: RowAccessEngine) -> Iterator[str]:
-    """Yield a warning for each catalog whose materialized views can store rows of a restricted warehouse."""
-    catalogs = settings.trino.catalogs
-    restricted = sorted({each.warehouse for each in catalogs.values() if row_access.restricts_in(each.warehouse)})
-    for name, catalog in catalogs.items() if restricted else ():
-        if catalog.warehouse not in restricted and catalog.materialized_views == "unrestricted":
-            yield (
-                f"a materialized view in `{name}` can store rows of `{'`, `'.join(restricted)}`, which no row policy "
-                f"hides there: write `trino.catalogs.{name}.materialized_views: denied`, or `allowed` where policies "
-                "on the names of the views protect them"
-            )
 
 
 def _warnings(settings: Settings, rules: RuleSet, forbid: RuleSet) -> tuple[str, ...]:

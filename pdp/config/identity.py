@@ -58,6 +58,8 @@ def _paths(given: Any) -> Any:
 
 
 Paths = Annotated[tuple[Name, ...], BeforeValidator(_paths), Field(min_length=1)]
+_KNOWN_TYPES: Final = {"email": "text"}
+"""Attribute that engines read -> the type that they expect."""
 LISTS: Final = ("roles", "groups")
 """Lists among the evidence of a token."""
 
@@ -75,10 +77,15 @@ class ClaimSettings(Section):
         default_factory=dict,
         description="attribute that rules see -> the claim that holds it; the first present one",
     )
+    types: Mapping[str, Literal["text", "texts", "number", "bool", "object"]] = Field(
+        default_factory=dict,
+        description="attribute -> the type of its claim: another type is refused. `email` is a text; others without an "
+        "entry have any type",
+    )
     separator: str | None = Field(
         None,
         description="what stands between roles or groups in one text, such as `,`; without it a text with a blank, a "
-        "comma, a semicolon, a quote or a bracket is refused",
+        "comma, a semicolon, a quote or a bracket is refused, and with it a part with any of these but blanks",
     )
     keys_of: tuple[Literal["roles", "groups"], ...] = Field(
         (), description="evidence that is the keys of an object, as Zitadel's roles"
@@ -91,6 +98,13 @@ class ClaimSettings(Section):
         description="`roles`, `groups` or attributes that a token may lack, also where no token had the claim: "
         "otherwise such a claim is unknown to forbids that read it, if its path is written here",
     )
+
+    @field_validator("types")
+    @classmethod
+    def _require_attributes(cls, types: Mapping[str, str], info: ValidationInfo) -> Mapping[str, str]:
+        if unknown := [name for name in types if name not in (info.data.get("attributes") or ())]:
+            raise ValueError(f"`{unknown[0]}` is none of `attributes`")
+        return types
 
     @field_validator("required", "optional")
     @classmethod
@@ -109,6 +123,10 @@ class ClaimSettings(Section):
     def evidence(self, names: Iterable[str]) -> frozenset[str]:
         """Return the names of evidence as in rules: `roles`, `groups`, `attributes.<name>`."""
         return frozenset(name if name in LISTS or "attributes." in name else f"attributes.{name}" for name in names)
+
+    def type_of(self, attribute: str) -> str | None:
+        """Return the type of an attribute; None for any type."""
+        return self.types.get(attribute) or _KNOWN_TYPES.get(attribute)
 
     @cached_property
     def paths(self) -> Mapping[str, tuple[str, ...]]:

@@ -346,7 +346,7 @@ def plan(check: Check, context: PlanContext, planners: Sequence[Planner]) -> Nod
             return context.denied(STORE_STALE, action, check.resources)
         if not context.facts.can_assume(context.principal, role):
             return context.denied("cannot_assume", action, check.resources)
-        acting = replace(context.asking(principal=Principal("role", role)), admin=False)
+        acting = replace(context.asking(principal=context.principal.acting_as(role)), admin=False)
         node = _plan_action(check, acting, planners)
         return AllOf((node, _assumption(check, context, role)), named=False) if context.bundle.forbids else node
     return _plan_action(check, context, planners)

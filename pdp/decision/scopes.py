@@ -163,18 +163,22 @@ def _holds(node: ScopeNode, decisions: Sequence[Decision]) -> bool:
 
 
 def _principal(user: Any, provider: str) -> Principal:
-    """Return the principal of LakeQL's user. JavaScript's empty values are no user."""
+    """Return the principal of LakeQL's user. JavaScript's empty values are no user, and a user may have no name.
+
+    Raise InvalidArgument for a name of another type: nobody knows whom it names.
+    """
     if user is None or user is False or user in (0, ""):
         return Principal("anonymous", "")
     if not isinstance(user, dict):
         raise InvalidArgument("`currentUser` is an object, or absent")
     user = read_values(user, "currentUser")
-    name = user.get("userName")
-    known = isinstance(name, str)
-    if known and name:
+    name = user.get("userName", UNSET)
+    if name is not UNSET and not isinstance(name, str):
+        raise InvalidArgument("`currentUser.userName` is a text, or absent")
+    if name:
         check_part(name)
-    rest = {key: value for key, value in user.items() if key != "userName" or not known}
-    return Principal("user", f"{provider}~{name}" if known else "", attributes=attributes_text(rest))
+    rest = {key: value for key, value in user.items() if key != "userName"}
+    return Principal("user", "" if name is UNSET else f"{provider}~{name}", attributes=attributes_text(rest))
 
 
 class _ScopeReader:

@@ -13,7 +13,7 @@ import asyncio
 import base64
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -38,6 +38,16 @@ MAX_CACHED: Final = 10_000
 MAX_SUBJECT: Final = 1024
 _SEVERAL: Final = re.compile(r"""[\s,;"'\[\](){}]""")
 """Signs of several values in a text."""
+_OTHERS: Final = re.compile(r"""[,;"'\[\](){}]|(?! )\s""")
+"""Signs of several values in a part of a text that a separator divides. A name may hold a blank."""
+_TYPES: Final[Mapping[str, Callable[[Any], bool]]] = {
+    "text": lambda value: isinstance(value, str),
+    "texts": lambda value: isinstance(value, list) and all(isinstance(text, str) for text in value),
+    "number": lambda value: isinstance(value, int | float) and not isinstance(value, bool),
+    "bool": lambda value: isinstance(value, bool),
+    "object": lambda value: isinstance(value, Mapping),
+}
+"""Type of an attribute -> the test of a value."""
 _MOST_READINGS: Final = 64
 """Most readings of a path with dots."""
 _CLAIM_NAMES: Final = "_claim_names"
@@ -221,14 +231,14 @@ class ClaimReader:
         """Return the audiences, each to the letter; raise Unauthenticated for another form."""
         found: list[str] = []
         for path in self._settings.audience:
-            value = find_claim(self.claims, path)
+            value = self._find(path)
             found += [] if value is None else [value] if isinstance(value, str) else _listed(path, value)
         return tuple(found)
 
     def subject(self) -> str:
         """Return the subject of the first present claim; raise Unauthenticated for another form."""
         for path in self._settings.subject:
-            value = find_claim(self.claims, path)
+            value = self._find(path)
             if value is None:
                 continue
             if not isinstance(value, str) or not 0 < len(value) <= MAX_SUBJECT:
@@ -240,7 +250,7 @@ class ClaimReader:
         """Return the roles or groups of all paths; raise Unauthenticated for another form."""
         found: list[str] = []
         for path in self._settings.paths[evidence]:
-            value = find_claim(self.claims, path)
+            value = self._find(path)
             if isinstance(value, str):
                 found += self._parts(path, value)
             elif isinstance(value, Mapping) and evidence in self._settings.keys_of:
@@ -250,19 +260,22 @@ class ClaimReader:
         return tuple(found) if len(self._settings.paths[evidence]) == 1 else tuple(dict.fromkeys(found))
 
     def attributes(self) -> dict[str, Any]:
-        """Return the attributes of present claims."""
+        """Return the attributes of present claims; raise Unauthenticated for another type than configured."""
         found = {}
         for name, paths in self._settings.attributes.items():
-            values = (find_claim(self.claims, path) for path in paths)
-            value = next((value for value in values if value is not None), None)
+            values = ((path, self._find(path)) for path in paths)
+            path, value = next((each for each in values if each[1] is not None), ("", None))
             if value is not None:
+                type = self._settings.type_of(name)
+                if type and not _TYPES[type](value):
+                    raise Unauthenticated(f"the token's claim `{path}` is no {type}: see `claims.types`")
                 found[name] = value
         return found
 
     def present(self) -> frozenset[str]:
         """Return the paths of evidence with present claims."""
         paths = (path for paths in self._settings.paths.values() for path in paths)
-        return frozenset(path for path in paths if find_claim(self.claims, path) is not None)
+        return frozenset(path for path in paths if self._find(path) is not None)
 
     def unknown(self) -> frozenset[str]:
         """Return the evidence in other places, and absent evidence among the required."""
@@ -271,7 +284,7 @@ class ClaimReader:
             evidence
             for evidence, paths in self._settings.paths.items()
             if any(self._is_elsewhere(path) for path in paths)
-            or (evidence in required and all(find_claim(self.claims, path) is None for path in paths))
+            or (evidence in required and all(self._find(path) is None for path in paths))
         )
 
     def unseen(self, seen: frozenset[str]) -> frozenset[str]:
@@ -280,10 +293,23 @@ class ClaimReader:
         doubted = self._settings.doubted - found
         return frozenset(evidence for evidence in doubted if not seen.issuperset(paths[evidence]))
 
+    def _find(self, path: str) -> Any:
+        """Return a claim; None if absent. Raise Unauthenticated if the path leads through a list or another value."""
+        value = find_claim(self.claims, path)
+        if value is None and any(rest and found is not None for found, rest in _readings(self.claims, path)):
+            raise Unauthenticated(f"the token's claim `{path}` stands in a value that is no object")
+        return value
+
     def _parts(self, path: str, value: str) -> list[str]:
         separator = self._settings.separator
         if separator is not None:
-            return [part for text in value.split(separator) if (part := text.strip())]
+            parts = [part for text in value.split(separator) if (part := text.strip())]
+            if any(map(_OTHERS.search, parts)):
+                raise Unauthenticated(
+                    f"the token's claim `{path}` is one text with other signs of several values than "
+                    "`claims.separator`: such names stand in a list"
+                )
+            return parts
         if _SEVERAL.search(value):
             raise Unauthenticated(
                 f"the token's claim `{path}` is one text that may hold several values: `claims.separator` says what "
@@ -307,21 +333,21 @@ def find_claim(claims: Mapping[str, Any], path: str) -> Any:
         value = value.get(name) if isinstance(value, Mapping) else None
     if value is not None:
         return value
-    return next((found for found in _readings(claims, path) if found is not None), None)
+    return next((found for found, rest in _readings(claims, path) if not rest and found is not None), None)
 
 
-def _readings(claims: Mapping[str, Any], path: str) -> Iterator[Any]:
-    """Yield the values at a path for all divisions into names."""
+def _readings(claims: Mapping[str, Any], path: str) -> Iterator[tuple[Any, str]]:
+    """Yield the values at a path for all divisions into names, and those without names before the rest of the path."""
     pending: list[tuple[Any, str]] = [(claims, path)]
     for _ in range(_MOST_READINGS):
         if not pending:
             return
         value, rest = pending.pop()
-        if not rest:
-            yield value
-        elif isinstance(value, Mapping):
+        if rest and isinstance(value, Mapping):
             ends = [at for at, sign in enumerate(rest) if sign == "."] + [len(rest)]
             pending += [(value[rest[:end]], rest[end + 1 :]) for end in ends if rest[:end] in value]
+        else:
+            yield value, rest
 
 
 def _listed(path: str, value: Any) -> list[str]:

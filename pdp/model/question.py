@@ -92,6 +92,11 @@ class Principal(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
         """Return the canonical id: `user:oidc~alice`, `role:etl`, `anonymous`."""
         return f"{self.type}:{self.name}" if self.name else self.type
 
+    def acting_as(self, role: str) -> Principal:
+        """Return the principal of an acting role. What nobody knows of the person stays unknown, but for roles."""
+        unknown = tuple(name for name in self.unknown if name not in ("roles", "member_of"))
+        return Principal("role", role, unknown=unknown)
+
     def length(self) -> int:
         """Count the characters of all texts. Caches refuse long keys."""
         lists = (self.roles, self.groups, self.member_of, self.unknown, self.unseen)

@@ -81,10 +81,15 @@ def _plan_storage(context: PlanContext, check: Check, hidden: Reason | None, loa
 def _as_owner(context: PlanContext, owner: str) -> PlanContext:
     """Return the context of a view's owner: a plain user, without roles or attributes of the earlier principal.
 
+    What the owner's token would say is unknown: the roles that the store gives count, and what reads others raises.
     The first principal stays the user whose row policies can hold behind the view.
     """
     session = context.session or QuerySession(context.principal)
-    return replace(context.asking(principal=Principal("user", owner, bare=True), delegated=True), session=session)
+    return replace(context.asking(principal=_owner(owner), delegated=True), session=session)
+
+
+def _owner(name: str) -> Principal:
+    return Principal("user", name, bare=True, unknown=("attributes", "groups", "roles"))
 
 
 def _plan_change(context: PlanContext, check: Check, commit: ViewCommit) -> Node:

@@ -5,6 +5,7 @@ A forbid that reads what nobody knows denies, a permit is silent, rows are hidde
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -406,6 +407,113 @@ def test_keys_count_for_the_named_evidence_alone(said: Any) -> None:
         read({"keys_of": ["roles"]}, said, "groups")
 
 
+SEPARATORS: Final = (",", ";", " ", ", ", "|", "::", "\t")
+
+
+@pytest.mark.parametrize("separator", SEPARATORS)
+def test_no_other_sign_of_several_values_hides_in_a_part(separator: str) -> None:
+    """A text in another form than the configured one is unreadable: its parts are no values."""
+    for sign, text in itertools.product(",;\t\n\u2028\"'[](){}", ("a{}b", "x{}a{}b", "{}a{}b{}", "a{}{}", "{}b{}b")):
+        value = text.format(sign, separator, sign)
+        claims = {"separator": separator}
+        for evidence in ("roles", "groups"):
+            said = {evidence: value}
+            if sign in separator:
+                parts = [part.strip() for part in value.split(separator)]
+                if sign == separator or not any(sign in part for part in parts):
+                    assert read(claims, said, evidence) == tuple(part for part in parts if part)
+                    continue
+            elif sign not in separator.join(value.split(separator)) or all(
+                sign not in part.strip() for part in value.split(separator)
+            ):
+                continue  # a blank at the end of a part is none of its signs
+            with pytest.raises(Unauthenticated, match=f"`{evidence}`"):
+                read(claims, said, evidence)
+
+
+@pytest.mark.parametrize(
+    ("separator", "value"),
+    [
+        (",", "[a,b]"), (",", '["a","b"]'), (",", "{a,b}"), (",", "(a,b)"), (",", "a;b"), (",", "x,a;b"), (";", "a,b"),
+        (" ", "a,b"), (" ", "[a b]"), ("|", "a,b"), (", ", "a,b"), (",", "a\tb"), (",", "'a','b'"),
+    ],
+)  # fmt: skip
+async def test_a_text_in_another_form_than_the_separator_says_is_401(
+    tmp_path: Path, separator: str, value: str
+) -> None:
+    async with asking(tmp_path, {"groups": "groups", "separator": separator}, forbid="'a' in groups") as client:
+        status, answer = await ask(client, {"groups": value})
+        assert status == 401
+        assert "`groups`" in str(answer)
+        assert (await ask(client, {"groups": f"Data Team{separator}b"}))[1]["allowed"] or separator == " "
+
+
+@pytest.mark.parametrize("evidence", ["roles", "groups", "attributes", "subject", "audience"])
+@pytest.mark.parametrize("between", [[{"b": ["x"]}], [], ["b"], "b", "", 7, 0, True, False, [[{"b": 1}]]])
+def test_a_path_through_another_value_than_an_object_is_unreadable(evidence: str, between: Any) -> None:
+    path = {"level": "a.b"} if evidence == "attributes" else "a.b"
+    reader = ClaimReader(ClaimSettings.model_validate({evidence: path}), {"a": between, "sub": "s"})
+    reads: dict[str, Any] = {
+        "roles": lambda: reader.texts("roles"), "groups": lambda: reader.texts("groups"), "attributes": reader.attributes,
+        "subject": reader.subject, "audience": reader.audiences,
+    }  # fmt: skip
+    with pytest.raises(Unauthenticated, match=r"`a\.b`"):
+        reads[evidence]()
+
+
+@pytest.mark.parametrize("said", [{}, {"a": None}, {"a": {}}, {"a": {"b": None}}, {"a": {"c": []}}])
+def test_a_path_that_ends_early_is_absent(said: Any) -> None:
+    assert read({"roles": "a.b"}, said) == ()
+
+
+async def test_a_list_in_a_path_is_401_after_other_tokens_had_the_claim(tmp_path: Path) -> None:
+    async with asking(tmp_path, {"roles": "realm.roles"}, forbid="'contractor' in roles") as client:
+        assert (await ask(client, {"realm": {"roles": ["staff"]}}))[1]["allowed"]
+        status, answer = await ask(client, {"realm": [{"roles": ["contractor"]}]})
+    assert status == 401
+    assert "`realm.roles`" in str(answer)
+
+
+VALUES: Final[dict[str, list[Any]]] = {
+    "text": ["", "x", "[1]"], "texts": [[], ["x"], ["a b", ""]], "number": [0, 1.5, -3], "bool": [True, False],
+    "object": [{}, {"x": 1}],
+}  # fmt: skip
+OTHERS: Final = [*(value for values in VALUES.values() for value in values), [1], [None], [["x"]], ["x", 1]]
+
+
+@pytest.mark.parametrize("type", VALUES)
+def test_an_attribute_of_another_type_than_configured_is_unreadable(type: str) -> None:
+    for name, claims in (
+        ("level", {"attributes": {"level": ["deep.level", "level"]}, "types": {"level": type}}),
+        ("email", {"attributes": {"email": ["deep.level", "level"]}}),
+    ):
+        wanted = VALUES["text" if name == "email" else type]
+        for value, said in itertools.product(OTHERS, ("deep", "flat")):
+            token = {"deep": {"level": value}} if said == "deep" else {"level": value}
+            reader = ClaimReader(ClaimSettings.model_validate(claims), token)
+            if any(value == each and isinstance(value, bool) == isinstance(each, bool) for each in wanted):
+                assert reader.attributes() == {name: value}
+            else:
+                with pytest.raises(Unauthenticated, match=r"`deep\.level`" if said == "deep" else "`level`"):
+                    reader.attributes()
+    untyped = ClaimReader(ClaimSettings.model_validate({"attributes": {"level": "level"}}), {"level": VALUES[type][0]})
+    assert untyped.attributes() == {"level": VALUES[type][0]}
+
+
+@pytest.mark.parametrize("email", [["x@y"], 7, {"a": 1}, True, [], 0])
+@pytest.mark.parametrize("effect", ["forbid", "permit"])
+async def test_an_asserted_email_of_another_type_is_unknown_to_cedar(tmp_path: Path, email: Any, effect: str) -> None:
+    rest = "permit(principal, action, resource);\n" if effect == "forbid" else ""
+    sign = "" if effect == "forbid" else "!"
+    condition = f'{sign}(principal has email && principal.email == "x@y")'
+    cedar = f"{rest}{effect}(principal is Lakekeeper::User, action, resource) when {{ {condition} }};"
+    async with asking(tmp_path, {}, cedar=cedar, identity={}) as client:
+        for value, allowed in ((email, False), ("a@b", True), (None, True)):
+            principal = {"id": "user:oidc~ann", "attributes": {"email": value}}
+            _, answer = await client.check({"principal": principal, "action": "read_data", "resource": TABLE})
+            assert answer["decisions"][0]["allowed"] is allowed, value
+
+
 @pytest.mark.parametrize(
     ("paths", "said", "subject"),
     [
@@ -457,6 +565,8 @@ def test_a_path_is_read_with_names_that_have_dots(path: str, said: Any, found: A
         ({"roles": []}, "roles"),
         ({"keys_of": ["subject"]}, "keys_of"),
         ({"separator": ""}, "separator"),
+        ({"types": {"level": "text"}}, "`level` is none of `attributes`"),
+        ({"attributes": {"level": "level"}, "types": {"level": "list"}}, "types"),
     ],
 )
 def test_claims_that_cannot_be_meant_stop_the_start(tmp_path: Path, claims: Any, words: str) -> None:
@@ -591,6 +701,113 @@ def test_a_forbid_that_reads_what_trino_does_not_send_is_a_finding(
     assert not [
         text for text in build_bundle(settings_of(config, tmp_path), *read_rules(settings)).warnings if "Trino" in text
     ]
+
+
+@pytest.mark.parametrize("mapped", [False, True])
+@pytest.mark.parametrize(
+    ("trino", "condition", "found"),
+    [
+        ({}, 'principal in Lakekeeper::Role::"contractor"', "`roles`"),
+        ({"groups": {"a": "b"}}, 'principal in Lakekeeper::Role::"contractor"', "`roles`"),
+        ({"groups": {"a": "contractor"}}, 'principal in Lakekeeper::Role::"contractor"', ""),
+        ({"unknown": ["roles"]}, 'principal in Lakekeeper::Role::"contractor"', ""),
+        ({"unknown": ["attributes"]}, 'principal in Lakekeeper::Role::"contractor"', "`roles`"),
+        ({}, 'principal has email && principal.email == "x"', "`attributes`"),
+        ({"groups": {"a": "b"}}, 'principal has email && principal.email == "x"', "`attributes`"),
+        ({"unknown": ["attributes"]}, 'principal has email && principal.email == "x"', ""),
+        ({}, 'resource in Lakekeeper::Warehouse::"lake"', ""),
+        ({}, 'principal == Lakekeeper::User::"oidc~x"', ""),
+    ],
+)
+def test_a_forbid_of_cedar_that_reads_what_trino_does_not_send_is_a_finding(
+    tmp_path: Path, trino: Any, condition: str, found: str, mapped: bool
+) -> None:
+    head = "principal is Lakekeeper::User, action, resource"
+    texts = [f'@id("{id}") {id}({head}) when {{ {condition} }};' for id in ("permit", "forbid")]
+    config = config_of(tmp_path, {}, cedar="\n".join(texts), provider={"role_map": {"c": "contractor"}})
+    config["identity"] = config["identity"] if mapped else {}
+    settings = settings_of({**config, "trino": {"catalogs": {"k": {"warehouse": "lake"}}, **trino}}, tmp_path)
+    warnings = [problem.message for problem in find_problems(COMPOSITION, settings) if problem.severity == "warning"]
+    for texts in (warnings, list(build_bundle(settings, *read_rules(settings)).warnings)):
+        told = [text for text in texts if "Trino does not send" in text]
+        assert len(told) == bool(found), texts
+        assert all(found in text and "`forbid`" in text for text in told)
+        effective = mapped or found == "`attributes`"
+        assert all(("`trino.unknown: [" in text) is effective for text in told)
+
+
+# --- owners of views, and acting roles ----------------------------------------------------------------------------
+
+ENGINE: Final = {"type": "trino", "owner_property": "run-as", "identities": {"oidc": {"audiences": ["trino"]}}}
+
+
+HOLDING: Final = (
+    "!('x' in groups)", "!('x' in roles)", "'level' in attributes", "has(attributes.level)",
+)  # fmt: skip
+"""Conditions of READING that hold for bob."""
+
+
+def at_places(conditions: tuple[str, ...]) -> str:
+    """Return a rule with each condition at a table of its own, `hr.t0` and so on."""
+    return " || ".join(f"(path == 'hr.t{number}' && ({text}))" for number, text in enumerate(conditions))
+
+
+def load_of(table: str, *owners: str) -> dict[str, Any]:
+    """Return a load of a table by bob, through a view for each owner; an empty owner is that of an INVOKER view."""
+    names = [f"v{number}" for number in range(len(owners))]
+    views = [
+        {"resource": f"view:lake/mart/{name}", "properties": {"run-as": owner} if owner else {}}
+        for name, owner in zip(names, owners, strict=True)
+    ]
+    return {
+        "principal": {"id": "user:oidc~bob", "groups": ["staff"], "roles": ["staff"], "attributes": {"level": "low"}},
+        "action": "loadTable", "target": f"table:lake/hr/{table}", "referencedBy": [["mart", name] for name in names],
+        "views": views, "caller": {"idp": "oidc", "subject": "svc", "audiences": ["trino"]},
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["forbid", "permit"])
+async def test_what_the_token_of_a_views_owner_would_say_is_unknown(tmp_path: Path, kind: str) -> None:
+    conditions = tuple(text for texts in READING.values() for text in texts)
+    elsewhere = "path.startsWith('mart.') || " if kind == "permit" else ""
+    more = {kind: elsewhere + at_places(conditions), "trusted_engines": {"trino": ENGINE}, "identity": {}}
+    async with asking(tmp_path, {}, **more) as client:
+        for number, condition in enumerate(conditions):
+            for owners in (("ann",), ("", "ann"), ("ann", ""), ("ann", "cid"), ("bob",)):
+                status, loaded = await client.post("/v1/load", load_of(f"t{number}", *owners))
+                assert (status, loaded["referencedByUsed"], loaded["allowed"]) == (200, True, False), (
+                    condition,
+                    owners,
+                )
+            for owners in ((), ("",)):
+                loaded = (await client.post("/v1/load", load_of(f"t{number}", *owners)))[1]
+                assert loaded["allowed"] is ((condition in HOLDING) == (kind == "permit")), (condition, owners)
+
+
+async def test_a_forbid_that_does_not_come_to_read_lets_owners_through(tmp_path: Path) -> None:
+    forbid = "path == 'hr.other' && 'x' in groups || role == 'x' || delegated && path == 'q.t'"
+    async with asking(tmp_path, {}, forbid=forbid, trusted_engines={"trino": ENGINE}, identity={}) as client:
+        assert (await client.post("/v1/load", load_of("salaries", "ann")))[1]["allowed"]
+        assert not (await client.post("/v1/load", load_of("other", "ann")))[1]["allowed"]
+
+
+@pytest.mark.parametrize("name", ["groups", "attributes", "required groups"])
+async def test_an_acting_role_makes_nothing_known(tmp_path: Path, name: str) -> None:
+    """A forbid on a place is asked of the role alone, which has no token."""
+    claims, said = UNKNOWN[name]
+    world = {"grants": [{"principal": "user:oidc~alice", "privilege": "assignee", "object": "role:etl"}]}
+    conditions = READING[variable_of(name)]
+    headers = {"Authorization": f"Bearer {token(**said)}"}
+    for kind in ("forbid", "permit"):
+        folder = tmp_path / kind
+        folder.mkdir()
+        (folder / "world.json").write_text(json.dumps(world))
+        async with asking(folder, claims, **{kind: at_places(conditions)}, store={"url": "file:world.json"}) as client:
+            for number, role in itertools.product(range(len(conditions) + 1), ({}, {"actingRole": "role:etl"})):
+                check = {"action": "read_data", "resource": f"table:lake/hr/t{number}", **role}
+                _, answer = await client.post("/v1/check", {"checks": [check]}, headers)
+                wanted = kind == "forbid" and number == len(conditions)
+                assert answer["decisions"][0]["allowed"] is wanted, (kind, number, role)
 
 
 # --- statements about oneself -------------------------------------------------------------------------------------

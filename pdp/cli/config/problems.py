@@ -24,12 +24,13 @@ from pdp.config.references import known_warehouses, listed_warehouses
 from pdp.config.settings import Settings
 from pdp.decision.cache.cache import read_authorities
 from pdp.engines.cedar.kind import configured_sources
+from pdp.engines.cedar.kind import unfed_by_trino as cedar_unfed_by_trino
 from pdp.engines.cedar.lint import CedarRemark, lint_cedar
 from pdp.engines.cel.lint.linter import Finding, LintOptions, lint_files, spellings, unasked_spellings
 from pdp.engines.cel.lint.remarks import Severity
 from pdp.engines.cel.rules import RuleSet, load_rules, unfed_by_trino
 from pdp.engines.cel.sources import read_rule_file
-from pdp.engines.row_access.engine import RowPolicies
+from pdp.engines.row_access.engine import RowPolicies, unprotected_catalogs
 from pdp.engines.row_access.policies import read_documents
 from pdp.engines.scopes.explain import lint_entries
 from pdp.engines.scopes.permissions import read_entries
@@ -116,7 +117,9 @@ def _policy_problems(composition: Wiring, settings: Settings) -> Iterator[Config
         yield from (_of_finding(finding, key) for finding in found)
         if key == "forbid" and not found:
             yield from _unfed(settings)
+    yield from _unfed_cedar(settings)
     yield from find_row_access_problems(settings)
+    yield from _unprotected(composition, settings)
     yield from _raised(_bare_pdp, composition, settings)
 
 
@@ -156,6 +159,26 @@ def _unasked(composition: Wiring, settings: Settings, facts: Facts) -> Iterator[
 
     for notice in unasked_spellings(rules.rules, known):
         yield ConfigProblem(str(notice.place), "warning", f"{notice.message} (`policies.rules`)")
+
+
+def _unfed_cedar(settings: Settings) -> Iterator[ConfigProblem]:
+    """Yield the same for forbids of Cedar. Errors of their files are reported elsewhere."""
+    try:
+        notices = list(cedar_unfed_by_trino(settings))
+    except PdpError:
+        return
+    for notice in notices:
+        yield ConfigProblem(str(notice.place), "warning", f"{notice.message} (`policies.cedar.policies`)")
+
+
+def _unprotected(composition: Wiring, settings: Settings) -> Iterator[ConfigProblem]:
+    """Yield a warning for each catalog of Trino whose materialized views can store rows restricted elsewhere."""
+    try:
+        access = composition.row_access(settings)
+    except PdpError:
+        return
+    for message in unprotected_catalogs(settings.trino, access):
+        yield ConfigProblem(settings.origins.nearest(("trino", "catalogs")), "warning", message)
 
 
 def find_rule_errors(settings: Settings, key: FileKey) -> list[Finding]:

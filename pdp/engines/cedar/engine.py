@@ -21,7 +21,7 @@ from pdp.engines.cedar.actions import (
     uid_of_principal,
     uid_of_resource,
 )
-from pdp.engines.cedar.entities import Entity, EntityBuilder, TornRing
+from pdp.engines.cedar.entities import Entity, EntityBuilder, TornRing, has_unreadable_email
 from pdp.engines.cedar.entity_files import LongAccessLists
 from pdp.engines.cedar.explain import (
     INVALID_ARGUMENTS,
@@ -192,7 +192,10 @@ class CedarEngine:
 
     def _relaxed(self, principal: Principal) -> RelaxedPolicies | None:
         """Return the policies for a principal with unknown evidence; None if all is known."""
-        return self.model.policies.for_unknown(frozenset(principal.unknown)) if principal.unknown else None
+        unknown = frozenset(principal.unknown)
+        if has_unreadable_email(principal):
+            unknown |= {"attributes.email"}
+        return self.model.policies.for_unknown(unknown) if unknown else None
 
     def _table(self, shown: EntitySlice, action: Uid) -> RequestBatches:
         """Return an empty table of requests about one action."""

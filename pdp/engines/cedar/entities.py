@@ -36,6 +36,7 @@ from pdp.model.question import Principal
 from pdp.model.references import encode_part
 
 _DOTS: Final = str.maketrans({"%": "%25", ".": "%2E"})
+_EMAIL: Final = '"email"'
 _NO_ROLES: Final[frozenset[str]] = frozenset()
 _NO_ENTITIES: Final[frozenset[Uid]] = frozenset()
 _BLANK: Final = FileEntity({}, (), {})
@@ -183,7 +184,7 @@ class EntityBuilder:
         if uid == self.principal:
             claimed = () if self._on_server else self._claims.roles
             pairs += [{"provider_id": provider, "source_id": role} for role in claimed]
-            email = msgspec.json.decode(self._claims.attributes).get("email")
+            email = _email(self._claims)
             attributes |= {"email": email} if isinstance(email, str) else {}
         attributes |= {"roles": [as_value((ROLE, role)) for role in shown], "project_roles": pairs}
         return _Draft(attributes, [*((ROLE, role) for role in roles), *(() if is_anonymous else (SERVER,))])
@@ -282,3 +283,12 @@ def _written(uid: Uid, file: FileEntity, draft: _Draft, words: frozenset[str] | 
     if file.tags:
         form["tags"] = file.tags
     return Entity(uid, msgspec.json.encode(form).decode(), parents, file.references)
+
+
+def has_unreadable_email(principal: Principal) -> bool:
+    """Tell whether the attribute `email` of a principal has another type than Cedar's: nobody knows the address."""
+    return _EMAIL in principal.attributes and not isinstance(_email(principal), str | None)
+
+
+def _email(principal: Principal) -> Any:
+    return msgspec.json.decode(principal.attributes).get("email")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from hashlib import sha256
+from typing import Final
 
 import msgspec
 
@@ -10,12 +12,13 @@ from pdp.config.policies import CedarSchemaFiles
 from pdp.config.policy_files import FileKey, policy_files
 from pdp.config.references import known_warehouses
 from pdp.config.settings import Settings
+from pdp.engines.cedar.actions import ROLE
 from pdp.engines.cedar.engine import CedarEngine
 from pdp.engines.cedar.model import CedarModel, entities_as_json, load_model, trusted_model
 from pdp.engines.cedar.schema import CedarSources, SourceText, read_sources
 from pdp.engines.cedar.tokens import split_policies, tokens_of
 from pdp.engines.engine_types import PolicySources
-from pdp.errors import EntitiesInvalid, PolicyError, PolicyInvalid, SchemaInvalid
+from pdp.errors import EntitiesInvalid, Notice, PolicyError, PolicyInvalid, SchemaInvalid
 
 
 def read_cedar(settings: Settings) -> PolicySources:
@@ -32,6 +35,35 @@ def build_cedar(settings: Settings, sources: PolicySources) -> CedarEngine:
     texts = CedarSources((SourceText(sources["policies"]),), (SourceText(entities),), SourceText(sources["schema"]))
     is_checked = sources.get("checked") == _checksum(sources)
     return CedarEngine(trusted_model(texts) if is_checked else load_model(texts))
+
+
+def unfed_by_trino(settings: Settings, engine: object = None) -> Iterator[Notice]:
+    """Yield a notice for each forbid on evidence without a source in Trino: of an engine, else of the configured files.
+
+    A user of Trino is in a role by the store, and by `trino.groups`.
+    """
+    trino = settings.trino
+    fed = frozenset(trino.groups.values())
+    provider = settings.identity.providers.get(trino.user_prefix.removesuffix("~"))
+    is_asked = trino.catalogs and any("cedar" in authority.engines for authority in settings.authorities.values())
+    if not is_asked:
+        return
+    model = engine.model if isinstance(engine, CedarEngine) else configured_model(settings)
+    for policy in model.policies.policies:
+        if policy.effect == "permit" or not policy.evidence:
+            continue
+        named = frozenset(id for type, id in policy.names if type == ROLE)
+        is_fed = fed >= named if named else bool(fed)
+        lacking = {"attributes" if name.startswith("attributes") else "roles" for name in policy.evidence}
+        for name in sorted(lacking.difference(trino.unknown, {"roles"} if is_fed else ())):
+            place = ": `email` is absent there" if name == "attributes" else _MEMBERS
+            has_effect = name == "attributes" or (provider is not None and bool(provider.role_map))
+            remedy = f"; `trino.unknown: [{name}]` makes the policy deny" if has_effect else ""
+            message = f"forbid `{policy.id}` of Cedar reads `{name}`, which Trino does not send{place}{remedy}"
+            yield Notice(policy.place, message)
+
+
+_MEMBERS: Final = ", and no `trino.groups` feeds: members in the store alone are in the role there"
 
 
 def as_sources(model: CedarModel) -> PolicySources:

@@ -176,7 +176,7 @@ class _Subject(NamedTuple):
 def _subject_of(principal: Principal, provider: str) -> _Subject:
     """Return what rules see of a principal. A principal of type role has only itself."""
     if principal.type == "role":
-        return _Subject("", (principal.name,), (), "{}")
+        return _Subject("", (principal.name,), (), "{}", principal.unknown)
     name = policy_name(principal, provider)
     return _Subject(name, principal.roles, principal.groups, principal.attributes, principal.unknown)
 

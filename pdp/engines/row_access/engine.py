@@ -14,12 +14,13 @@ unusable one shows nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 import msgspec
 from immutables import Map
 
+from pdp.config.trino import TrinoSettings
 from pdp.engines.row_access.members import Grantee, Members
 from pdp.engines.row_access.policies import (
     NO_POLICIES,
@@ -298,6 +299,21 @@ def _join(matching: Sequence[Policy], filters: Sequence[str], masks: Mapping[str
     ids = ",".join(policy.id for policy in matching)
     # The compiler and `stored` see to one identity of all policies of a table with a filter.
     return Restriction(Predicate(join_filters(filters), matching[0].identity), REASON_PREFIX + ids, masks)
+
+
+def unprotected_catalogs(trino: TrinoSettings, access: RowAccessEngine) -> Iterator[str]:
+    """Yield a notice for each catalog whose materialized views can store rows that are restricted elsewhere.
+
+    Policies of the store come and go, so those of files count alone.
+    """
+    restricted = sorted({each.warehouse for each in trino.catalogs.values() if access.restricts_in(each.warehouse)})
+    for name, catalog in trino.catalogs.items() if restricted else ():
+        if catalog.warehouse not in restricted and catalog.materialized_views == "unrestricted":
+            yield (
+                f"a materialized view in `{name}` can store rows of `{'`, `'.join(restricted)}`, which no row policy "
+                f"hides there: write `trino.catalogs.{name}.materialized_views: denied`, or `allowed` where policies "
+                "on the names of the views protect them"
+            )
 
 
 _CONTAINERS: Final = frozenset({"warehouse", "namespace"})

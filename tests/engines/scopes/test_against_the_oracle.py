@@ -39,7 +39,6 @@ users = st.one_of(
     st.none(),
     st.just({}),
     st.just({"sub": "svc"}),
-    st.just({"userName": 7}),
     st.builds(lambda name: {"userName": name}, st.sampled_from(NAMES)),
 )
 places = st.fixed_dictionaries(

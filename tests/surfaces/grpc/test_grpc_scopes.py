@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 from typing import Any
@@ -92,3 +93,25 @@ async def test_grpc_gives_the_answers_of_http(tmp_path: Path, protocol: str) -> 
     ours = by_surface[protocol.partition("-")[0]]
     assert ours == by_surface["http"]
     assert len(ours) > len(SCOPES)
+
+
+NAMES: list[Any] = [None, [], ["svc"], 7, 0, -1, 1.5, True, False, {}, {"userName": "svc"}, [None]]
+"""Names that are no text."""
+
+
+@pytest.mark.parametrize("protocol", ["http", "grpc", "connect", "connect-json"])
+async def test_a_name_that_is_no_text_is_invalid(tmp_path: Path, protocol: str) -> None:
+    async with client_of(configured(tmp_path)) as client:
+        channel = grpc.aio.insecure_channel(client.service.addresses["grpc"])
+        rpc: RpcClient = GrpcClient(channel)
+        if protocol.startswith("connect"):
+            rpc = ConnectClient(client, json=protocol.endswith("json"))
+        for name, more, scopes in itertools.product(NAMES, ({}, {"role": "admin"}), (None, {}, *SCOPES[2:6])):
+            body = {"currentUser": {"userName": name, **more}} | ({} if scopes is None else {"scopes": scopes})
+            if protocol == "http":
+                status, answer = await client.post("/v1/scopes", json.dumps(body).encode())
+                assert (status, answer["error"]["code"]) == (400, "invalid_argument"), body
+            else:
+                assert await called(rpc, ParseDict(body, wire.CheckScopesRequest())) == "invalid_argument", body
+        await channel.close()
+    assert not [record for record in audit_records(tmp_path) if record["event"] == "decision"]
