@@ -132,6 +132,7 @@ warehouses.<name>.catalog.uri warehouses.<name>.catalog.warehouse warehouses.<na
 warehouses.<name>.project warehouses.<name>.through_views
 identity.providers.<name>.claims.optional identity.providers.<name>.claims.required
 identity.providers.<name>.claims.separator identity.providers.<name>.claims.keys_of
+identity.providers.<name>.claims.types trino.catalogs.<name>.materialized_views
 identity.providers.<name>.issuers.0.issuer identity.providers.<name>.issuers.0.jwks identity.providers.<name>.users
 trino.unknown
     """.split()  # noqa: SIM905
