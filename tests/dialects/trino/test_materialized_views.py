@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 import yaml
-from support.clients.http_client import HttpClient, client_of
+from support.clients.http_client import HttpClient, client_of, fetch
+from support.oracles.converging import until
 from support.paths import ROOT
-from support.service.serving import settings_of
+from support.service.serving import serve_process, settings_of
 
 from pdp.app.assembly import build_bundle, read_rules
 from pdp.model.trino_operations import METADATA_TABLES, TRINO_OPERATIONS
@@ -197,6 +198,33 @@ async def test_policies_of_the_store_count_from_their_first_day_to_their_last(tm
             )
         )[0] == 200
         assert await client.may("RefreshMaterializedView"), "a policy in another warehouse"
+
+
+@pytest.mark.process
+@pytest.mark.waits
+def test_policies_of_files_count_from_their_first_reload_to_their_last(tmp_path: Path) -> None:
+    rows = tmp_path / "rows" / "a.yaml"
+    rows.parent.mkdir()
+    config = config_of(tmp_path, {}, store={"url": "sqlite:///pdp.db", "seed": "world.json"})
+    config["policies"] |= {"row_access": [{"path": "rows/*.yaml", "allow_empty": True}], "refresh_seconds": 0.1}
+    (tmp_path / "pdp.yaml").write_text(json.dumps(config))
+    named = {"table": {"catalogName": "k", "schemaName": "mart", "tableName": "mv"}}
+    identity = {"context": {"identity": {"user": "etl", "groups": []}}}
+    body = json.dumps({"input": {**identity, "action": {"operation": "RefreshMaterializedView", "resource": named}}})
+    with serve_process(tmp_path) as process:
+
+        def may() -> bool:
+            found: bool = fetch(process.url("/v1/data/trino/allow"), body.encode()).json()["result"]
+            return found
+
+        assert may()
+        for what in ("a policy on the table behind", "a mask on the table behind"):
+            rows.with_suffix(".new").write_text(json.dumps(RESTRICTED[what]))
+            rows.with_suffix(".new").replace(rows)
+            until(lambda: not may())
+            rows.unlink()
+            until(may)
+        assert process.terminate() == 0
 
 
 # --- names of the storage ------------------------------------------------------------------------------------------
