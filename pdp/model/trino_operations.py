@@ -110,11 +110,13 @@ TRINO_OPERATIONS: Final[Mapping[str, TrinoOperation]] = {
 
 # --- names with a rule of their own ---------------------------------------------------------------------------------
 
+VIEW_STORAGE: Final = "materialized_view_storage"
+"""Suffix of the table that keeps the rows of a materialized view."""
 METADATA_TABLES: Final[Mapping[str, str]] = {
     **dict.fromkeys(("properties", "history", "metadata_log_entries", "snapshots", "refs"), "get_metadata"),
     **dict.fromkeys(("partitions", "files", "entries", "manifests"), "read_data"),
     **dict.fromkeys(("all_partitions", "all_files", "all_entries", "all_manifests"), "read_data"),
-    **dict.fromkeys(("materialized_view_storage", "transactions"), "read_data"),
+    **dict.fromkeys((VIEW_STORAGE, "transactions"), "read_data"),
     "timeline": "get_metadata",
 }
 """Suffix of `t$suffix` -> the action that a SELECT needs on t. Metadata tables with values need `read_data`."""

@@ -779,9 +779,9 @@ async def test_what_the_token_of_a_views_owner_would_say_is_unknown(tmp_path: Pa
                     condition,
                     owners,
                 )
-            for owners in ((), ("",)):
-                loaded = (await client.post("/v1/load", load_of(f"t{number}", *owners)))[1]
-                assert loaded["allowed"] is ((condition in HOLDING) == (kind == "permit")), (condition, owners)
+            for chain in ([], [""]):
+                loaded = (await client.post("/v1/load", load_of(f"t{number}", *chain)))[1]
+                assert loaded["allowed"] is ((condition in HOLDING) == (kind == "permit")), (condition, chain)
 
 
 async def test_a_forbid_that_does_not_come_to_read_lets_owners_through(tmp_path: Path) -> None:

@@ -119,11 +119,13 @@ class Spec:
             return False
         if op in ON_EITHER:
             read, delegated = ON_EITHER[op], op.startswith("CreateView")
-            if base and suffix in ABOUT_TABLE + VALUES:
+            kept = base and suffix in ABOUT_TABLE + VALUES
+            if kept:
                 where, read = (*at, base), "read_data" if suffix in VALUES and read == "read_data" else "get_metadata"
             both = (("table", read), ("view", "select" if read == "read_data" else read))
             forms = [self.rights.may(*what, where, delegated=delegated) for what in both]
-            return None not in forms and True in forms
+            is_table = kept and suffix != "materialized_view_storage"
+            return None not in forms and True in (forms[:1] if is_table else forms)
         if op in ON_TABLE or op in ON_VIEW:
             on, action = ("table", ON_TABLE[op]) if op in ON_TABLE else ("view", ON_VIEW[op])
             also = ["CATALOG_DROP_ENTITY" if action == "drop" else "CATALOG_UPDATE_ENTITY"]

@@ -30,9 +30,10 @@ from pdp.model.trino_operations import (
     SYSTEM_READS,
     SYSTEM_TABLES,
     TRINO_PREFIX,
+    VIEW_STORAGE,
     TrinoOperation,
 )
-from pdp.model.vocabulary import OperationStep
+from pdp.model.vocabulary import TABLE_OR_VIEW, OperationStep
 
 
 class OperationPlanner:
@@ -165,6 +166,9 @@ UNMANAGED: Final = "config:trino.unmanaged_catalogs"
 """The reason of decisions in catalogs without a warehouse."""
 _SYSTEM_CATALOG: Final = "rule:system_catalog"
 _SYSTEM_SCHEMA: Final = "rule:system_schema"
+_OTHER_TYPE: Final = "rule:other_type"
+_PERMITTING: Final = frozenset({"grants", "cel", "scopes", "allow_all"})
+"""Engines that never forbid."""
 _SELECTS: Final = frozenset({"SelectFromColumns", "CreateViewWithSelectFromColumns"})
 
 
@@ -214,15 +218,29 @@ def _metadata_table_of_suffix(planner: OperationPlanner, suffix: str, resources:
     if not planner.reads or suffix not in METADATA_TABLES:
         return planner.fixed(False, "rule:metadata_table", resources)
     context = planner.context
-    # t may be a materialized view: both have metadata tables, and forbids on the view bind.
     tables = [base_table(resource) for resource in resources]
+    ask = context.concrete if suffix == VIEW_STORAGE else partial(_plan_beside, context)
     if planner.name not in _SELECTS:
-        return context.concrete(planner.operation.steps[0].action, tables)
+        return ask(planner.operation.steps[0].action, tables)
     action = METADATA_TABLES[suffix]
     if action != "read_data":
-        return context.concrete(action, tables)
+        return ask(action, tables)
     # `t$files` and similar show values of t, which row filters and masks of t would hide
-    return context.deny_restricted(tables, planner.action, lambda part: context.concrete(action, part))
+    return context.deny_restricted(tables, planner.action, partial(ask, action))
+
+
+def _plan_beside(context: PlanContext, action: str, tables: Sequence[Resource]) -> Node:
+    """Check an action on tables with metadata tables. Materialized views have some, too: forbids on a view bind.
+
+    A right on a view opens none of them.
+    """
+    table = context.leaf("table", action, tables)
+    view_action = dict(TABLE_OR_VIEW[action])["view"]
+    group = context.group("view", view_action, tables[0])
+    stack = context.bundle.engines_for(group.warehouse, group.action, group.type)
+    if not stack.forbids and all(engine.name in _PERMITTING for engine in stack.engines):
+        return table
+    return AllOf((table, Leaf(group, tables, _OTHER_TYPE)), named=False)
 
 
 PLACES: Final[Mapping[str, Callable[[OperationPlanner], Node]]] = {
