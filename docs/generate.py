@@ -187,7 +187,9 @@ def _cell(text: str) -> str:
 def _catalog() -> Iterator[str]:
     yield "## Catalog actions\n"
     yield "What a CEL rule set is asked for an action: it must permit every check. Where no check stands, rules permit"
-    yield "nothing, and forbids see the op `catalog:<action>`; grants apply to every action below.\n"
+    yield "nothing, and forbids see the op `catalog:<action>`; grants apply to every action below."
+    yield "Rules see the path of the object (`self`), of the object that the argument `name` names (`new`), or of the"
+    yield "argument `destination`: see [checks](checks.md#the-name-of-what-is-made-or-moved).\n"
     yield "| type | action | CEL checks |"
     yield "|---|---|---|"
     for type, actions in CATALOG_ACTIONS.items():

@@ -25,6 +25,7 @@ from pdp.decision.active_policies import (
 )
 from pdp.decision.plan import Planners
 from pdp.decision.scopes import plan_scope
+from pdp.decision.unnamed import plan_unnamed
 from pdp.dialects.trino.known_objects import meant_by_names, own_names, restriction_of
 from pdp.dialects.trino.operations import plan_operation
 from pdp.engines.allow_all import WARNING, build_allow_all, permit_development
@@ -48,8 +49,10 @@ from pdp.model.redaction import Redactor
 from pdp.model.references import parse_resource
 from pdp.views.plans import plan_views
 
-PLANNERS: Final = Planners((plan_views, plan_operation, plan_scope), restriction_of, own_names, meant_by_names)
-"""Planners of view chains, of Trino's operations and of LakeQL's scopes, which the plain plan does not know."""
+PLANNERS: Final = Planners(
+    (plan_views, plan_operation, plan_scope, plan_unnamed), restriction_of, own_names, meant_by_names
+)
+"""Planners of view chains, of Trino's operations, of LakeQL's scopes and of checks without a needed name."""
 ENGINES: Final[Mapping[str, EngineType]] = {
     "grants": EngineType(lambda settings, _: GrantsEngine(frozenset(settings.store.bootstrap_admins))),
     "scopes": EngineType(build_scopes, read_permissions, describe_scopes),

@@ -23,6 +23,7 @@ from pdp.facts.index import Index
 from pdp.facts.nodes import ObjectNode
 from pdp.facts.objects import ContainerPath, Object, ObjectName, ObjectPut
 from pdp.facts.row_policies import FoldedName
+from pdp.facts.snapshot import Facts
 from pdp.model.answer import Reason
 from pdp.model.bounded_cache import BoundedCache
 from pdp.model.question import Principal
@@ -234,6 +235,17 @@ class ActivePolicies(msgspec.Struct, frozen=True, dict=True):
         single = engines[0] if len(engines) == 1 and not forbids else None
         return EngineStack((*forbids, *engines), len(forbids), authority.combine, single)
 
+    def may_forbid(self, warehouse: str, action: str, type: str) -> bool:
+        """Tell whether an engine can forbid an action on a type in a warehouse."""
+        stack = self.engines_for(warehouse, action, type)
+        return bool(stack.forbids) or _can_forbid(stack.engines)
+
+    def may_deny_granted(self, facts: Facts) -> bool:
+        """Tell whether anything can deny what grants permit: a forbid, another engine, or a row policy or mask."""
+        stacks = (authority.engines for authority in (self.default, *self.authorities.values()))
+        has_rows = self.row_access.tables or self.row_access.protected or facts.index.rules
+        return bool(self.forbids or has_rows) or any(map(_can_forbid, stacks))
+
     def authority(self, warehouse: str) -> Authority:
         """Return the authority of a warehouse; the default authority if no other has the warehouse."""
         return self.authorities.get(warehouse, self.default)
@@ -266,6 +278,10 @@ class ActivePolicies(msgspec.Struct, frozen=True, dict=True):
         """Return the default ref of a warehouse; None if unknown."""
         known = self.warehouses.get(warehouse)
         return known.default_ref if known else None
+
+
+def _can_forbid(engines: Iterable[Engine]) -> bool:
+    return any(getattr(engine, "forbids", True) for engine in engines)
 
 
 def _applying(engines: Iterable[Engine], action: str, type: str) -> tuple[Engine, ...]:

@@ -39,6 +39,7 @@ from pdp.model.question import (
 )
 from pdp.model.references import MAX_NAME, bound_name, check_part, is_id, parse_resource
 from pdp.model.trino_operations import TRINO_PREFIX
+from pdp.model.vocabulary import ARGUMENTS
 
 Named: TypeAlias = str | ResourceBody | UnsetType
 """Resource as a check names it. UNSET where the check names none."""
@@ -292,7 +293,7 @@ def _subject(body: CheckBody) -> tuple[Resource, RequestContext, str]:
     """Return the resource with its arguments, the environment and the query id of a check; raise InvalidArgument."""
     resource = _make_named(body.resource)
     if body.context is not UNSET:
-        arguments = make_arguments(body.context.arguments)
+        arguments = make_arguments(body.context.arguments, ARGUMENTS.get((resource.type, body.action), ""))
         if arguments is not NO_ARGUMENTS:
             resource = replace(resource, arguments=arguments)
     return resource, *_circumstances(body)

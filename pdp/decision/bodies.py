@@ -6,6 +6,7 @@ Conversion is pure: it knows no caller and checks no evidence. gRPC messages bec
 from __future__ import annotations
 
 from collections.abc import Mapping
+from difflib import get_close_matches
 from typing import Annotated, Any, Final, Literal, TypeAlias
 
 import msgspec
@@ -257,18 +258,32 @@ def make_acting_role(role: str | UnsetType) -> str | None:
     return principal.name
 
 
-def make_arguments(given: dict[str, Any]) -> Arguments:
+_NEAR: Final = 0.75
+"""Likeness from which a name is a misspelling of an argument: one letter of `name`, two or three of `destination`."""
+
+
+def make_arguments(given: dict[str, Any], needed: str = "") -> Arguments:
     """Return the arguments of a check. `name` and `destination` are parsed; the others stay as given.
 
-    Raise InvalidArgument if `name` is not a string or `destination` is not a resource.
+    `needed` is the argument of the action. Raise InvalidArgument if `name` is not a string, `destination` is not a
+    resource, or if another spelling stands for the needed argument.
     """
     if not given:
         return NO_ARGUMENTS
     given = read_values(given, "context.arguments")
     name, destination = given.get("name"), given.get("destination")
+    if needed and given.get(needed) is None:
+        _refuse_misspelt(given, needed)
     if name is not None and not isinstance(name, str):
         raise InvalidArgument("`context.arguments.name` is not a string")
     return Arguments(None if name is None else check_part(name), _destination(destination), given)
+
+
+def _refuse_misspelt(given: Mapping[str, Any], needed: str) -> None:
+    spelled = {name.strip().casefold(): name for name in given if name != needed}
+    near = get_close_matches(needed, spelled, 1, _NEAR)
+    if near:
+        raise InvalidArgument(f"`context.arguments.{spelled[near[0]]}` is unknown: write `{needed}`")
 
 
 def _destination(given: Any) -> Resource | None:

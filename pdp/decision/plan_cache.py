@@ -20,7 +20,8 @@ from pdp.errors import TooManyChecks
 from pdp.facts.snapshot import Facts
 from pdp.model.arrays import PathArray
 from pdp.model.bounded_cache import BoundedCache
-from pdp.model.question import Batch, Check, Question, Resource
+from pdp.model.question import Batch, Check, Question, Resource, is_unnamed
+from pdp.model.vocabulary import NAMING_ACTIONS
 
 _MAX_PLANS: Final = 4096
 _LONGEST_KEY: Final = 1024
@@ -81,8 +82,10 @@ class PlanCache:
 
     def _key(self, check: Check) -> tuple[Check, _Key | None]:
         """Return the check under own names and the key of a remembered plan; no key if the plan may depend on names."""
-        resources = check.resources
+        resources, question = check.resources, check.question
         if type(resources) is PathArray:
+            if question.action in NAMING_ACTIONS:  # a path array has no arguments
+                return check, None
             some: PathArray | Resource = resources
         else:
             if len(resources) != 1:
@@ -90,7 +93,8 @@ class PlanCache:
             some = resources[0]
             if some.arguments.destination is not None or not some.path:
                 return check, None
-        question = check.question
+            if question.action in NAMING_ACTIONS and is_unnamed(some.type, question.action, some):
+                return check, None
         if question.view_security is not None or question.rules_follow or question.session is not None:
             return check, None
         asked = self._planners.own_names(check, self._bundle, self._facts)

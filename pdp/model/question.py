@@ -13,6 +13,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from pdp.model.answer import Rejection
+from pdp.model.vocabulary import ARGUMENTS
 
 CONTENT_TYPES = frozenset({"content", "namespace", "table", "view", "generic_table", "dataset", "table_or_view"})
 """Resource types with a path below a warehouse."""
@@ -36,14 +37,23 @@ RESOURCE_TYPES = VERSIONED_TYPES | NAMED_TYPES | ENGINE_TYPES | {"server", "ware
 
 
 class Arguments(msgspec.Struct, frozen=True, gc=False):
-    """Arguments of a check: the name of a new object, the target of a rename, and all arguments as given."""
+    """Arguments of a check: the name of a new object, the target of a rename, and all arguments as given.
+
+    `unplaced`: nobody knows the container of a new object, which stands in the warehouse of the resource.
+    """
 
     name: str | None = None
     destination: Resource | None = None
     given: Mapping[str, Any] = msgspec.field(default_factory=dict)
+    unplaced: bool = False
 
 
 NO_ARGUMENTS = Arguments()
+
+
+def named(name: str) -> Arguments:
+    """Return the arguments of a check that names a new object."""
+    return Arguments(name, given={"name": name})
 
 
 class Resource(msgspec.Struct, frozen=True, gc=False):
@@ -184,6 +194,7 @@ class Question(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
     changes of views. `inspected`: the caller asks about another principal and may not assert principals. Such a caller
     gets answers only for objects whose grants the caller may read. `rules_follow`: the row policies of the store follow
     the object of a rename. `session` is present where row policies of the user of a query hold behind views.
+    `nameless`: the container stands for a missing name or destination, as in records of older versions.
     """
 
     # INVARIANT: whoever keeps an answer, a plan or a text for later keeps it by the whole question, never by a list of
@@ -197,6 +208,7 @@ class Question(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
     inspected: bool = False
     rules_follow: bool = False
     session: QuerySession | None = None
+    nameless: bool = False
 
     def length(self) -> int:
         """Count the characters of the texts of any length. Caches refuse long keys."""
@@ -207,6 +219,18 @@ class Question(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
         if principal is self.principal and _obeyed(self) == _NOTHING_OBEYED:
             return self
         return msgspec.structs.replace(self, principal=principal, **_PLANNED)
+
+
+def lacks_argument(argument: str, resource: Resource) -> bool:
+    """Tell whether a resource lacks an argument of ARGUMENTS. Nobody knows the path of the new object then."""
+    arguments = resource.arguments
+    return not (arguments.name if argument == "name" else arguments.destination)
+
+
+def is_unnamed(type: str, action: str, resource: Resource) -> bool:
+    """Tell whether a resource lacks the argument that an action on a type takes."""
+    argument = ARGUMENTS.get((type, action))
+    return argument is not None and lacks_argument(argument, resource)
 
 
 _PLANNED: Final[Mapping[str, Any]] = {

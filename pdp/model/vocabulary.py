@@ -181,6 +181,22 @@ def _cel_table() -> dict[tuple[str, str], tuple[NessieCheck, ...]]:
 CEL_CHECKS: Final[Mapping[tuple[str, str], tuple[NessieCheck, ...]]] = _cel_table()
 """(concrete type, action) -> the checks that a rule set must all permit. A raw Nessie check type is its own check."""
 
+
+def _arguments_table() -> dict[tuple[str, str], str]:
+    created = (("server", "create_project"), *(("project", f"create_{type}") for type in ("warehouse", "role", "tag")))
+    table = dict.fromkeys(created, "name")
+    for key, checks in CEL_CHECKS.items():
+        for check in checks:
+            if check.path in ("new", "destination"):
+                table[key] = "name" if check.path == "new" else "destination"
+    return table | dict.fromkeys((("table_or_view", action) for action in RENAMES), "destination")
+
+
+ARGUMENTS: Final[Mapping[tuple[str, str], str]] = _arguments_table()
+"""(type, action) -> the argument that names what the action makes or moves: `name` or `destination`."""
+NAMING_ACTIONS: Final = frozenset(action for _, action in ARGUMENTS)
+"""Actions that take such an argument on any type."""
+
 VIEW_ONLY: Final = frozenset(key for key, checks in CEL_CHECKS.items() if key[0] == "warehouse" and checks == (_VIEW,))
 """(warehouse, action) pairs with VIEW_REFERENCE as the only check. CEL does not apply to these by the implicit rule."""
 

@@ -25,7 +25,7 @@ from support.service.serving import serving, settings_of
 from pdp.audit.records import tables
 from pdp.audit.records.inputs import InputsEncoder, inputs_key
 from pdp.audit.records.recorded import RecordedOutcome, ReplayCheck, ask, check_with
-from pdp.audit.records.schema import IN_ENTRIES, Inputs, inputs_type
+from pdp.audit.records.schema import IN_ENTRIES, EntryRest, Inputs, inputs_type
 from pdp.decision import batch_builder
 from pdp.decision.active_policies import Authority
 from pdp.decision.bodies import CheckBody, make_question
@@ -235,7 +235,7 @@ def test_replay_keeps_purposes_apart() -> None:
     checks = [
         ask(
             check_with(as_inputs({"principal": principal, "purpose": purpose}, inputs), PurposeQuestion),
-            "read_data", None, None, delegated=False,
+            "read_data", EntryRest(), delegated=False,
         )
         for purpose in orders()
     ]  # fmt: skip
@@ -269,6 +269,7 @@ OTHERS: dict[str, Any] = {
     "inspected": True,
     "rules_follow": True,
     "session": QuerySession(None),
+    "nameless": True,
 }
 """Field -> a value that differs from that of `ASKED`."""
 

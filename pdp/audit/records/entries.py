@@ -41,8 +41,9 @@ from pdp.audit.records.schema import write_view_security
 from pdp.engines.engine import ALLOWED_BY_EFFECT, PERMIT
 from pdp.model.answer import DEFAULT_DENY, Answer, Reason, Rejection
 from pdp.model.arrays import PathArray
-from pdp.model.question import Check, Principal, Resource
+from pdp.model.question import Check, Principal, Question, Resource, is_unnamed
 from pdp.model.redaction import Redactor
+from pdp.model.vocabulary import NAMING_ACTIONS
 
 COLUMNS_FROM: Final = 32
 """Resources of one concrete check from which its entry is in columns."""
@@ -145,7 +146,7 @@ class EntryEncoder:
                     columns = True
                     group = leaf.group
                     shared = self._shared(group.action, group.principal, group.delegated, number)
-                    shared += self._cached_column(leaf.at)
+                    shared += missing_text(group.question, group.type, leaf.resources) + self._cached_column(leaf.at)
                     entries.append((leaf.at[0], self._columns(shared, leaf.at, _Columns.of_leaf(leaf))))
         if self._record.batch.rejected:
             entries += [(at, _rejected_row(at, rejected)) for at, rejected in self._record.batch.rejected.items()]
@@ -173,7 +174,8 @@ class EntryEncoder:
             at = leaf.at[row]
             outcome = outcome_text(effects[row] == PERMIT, by[row], errors.get(row, ()) if errors else ())
             reference = self._resource(resource, group.type, group.ref)
-            text = f'{{{shared}{self._cached(at)},"at":{at},"resource":{reference},{outcome}}}'
+            missing = missing_text(group.question, group.type, (resource,))
+            text = f'{{{shared}{missing}{self._cached(at)},"at":{at},"resource":{reference},{outcome}}}'
             entries.append((at, text))
 
     def _put_request(self, entries: list[_Entry], decided: DecidedCheck) -> None:
@@ -187,7 +189,7 @@ class EntryEncoder:
         if check.question.view_security:
             shared = f"{shared},{json_text(write_view_security(check))[1:-1]}"
         if len(resources) >= self._columns_from:
-            shared += self._cached_column(check.at)
+            shared += missing_text(check.question, resources[0].type, resources) + self._cached_column(check.at)
             entries.append((check.at[0], self._columns(shared, check.at, _Columns.of_request(decided, answer))))
             return
         type, ref = resources[0].type, resources[0].ref
@@ -195,7 +197,8 @@ class EntryEncoder:
             at = check.at[row]
             outcome = outcome_text(allowed[at], by[at], errors.get(at, ()) if errors else ())
             reference = self._resource(resource, type, ref)
-            text = f'{{{shared}{self._cached(at)},"at":{at},"resource":{reference},{outcome}}}'
+            missing = missing_text(check.question, type, (resource,))
+            text = f'{{{shared}{missing}{self._cached(at)},"at":{at},"resource":{reference},{outcome}}}'
             entries.append((at, text))
 
     def _number(self, check: Check) -> int:
@@ -282,6 +285,13 @@ class EntryEncoder:
             reasons = quote_all(reason or DEFAULT_DENY for reason in numbers)
             kept = self._reasons[id(by)] = (by, f'"reasons":{reasons},"by":{json_text(column)}')
         return kept[1]
+
+
+def missing_text(question: Question, type: str, resources: Sequence[Resource]) -> str:
+    """Return the field of an entry without the name of a new object; empty for all other entries."""
+    if question.action not in NAMING_ACTIONS or question.nameless:
+        return ""
+    return ',"missing":true' if any(is_unnamed(type, question.action, each) for each in resources) else ""
 
 
 def question_text(action: str, subject: str, *, delegated: bool) -> str:

@@ -23,6 +23,7 @@ from pdp.audit.records.record import DecidedCheck, DecisionRecord
 from pdp.engines.engine import PERMIT, Verdicts
 from pdp.model.answer import Reason
 from pdp.model.bounded_cache import BoundedCache
+from pdp.model.vocabulary import NAMING_ACTIONS
 
 _KEPT: Final = 4096
 _LONGEST_KEPT: Final = 2000
@@ -70,12 +71,12 @@ class OneCheckEncoder:
         return f"{frame[0]}{query}{frame[1]}{path_text(resource)}{frame[2]}{self._outcome(leaf.verdicts)}"
 
     def _make_frame(self, record: DecisionRecord, key: tuple[Any, ...]) -> _Frame | None:
-        """Return the frame of a record; None if the reference of the resource is more than a path."""
+        """Return the frame of a record; None for a reference with more than a path, and for an action on a new name."""
         decided: DecidedCheck = record.checks[0]
         leaf = decided.concrete[0]
         group = leaf.group
         around = around_path(group.type, leaf.resources[0].ref or group.ref or "")
-        if around is None:
+        if around is None or group.action in NAMING_ACTIONS:
             return None
         shared = shared_text(group.action, quote(group.principal.id), delegated=group.delegated)
         frame = _Frame(
@@ -157,10 +158,12 @@ class SplitEncoder:
         return f"{text}{before}{path}{behind}{more}{outcome}}}]}}"
 
     def _make_frame(self, record: DecisionRecord, key: tuple[Any, ...], *, bare: bool) -> _SplitFrame | None:
-        """Return the frame of a record; None if the reference of the resource is more than a path."""
+        """Return the frame of a record; None for a reference with more than a path, and for an action on a new name."""
         batch, decided = record.batch, record.checks[0]
         check, groups = decided.check, [leaf.group for leaf in decided.concrete]
         question = check.question
+        if not NAMING_ACTIONS.isdisjoint([question.action, *(group.action for group in groups)]):
+            return None
         resource = check.resources[0]
         around = [around_path(group.type, resource.ref or group.ref or "") for group in groups]
         around.append(around_path(resource.type, resource.ref or ""))

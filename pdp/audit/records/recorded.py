@@ -17,11 +17,10 @@ from pdp.audit.records.rows import DecisionRow, EntryError, WrittenResource, ent
 from pdp.audit.records.schema import (
     FILTER_EVENT,
     CheckEntry,
+    EntryRest,
     Inputs,
     Record,
-    RecordedLoad,
     RecordedPrincipal,
-    RecordedViewCommit,
     check_target,
     more_inputs,
     read_view_security,
@@ -36,8 +35,10 @@ from pdp.model.question import (
     Question,
     RequestContext,
     Resource,
+    is_unnamed,
 )
 from pdp.model.references import format_resource, parse_principal, parse_resource
+from pdp.model.vocabulary import NAMING_ACTIONS
 
 MAX_NAMED: Final = 20
 """Kinds of skips that are counted by name; all further kinds are counted together."""
@@ -178,12 +179,11 @@ def _principal(recorded: RecordedPrincipal) -> Principal:
     )  # fmt: skip
 
 
-def ask(
-    check: Check, action: str, load: RecordedLoad | None, change: RecordedViewCommit | None, *, delegated: bool
-) -> Check:
+def ask(check: Check, action: str, entry: CheckEntry | EntryRest, *, delegated: bool) -> Check:
     """Return a check with an action, still without a resource; raise InvalidReference for a load of no view."""
-    security = read_view_security(action, load, change)
-    return check.asking(action=action, delegated=delegated, view_security=security)
+    security = read_view_security(action, entry.load, entry.change)
+    nameless = check.question.nameless or (action in NAMING_ACTIONS and not entry.missing)
+    return check.asking(action=action, delegated=delegated, view_security=security, nameless=nameless)
 
 
 def ask_about(check: Check, written: WrittenResource, *, delegated: bool) -> tuple[Check, str]:
@@ -193,6 +193,8 @@ def ask_about(check: Check, written: WrittenResource, *, delegated: bool) -> tup
     question = check.question
     if question.delegated != delegated:
         question = msgspec.structs.replace(question, delegated=delegated)
+    if question.nameless and not is_unnamed(resource.type, question.action, resource):
+        question = msgspec.structs.replace(question, nameless=False)
     return msgspec.structs.replace(check, question=question, resources=(resource,), at=(0,)), key
 
 
@@ -325,7 +327,7 @@ class RecordReader:
             if not 0 <= entry.inputs < len(self._inputs):
                 raise EntryError(f"there are no inputs {entry.inputs}")
             check = self._checks[entry.inputs] = check_with(self._inputs[entry.inputs])
-        return ask(check, entry.action, entry.load, entry.change, delegated=bool(entry.delegated))
+        return ask(check, entry.action, entry, delegated=bool(entry.delegated))
 
     def _matches(self, check: Check) -> bool:
         filter, time = self._filter, self._record.time

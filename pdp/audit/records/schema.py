@@ -260,7 +260,11 @@ if not TYPE_CHECKING:
 
 
 class CheckEntry(msgspec.Struct, frozen=True, rename="camel"):
-    """One row, or columns if there are `resources`. An entry with an `error` is a position without a check."""
+    """One row, or columns if there are `resources`. An entry with an `error` is a position without a check.
+
+    `missing`: a check lacks the name of a new object or the destination of a move, so that the path was unknown. In
+    older records such a check is without the field, and the container stood for the path.
+    """
 
     at: int | list[int]
     action: str = ""
@@ -277,6 +281,7 @@ class CheckEntry(msgspec.Struct, frozen=True, rename="camel"):
     error: dict[str, Any] | None = None
     load: RecordedLoad | None = None
     change: RecordedViewCommit | None = None
+    missing: bool = False
 
     @property
     def positions(self) -> Sequence[int]:
@@ -284,6 +289,15 @@ class CheckEntry(msgspec.Struct, frozen=True, rename="camel"):
         if isinstance(self.at, list):
             return self.at
         return range(self.at, self.at + (1 if self.resources is None else len(self.by)))
+
+
+class EntryRest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, rename="camel"):
+    """Part of an entry without a column. `listing_since`: the listing began at this earlier revision."""
+
+    load: RecordedLoad | None = None
+    change: RecordedViewCommit | None = None
+    listing_since: str = ""
+    missing: bool = False
 
 
 class Header(msgspec.Struct, frozen=True):

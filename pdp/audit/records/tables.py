@@ -32,11 +32,10 @@ from pdp.audit.records.schema import (
     FILTER_EVENT,
     IN_ENTRIES,
     CheckEntry,
+    EntryRest,
     FullResource,
     Inputs,
     Record,
-    RecordedLoad,
-    RecordedViewCommit,
 )
 from pdp.audit.selection import RecordItem, RecordSelection, inputs_of, record_items, resource_text
 from pdp.errors import InvalidReference
@@ -81,7 +80,7 @@ _OWN_COLUMNS: Final[Mapping[str, ColumnType]] = {
     "answer": "flag",
     "masks": "json",
 }
-_WITHOUT_COLUMN: Final = {"context", "inspected", "rules_follow", "session"}
+_WITHOUT_COLUMN: Final = {"context", "inspected", "rules_follow", "session", "nameless"}
 """Inputs without a column of their own: the column `inputs` of the lake has them."""
 _PLAIN_TYPES: Final[Mapping[Any, ColumnType]] = {str: "text", bool: "flag", int: "number", tuple[str, ...]: "texts"}
 
@@ -201,14 +200,6 @@ _DETAILS: Final = msgspec.json.Decoder(FullResource)
 _MASKS: Final = msgspec.json.Decoder(dict[str, str | None])
 
 
-class EntryRest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, rename="camel"):
-    """Part of an entry without a column. `listing_since`: the listing began at this earlier revision."""
-
-    load: RecordedLoad | None = None
-    change: RecordedViewCommit | None = None
-    listing_since: str = ""
-
-
 _REST: Final = msgspec.json.Decoder(EntryRest)
 
 
@@ -273,10 +264,10 @@ def inputs_text(inputs: Inputs) -> str:
 
 def entry_text(record: Record, entry: CheckEntry) -> str | None:
     """Return the part of an entry without a column, as JSON; None for most entries."""
-    if entry.load is None and entry.change is None and record.listing is None:
+    if entry.load is None and entry.change is None and record.listing is None and not entry.missing:
         return None
     since = record.listing.since if record.listing else ""
-    rest = EntryRest(entry.load, entry.change, since)
+    rest = EntryRest(entry.load, entry.change, since, entry.missing)
     return None if rest == EntryRest() else _ENCODER.encode(rest).decode()
 
 
@@ -397,7 +388,7 @@ class TableRowReader:
             if rest.listing_since and self._at_revision:
                 raise UnusableRow(MIXED_LISTING, f"from {rest.listing_since}")
             inputs = check_with(_INPUTS.decode(row.inputs))
-            check = self._checks.keep(key, ask(inputs, key[1], rest.load, rest.change, delegated=key[2]))
+            check = self._checks.keep(key, ask(inputs, key[1], rest, delegated=key[2]))
         return check
 
 

@@ -161,6 +161,10 @@ CONTEXTS: Final[Mapping[str, ContextForm]] = {
     "DeleteNamespace": ContextForm(flags=("force", "purge", "recursive")),
 }
 """Id of an action -> form of the context; all other actions have `NO_CONTEXT`."""
+NAME_ATTRIBUTES: Final = frozenset(
+    attribute for form in CONTEXTS.values() for attribute, argument in form.texts.items() if argument == "name"
+)
+"""Attributes of contexts with the name of a new object."""
 
 
 Uid: TypeAlias = tuple[str, str]

@@ -48,18 +48,25 @@ from pdp.engines.cedar.requests import (
     property_entities,
 )
 from pdp.engines.cedar.schema import action_uid, load_cedarpy
+from pdp.engines.cedar.tokens import UNNAMED
 from pdp.engines.engine import FAILED, Cost, Dependency, EngineQuestion, ForbiddenPath, Verdicts
 from pdp.facts.objects import ObjectKey
 from pdp.facts.snapshot import Facts
-from pdp.model.answer import Reason, Trace
+from pdp.model.answer import MISSING_ARGUMENT, Reason, Trace
 from pdp.model.bounded_cache import BoundedCache
-from pdp.model.question import Principal, Resource
+from pdp.model.question import Principal, Resource, lacks_argument
+from pdp.model.vocabulary import ARGUMENTS
 
 _READS: Final = frozenset({Dependency.POLICIES, Dependency.FACTS})
 _PRINCIPALS: Final = 64
 _LONGEST_PRINCIPAL: Final = 2_048
 _CONTAINERS: Final = 200
 """Principals whose entities are remembered at one revision, characters of one, and containers of one: about 20 MB."""
+
+
+_NAME: Final = frozenset({"name"})
+_NAME_AND_PLACE: Final = frozenset({"name", "place"})
+_NOTHING: Final = frozenset[str]()
 
 
 class CedarEngine:
@@ -138,7 +145,8 @@ class CedarEngine:
             effects[row] = judgement.effect
             by[row] = f"cedar:{judgement.by.id}" if judgement.by else None
             if judgement.raised:
-                errors[row] = tuple(sorted(judgement.raised))
+                missing = {MISSING_ARGUMENT} if UNNAMED in judgement.raised.values() else ()
+                errors[row] = tuple(sorted({*judgement.raised, *missing}))
         return Verdicts(bytes(effects), by, errors)
 
     def explain(self, group: EngineQuestion, resource: Resource, facts: Facts) -> Trace:
@@ -162,7 +170,8 @@ class CedarEngine:
             shown = self._shown_to(group, facts)
         except TornRing:
             return dict.fromkeys(range(len(resources)), TORN_RING)
-        table = self._table(shown, action)
+        tables: dict[frozenset[str], RequestBatches] = {}
+        known, is_creation = _unknown_of(group.principal), _takes_name(group)
         plain = None if has_arguments(action[1]) else plain_context(delegated=group.delegated)
         for row, resource in enumerate(resources):
             uid = uid_of_resource(resource, group.type)
@@ -178,24 +187,24 @@ class CedarEngine:
             except TornRing:
                 judged[row] = TORN_RING
                 continue
+            unknown = known | _unnamed(resource) if is_creation else known
+            table = tables.get(unknown)
+            if table is None:
+                table = tables[unknown] = self._table(shown, action)
             table.add(row, make_request(shown.builder.principal, action, uid, context), own)
         if shown.size > _CONTAINERS:
             self._forget(group)
-        policies, relaxed = self.model.policies.policies, self._relaxed(group.principal)
-        handle = relaxed.handle if relaxed else self.model.policies.handle
-        for each in table.batches:
-            answers = zip(each.rows, self._ask(each, handle), strict=True)
-            judged.update(
-                (row, judgement_of(answer, policies, relaxed.relaxed if relaxed else ())) for row, answer in answers
-            )
+        for unknown, table in tables.items():
+            judged.update(self._judged(table, unknown))
         return judged
 
-    def _relaxed(self, principal: Principal) -> RelaxedPolicies | None:
-        """Return the policies for a principal with unknown evidence; None if all is known."""
-        unknown = frozenset(principal.unknown)
-        if has_unreadable_email(principal):
-            unknown |= {"attributes.email"}
-        return self.model.policies.for_unknown(unknown) if unknown else None
+    def _judged(self, table: RequestBatches, unknown: frozenset[str]) -> Iterator[tuple[int, Judgement]]:
+        """Yield the decision on each row of a table of requests. `unknown` names the unknown parts."""
+        policies = self.model.policies
+        handle, relaxed = policies.for_unknown(unknown) if unknown else RelaxedPolicies(policies.handle, {})
+        for each in table.batches:
+            for row, answer in zip(each.rows, self._ask(each, handle), strict=True):
+                yield row, judgement_of(answer, policies.policies, relaxed)
 
     def _table(self, shown: EntitySlice, action: Uid) -> RequestBatches:
         """Return an empty table of requests about one action."""
@@ -251,6 +260,24 @@ class CedarEngine:
             above = frozenset(entity.uid for uid in files.by_uid for entity in builder.with_chain(uid))
             self._chains = facts, above
         return self._chains[1]
+
+
+def _takes_name(group: EngineQuestion) -> bool:
+    """Tell whether checks of a group may lack the name of a new object."""
+    return not group.question.nameless and ARGUMENTS.get((group.type, group.action)) == "name"
+
+
+def _unknown_of(principal: Principal) -> frozenset[str]:
+    """Return the names of a principal's unknown evidence."""
+    unknown = frozenset(principal.unknown)
+    return unknown | {"attributes.email"} if has_unreadable_email(principal) else unknown
+
+
+def _unnamed(resource: Resource) -> frozenset[str]:
+    """Return the unknown parts of an object to be made in a container: `name`, and `place` without a container."""
+    if resource.arguments.unplaced:
+        return _NAME_AND_PLACE
+    return _NAME if lacks_argument("name", resource) else _NOTHING
 
 
 def _memo_key(group: EngineQuestion) -> tuple[Principal, bool]:

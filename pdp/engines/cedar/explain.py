@@ -6,7 +6,8 @@ The explanation has the policies that hold or raise, and for a denial the smalle
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Final, Literal
 
 import msgspec
@@ -14,6 +15,7 @@ import msgspec
 from pdp.engines.cedar.actions import Uid, as_text
 from pdp.engines.cedar.entity_files import MOST_ENTRIES
 from pdp.engines.cedar.policies import CedarPolicy, policy_number
+from pdp.engines.cedar.tokens import UNKNOWN_EVIDENCE, UNNAMED
 from pdp.engines.engine import ABSTAIN, EFFECT_NAMES, FORBID, PERMIT
 from pdp.model.answer import Reason, Trace
 
@@ -33,10 +35,6 @@ _CAUSES: Final = (
 """Message of Cedar -> what an explanation shows. Values are left out: they may come from secrets of a request."""
 
 
-UNKNOWN_EVIDENCE: Final = "the evidence of the principal is unknown"
-"""Error of a forbid on unknown evidence."""
-
-
 class Judgement(msgspec.Struct, frozen=True):
     """Decision of Cedar on one request.
 
@@ -50,17 +48,19 @@ class Judgement(msgspec.Struct, frozen=True):
     by: CedarPolicy | None
 
 
-def judgement_of(result: Any, policies: Sequence[CedarPolicy], relaxed: Collection[int] = ()) -> Judgement:
+def judgement_of(
+    result: Any, policies: Sequence[CedarPolicy], relaxed: Mapping[int, str] = MappingProxyType({})
+) -> Judgement:
     """Return the decision behind an answer of cedarpy; raise ValueError for an answer without a meaning.
 
-    `relaxed` are the numbers of forbids without their conditions on unknown evidence. A relaxed forbid has raised
-    if true.
+    `relaxed` has the numbers of forbids without their conditions on unknown values, with the error of each. A relaxed
+    forbid has raised if true.
     """
     diagnostics = result.diagnostics
     numbers = [policy_number(id) for id in diagnostics.reasons]
     holding = tuple(policies[number] for number in numbers if number not in relaxed)
     raising = [policies[number] for number in numbers if number in relaxed]
-    messages = {policy.id: UNKNOWN_EVIDENCE for policy in raising}
+    messages = {policies[number].id: relaxed[number] for number in numbers if number in relaxed}
     for error in diagnostics.errors:
         match = _RAISING.fullmatch(error)
         if match is None:
@@ -116,6 +116,8 @@ def _why(judgement: Judgement, principal: Uid, action: Uid, resource: Uid) -> st
         return f"policy `{by.id}` permits"
     forbids = sorted({policy.id for policy in judgement.holding if policy.effect == "forbid"} or {by.id})
     names = ", ".join(f"`{id}`" for id in forbids)
+    if judgement.raised.get(by.id) == UNNAMED:
+        return f"policy {names} reads a name or a place that the check lacks, and such a forbid denies"
     if judgement.raised.get(by.id) == UNKNOWN_EVIDENCE:
         return f"policy {names} reads evidence that nobody knows, and such a forbid denies"
     if by.id in judgement.raised:

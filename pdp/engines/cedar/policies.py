@@ -12,11 +12,19 @@ import msgspec
 from pdp.engines.cedar.actions import Uid, as_text, id_problem
 from pdp.engines.cedar.schema import GENERATIONS, CedarSchema, CedarSources, SourceText, load_cedarpy
 from pdp.engines.cedar.tokens import (
+    MAY_PLACE,
+    MAY_READ,
+    UNKNOWN_EVIDENCE,
+    UNNAMED,
     CedarToken,
     PolicyText,
     entity_tokens,
+    evidence_of,
     named_entities,
+    never,
     read_entities,
+    reads_place,
+    relax,
     split_policies,
     tokens_of,
     unquote,
@@ -42,12 +50,14 @@ class CedarPolicy(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def evidence(self) -> frozenset[str]:
-        """Return the evidence read by the policy, by the names of `Principal.unknown`."""
-        if not _MAY_READ.search(self.text):  # a look at the text: Cedar takes half a millisecond to parse a policy
-            return frozenset()
-        form = _form(self.text)
-        scope = _scope_reads(form["principal"])
-        return frozenset(scope.union(*(_reads(each["body"]) for each in form["conditions"])))
+        """Return the evidence read by the policy; `name` for the name of a new object."""
+        # a look at the text first: Cedar takes half a millisecond to parse a policy
+        return evidence_of(form_of(self.text)) if MAY_READ.search(self.text) else frozenset()
+
+    @cached_property
+    def reads_place(self) -> bool:
+        """Tell whether the policy depends on the place of a resource in its warehouse."""
+        return bool(MAY_PLACE.search(self.text)) and reads_place(form_of(self.text))
 
     @cached_property
     def names(self) -> frozenset[Uid]:
@@ -62,14 +72,14 @@ class CedarPolicy(msgspec.Struct, frozen=True, dict=True):
 
 
 class RelaxedPolicies(NamedTuple):
-    """Policies for principals with unknown evidence, as cedarpy's parsed set; `relaxed` has the numbers of forbids.
+    """Policies under unknown values, as cedarpy's parsed set; `relaxed` has the numbers of forbids with the reason.
 
     A permit on such evidence never holds. A forbid on such evidence is `relaxed`: without its conditions on the
     evidence, the forbid holds wherever evidence could make the forbid hold.
     """
 
     handle: Any
-    relaxed: frozenset[int]
+    relaxed: Mapping[int, str]
 
 
 class CedarPolicies(msgspec.Struct, frozen=True, dict=True):
@@ -89,10 +99,10 @@ class CedarPolicies(msgspec.Struct, frozen=True, dict=True):
         """Return the evidence read by forbids, by the names of `Principal.unknown`."""
         forbids = (policy for policy in self.policies if policy.effect == "forbid")
         found = frozenset(name for policy in forbids for name in policy.evidence)
-        return found - {"member_of"} | ({"roles"} if "member_of" in found else frozenset())
+        return found - {"member_of", "name"} | ({"roles"} if "member_of" in found else frozenset())
 
     def for_unknown(self, unknown: frozenset[str]) -> RelaxedPolicies:
-        """Return the policies for principals with unknown evidence."""
+        """Return the policies for checks with unknown evidence, `name` or `place` of a new object."""
         made = self._for_unknown.get(unknown)
         if made is None:
             made = self._for_unknown[unknown] = _relaxed(self.policies, unknown)
@@ -263,106 +273,29 @@ def _offset(text: str, cause: str) -> int:
     return 0
 
 
-# --- principals with unknown evidence -----------------------------------------------------------------------------
-
-_ATTRIBUTES: Final = {
-    "roles": frozenset({"member_of"}),
-    "project_roles": frozenset({"member_of", "roles"}),
-    "email": frozenset({"attributes.email"}),
-}
-"""Attribute of a user -> the evidence behind the attribute."""
-_MAY_READ: Final = re.compile(r"\\|\b(?:roles|project_roles|email)\b|Role|(?<!\baction )(?<!\bresource )\bin\b")
-"""Signs of a policy on evidence. A backslash may write any word in a string."""
-_ROLE_OR_VARIABLE: Final = re.compile(r"Role'|'Var': '(?!resource')")
-"""Mention of a role, or of another variable than the resource, in an expression as Python prints it."""
-_NEVER: Final = [{"kind": "when", "body": {"Value": False}}]
-
-
-def _form(text: str) -> dict[str, Any]:
-    """Return a policy in Cedar's JSON."""
-    (form,) = msgspec.json.decode(load_cedarpy().policies_to_json_str(text))["staticPolicies"].values()
-    return dict(form)
-
-
 def _relaxed(policies: Sequence[CedarPolicy], unknown: frozenset[str]) -> RelaxedPolicies:
     if "attributes" in unknown:
         unknown |= {"attributes.email"}
-    texts, relaxed = [], set()
+    texts, relaxed = [], dict[int, str]()
     for number, policy in enumerate(policies):
-        text = policy.text
-        if not unknown.isdisjoint(policy.evidence):
-            form = _form(text)
-            if policy.effect == "forbid":
-                form = _relax(form, unknown)
-                relaxed.add(number)
+        is_forbid = policy.effect == "forbid"
+        # a permit without a name to read decides as Cedar does
+        text, read = policy.text, unknown & policy.evidence - (frozenset() if is_forbid else {"name"})
+        is_placed = is_forbid and "place" in unknown and policy.reads_place
+        if read or is_placed:
+            form = form_of(text)
+            if is_forbid:
+                form = relax(form, unknown)
+                relaxed[number] = UNNAMED if is_placed or "name" in read else UNKNOWN_EVIDENCE
             else:
-                form["conditions"] = _NEVER
+                form = never(form)
             written = {"staticPolicies": {"policy0": form}, "templates": {}, "templateLinks": []}
             text = load_cedarpy().policies_from_json_str(msgspec.json.encode(written).decode())
         texts.append(text)
-    return RelaxedPolicies(load_cedarpy().PolicySet.from_str("\n".join(texts)), frozenset(relaxed))
+    return RelaxedPolicies(load_cedarpy().PolicySet.from_str("\n".join(texts)), relaxed)
 
 
-def _relax(form: dict[str, Any], unknown: frozenset[str]) -> dict[str, Any]:
-    """Return a forbid without its conditions on unknown evidence.
-
-    INVARIANT: the result holds wherever the forbid could hold. `when { a && b }` needs both, so without a part
-    it holds more often, and `unless { a || b }` is `when { !a && !b }`.
-    """
-    scope = form["principal"]
-    if not unknown.isdisjoint(_scope_reads(scope)):
-        scope = {"op": "is", "entity_type": scope["entity_type"]} if scope["op"] == "is" else {"op": "All"}
-    conditions = []
-    for each in form["conditions"]:
-        sign = "&&" if each["kind"] == "when" else "||"
-        parts = [part for part in _parts(each["body"], sign) if unknown.isdisjoint(_reads(part))]
-        if parts:
-            body = parts[0]
-            for part in parts[1:]:
-                body = {sign: {"left": body, "right": part}}
-            conditions.append({"kind": each["kind"], "body": body})
-    return {**form, "principal": scope, "conditions": conditions}
-
-
-def _parts(body: Any, sign: str) -> Iterator[Any]:
-    """Yield the operands of `&&` or `||` around an expression, in order."""
-    pending = [body]
-    while pending:
-        part = pending.pop()
-        if sign in part:
-            pending += [part[sign]["right"], part[sign]["left"]]
-        else:
-            yield part
-
-
-def _scope_reads(scope: Mapping[str, Any]) -> frozenset[str]:
-    """Return the evidence read by the scope of a policy. An unknown role may be in anything."""
-    return frozenset({"member_of"}) if scope["op"] == "in" or "in" in scope else frozenset()
-
-
-def _reads(body: Any) -> frozenset[str]:
-    """Return the evidence read by an expression. In doubt, an expression reads."""
-    found: set[str] = set()
-    pending = [body]
-    while pending:
-        part = pending.pop()
-        if isinstance(part, list):
-            pending += part
-        elif isinstance(part, Mapping):
-            pending += part.values()
-            for sign in (".", "has"):
-                attribute = part.get(sign)
-                if isinstance(attribute, Mapping):
-                    found |= _ATTRIBUTES.get(attribute.get("attr", ""), frozenset())
-            if _is_membership(part):
-                found.add("member_of")
-    return frozenset(found)
-
-
-def _is_membership(part: Mapping[str, Any]) -> bool:
-    """Tell whether an expression may ask for a role of the principal: `principal in ...`, also by other words."""
-    tested = part.get("in") or part.get("is")
-    if not isinstance(tested, Mapping) or "left" not in tested or ("is" in part and "in" not in tested):
-        return False
-    variable = tested["left"].get("Var")
-    return variable != "action" and (variable != "resource" or bool(_ROLE_OR_VARIABLE.search(str(tested))))
+def form_of(text: str) -> dict[str, Any]:
+    """Return a policy in Cedar's JSON."""
+    (form,) = msgspec.json.decode(load_cedarpy().policies_to_json_str(text))["staticPolicies"].values()
+    return dict(form)

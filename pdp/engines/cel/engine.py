@@ -19,6 +19,7 @@ from pdp.engines.cel.conditions import Condition, warehouses_of
 from pdp.engines.cel.explain import ReferenceEvaluator
 from pdp.engines.cel.group_checks import FoundRules, GroupChecks, ResidueQuestion, find_rules, prepare_question
 from pdp.engines.cel.path_tables import NEVER, path_strings, paths_of
+from pdp.engines.cel.program import PATH
 from pdp.engines.cel.residue import PathRanks, ResidueSet
 from pdp.engines.cel.rules import Rule, RuleSet, inline_rules
 from pdp.engines.cel.selection import MAX_VALUES_LENGTH, Selector
@@ -36,7 +37,7 @@ from pdp.engines.engine import (
 )
 from pdp.facts.objects import ObjectKey
 from pdp.facts.snapshot import Facts
-from pdp.model.answer import Reason, Trace
+from pdp.model.answer import MISSING_ARGUMENT, Reason, Trace
 from pdp.model.arrays import PathArray
 from pdp.model.bounded_cache import BoundedCache
 from pdp.model.question import Resource
@@ -116,6 +117,7 @@ class _RuleEngine:
         self._ids = [rule.id for rule in rules]
         self._reasons: dict[int, Reason] = {rank: f"cel:{id}" for rank, id in enumerate(self._ids)}
         self._verdicts = _RankVerdicts(self._effect, self._reasons)
+        self._on_path = frozenset(rule.id for rule in rules if PATH in rule.program.variables)
 
     @property
     def reads(self) -> frozenset[Dependency]:
@@ -144,11 +146,7 @@ class _RuleEngine:
         group_checks = self.group_checks(group)
         if group_checks.lacks_ref or group_checks.has_kinds:
             return None
-        return prepare_question(
-            group_checks.plain_questions(),
-            self._outcome,
-            reads_properties=self._selector.uses_properties,
-        )
+        return prepare_question(group_checks, self._outcome, reads_properties=self._selector.uses_properties)
 
     def reference_evaluator(self, group: EngineQuestion) -> ReferenceEvaluator:
         """Return an evaluator of every rule for the checks of a group."""
@@ -174,6 +172,19 @@ class _RuleEngine:
     def _outcome(self, found: FoundRules) -> Verdicts:
         """Return the verdicts on one resource, given what was found for each check."""
         raise NotImplementedError
+
+    def _decide_one(self, group_checks: GroupChecks, resources: Sequence[Resource]) -> Verdicts:
+        return self._with_missing(self._outcome(self.evaluate_one(group_checks, resources[0])), group_checks, resources)
+
+    def _with_missing(self, verdicts: Verdicts, group_checks: GroupChecks, resources: Sequence[Resource]) -> Verdicts:
+        """Return verdicts with the error of a missing argument, where rules on the path raised for it."""
+        if not (group_checks.argument and verdicts.errors):
+            return verdicts
+        errors = dict(verdicts.errors)
+        for row, raised in verdicts.errors.items():
+            if group_checks.lacks_argument(resources[row]) and not self._on_path.isdisjoint(raised):
+                errors[row] = tuple(sorted({*raised, MISSING_ARGUMENT}))
+        return msgspec.structs.replace(verdicts, errors=errors)
 
     def _column(self, group_checks: GroupChecks, number: int, resources: Sequence[Resource]) -> RuleRanks:
         check = group_checks.checks[number]
@@ -227,6 +238,9 @@ class _RuleEngine:
 class CelEngine(_RuleEngine):
     """Engine that permits if every check has a true rule. Otherwise silent, with the ids of raising rules."""
 
+    forbids = False
+    """No rule of the engine forbids."""
+
     def __init__(self, rules: RuleSet, provider: str, masker: Redactor = DEFAULT_MASKER) -> None:
         self.has_implicit_rule = not any("VIEW_REFERENCE" in text for text in rules.texts.values())
         used = _with_implicit_rule(rules.rules) if self.has_implicit_rule else rules.rules
@@ -245,14 +259,14 @@ class CelEngine(_RuleEngine):
         if group_checks.lacks_ref:
             return Verdicts(bytes(count), [None] * count, dict.fromkeys(range(count), ("missing_reference",)))
         if count == 1:
-            return self._outcome(self.evaluate_one(group_checks, resources[0]))
+            return self._decide_one(group_checks, resources)
         columns = self.evaluate(group_checks, resources)
         # Verdicts follow from the columns and the count alone, so equal columns have equal verdicts.
         key, verdicts = self._last_verdicts
         if (columns, count) != key:
             verdicts = self._permit(columns, count)
             self._last_verdicts = ((columns, count), verdicts)
-        return verdicts
+        return self._with_missing(verdicts, group_checks, resources)
 
     def _outcome(self, found: FoundRules) -> Verdicts:
         silent = raises = False
@@ -336,7 +350,7 @@ class CelForbid(_RuleEngine):
         """Forbid every resource with a true or raising rule for any check of the group."""
         group_checks = self.group_checks(group)
         if len(resources) == 1 and not group_checks.lacks_ref:
-            return self._outcome(self.evaluate_one(group_checks, resources[0]))
+            return self._decide_one(group_checks, resources)
         columns = self.evaluate(group_checks, resources)
         effects = bytearray(len(resources))
         by: list[Reason | None] = [None] * len(resources)
@@ -351,7 +365,7 @@ class CelForbid(_RuleEngine):
                 by[at] = self._reasons[rank] if rank != NEVER else f"cel:{raised[0]}"
             if raised:
                 errors[at] = tuple(raised)
-        return Verdicts(bytes(effects), by, errors)
+        return self._with_missing(Verdicts(bytes(effects), by, errors), group_checks, resources)
 
     def _outcome(self, found: FoundRules) -> Verdicts:
         rank = min([rank for rank, _ in found])

@@ -8,7 +8,7 @@ The engines explain with the plain evaluator, and decide by the same where no re
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -17,7 +17,7 @@ from pdp.cel.unparse import unparse_value
 from pdp.cel.values import RuleError, require_bool
 from pdp.engines.cel.group_checks import GroupChecks
 from pdp.engines.cel.path_tables import path_of
-from pdp.engines.cel.program import NO_REF, RULE_VARIABLES
+from pdp.engines.cel.program import NO_REF, PATH, RULE_VARIABLES
 from pdp.engines.cel.residue import PATH_ARGUMENT
 from pdp.engines.cel.rules import Rule, RulePart, split_rule
 from pdp.model.answer import Trace
@@ -132,9 +132,9 @@ class ReferenceEvaluator:
         self._masker = masker
         self._rules = rules
         self._group_checks = group_checks
-        no_ref = NO_REF if group_checks.lacks_ref else frozenset[str]()
-        programs = [(rule.id, rule.program) for rule in rules]
-        self._functions = [(id, each.without(no_ref | each.lacking(group_checks.unknown))) for id, each in programs]
+        self._no_ref = NO_REF if group_checks.lacks_ref else frozenset[str]()
+        self._functions: dict[tuple[str, ...], list[tuple[str, Callable[..., bool]]]] = {}
+        """The functions of the rules, by what nobody knows."""
 
     def outcomes(self, resource: Resource) -> list[RuleOutcome]:
         """Return the outcome of every check of the group."""
@@ -145,7 +145,7 @@ class ReferenceEvaluator:
         found = set[str]()
         for check in self._group_checks.checks:
             arguments = self._arguments(check, resource)
-            for rule, evaluate in self._functions:
+            for rule, evaluate in self._functions_for(check, resource):
                 try:
                     holds = evaluate(*arguments)
                 except RuleError:
@@ -159,25 +159,36 @@ class ReferenceEvaluator:
         return tuple(self._trace(check, resource) for check in self._group_checks.checks)
 
     def values(self, resource: Resource) -> list[dict[str, Any]]:
-        """Return the variables by name, with their values, for every check of the group; without `ref` if unknown."""
+        """Return the variables by name, with their values, for every check of the group; `ref` and `path` if known."""
         return [self._by_name(check, resource) for check in self._group_checks.checks]
 
     def _by_name(self, check: NessieCheck, resource: Resource) -> dict[str, Any]:
         values = dict(zip(RULE_VARIABLES, self._arguments(check, resource), strict=True))
         if self._group_checks.lacks_ref:
             del values["ref"]
+        if PATH in self._group_checks.unknown_of(check, resource):
+            del values[PATH]
         return values
 
     def _outcome(self, check: NessieCheck, resource: Resource) -> RuleOutcome:
         arguments = self._arguments(check, resource)
         raised = []
-        for rule, evaluate in self._functions:
+        for rule, evaluate in self._functions_for(check, resource):
             try:
                 if evaluate(*arguments):
                     return RuleOutcome(rule, ())
             except RuleError:
                 raised.append(rule)
         return RuleOutcome(None, tuple(raised))
+
+    def _functions_for(self, check: NessieCheck, resource: Resource) -> list[tuple[str, Callable[..., bool]]]:
+        unknown = self._group_checks.unknown_of(check, resource)
+        found = self._functions.get(unknown)
+        if found is None:
+            programs = [(rule.id, rule.program) for rule in self._rules]
+            found = [(id, each.without(self._no_ref | each.lacking(unknown))) for id, each in programs]
+            self._functions[unknown] = found
+        return found
 
     def _arguments(self, check: NessieCheck, resource: Resource) -> list[Any]:
         arguments = list(self._group_checks.values(check, resource).in_order())
@@ -186,7 +197,8 @@ class ReferenceEvaluator:
 
     def _trace(self, check: NessieCheck, resource: Resource) -> Trace:
         values = self._by_name(check, resource)
-        parts, miss = explain_rules(self._rules, values, self._masker, self._group_checks.unknown)
-        subject = " ".join(filter(None, (check.op, path_of(check, resource))))
+        unknown = self._group_checks.unknown_of(check, resource)
+        parts, miss = explain_rules(self._rules, values, self._masker, unknown)
+        subject = " ".join(filter(None, (check.op, "" if PATH in unknown else path_of(check, resource))))
         outcomes = {part.outcome for part in parts}
         return Trace(subject, "permit" if "true" in outcomes else "silent", miss, parts)

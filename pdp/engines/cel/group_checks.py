@@ -9,13 +9,14 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
 from pdp.engines.cel.path_tables import PathTables, path_of, path_string
+from pdp.engines.cel.program import PATH
 from pdp.engines.cel.residue import CheckValues, ResidueSet, json_text
 from pdp.engines.cel.selection import Selector
 from pdp.engines.engine import EngineQuestion, FixedAnswer, ResourceCall, Verdicts
 from pdp.model.arrays import PathArray
-from pdp.model.question import VERSIONED_TYPES, Principal, Resource
+from pdp.model.question import NO_ARGUMENTS, VERSIONED_TYPES, Arguments, Principal, Resource, lacks_argument
 from pdp.model.references import policy_name
-from pdp.model.vocabulary import CEL_CHECKS, CONTENT_TYPE, NessieCheck, is_cluster_action, rule_checks
+from pdp.model.vocabulary import ARGUMENTS, CEL_CHECKS, CONTENT_TYPE, NessieCheck, is_cluster_action, rule_checks
 
 _MAX_RESIDUES: Final = 8
 _LONGEST_KIND: Final = 64
@@ -24,8 +25,11 @@ more than the path."""
 
 ResidueQuestion: TypeAlias = tuple[NessieCheck, ResidueSet]
 """A check with the residues for its values."""
-_Kind: TypeAlias = tuple[str, str, str, str]
-"""Values of `contentType`, `type`, `properties` and `arguments`: all that differs in a group, besides the path."""
+_Kind: TypeAlias = tuple[str, str, str, str, str]
+"""Values of `contentType`, `type`, `properties` and `arguments`, and the variable without a value for lack of an
+argument: all that differs in a group, besides the path."""
+_MADE: Final = ("new", "destination")
+"""Paths of checks about what an action makes or moves."""
 
 
 class GroupChecks:
@@ -44,6 +48,8 @@ class GroupChecks:
         self._residues: dict[tuple[int, _Kind], ResidueSet] = {}
         is_versioned = group.type in VERSIONED_TYPES or group.type == "warehouse"
         self.lacks_ref = group.ref is None and is_versioned and not self._is_cluster
+        self.argument = self._needed_argument(group)
+        """The argument without which nobody knows a path that rules read; empty for none."""
         self.has_kinds = group.type == "repository_config" or self._names_argument
         """Each resource is of a kind of its own."""
         self._group = group
@@ -51,6 +57,15 @@ class GroupChecks:
         self._subject = _subject_of(group.principal, provider)
         self.unknown = self._subject.unknown
         """Unknown evidence of the principal."""
+
+    def lacks_argument(self, resource: Resource) -> bool:
+        """Tell whether a resource lacks the argument that the path of a check needs."""
+        return bool(self.argument) and lacks_argument(self.argument, resource)
+
+    def unknown_of(self, check: NessieCheck, resource: Resource) -> tuple[str, ...]:
+        """Return the unknown variables of a check of a resource: evidence, and `path` without its argument."""
+        lacks_path = check.path in _MADE and self.lacks_argument(resource)
+        return (*self.unknown, PATH) if lacks_path else self.unknown
 
     def length(self) -> int:
         """Count the characters of the group's texts."""
@@ -70,15 +85,18 @@ class GroupChecks:
     def plain_questions(self) -> Sequence[ResidueQuestion]:
         """Return the questions for resources without a type of content and properties of their own."""
         if self._questions is None:
-            plain = Resource(self._group.type, self._group.warehouse)
+            named = Arguments("any", Resource(self._group.type)) if self.argument else NO_ARGUMENTS
+            plain = Resource(self._group.type, self._group.warehouse, arguments=named)
             self._questions = tuple((check, self.residues(at, plain)) for at, check in enumerate(self.checks))
         return self._questions
 
     def share_kind(self, resources: Sequence[Resource]) -> bool:
         """Tell whether resources differ in nothing but the path, for a check with a path."""
-        if type(resources) is PathArray:
+        if type(resources) is PathArray:  # a path array has no arguments
             return True
         first, *others = resources
+        if self.argument and len({self.lacks_argument(resource) for resource in resources}) > 1:
+            return False
         if self._selector.uses_properties and any(resource.properties != first.properties for resource in others):
             return False
         return all(resource.content_type == first.content_type for resource in others)
@@ -100,7 +118,7 @@ class GroupChecks:
         return self._values(check, self._kind(check, resource))
 
     def _has_own_kind(self, resource: Resource) -> bool:
-        if resource.content_type or self.has_kinds:
+        if resource.content_type or self.has_kinds or self.lacks_argument(resource):
             return True
         return self._selector.uses_properties and bool(resource.properties)
 
@@ -117,7 +135,13 @@ class GroupChecks:
             properties = json_text(resource.properties)
         if self._names_argument:
             arguments = json_text(self._arguments(resource))
-        return content_type, type, properties, arguments
+        lacks_path = check.path in _MADE and self.lacks_argument(resource)
+        return content_type, type, properties, arguments, PATH if lacks_path else ""
+
+    def _needed_argument(self, group: EngineQuestion) -> str:
+        is_made = any(check.path in _MADE for check in self.checks)
+        is_read = is_made and self._selector.uses_path and not group.question.nameless
+        return ARGUMENTS[group.type, group.action] if is_read else ""
 
     def _arguments(self, resource: Resource) -> dict[str, str]:
         """Return the names of what a question without a check of Nessie's kind is about.
@@ -138,7 +162,7 @@ class GroupChecks:
 
     def _values(self, check: NessieCheck, kind: _Kind) -> CheckValues:
         group = self._group
-        content_type, type, properties, arguments = kind
+        content_type, type, properties, arguments, lacking = kind
         subject = self._subject
         if self._selector.uses_time and not group.context.now:
             raise ValueError("the time of the decision is not set")
@@ -159,7 +183,7 @@ class GroupChecks:
             properties,
             group.context.now,
             arguments,
-            subject.unknown,
+            (*subject.unknown, lacking) if lacking else subject.unknown,
         )
 
 
@@ -272,10 +296,30 @@ class TableQuestion:
     __hash__ = None  # type: ignore[assignment]
 
 
+class CreationQuestion(RuleQuestion):
+    """Checks of a group with a path that an argument names."""
+
+    __slots__ = ("_group_checks",)
+
+    def __init__(
+        self, group_checks: GroupChecks, outcome: Callable[[FoundRules], Verdicts], *, reads_properties: bool
+    ) -> None:
+        """Keep the questions of a group. `outcome` makes the engine's verdicts from the rules found for each check."""
+        super().__init__(group_checks.plain_questions(), outcome, reads_properties=reads_properties)
+        self._group_checks = group_checks
+
+    def __call__(self, resource: Resource) -> Verdicts | None:
+        """Return the verdicts on a resource; None for one without the argument, too."""
+        return None if self._group_checks.lacks_argument(resource) else super().__call__(resource)
+
+
 def prepare_question(
-    questions: Sequence[ResidueQuestion], outcome: Callable[[FoundRules], Verdicts], *, reads_properties: bool
+    group_checks: GroupChecks, outcome: Callable[[FoundRules], Verdicts], *, reads_properties: bool
 ) -> ResourceCall:
-    """Return the call for questions. `outcome` makes the engine's verdicts from the rules found for each check."""
+    """Return the call for a group. `outcome` makes the engine's verdicts from the rules found for each check."""
+    if group_checks.argument:
+        return CreationQuestion(group_checks, outcome, reads_properties=reads_properties)
+    questions = group_checks.plain_questions()
     found = [residues.rank("") if residues.is_constant else None for _, residues in questions]
     if None not in found:
         return FixedAnswer(outcome([fixed for fixed in found if fixed]))

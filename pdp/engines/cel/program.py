@@ -19,6 +19,7 @@ from pdp.cel.types import BOOL, DYN, INT, STRING, TIMESTAMP, Type, list_of, map_
 from pdp.cel.unparse import walk
 from pdp.engines.cel.conditions import Condition, Requirements, path_tests, requirements_of, warehouses_of, words_of
 from pdp.engines.engine import ForbiddenPath
+from pdp.model.answer import MISSING_ARGUMENT
 
 RULE_VARIABLES: Final[Mapping[str, Type]] = {
     "op": STRING,
@@ -46,9 +47,12 @@ RULE_ARGUMENTS: Final = {name: name for name in RULE_VARIABLES}
 """The parameter of the generated function for each variable."""
 MISSING_REFERENCE: Final = "missing_reference"
 """The error that a rule raises for `ref` where no ref is known."""
+PATH: Final = "path"
+"""The variable without a value where a check lacks the name or the destination of what is made or moved."""
 NO_REF: Final = frozenset({"ref"})
 _MISSING: Final = {
-    "ref": MISSING_REFERENCE, "roles": "unknown_roles", "groups": "unknown_groups", "attributes": "unknown_attributes",
+    "ref": MISSING_REFERENCE, PATH: MISSING_ARGUMENT,
+    "roles": "unknown_roles", "groups": "unknown_groups", "attributes": "unknown_attributes",
 }  # fmt: skip
 """Variables without a value in a check -> the error of a rule on such a variable."""
 _MAX_LAZY_DEPTH: Final = 24
@@ -111,7 +115,7 @@ class Program:
         yield from (ForbiddenPath(word, warehouses, "parts") for word in sorted(words))
 
     def lacking(self, unknown: Iterable[str]) -> frozenset[str]:
-        """Return the variables of the rule without a value because of unknown evidence.
+        """Return the variables of the rule without a value because of unknown evidence, or of an unknown path.
 
         An unknown attribute leaves `attributes` without a value for the rules on this attribute.
         """

@@ -15,7 +15,7 @@ import msgspec
 from pdp.cel.values import INT_MAX, INT_MIN, RuleError, Timestamp
 from pdp.engines.cel.conditions import Condition, Requirements
 from pdp.engines.cel.path_tables import NEVER, PathStrings, PathTables
-from pdp.engines.cel.program import Program
+from pdp.engines.cel.program import PATH, Program
 
 PATH_ARGUMENT: Final = 4
 """Index of the path among the arguments of a rule."""
@@ -82,7 +82,7 @@ class Residue:
        text. Such a rule never raises.
     3. The rule does not use the path: evaluated once. If true, the rule is true for every path, and candidates with
        larger ranks are left out: they cannot determine, and errors count only where no rule is true.
-       A rule on unknown evidence has no such table, because reading raises.
+       A rule on unknown evidence has no such table, because reading raises. So it is with a rule on an unknown path.
     4. Any other rule keeps its function, which is called for each path that meets the conditions on the path. For other
        paths the rule is false and raises nothing.
     """
@@ -101,7 +101,7 @@ class Residue:
         # INVARIANT: candidates come by rank. So the first candidate of a text has the smallest rank, and nothing behind
         # a rule that is true for every path can determine.
         for candidate in candidates:
-            # INVARIANT: conditions on unknown evidence decide nothing. The function of the rule raises for it.
+            # INVARIANT: conditions on what nobody knows decide nothing. The function of the rule raises for it.
             lacking = candidate.lacking(values.unknown) if values.unknown else _NOTHING
             conditions = _path_conditions(candidate.requirements, by_variable, lacking)
             if conditions is None:
@@ -115,7 +115,7 @@ class Residue:
                 table = exact if condition.kind == "equals" else starts
                 for text in condition.texts:
                     table.setdefault(text, candidate.rank)
-            elif candidate.uses_path:
+            elif candidate.uses_path and PATH not in lacking:
                 self._functions.append(PathRule(candidate.rank, evaluate or candidate.evaluate, conditions))
             elif self._is_true(candidate, evaluate):
                 always = candidate.rank
@@ -189,9 +189,9 @@ class Residue:
                         raised.setdefault(row, []).append(rank)
 
     def _is_true(self, candidate: Candidate, evaluate: Evaluate | None) -> bool:
-        """Evaluate a rule that does not use the path, and whose conditions hold. Note the rank if the rule raises.
+        """Evaluate a rule that needs no path, and whose conditions hold. Note the rank if the rule raises.
 
-        `evaluate` is the function of a rule on unknown evidence, in place of the rule's own.
+        `evaluate` is the function of a rule on what nobody knows, in place of the rule's own.
         """
         if candidate.requirements.sufficient and evaluate is None:
             return True
@@ -248,12 +248,14 @@ class ResidueSet:
 def _path_conditions(
     requirements: Requirements, values: dict[str, Any], lacking: frozenset[str]
 ) -> list[Condition] | None:
-    """Return the conditions on the path; None if another condition on a variable with a value is not met."""
+    """Return the conditions on a known path; None if another condition on a variable with a value is not met."""
     conditions = []
     for condition in requirements.conditions:
-        if condition.variable == "path":
+        if condition.variable in lacking:
+            continue
+        if condition.variable == PATH:
             conditions.append(condition)
-        elif condition.variable not in lacking and not condition.is_met_by(values[condition.variable]):
+        elif not condition.is_met_by(values[condition.variable]):
             return None
     return conditions
 
@@ -262,7 +264,7 @@ class CheckValues(NamedTuple):
     """The values of all variables of a check but `path`. Hashable, to serve as a key of caches.
 
     `attributes`, `properties` and `arguments` are JSON objects as text. `now` is in seconds since 1970.
-    `unknown` names evidence as in `Principal`.
+    `unknown` names evidence as in `Principal`, and `path` if nobody knows the path.
     """
 
     op: str

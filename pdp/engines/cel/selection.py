@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 from pdp.engines.cel.conditions import Condition
+from pdp.engines.cel.program import PATH
 from pdp.engines.cel.residue import Candidate, CheckValues, Residue, ResidueSet, unread_fields
 from pdp.engines.cel.rules import Rule
 from pdp.model.bounded_cache import BoundedCache
@@ -38,6 +39,7 @@ class Selector:
         self.uses_properties = "properties" in variables
         self.uses_arguments = "arguments" in variables
         self.uses_time = "now" in variables
+        self.uses_path = PATH in variables
         self._variables = variables
 
     def residues(self, values: CheckValues) -> ResidueSet:
@@ -78,7 +80,7 @@ class _OperationRules:
 
     def __init__(self, rules: Sequence[Rule], op: str) -> None:
         self.shared: list[Candidate] = []
-        self._shared_residues = BoundedCache[tuple[str, str], Residue](_MAX_SHARED_RESIDUES, MAX_VALUES_LENGTH)
+        self._shared_residues = BoundedCache[tuple[str, str, bool], Residue](_MAX_SHARED_RESIDUES, MAX_VALUES_LENGTH)
         self._indexes: dict[str, dict[str, list[Candidate]]] = {variable: {} for variable, _ in _INDEXED}
         self._unindexed: list[Candidate] = []
         for rank, rule in enumerate(rules):
@@ -90,7 +92,7 @@ class _OperationRules:
     def shared_residue(self, values: CheckValues) -> Residue:
         """Return the residue of the shared rules."""
         # INVARIANT: shared rules read nothing but the op, the path, and these two values.
-        key = (values.content_type, values.type)
+        key = (values.content_type, values.type, PATH in values.unknown)
         residue = self._shared_residues.get(key)
         if residue is None:
             # The residue refers to all values, also to those that its rules do not use: so all of them count.

@@ -38,6 +38,9 @@ _MAX_ENTRIES: Final = 98_304
 class GrantsEngine:
     """Engine of grants. `bootstrap_admins` are principal ids with `operator` on the server without a stored grant."""
 
+    forbids = False
+    """No grant forbids."""
+
     def __init__(self, bootstrap_admins: frozenset[str] = frozenset()) -> None:
         self._bootstrap_admins = bootstrap_admins
         self._cache: OrderedDict[tuple[str, tuple[str, ...]], EffectiveAccess] = OrderedDict()

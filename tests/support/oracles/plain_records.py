@@ -13,8 +13,9 @@ from pdp.audit.records.schema import write_view_security
 from pdp.engines.engine import PERMIT
 from pdp.model.answer import DEFAULT_DENY, Answer, Rejection
 from pdp.model.arrays import PathArray
-from pdp.model.question import NO_ARGUMENTS, Check, Principal, Resource
+from pdp.model.question import NO_ARGUMENTS, Check, Principal, Question, Resource
 from pdp.model.references import format_resource
+from pdp.model.vocabulary import ARGUMENTS
 
 
 def plain_record(record: DecisionRecord, instance: str, seq: int, columns_from: int = 32) -> Any:
@@ -66,6 +67,7 @@ def _checks(record: DecisionRecord, keys: list[Any], columns_from: int) -> list[
             group = leaf.group
             shared = _shared(group.action, group.principal, group.delegated)
             written = _written(_numbered(shared, keys, decided.check), leaf.at, _leaf_outcome(leaf), columns_from)
+            written = _unnamed(written, group.type, group.question, leaf.resources)
             entries += _marked(written, leaf.at, record.answer.cached)
     entries += [_rejected(at, rejected) for at, rejected in record.batch.rejected.items()]
     return entries if any("resources" in entry for entry in entries) else sorted(entries, key=lambda row: row["at"])
@@ -81,12 +83,24 @@ def _requests(record: DecisionRecord, keys: list[Any], columns_from: int) -> lis
             ) | write_view_security(check)
             outcome = _request_outcome(check, record.answer)
             written = _written(_numbered(shared, keys, check), check.at, outcome, columns_from)
+            written = _unnamed(written, check.resources[0].type, check.question, check.resources)
             entries += _marked(written, check.at, record.answer.cached)
     return entries
 
 
 def _shared(action: str, principal: Principal, delegated: bool) -> dict[str, Any]:
     return {"action": action, "as": principal.id, "delegated": delegated}
+
+
+def _unnamed(entries: list[Any], type: str, question: Question, resources: Sequence[Resource]) -> list[Any]:
+    """Return the entries, with a mark where a check lacks the name or destination of what is made or moved."""
+    field = ARGUMENTS.get((type, question.action))
+    marks = [field is not None and not getattr(each.arguments, field) for each in resources]
+    if question.nameless or not any(marks):
+        return entries
+    if "resources" in entries[0]:
+        return [entries[0] | {"missing": True}]
+    return [entry | ({"missing": True} if mark else {}) for entry, mark in zip(entries, marks, strict=True)]
 
 
 def _marked(entries: list[Any], at: Sequence[int], cached: bytes) -> list[Any]:
