@@ -1,32 +1,25 @@
-"""Policies against edits of objects and grants: forbids and row access that deny what grants permit.
+"""Policies against actors of management: forbids and row access deny against the grants.
 
-An actor must not do by management what a check denies: a rename would leave the row policy of a file behind. What
-grants permit is judged by `engines.grants.administration`.
+Management denies each action denied by a check: a rename would leave the row policy of a file behind. The grants are
+judged by `engines.grants.administration`, and policies are asked about each required right.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Final, TypeAlias
 
 from msgspec.structs import replace
 
 from pdp.audit.records.record import LISTING
+from pdp.decision.active_policies import ActivePolicies
 from pdp.decision.service import Pdp
 from pdp.engines.engine import FAILED, FORBID
-from pdp.engines.grants.edits import (
-    CREATE,
-    DELETE,
-    RENAME,
-    GrantEdits,
-    ObjectEdits,
-    ObjectPatch,
-    right_to_add,
-    right_to_remove,
-)
+from pdp.engines.grants.administration import Administration
+from pdp.engines.grants.edits import DELETE, RENAME, Actor, GrantEdits, ObjectEdits
 from pdp.errors import Forbidden, InvalidArgument
-from pdp.facts.objects import ObjectKey, ObjectPut, resource_of
+from pdp.facts.objects import ObjectKey, resource_of
 from pdp.facts.snapshot import Facts
 from pdp.management.requests import Requester, linked
 from pdp.model.answer import DEFAULT_DENY, Reason
@@ -42,71 +35,99 @@ EditQuestion: TypeAlias = tuple[str, Resource]
 """An action, and the resource with the arguments of the edit."""
 
 
-def edit_questions(facts: Facts, edits: ObjectEdits) -> Sequence[EditQuestion]:
-    """Return the questions that policies answer about edits: one for each object, and for each known object below.
+def edit_questions(
+    rights: Administration, facts: Facts, actor: Actor, edits: ObjectEdits, bundle: ActivePolicies
+) -> Sequence[EditQuestion]:
+    """Return the questions for policies about edits: one for each required right, and for each known object.
 
-    Raise InvalidArgument for more than MOST_QUESTIONS.
+    Raise Forbidden and InvalidArgument as `rights` does for the edits, and InvalidArgument for more than MOST_QUESTIONS
+    about deleted and moved objects.
     """
-    questions = tuple(islice(_questions(facts, edits), MOST_QUESTIONS + 1))
+    noting = rights.noting()
+    noting.edit_objects(facts, actor, edits)
+    questions = tuple(islice(_questions(facts, edits, bundle), MOST_QUESTIONS + 1))
     if len(questions) > MOST_QUESTIONS:
         raise InvalidArgument(
             f"more than {MOST_QUESTIONS} objects would be deleted or moved: begin with containers below, "
             "or write as the operator, without `actor`"
         )
-    return questions
+    return (*required_questions(noting), *questions)
+
+
+def required_questions(noting: Administration) -> Sequence[EditQuestion]:
+    """Return the questions about the rights that edits required."""
+    return [(action, _with(resource_of(key), arguments)) for action, key, arguments in noting.required or ()]
 
 
 async def refuse_forbidden(pdp: Pdp, requester: Requester, questions: Sequence[EditQuestion]) -> None:
     """Raise Forbidden for the first question that a policy, or the failure of an engine, denies to the actor."""
+    for (action, resource), reason in zip(questions, await denials(pdp, requester, questions), strict=False):
+        if reason is not None and requester.principal is not None:
+            message = f"`{requester.principal.id}` may not {action} {format_resource(resource)}: {reason}"
+            raise Forbidden(message)
+
+
+async def unforbidden(pdp: Pdp, requester: Requester, action: str, keys: Iterable[ObjectKey]) -> frozenset[ObjectKey]:
+    """Return the objects on which no policy, and no failure of an engine, denies an action to the actor."""
+    asked = list(dict.fromkeys(keys))
+    resources = [resource_of(key) for key in asked]
+    doubtful = [at for at, each in enumerate(resources) if pdp.bundle.may_forbid(each.warehouse, action, each.type)]
+    reasons = await denials(pdp, requester, [(action, resources[at]) for at in doubtful])
+    denied = {asked[at] for at, reason in zip(doubtful, reasons, strict=False) if reason is not None}
+    return frozenset(asked) - denied
+
+
+async def denials(pdp: Pdp, requester: Requester, questions: Sequence[EditQuestion]) -> Sequence[Reason | None]:
+    """Return the reason of each question that a policy, or the failure of an engine, denies to the actor, else None.
+
+    An operator is denied nothing: then the result is empty.
+    """
     if requester.principal is None or not questions:
-        return
+        return ()
     principal, role = requester.principal, requester.acting_role
     checks = [
         Check(Question(principal, action, acting_role=role, rules_follow=True), (resource,), (at,))
         for at, (action, resource) in enumerate(questions)
     ]
     result = await pdp.decide_unrecorded(Batch(LISTING, linked(requester), len(checks), checks))
-    for at, (check, decided) in enumerate(zip(checks, result.record.checks, strict=True)):
-        if result.record.answer.allowed[at]:
-            continue
+    found: list[Reason | None] = []
+    for at, decided in enumerate(result.record.checks):
         refused = any(leaf.verdicts.effects[0] in (FORBID, FAILED) for leaf in decided.concrete)
-        if refused or not _is_silent(result.record.answer.by[at]):
-            target = format_resource(check.resources[0])
-            raise Forbidden(f"`{principal.id}` may not {check.question.action} {target}: {result.answer.by[at]}")
+        is_denied = refused or not _is_silent(result.record.answer.by[at])
+        denied = not result.record.answer.allowed[at] and is_denied
+        found.append(result.answer.by[at] or DEFAULT_DENY if denied else None)
+    return found
 
 
-def _questions(facts: Facts, edits: ObjectEdits) -> Iterator[EditQuestion]:
+def _questions(facts: Facts, edits: ObjectEdits, bundle: ActivePolicies) -> Iterator[EditQuestion]:
     for key in edits.delete:
         if key[1]:
             for one in _with_objects_below(facts, key):
                 yield DELETE[one[0]], resource_of(one)
     for source, target in edits.move:
-        if source[0] in RENAME and len(source[1]) > 1:
-            for one in _with_objects_below(facts, source):
-                destination: ObjectKey = (one[0], (*target[1], *one[1][len(source[1]) :]))
-                yield RENAME[one[0]], _with(resource_of(one), Arguments(destination=resource_of(destination)))
-    for patch in edits.put:
-        key = patch.key
-        parent = _parent_of_new(facts, patch)
-        if parent is not None:
-            yield CREATE[key[0]], _with(resource_of(parent), Arguments(name=key[1][-1]))
+        is_warehouse = source[0] == "warehouse"
+        # a warehouse may hold more objects than are asked about, so it is spared where nothing can deny
+        if source[0] not in RENAME or (is_warehouse and not bundle.may_deny_granted(facts)):
+            continue
+        # what is in a warehouse keeps its ref: nobody knows a ref of the new name
+        ref = bundle.default_ref(source[1][0]) if is_warehouse else None
+        for one in _with_objects_below(facts, source):
+            destination = resource_of((one[0], (*target[1], *one[1][len(source[1]) :])))
+            arguments = Arguments(destination=replace(destination, ref=ref))
+            yield RENAME[one[0]], _with(resource_of(one), arguments)
 
 
-def grant_questions(edits: GrantEdits) -> Sequence[EditQuestion]:
-    """Return the questions that policies answer about edits of grants: one for each right that the edits need."""
-    removed = [(right_to_remove(grant), grant.object) for grant in edits.remove]
-    added = [(right_to_add(grant), grant.object) for grant in edits.add]
-    return [(right, resource_of(key)) for right, key in dict.fromkeys([*removed, *added])]
+def grant_questions(rights: Administration, facts: Facts, actor: Actor, edits: GrantEdits) -> Sequence[EditQuestion]:
+    """Return the questions for policies about edits of grants: one for each right of the edits.
 
-
-def _parent_of_new(facts: Facts, patch: ObjectPatch) -> ObjectKey | None:
-    """Return the parent in which a patch creates an object; None for a known object, or without a parent."""
-    key = patch.key
-    if key[0] not in CREATE or facts.is_registered(key):
-        return None
-    if len(key[1]) > 1:
-        return _container(key)
-    return facts.apply(facts.sequence, [ObjectPut(patch.apply_to(facts.object(key)))]).parent(key)
+    Raise Forbidden and InvalidArgument as `rights` does for the edits.
+    """
+    noting = rights.noting()
+    noting.edit_grants(facts, actor, edits)
+    noting.required = list(
+        {(action, key): (action, key, named) for action, key, named in noting.required or ()}.values()
+    )
+    return required_questions(noting)
 
 
 def _with_objects_below(facts: Facts, key: ObjectKey) -> Iterator[ObjectKey]:
@@ -114,11 +135,6 @@ def _with_objects_below(facts: Facts, key: ObjectKey) -> Iterator[ObjectKey]:
     for below, _ in facts.subtree(key):
         if below != key:
             yield below
-
-
-def _container(key: ObjectKey) -> ObjectKey:
-    parts = key[1][:-1]
-    return ("namespace" if len(parts) > 1 else "warehouse", parts)
 
 
 def _with(resource: Resource, arguments: Arguments) -> Resource:

@@ -15,10 +15,10 @@ from pdp.decision.service import Pdp
 from pdp.decision.turns import run_aside
 from pdp.engines.grants.edits import Actor
 from pdp.errors import InvalidArgument, NotFound
-from pdp.facts.objects import Change, key_text, resource_of
+from pdp.facts.objects import Change, ObjectKey, key_text, resource_of
 from pdp.facts.row_policies import FoldedName, RowPolicy, TablePath, fold_column, fold_name
 from pdp.facts.snapshot import Facts
-from pdp.management.forbidden_edits import refuse_forbidden
+from pdp.management.forbidden_edits import refuse_forbidden, unforbidden
 from pdp.management.requests import ManagementRequest, PageRequest, Requester, recorded
 from pdp.management.row_policy_edits import (
     MANAGE,
@@ -29,8 +29,9 @@ from pdp.management.row_policy_edits import (
     RowPolicyWrite,
     RuleEdit,
     find_rule,
+    known_tables,
 )
-from pdp.management.service import Management
+from pdp.management.service import CHECK_BATCH, Management
 
 if TYPE_CHECKING:
     from pdp.rewrite.policy_statements import PolicyStatement
@@ -143,9 +144,8 @@ class RowPolicyService:
         await self._pdp.await_consistency("full")
         facts = self._pdp.source.facts
         # Rights come first: an actor without them learns nothing of rules, and costs no parsing.
-        rules.require_rights(facts, self._management.actor(facts, requester), edits)
-        managed = [(MANAGE, resource_of(key)) for key in rules.managed_tables(facts, edits)]
-        await refuse_forbidden(self._pdp, requester, managed)
+        managed = rules.managed_objects(facts, self._management.actor(facts, requester), edits)
+        await refuse_forbidden(self._pdp, requester, [(MANAGE, resource_of(key)) for key in managed])
         await run_aside(rules.check, edits)
 
         def decide(facts: Facts, actor: Actor) -> Sequence[Change]:
@@ -158,7 +158,7 @@ class RowPolicyService:
 
     async def _get(self, requester: Requester, table: TablePath, id: str, column: str) -> RowPolicyPage:
         facts = await self._management.facts(requester)
-        self._administration().require(facts, self._management.actor(facts, requester), READ, table)
+        await self._require_read(facts, requester, table)
         found = find_rule(facts, table, id, column)
         if found is None:
             raise NotFound(f"there is no `{id}` for `{_table_text(table)}`")
@@ -172,8 +172,12 @@ class RowPolicyService:
             raise InvalidArgument(f"no permission `{unknown}`: there are {', '.join(sorted(PERMISSIONS))}")
         facts = await self._management.facts(requester)
         actor, rules = self._management.actor(facts, requester), self._administration()
-        names = (name for name in asked if rules.may(facts, actor, PERMISSIONS[name.removeprefix(_VENDOR)], table))
-        return HeldPermissions(tuple(names), self._management.revision(facts))
+        held = dict.fromkeys(PERMISSIONS[name.removeprefix(_VENDOR)] for name in asked)
+        tables = known_tables(facts, table)
+        for action in held:
+            held[action] = rules.may(facts, actor, action, table) and await self._unforbidden(requester, action, tables)
+        names = tuple(name for name in asked if held[PERMISSIONS[name.removeprefix(_VENDOR)]])
+        return HeldPermissions(names, self._management.revision(facts))
 
     async def _list(
         self, requester: Requester, table: TablePath | None, page: PageRequest, *, masks: bool
@@ -181,12 +185,38 @@ class RowPolicyService:
         facts = await self._management.facts(requester)
         actor = self._management.actor(facts, requester)
         if table is not None:
-            self._administration().require(facts, actor, READ, table)
+            await self._require_read(facts, requester, table)
         named = await run_aside(self._readable, facts, actor, table, masks)
         rest = [(name, rule) for name, rule in named if name > page.after]
+        if table is None:
+            rest = await self._shown(facts, requester, rest, page.size + 1)
         entries = rest[: page.size]
         more = entries[-1][0] if len(rest) > page.size else ""
         return RowPolicyPage([rule for _, rule in entries], more, self._management.revision(facts))
+
+    async def _require_read(self, facts: Facts, requester: Requester, table: TablePath) -> None:
+        """Raise Forbidden if the actor may not read the rules of a table, or if a policy denies that."""
+        self._administration().require(facts, self._management.actor(facts, requester), READ, table)
+        asked = [(READ, resource_of(key)) for key in known_tables(facts, table)]
+        await refuse_forbidden(self._pdp, requester, asked)
+
+    async def _unforbidden(self, requester: Requester, action: str, tables: Sequence[ObjectKey]) -> bool:
+        return len(await unforbidden(self._pdp, requester, action, tables)) == len(tables)
+
+    async def _shown(
+        self, facts: Facts, requester: Requester, named: Sequence[tuple[str, RowPolicy]], count: int
+    ) -> list[tuple[str, RowPolicy]]:
+        """Return the first rules on tables without a forbid of the reading."""
+        shown: list[tuple[str, RowPolicy]] = []
+        for start in range(0, len(named), CHECK_BATCH):
+            part = named[start : start + CHECK_BATCH]
+            spelled = {rule.covers: known_tables(facts, rule.table) for _, rule in part}
+            keys = [key for tables in spelled.values() for key in tables]
+            readable = await unforbidden(self._pdp, requester, READ, keys)
+            shown += [each for each in part if readable.issuperset(spelled[each[1].covers])]
+            if len(shown) >= count:
+                break
+        return shown
 
     def _readable(
         self, facts: Facts, actor: Actor, table: TablePath | None, masks: bool

@@ -101,10 +101,16 @@ class RowPolicyAdministration:
             for container in self._spelled_otherwise(table):
                 self._rules.require(facts, actor, MANAGE, container)
 
-    def managed_tables(self, facts: Facts, edits: Sequence[RuleEdit]) -> Sequence[ObjectKey]:
-        """Return the tables of edits, under every known spelling of their names."""
-        tables = dict.fromkeys(_table_of(edit) for edit in edits)
-        return [key for table in tables for key in known_tables(facts, table)]
+    def managed_objects(self, facts: Facts, actor: Actor, edits: Sequence[RuleEdit]) -> Sequence[ObjectKey]:
+        """Return the objects under the rights of edits: tables under every known spelling, and containers.
+
+        Raise Forbidden as `require_rights` does.
+        """
+        noting = self._rules.noting()
+        RowPolicyAdministration(noting, self._access).require_rights(facts, actor, edits)
+        ended = (rule for edit in edits for rule in _named_rules(facts, edit) if rule.tombstone)
+        required = (key for _, key, _ in noting.required or ())
+        return list(dict.fromkeys([*required, *(_container_of(rule) for rule in ended)]))
 
     def require(self, facts: Facts, actor: Actor, action: str, table: TablePath) -> None:
         """Raise Forbidden if the actor may not do an action on a table under every known spelling of the name."""
@@ -182,9 +188,8 @@ class RowPolicyAdministration:
 
         The owner of a new table of the name could otherwise end the rules of the dropped one, and return that.
         """
-        above = found.table[:-1]
         if found.tombstone:
-            self._rules.require(facts, actor, MANAGE, ("namespace" if len(above) > 1 else "warehouse", above))
+            self._rules.require(facts, actor, MANAGE, _container_of(found))
 
     def _is_filed(self, table: TablePath, id: str, column: str) -> bool:
         """Tell whether a file gives an id to a rule of the table. Reasons name rules by their ids."""
@@ -229,6 +234,20 @@ def _spelled(facts: Facts, name: FoldedName, container: TablePath) -> Iterator[O
             yield from _spelled(facts, name, namespace)
         elif path == name[1] and other[0] in TABULAR_TYPES:
             yield join_key(container, other)
+
+
+def _named_rules(facts: Facts, edit: RuleEdit) -> Sequence[RowPolicy]:
+    """Return the known rules that an edit names."""
+    if isinstance(edit, RowPoliciesClear):
+        return _rules_of(facts, edit.table)
+    rule = edit.rule if isinstance(edit, RowPolicyWrite) else edit
+    found = find_rule(facts, rule.table, rule.id, rule.column)
+    return () if found is None else (found,)
+
+
+def _container_of(rule: RowPolicy) -> ObjectKey:
+    above = rule.table[:-1]
+    return "namespace" if len(above) > 1 else "warehouse", above
 
 
 def _rules_of(facts: Facts, table: TablePath) -> tuple[RowPolicy, ...]:

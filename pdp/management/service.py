@@ -25,7 +25,7 @@ from pdp.engines.guarded import applying
 from pdp.errors import AssertionNotAllowed, Forbidden, InvalidArgument, Unavailable
 from pdp.facts.objects import Change, Grant, ObjectKey, key_of, key_text, resource_of
 from pdp.facts.snapshot import Facts
-from pdp.management.forbidden_edits import edit_questions, grant_questions, refuse_forbidden
+from pdp.management.forbidden_edits import edit_questions, grant_questions, refuse_forbidden, unforbidden
 from pdp.management.listing import describe_grant, list_grants, matching_grants
 from pdp.management.requests import (
     GrantFilter,
@@ -54,6 +54,8 @@ PAGE_SECONDS: Final = 2.0
 """Time after which a page ends, full or not."""
 MAX_CHANGES: Final = 100_000
 """Rows that one request may change: all other writers wait for the end of the write."""
+READ: Final = "read_assignments"
+"""Action on an object that a look at the grants of others requires."""
 _OPEN_TYPES: Final = frozenset({"user", "role"})
 """Object types with actions that need no grant."""
 
@@ -106,8 +108,8 @@ class Management:
             # the rights come first: a denial by a policy would tell of the policy to who lacks them
             await self._pdp.await_consistency("full")
             facts = self._pdp.source.facts
-            await run_aside(self.rights.edit_grants, facts, self.actor(facts, requester), edits)
-            await refuse_forbidden(self._pdp, requester, grant_questions(edits))
+            questions = await run_aside(grant_questions, self.rights, facts, self.actor(facts, requester), edits)
+            await refuse_forbidden(self._pdp, requester, questions)
         return await self.write(requester, lambda facts, actor: self.rights.edit_grants(facts, actor, edits))
 
     async def write_objects(self, requester: Requester, edits: ObjectEdits) -> str:
@@ -120,14 +122,15 @@ class Management:
         if requester.principal is None or not requester.caller.may_write:
             return await self.write(requester, lambda facts, actor: self.rights.edit_objects(facts, actor, edits))
         await self._pdp.await_consistency("full")
-        asked_of = self._pdp.source.facts
+        asked_of, bundle = self._pdp.source.facts, self._pdp.bundle
         # the rights come first: whoever lacks them must not make the service ask about many objects
-        await run_aside(self.rights.edit_objects, asked_of, self.actor(asked_of, requester), edits)
-        questions = await run_aside(edit_questions, asked_of, edits)
+        actor = self.actor(asked_of, requester)
+        questions = await run_aside(edit_questions, self.rights, asked_of, actor, edits, bundle)
         await refuse_forbidden(self._pdp, requester, questions)
 
         def decide(facts: Facts, actor: Actor) -> Sequence[Change]:
-            if facts.revision() != asked_of.revision() and edit_questions(facts, edits) != questions:
+            is_same = facts.revision() == asked_of.revision()
+            if not is_same and edit_questions(self.rights, facts, actor, edits, bundle) != questions:
                 raise Unavailable("the objects changed while policies were asked: ask again")
             return self.rights.edit_objects(facts, actor, edits)
 
@@ -150,11 +153,27 @@ class Management:
             # without this, each request of an actor would read all grants and the rights on each object
             filter = msgspec.structs.replace(filter, principal=actor.name)
         if filter.object is not None and actor.principal is not None and filter.principal != actor.name:
-            self.rights.require(facts, actor, "read_assignments", filter.object)
+            self.rights.require(facts, actor, READ, filter.object)
+            await refuse_forbidden(self._pdp, requester, [(READ, resource_of(filter.object))])
         listings = await run_aside(self._readable_grants, facts, actor, filter)
         rest = [listing for listing in listings if listing.name > page.after]
-        entries = rest[: page.size]
-        return GrantPage(entries, entries[-1].name if len(rest) > page.size else "", self.revision(facts))
+        shown = await self._shown(requester, actor, rest, page.size + 1)
+        entries = shown[: page.size]
+        return GrantPage(entries, entries[-1].name if len(shown) > page.size else "", self.revision(facts))
+
+    async def _shown(
+        self, requester: Requester, actor: Actor, listings: Sequence[GrantListing], count: int
+    ) -> Sequence[GrantListing]:
+        """Return the first visible grants: grants of the actor, and grants on objects without a forbid to read."""
+        shown: list[GrantListing] = []
+        for start in range(0, len(listings), CHECK_BATCH):
+            part = listings[start : start + CHECK_BATCH]
+            others = {listing.grant.object for listing in part if listing.grant.principal != actor.name}
+            readable = await unforbidden(self._pdp, requester, READ, sorted(others))
+            shown += [each for each in part if each.grant.principal == actor.name or each.grant.object in readable]
+            if len(shown) >= count:
+                break
+        return shown
 
     async def list_access(self, requester: Requester, action: str, resource: Resource, page: PageRequest) -> PageResult:
         """Return a page of the principals that may do an action on an object, each with the reason of the permit.
@@ -171,7 +190,8 @@ class Management:
         self, requester: Requester, action: str, resource: Resource, page: PageRequest
     ) -> PageResult:
         facts, key = await self.facts(requester), key_of(resource)
-        self.rights.require(facts, self.actor(facts, requester), "read_assignments", key)
+        self.rights.require(facts, self.actor(facts, requester), READ, key)
+        await refuse_forbidden(self._pdp, requester, [(READ, resource)])
         await self._require_inspection(requester, resource)
         candidates = await run_aside(
             lambda: sorted(name for name in self._candidates(facts, action, key) if name > page.after)
@@ -296,7 +316,7 @@ class Management:
                 return True
             known = readable.get(grant.object)
             if known is None:
-                known = readable[grant.object] = self.rights.may(facts, actor, "read_assignments", grant.object)
+                known = readable[grant.object] = self.rights.may(facts, actor, READ, grant.object)
             return known
 
         return list_grants(facts, (grant for grant in matching_grants(facts, filter) if is_readable(grant)))
@@ -323,7 +343,7 @@ class Management:
             return
         if not caller.may_inspect:
             raise AssertionNotAllowed(f"caller `{caller.name}` may not assert principals")
-        right = Check(Question(actor, "read_assignments", acting_role=requester.acting_role), (resource,), (0,))
+        right = Check(Question(actor, READ, acting_role=requester.acting_role), (resource,), (0,))
         answer = await self._pdp.check(Batch(LISTING, linked(requester), 1, (right,)))
         if not answer.allowed[0]:
             raise Forbidden(f"`{actor.id}` lacks read_assignments on {format_resource(resource)}")

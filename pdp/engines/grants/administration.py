@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 import msgspec
 
@@ -45,11 +46,15 @@ from pdp.facts.objects import (
     ObjectKey,
     ObjectPut,
     key_text,
+    resource_of,
 )
 from pdp.facts.row_policies import RowPolicy
 from pdp.facts.snapshot import Facts
-from pdp.model.question import CONTENT_TYPES
+from pdp.model.question import CONTENT_TYPES, NO_ARGUMENTS, Arguments, named
 from pdp.model.vocabulary import TABULAR_TYPES
+
+RequiredRight: TypeAlias = tuple[str, ObjectKey, Arguments]
+"""An action on an object, with the arguments that name what is made or moved."""
 
 
 class Administration:
@@ -65,6 +70,14 @@ class Administration:
         self._engine = GrantsEngine(bootstrap_admins)
         self._bootstrap_admins = bootstrap_admins
         self._warehouses = warehouses
+        self.required: list[RequiredRight] | None = None
+        """The rights that edits required, in order; None if nobody asks."""
+
+    def noting(self) -> Administration:
+        """Return the same judgement, with a note of every required right."""
+        copied = Administration(self._bootstrap_admins, self._warehouses)
+        copied.required = []
+        return copied
 
     def edit_grants(self, facts: Facts, actor: Actor, edits: GrantEdits) -> tuple[Change, ...]:
         """Return the changes for all edits at once; an edit without effect makes no change.
@@ -102,8 +115,12 @@ class Administration:
             draft.put(patch)
         return tuple(draft.changes)
 
-    def require(self, facts: Facts, actor: Actor, action: str, key: ObjectKey) -> None:
-        """Raise Forbidden if the actor may not do an action on an object."""
+    def require(
+        self, facts: Facts, actor: Actor, action: str, key: ObjectKey, arguments: Arguments = NO_ARGUMENTS
+    ) -> None:
+        """Raise Forbidden if the actor may not do an action on an object. `arguments` name what is made or moved."""
+        if self.required is not None:
+            self.required.append((action, key, arguments))
         if not self.may(facts, actor, action, key):
             raise Forbidden(f"`{actor.name}` lacks {action} on {key_text(key)}")
 
@@ -164,11 +181,11 @@ class _ObjectDraft:
         self._require_report()
         old_parent, new_parent = self.facts.parent(source), self.facts.parent(target)
         if source[0] == "warehouse" or old_parent == new_parent:
-            self._require(RENAME[source[0]], source)
+            self._require(RENAME[source[0]], source, Arguments(destination=resource_of(target)))
         else:
             assert new_parent is not None
-            self._require("move", source)
-            self._require(CREATE[target[0]], new_parent)
+            self._require("move", source, Arguments(destination=resource_of(target)))
+            self._require(CREATE[target[0]], new_parent, named(target[1][-1]))
             self._require(ACCEPT[target[0]], new_parent)
         if target[0] != "warehouse":
             self.rules.require_known_warehouse(self.facts, target)
@@ -240,7 +257,7 @@ class _ObjectDraft:
         if self.actor.principal is not None:
             if parent is None:
                 raise InvalidArgument(f"{key_text(key)} needs a parent: `project:<id>`")
-            self._require(CREATE[key[0]], parent)
+            self._require(CREATE[key[0]], parent, named(key[1][-1]))
         if key[0] != "warehouse":
             self.rules.require_known_warehouse(self.facts, key)
         if in_use and parent != self.facts.parent(key):
@@ -261,7 +278,7 @@ class _ObjectDraft:
         if after.project != before.project:
             if before.project:
                 self._require(DELETE[before.key[0]], before.key)
-            self._require(CREATE[before.key[0]], ("project", (after.project,)))
+            self._require(CREATE[before.key[0]], ("project", (after.project,)), named(before.key[1][-1]))
             self._require_handing_over(before.key)
         if after.id != before.id:
             self._require("change_ownership", before.key)
@@ -283,8 +300,8 @@ class _ObjectDraft:
             message = "cannot report new objects, moves or deletions: that is for a catalog to do"
             raise Forbidden(f"`{self.actor.name}` {message}")
 
-    def _require(self, action: str, key: ObjectKey) -> None:
-        self.rules.require(self.facts, self.actor, action, key)
+    def _require(self, action: str, key: ObjectKey, arguments: Arguments = NO_ARGUMENTS) -> None:
+        self.rules.require(self.facts, self.actor, action, key, arguments)
 
     def _apply(self, changes: Sequence[Change]) -> None:
         self.changes += changes

@@ -1,0 +1,316 @@
+"""A forbid binds every field of a request to management that names, changes or moves something, and every listing.
+
+Each case is a request that grants permit, and a forbid for what one field of it does. Under the forbid
+it is refused, or its answer leaves out what the forbid hides.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import urlencode
+
+import msgspec
+import pytest
+from support.clients.http_client import HttpClient, client_of
+from support.service.serving import settings_of
+
+from pdp.engines.grants.edits import ObjectPatch
+from pdp.management import codec, row_policy_codec
+from pdp.surfaces.http import endpoints
+
+ANN, BOB = "user:oidc~ann", "user:oidc~bob"
+T, KEEP = "table:lake/s/t", "table:lake/s/keep"
+OBJECTS: list[Any] = [
+    "project:p",
+    "project:q",
+    {"object": "warehouse:lake", "parent": "project:p"},
+    {"object": "warehouse:pond", "parent": "project:p"},
+    {"object": "role:r", "parent": "project:p"},
+    {"object": "tag:pii", "parent": "project:p"},
+    "namespace:lake/s",
+    "namespace:lake/u",
+    "namespace:pond/n",
+    {"object": "table:lake/s/old", "id": "1"},
+    T,
+    KEEP,
+    "table:pond/n/kept",
+]
+READERS = [{"principal": BOB, "privilege": "select", "object": name} for name in (T, KEEP, "namespace:lake/s")]
+
+
+def all_rights(actor: str) -> list[dict[str, str]]:
+    """Return grants that permit every case to an actor."""
+    owned = ("warehouse:lake", "warehouse:pond", "role:r", "tag:pii")
+    return [
+        {"principal": actor, "privilege": "admin", "object": "server"},
+        *({"principal": actor, "privilege": "ownership", "object": name} for name in owned),
+        *({"principal": actor, "privilege": "project_admin", "object": f"project:{name}"} for name in "pq"),
+    ]
+
+
+RULES = "/v1/row-access-policies"
+MASKS = "/v1/column-masks"
+ROW = {"table": T, "id": "eu", "grantees": ["allUsers"], "filter": "x = 1"}
+MASK = {"table": T, "id": "m", "column": "c", "grantees": ["allUsers"], "kind": "null"}
+
+
+class Case(NamedTuple):
+    """A request, the body fields that the forbid is about, and the forbid. `left_out` finds what an answer shows."""
+
+    fields: str
+    path: str
+    body: Mapping[str, Any]
+    forbid: str
+    method: str = "POST"
+    left_out: Callable[[Any], Any] | None = None
+
+
+def put(fields: str, entry: Any, forbid: str) -> Case:
+    return Case(f"put {fields}", "/v1/objects", {"put": [entry]}, forbid)
+
+
+def move(source: str, target: str, forbid: str) -> Case:
+    return Case("move", "/v1/objects", {"move": [{"from": source, "to": target}]}, forbid)
+
+
+def at(op: str, path: str) -> str:
+    return f"op == '{op}' && path == '{path}'"
+
+
+def about(action: str, name: str) -> str:
+    return f"op == 'catalog:{action}' && arguments.name == '{name}'"
+
+
+READ_T = at("catalog:read_assignments", "s.t")
+MANAGE_T = at("catalog:grant_manage_grants", "s.t")
+CASES = [
+    put("object", "table:lake/s/new", at("CREATE_ENTITY", "s.new")),
+    put("object", "namespace:lake/new", at("CREATE_ENTITY", "new")),
+    put("object", "project:new", "op == 'catalog:create_project'"),
+    put("object", "user:oidc~new", "op == 'catalog:provision_users'"),
+    put("object parent", {"object": "role:new", "parent": "project:q"}, about("create_role", "q")),
+    put("object parent", {"object": "tag:new", "parent": "project:q"}, about("create_tag", "q")),
+    put("object parent", {"object": "warehouse:new", "parent": "project:q"}, about("create_warehouse", "q")),
+    put("parent", {"object": "role:r", "parent": "project:q"}, about("create_role", "q")),
+    put("parent", {"object": "role:r", "parent": "project:q"}, about("delete", "r")),
+    put("parent", {"object": "tag:pii", "parent": "project:q"}, about("create_tag", "q")),
+    put("parent", {"object": "tag:pii", "parent": "project:q"}, about("delete", "pii")),
+    put("parent", {"object": "warehouse:pond", "parent": "project:q"}, about("create_warehouse", "q")),
+    put("parent", {"object": "warehouse:pond", "parent": "project:q"}, "op == 'catalog:delete' && warehouse == 'pond'"),
+    put("managedAccess", {"object": "namespace:lake/s", "managedAccess": True}, at("catalog:set_managed_access", "s")),
+    put("managedAccess", {"object": "warehouse:lake", "managedAccess": True}, "op == 'catalog:set_managed_access'"),
+    put("id", {"object": T, "id": "7"}, at("catalog:change_ownership", "s.t")),
+    put("id", {"object": "namespace:lake/s", "id": "7"}, at("catalog:change_ownership", "s")),
+    put("id", {"object": "table:lake/s/old", "id": "7"}, at("DELETE_ENTITY", "s.old")),
+    put("id", {"object": "table:lake/s/old", "id": "7"}, at("CREATE_ENTITY", "s.old")),
+    Case("delete", "/v1/objects", {"delete": [T]}, at("DELETE_ENTITY", "s.t")),
+    Case("delete", "/v1/objects", {"delete": ["namespace:lake/s"]}, at("DELETE_ENTITY", "s.keep")),
+    Case("delete", "/v1/objects", {"delete": ["warehouse:pond"]}, at("DELETE_ENTITY", "n.kept")),
+    Case("delete", "/v1/objects", {"delete": ["role:r"]}, about("delete", "r")),
+    move(T, "table:lake/s/other", at("DELETE_ENTITY", "s.t")),
+    move(T, "table:lake/s/other", at("CREATE_ENTITY", "s.other")),
+    move(T, "table:lake/u/t", at("DELETE_ENTITY", "s.t")),
+    move(T, "table:lake/u/t", at("CREATE_ENTITY", "u.t")),
+    move(T, "table:lake/u/t", at("catalog:accept_moved_tabular", "u")),
+    move(T, "table:lake/u/t", "action == 'move'"),
+    move("namespace:lake/s", "namespace:lake/v", at("DELETE_ENTITY", "s.keep")),
+    move("namespace:lake/s", "namespace:lake/v", at("CREATE_ENTITY", "v.keep")),
+    move("namespace:lake/s", "namespace:lake/u/s", at("catalog:accept_moved_namespace", "u")),
+    move("warehouse:pond", "warehouse:sea", "op == 'catalog:rename' && warehouse == 'pond'"),
+    move("warehouse:pond", "warehouse:sea", at("DELETE_ENTITY", "n.kept")),
+    move("warehouse:pond", "warehouse:sea", at("CREATE_ENTITY", "n.kept") + " && ref == 'main'"),
+    move("warehouse:pond", "warehouse:sea", "op == 'CREATE_ENTITY' && warehouse == 'sea'"),
+    Case("add", "/v1/grants", {"add": [{"principal": BOB, "privilege": "modify", "object": T}]}, at("catalog:grant_modify", "s.t")),
+    Case("add", "/v1/grants", {"add": [{"principal": BOB, "privilege": "ownership", "object": T}]}, at("catalog:change_ownership", "s.t")),
+    Case("add", "/v1/grants", {"add": [{"principal": BOB, "privilege": "assignee", "object": "role:r"}]}, about("grant_assignee", "r")),
+    Case("remove", "/v1/grants", {"remove": [{"principal": BOB, "privilege": "select", "object": T}]}, at("catalog:revoke_select", "s.t")),
+    Case("object", "/v1/grants", {"object": T}, READ_T, "GET"),
+    Case("object principal", "/v1/grants", {"object": T, "principal": BOB}, READ_T, "GET"),
+    Case("object below", "/v1/grants", {"object": "namespace:lake/s", "below": "true"}, at("catalog:read_assignments", "s"), "GET"),
+    Case("below", "/v1/grants", {"object": "namespace:lake/s", "below": "true"}, READ_T, "GET", lambda found: _objects(found, T)),
+    Case("principal", "/v1/grants", {"principal": BOB}, READ_T, "GET", lambda found: _objects(found, T)),
+    Case("privilege", "/v1/grants", {"principal": BOB, "privilege": "select"}, READ_T, "GET", lambda found: _objects(found, T)),
+    Case("resource action", "/v1/access", {"resource": T, "action": "read_data"}, READ_T),
+    Case("resource action", "/v1/access", {"resource": "role:r", "action": "assume"}, about("read_assignments", "r")),
+    Case("table id", RULES, {**ROW, "id": "new"}, MANAGE_T),
+    Case("table id", f"{RULES}/eu", ROW, MANAGE_T, "PUT"),
+    Case("table", f"{RULES}/eu", {"table": T}, MANAGE_T, "DELETE"),
+    Case("table ids", f"{RULES}:batchDelete", {"table": T, "ids": ["eu"]}, MANAGE_T),
+    Case("table", RULES, {"table": T}, READ_T, "GET"),
+    Case("", RULES, {}, READ_T, "GET", lambda found: found["rowAccessPolicies"]),
+    Case("table", f"{RULES}/eu", {"table": T}, READ_T, "GET"),
+    Case("table permissions", f"{RULES}:testPermissions", {"table": T, "permissions": ["rowAccessPolicies.get"]}, READ_T, left_out=lambda found: found["permissions"]),
+    Case("table permissions", f"{RULES}:testPermissions", {"table": T, "permissions": ["rowAccessPolicies.update"]}, MANAGE_T, left_out=lambda found: found["permissions"]),
+    Case("table column", MASKS, {**MASK, "id": "new"}, MANAGE_T),
+    Case("table column", f"{MASKS}/m", MASK, MANAGE_T, "PUT"),
+    Case("table column", f"{MASKS}/m", {"table": T, "column": "c"}, MANAGE_T, "DELETE"),
+    Case("table column ids", f"{MASKS}:batchDelete", {"table": T, "ids": ["m"], "column": "c"}, MANAGE_T),
+    Case("table", MASKS, {"table": T}, READ_T, "GET"),
+    Case("", MASKS, {}, READ_T, "GET", lambda found: found["columnMasks"]),
+    Case("table column", f"{MASKS}/m", {"table": T, "column": "c"}, READ_T, "GET"),
+    Case("table permissions", f"{MASKS}:testPermissions", {"table": T, "permissions": ["rowAccessPolicies.list"]}, READ_T, left_out=lambda found: found["permissions"]),
+]  # fmt: skip
+LISTS = [
+    Case("action type container", "/v1/list", {"principal": ANN, "action": "read_data", "type": "table", "container": "namespace:lake/s"}, at("READ_ENTITY_VALUE", "s.t"), left_out=lambda found: [name for name in found["objects"] if name == T]),
+]  # fmt: skip
+
+
+def _objects(found: Any, name: str) -> list[Any]:
+    return [grant for grant in found["grants"] if grant["object"] == name]
+
+
+@asynccontextmanager
+async def serving_under(
+    rules: Mapping[str, str], folder: Path, actors: Sequence[str] = (ANN,), *, rows: bool = True, **more: Any
+) -> AsyncIterator[HttpClient]:
+    files = {
+        "forbid.yaml": {"rules": rules},
+        "seed.json": {
+            "objects": OBJECTS,
+            "grants": [*READERS, *(each for actor in actors for each in all_rights(actor))],
+        },
+    }
+    for name, content in files.items():
+        (folder / name).write_text(json.dumps(content))
+    config = {
+        "warehouses": {name: {"default_ref": "main"} for name in ("lake", "pond", "new")},
+        "authorities": {"default": {"engines": ["grants"]}},
+        "policies": {"rules": [], "forbid": ["forbid.yaml"] if rules else []},
+        "store": {"url": f"sqlite:///{folder}/pdp.db", "seed": "seed.json"},
+    }
+    async with client_of(settings_of(config | more, folder)) as http:
+        for path, body in ((RULES, ROW), (MASKS, MASK)) if rows else ():
+            assert (await http.post(path, body))[0] == 200
+        yield http
+
+
+async def ask(http: HttpClient, case: Case, actor: str = ANN) -> tuple[int, Any]:
+    body = {**case.body, "principal": actor} if case.path == "/v1/list" else {**case.body, "actor": actor}
+    if case.method in ("GET", "DELETE"):
+        response = await http.send(case.method, f"{case.path}?{urlencode(body)}")
+    else:
+        response = await http.send(case.method, case.path, body)
+    return response.status, response.json()
+
+
+async def test_a_forbid_binds_every_field(tmp_path: Path) -> None:
+    """Rights are asked first, so that a refusal by the forbid tells that the actor has them."""
+    cases = [*CASES, *LISTS]
+    rules = {f"lock{at}": f"role == 'ann{at}' && ({case.forbid})" for at, case in enumerate(cases)}
+    actors = [ANN, *(f"{ANN}{at}" for at in range(len(cases)))]
+    async with serving_under(rules, tmp_path, actors) as http:
+        for at, case in enumerate(cases):
+            status, found = await ask(http, case, f"{ANN}{at}")
+            if case.left_out is None:
+                assert (status, found.get("error", {}).get("code")) == (403, "forbidden"), (case, found)
+                assert f"cel:lock{at}" in found["error"]["message"], (case, found)
+                continue
+            assert status == 200, (case, found)
+            assert not case.left_out(found), (case, found)
+            other = await ask(http, case, ANN)
+            assert case.left_out(other[1]), (case, other)
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case.path == "/v1/objects"][::5])
+async def test_without_the_forbid_the_edit_is_done(case: Case, tmp_path: Path) -> None:
+    async with serving_under({"other": "role == 'bob'"}, tmp_path) as http:
+        status, found = await ask(http, case)
+        assert status == 200, found
+
+
+NEVER_ASKED = {"actor", "actingRole", "consistency", "pageSize", "pageToken"}
+"""Fields that name the asker or the page."""
+CONTENT = {"grantees", "filter", "dialect", "etag", "kind", "expression", "exempt", "except"}
+"""Fields of rules: the right to manage the rules of the table covers what they say."""
+
+
+def _fields(body: type[msgspec.Struct]) -> set[str]:
+    return {field.encode_name for field in msgspec.structs.fields(body)}
+
+
+def test_every_route_and_field_has_a_case() -> None:
+    """A new field of a body, of an entry or of a query needs a case here, and so does a new route."""
+    cases = [*CASES, *LISTS]
+    by_path: dict[str, set[str]] = {}
+    for case in cases:
+        by_path.setdefault(f"{case.method} {case.path}", set()).update(case.fields.split(), case.body)
+    bodies: dict[str, type[msgspec.Struct]] = {
+        "POST /v1/grants": codec.GrantsBody,
+        "POST /v1/objects": codec.ObjectsBody,
+        "POST /v1/access": codec.AccessBody,
+        "POST /v1/list": codec.ListBody,
+        f"POST {RULES}": row_policy_codec.RowPolicyBody,
+        f"POST {MASKS}": row_policy_codec.ColumnMaskBody,
+        f"POST {RULES}:batchDelete": row_policy_codec.BatchDeleteBody,
+        f"POST {RULES}:testPermissions": row_policy_codec.PermissionsBody,
+    }
+    for path, body in bodies.items():
+        assert _fields(body) - NEVER_ASKED - CONTENT - by_path[path] - {"column"} <= set(), path
+    assert by_path["GET /v1/grants"] >= codec._QUERY - NEVER_ASKED
+    entry = {"key": "object", "project": "parent", "managed": "managedAccess", "id": "id"}
+    assert entry.keys() == {*ObjectPatch.__struct_fields__}
+    assert {*entry.values()} <= by_path["POST /v1/objects"]
+    for path in endpoints.PATHS:
+        routes = {
+            f"{method} {path}{end}"
+            for method, end in (("GET", ""), ("POST", ""), ("POST", ":batchDelete"), ("POST", ":testPermissions"))
+        }
+        name = "eu" if path == RULES else "m"
+        assert routes | {f"{method} {path}/{name}" for method in ("GET", "PUT", "DELETE")} <= by_path.keys()
+
+
+async def test_a_forbid_of_everything_leaves_the_own_grants_alone(tmp_path: Path) -> None:
+    async with serving_under({"all": "true"}, tmp_path) as http:
+        for case in [*CASES, *LISTS]:
+            status, found = await ask(http, case)
+            assert status == 403 or not (case.left_out or (lambda _: True))(found), case
+        status, found = await ask(http, Case("", "/v1/grants", {}, "", "GET"))
+        assert status == 200
+        assert {grant["principal"] for grant in found["grants"]} == {ANN}
+
+
+@pytest.mark.parametrize("rules", [{}, {"other": "role == 'bob'"}])
+async def test_a_large_warehouse_is_renamed_where_nothing_can_deny(
+    rules: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pdp.management.forbidden_edits.MOST_QUESTIONS", 2)
+    async with serving_under(rules, tmp_path, rows=False) as http:
+        status, found = await ask(http, move("warehouse:pond", "warehouse:sea", ""))
+        assert status == (400 if rules else 200), found
+
+
+async def test_pages_go_on_behind_what_is_hidden(tmp_path: Path) -> None:
+    async with serving_under({"lock": READ_T}, tmp_path) as http:
+        found: list[str] = []
+        token = ""
+        for _ in range(10):
+            query = {"actor": ANN, "principal": BOB, "pageSize": 1, **({"pageToken": token} if token else {})}
+            status, page = await ask(http, Case("", "/v1/grants", query, "", "GET"))
+            assert status == 200
+            assert len(page["grants"]) == 1
+            found += [grant["object"] for grant in page["grants"]]
+            token = page["nextPageToken"]
+            if not token:
+                break
+        assert sorted(found) == ["namespace:lake/s", KEEP]
+
+
+async def test_cedar_sees_the_name_of_what_an_edit_makes(tmp_path: Path) -> None:
+    pytest.importorskip("cedarpy")
+    (tmp_path / "lock.cedar").write_text(
+        '@id("lock") forbid(principal, action == Lakekeeper::Action::"CreateTable", resource)'
+        ' when { context has table_name && context.table_name == "pay" };'
+    )
+    more: dict[str, Any] = {
+        "authorities": {"default": {"engines": ["cedar", "grants"]}},
+        "policies": {"rules": [], "cedar": {"policies": ["lock.cedar"]}},
+    }
+    async with serving_under({}, tmp_path, **more) as http:
+        assert (await http.post("/v1/objects", {"actor": ANN, "put": ["table:lake/s/pay"]}))[0] == 403
+        move = {"actor": ANN, "move": [{"from": T, "to": "table:lake/u/pay"}]}
+        assert (await http.post("/v1/objects", move))[0] == 403
+        assert (await http.post("/v1/objects", {"actor": ANN, "put": ["table:lake/s/play"]}))[0] == 200
