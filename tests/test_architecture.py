@@ -95,7 +95,7 @@ PLANTED = {
     "faces-lake": [("cli.lake.replay", "lake.replay.tasks"), ("lake.report.html", "lake.ingest.lines")],
     "faces-offline": [
         ("cli.test.command", "offline.cases.reasons"),
-        ("offline.replay.replay", "offline.coverage.rows"),
+        ("offline.replay.replay", "offline.coverage.grants"),
         ("cli.lint", "offline.row_policies.proofs"),
     ],
     "faces-app": [("app.service", "app.workers.worker_slot"), ("app.workers.worker", "app.sources.git")],

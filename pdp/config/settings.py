@@ -8,21 +8,44 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any, Final, NamedTuple, get_args, get_origin
+from typing import Annotated, Any, Final, NamedTuple, get_args, get_origin
 
-from pydantic import BaseModel, Field, PrivateAttr
+from pydantic import AfterValidator, BaseModel, Field, PrivateAttr
 
 from pdp.config.audit import AuditSettings
 from pdp.config.cache import CacheSettings
-from pdp.config.identity import IdentitySettings, TrustedEngineSettings
+from pdp.config.identity import IdentitySettings, TrustedEngineSettings, grantee_id
 from pdp.config.origins import Key, Origins, key_text
 from pdp.config.policies import PolicyFiles, PolicySettings, RowAccessSettings
-from pdp.config.section import Secret, Section, names_secret
+from pdp.config.section import Secret, SecretAddress, Section, names_secret
 from pdp.config.server import LimitSettings, ServerSettings
-from pdp.config.store import StoreSettings
 from pdp.config.trino import TrinoSettings
 from pdp.config.warehouses import AuthoritySettings, LakeSettings, WarehouseSettings
 from pdp.errors import ConfigError
+
+
+class StoreSettings(Section):
+    """Storage of grants, memberships and registered objects."""
+
+    url: SecretAddress = Field(
+        "sqlite:///pdp.db",
+        pattern=r"^(file:|sqlite:///|postgresql://|postgres://).+",
+        description="`sqlite:///` and a path, `postgresql://...`, or `file:` and the path of a world file, which is "
+        "read once at start and takes no writes; `url_file` in its place names a file that holds the address",
+    )
+    seed: str | None = Field(None, description="a world file that goes into a database when it is made")
+    max_staleness_seconds: float = Field(
+        300, gt=0, description="grants permit nothing once the database has been silent for so long"
+    )
+    wait_seconds: float = Field(2, gt=0, le=60, description="how long a check that demands a revision waits for it")
+    bootstrap_admins: tuple[Annotated[str, AfterValidator(grantee_id)], ...] = Field(
+        (), description="principals that hold server `operator` without a stored grant"
+    )
+
+    def world_file(self) -> str | None:
+        """Return the path of the world file that holds the facts; None if a database holds the facts."""
+        return self.url.removeprefix("file:") if self.url.startswith("file:") else None
+
 
 _UNPACK: Final = "unpack the bundle by `pdp bundle verify --unpack`, and give `policies.folder` in place of the source"
 

@@ -22,7 +22,7 @@ from support.service.commands import run_pdp
 from support.service.serving import serve_process
 from support.service.stores import content
 
-from pdp.cli.grants import imports
+from pdp.cli.grants import command as imports
 from pdp.engines.grants.administration import Administration
 from pdp.engines.grants.edits import Actor, GrantEdits, ObjectEdits
 from pdp.errors import InvalidArgument, Unavailable

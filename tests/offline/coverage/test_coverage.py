@@ -11,10 +11,9 @@ import pytest
 from pdp.app.facts import build_pdp
 from pdp.offline.cases.cases import Case
 from pdp.offline.cases.runner import CaseRunner
-from pdp.offline.coverage.cases import CaseCoverage
+from pdp.offline.coverage.cases import NOT_REFUSED, CaseCoverage
 from pdp.offline.coverage.coverage import NOT_NEEDED, CoverageReport
 from pdp.offline.coverage.grants import NO_BOUNDARY_OF_PLACE, NO_BOUNDARY_OF_RIGHTS, NO_OUTSIDER, NOT_NEEDED_IN_FULL
-from pdp.offline.coverage.rows import NOT_REFUSED
 from pdp.offline.coverage.rules import NO_BOUNDARY
 
 HERE = Path(__file__).parent

@@ -6,8 +6,8 @@ import pytest
 
 from pdp.audit.records.recorded import RecordedOutcome
 from pdp.model.answer import Predicate, TableAccess
-from pdp.offline.replay.access_changes import PolicyAccess, compare_views
 from pdp.offline.replay.replay import RepeatedAccess
+from pdp.offline.replay.table_replay import PolicyAccess, compare_views
 
 OWN = frozenset({"region = 'EU'"})
 MORE = Predicate("team = 'a'", "bob")
