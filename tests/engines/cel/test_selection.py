@@ -21,9 +21,12 @@ from pdp.model.question import Principal, Question, Resource
 def expected(engine: Any, group: EngineQuestion, resource: Resource) -> tuple[int, str | None, tuple[str, ...]]:
     outcomes = engine.reference_evaluator(group).outcomes(resource)
     true = [outcome.rule for outcome in outcomes if outcome.rule is not None]
-    raised = tuple(sorted({rule for outcome in outcomes for rule in outcome.raised}))
+    rules = tuple(sorted({rule for outcome in outcomes for rule in outcome.raised}))
+    on_path = {rule.id for rule in engine.rules if "path" in rule.program.variables}
+    lacks_path = engine.group_checks(group).lacks_argument(resource) and not on_path.isdisjoint(rules)
+    raised = tuple(sorted({*rules, "missing_argument"})) if lacks_path else rules
     if isinstance(engine, CelForbid):
-        return (FORBID, f"cel:{min(true or raised)}", raised) if true or raised else (ABSTAIN, None, ())
+        return (FORBID, f"cel:{min(true or rules)}", raised) if true or rules else (ABSTAIN, None, ())
     if engine.group_checks(group).lacks_ref:
         return (ABSTAIN, None, ("missing_reference",))
     return (PERMIT, f"cel:{true[-1]}", ()) if len(true) == len(outcomes) else (ABSTAIN, None, raised)
