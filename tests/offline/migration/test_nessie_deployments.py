@@ -207,7 +207,7 @@ NOT_READ: dict[str, tuple[object, str]] = {
 @pytest.mark.parametrize("form", NOT_READ)
 def test_what_is_not_read_is_left_and_opens_no_branch(tmp_path: Path, form: str) -> None:
     given, message = NOT_READ[form]
-    migration = migrated(tmp_path, given if isinstance(given, dict) else yaml.safe_dump_all(given))
+    migration = migrated(tmp_path, yaml.safe_dump_all(given) if isinstance(given, list) else given)
     assert any(message in part.message for part in migration.left), migration.parts
     assert any("VIEW_REFERENCE" in text for text in rules_of(migration).values())
     assert not any(text == VIEW for text in rules_of(migration).values())

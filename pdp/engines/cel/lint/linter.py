@@ -127,8 +127,8 @@ def unasked_spellings(
         checked = check_rule(rule.program.text, rule.program.extensions)
         tests = [one for one in remarks.path_comparisons(checked) if one.text != one.text.lower()]
         paths = known(warehouses_of(rule.program.requirements.conditions)) if tests else None
-        for compared in dict.fromkeys(tests) if paths is not None else ():
-            if not _is_asked(compared, paths):
+        for compared in dict.fromkeys(tests):
+            if paths is not None and not _is_asked(compared, paths):
                 shown = compared.text.replace("\u001d", ".")
                 message = (
                     f"rule `{rule.id}` compares `path` with `{shown}`, and Trino asks about no such name: it lowers "
