@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -37,6 +38,8 @@ class BundleSources(msgspec.Struct, frozen=True, rename="camel"):
     row_access: Sequence[dict[str, Any]] = ()
     row_access_rules: dict[str, Any] = {}
     engines: dict[str, dict[str, Any]] = {}
+    cel_roles: str = ""
+    """Roles that permits see; empty if no rule reads roles, and in bundles of versions that counted sent ones alone."""
 
     def rule_sets(self) -> tuple[RuleSet, RuleSet]:
         """Return the permitting and the forbidding rules; raise RuleCompileError."""
@@ -58,9 +61,10 @@ def rebuild_pdp(text: bytes) -> Pdp:
     """
     sources = read_sources(text)
     documents = sources.documents()
-    return build_pdp(
-        _settings(sources), Facts.empty(), sources.rule_sets(), documents=documents, sources=sources.engines
-    )
+    rules, forbid = sources.rule_sets()
+    if not sources.cel_roles:
+        rules, forbid = replace(rules, as_sent=True), replace(forbid, as_sent=True)
+    return build_pdp(_settings(sources), Facts.empty(), (rules, forbid), documents=documents, sources=sources.engines)
 
 
 def read_sources(text: bytes) -> BundleSources:
@@ -87,6 +91,7 @@ def _settings(sources: BundleSources) -> Settings:
         "identity": {
             "providers": providers,
             "cel_provider": sources.cel_provider,
+            "cel_roles": sources.cel_roles or "token",
             "instance_admins": sources.instance_admins,
         },
         "audit": {"sinks": ()},

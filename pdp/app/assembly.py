@@ -91,13 +91,14 @@ def build_bundle(
     unknown engine or warehouse conflict, PolicyError for invalid policies.
     """
     provider, masker = settings.identity.cel_provider, Redactor(settings.audit.mask)
-    kinds = {"cel": EngineType(lambda *_: CelEngine(rules, provider, masker)), **ENGINES}
+    stored = settings.identity.cel_roles == "all"
+    kinds = {"cel": EngineType(lambda *_: CelEngine(rules, provider, masker, stored=stored)), **ENGINES}
     chosen = _chosen_kinds(settings, kinds)
     read = {name: (sources or {}).get(name) or kind.read(settings) for name, kind in chosen.items()}
     engines = {name: kind.build(settings, read[name]) for name, kind in chosen.items()}
     authorities = _authorities(settings, engines)
     policies = _read_row_policies(settings, documents)
-    forbids = (CelForbid(forbid, provider, masker),) if forbid.rules else ()
+    forbids = (CelForbid(forbid, provider, masker, stored=stored),) if forbid.rules else ()
     described = {name: kind.describe(read[name], engines[name]) for name, kind in chosen.items()}
     row_access = _row_access(settings, policies)
     text, digest = source_text(
@@ -263,7 +264,14 @@ def _sources(settings: Settings, rules: RuleSet, forbid: RuleSet) -> dict[str, o
         "bootstrapAdmins": sorted(settings.store.bootstrap_admins),
         "roleMaps": _role_maps(settings),
         "instanceAdmins": sorted(settings.identity.instance_admins),
+        **_role_sources(settings, rules, forbid),
     }
+
+
+def _role_sources(settings: Settings, rules: RuleSet, forbid: RuleSet) -> dict[str, object]:
+    """Return which roles rules see; empty where no rule reads roles."""
+    reads = rules.reads_roles or forbid.reads_roles
+    return {"celRoles": settings.identity.cel_roles} if reads and not rules.as_sent else {}
 
 
 def _role_maps(settings: Settings) -> dict[str, dict[str, str]]:

@@ -246,6 +246,11 @@ class IdentitySettings(Section):
     cel_provider: str = Field(
         "oidc", pattern=r"^[a-z0-9-]+$", description="the provider whose subjects CEL's `role` shows without prefix"
     )
+    cel_roles: Literal["token", "all"] = Field(
+        "token",
+        description="the roles that permits of CEL see: those of tokens, of requests and of `role_map`, or with `all` "
+        "also stored ones, so that whoever gives a role in the store gives what these permits give",
+    )
     callers: Mapping[str, CallerSettings] = Field(
         default_factory=dict,
         description="the first that matches counts; without any, loopback callers may assert everything",

@@ -200,6 +200,7 @@ RULES: Final[Mapping[str, Rule]] = {
     "cache.timeout_ms": _without_redis,
     "cache.tls_ca": _redis_ca,
     "cache.ttl_seconds": _local_cache,
+    "identity.cel_roles": _needs_rules,
     "policies.cedar": _needs_engine("cedar"),
     "policies.cel_extensions": _needs_rules,
     "policies.engines.*": _engine_options,

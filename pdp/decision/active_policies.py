@@ -32,6 +32,8 @@ from pdp.model.vocabulary import CATALOG_ACTIONS, CEL_CHECKS, is_cluster_action
 _STACKS: Final = 1024
 _LONGEST_ACTION: Final = 128
 """Engine stacks that a bundle remembers, and characters of the name of a remembered action."""
+_ROLES: Final = frozenset({"roles", "member_of"})
+"""Evidence of roles in a question."""
 
 
 class Authority(msgspec.Struct, frozen=True):
@@ -194,6 +196,15 @@ class ActivePolicies(msgspec.Struct, frozen=True, dict=True):
         return frozenset[str]().union(*(getattr(engine, "forbids_read", ()) for engine in engines))
 
     @cached_property
+    def counts_stored_roles(self) -> bool:
+        """Tell whether policies count roles that the question does not show: see `EngineQuestion`."""
+        stacks = (authority.engines for authority in (self.default, *self.authorities.values()))
+        engines = (engine for engines in (self.forbids, *stacks) for engine in engines)
+        return any(getattr(engine, "counts_stored_roles", False) for engine in engines) or any(
+            reporting.bundle.counts_stored_roles for reporting in self.reports
+        )
+
+    @cached_property
     def must_wait(self) -> bool:
         """Tell whether decisions may have to wait for an engine, or are compared with other engines."""
         return bool(self.reports) or self.has_awaited
@@ -263,6 +274,20 @@ class ActivePolicies(msgspec.Struct, frozen=True, dict=True):
             return principal
         roles = (mapped[role] for role in principal.roles if role in mapped)
         return msgspec.structs.replace(principal, member_of=tuple(sorted({*principal.member_of, *roles})))
+
+    def other_roles(
+        self, principal: Principal, person: Principal | None, facts: Facts, *, stale: bool
+    ) -> tuple[tuple[str, ...] | None, tuple[str, ...]]:
+        """Return `stored_roles` and `person_roles` of a question about a principal, if policies count them.
+
+        `person` acts as the principal, which is a role. The owner of a view in between acts as nobody.
+        """
+        if person is None or principal.type != "role":
+            return None if stale else facts.ordered_roles_of(principal), ()
+        if stale or not _ROLES.isdisjoint(person.unknown):
+            return None, ()
+        own = {*person.roles, *facts.ordered_roles_of(person)}
+        return facts.ordered_roles_of(principal), tuple(sorted(own))
 
     def _with_unknown(self, principal: Principal) -> Principal:
         unknown = {*principal.unknown, *(name for name in principal.unseen if self._is_read_by_forbids(name))}

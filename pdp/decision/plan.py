@@ -21,15 +21,7 @@ from pdp.engines.row_access.through_views import through
 from pdp.facts.snapshot import Facts
 from pdp.model.answer import STORE_STALE, Reason
 from pdp.model.arrays import positions_by
-from pdp.model.question import (
-    VERSIONED_TYPES,
-    Arguments,
-    Check,
-    Principal,
-    QuerySession,
-    Question,
-    Resource,
-)
+from pdp.model.question import VERSIONED_TYPES, Arguments, Check, Principal, QuerySession, Question, Resource
 from pdp.model.vocabulary import (
     ALIASES,
     CATALOG_ACTIONS,
@@ -177,6 +169,7 @@ class PlanContext(msgspec.Struct, frozen=True, gc=False):
     `admin`: the principal is an instance admin, asks for itself and acts as no role. `stale`: the facts are too old to
     permit anything. `rules_follow`: row policies of the store follow the object of a rename.
     `session`: the principal may be the owner of a view, and the row policies of the user of the query count.
+    `person` acts as the role of the question.
     """
 
     question: Question
@@ -186,6 +179,7 @@ class PlanContext(msgspec.Struct, frozen=True, gc=False):
     admin: bool = False
     rules_follow: bool = False
     session: QuerySession | None = None
+    person: Principal | None = None
 
     @property
     def principal(self) -> Principal:
@@ -207,7 +201,10 @@ class PlanContext(msgspec.Struct, frozen=True, gc=False):
         if ref is None and (type in VERSIONED_TYPES or type == "warehouse"):
             ref = self.bundle.default_ref(resource.warehouse)
         question = self.question if self.question.action == action else replace(self.question, action=action)
-        return EngineQuestion(question, type, resource.warehouse, ref)
+        if not self.bundle.counts_stored_roles:
+            return EngineQuestion(question, type, resource.warehouse, ref)
+        others = self.bundle.other_roles(self.principal, self.person, self.facts, stale=self.stale)
+        return EngineQuestion(question, type, resource.warehouse, ref, *others)
 
     def leaf(self, type: str, action: str, resources: Sequence[Resource]) -> Node:
         """Plan one concrete check; deny a raw Nessie check that lacks its ref."""
@@ -346,7 +343,8 @@ def plan(check: Check, context: PlanContext, planners: Sequence[Planner]) -> Nod
             return context.denied(STORE_STALE, action, check.resources)
         if not context.facts.can_assume(context.principal, role):
             return context.denied("cannot_assume", action, check.resources)
-        acting = replace(context.asking(principal=context.principal.acting_as(role)), admin=False)
+        person = context.principal
+        acting = replace(context.asking(principal=person.acting_as(role)), admin=False, person=person)
         node = _plan_action(check, acting, planners)
         return AllOf((node, _assumption(check, context, role)), named=False) if context.bundle.forbids else node
     return _plan_action(check, context, planners)

@@ -36,6 +36,10 @@ class EngineQuestion(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
 
     The principal of `question` is the subject of the decision: an acting role is already the principal. `type` is
     concrete. `ref` is None if neither the resource names a ref nor the warehouse has a default.
+
+    Roles by evidence that the question does not show, in order, are empty where no policy counts them. `stored_roles`
+    are those of stored memberships, with all roles above, and above mapped roles; None if unknown. `person_roles` are
+    all roles of the person who acts as the role that is the principal.
     """
 
     # INVARIANT: two engine questions are equal only if the whole question is, with fields that no engine reads yet.
@@ -43,6 +47,8 @@ class EngineQuestion(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
     type: str
     warehouse: str
     ref: str | None
+    stored_roles: tuple[str, ...] | None = ()
+    person_roles: tuple[str, ...] = ()
 
     @property
     def principal(self) -> Principal:

@@ -47,13 +47,14 @@ _NO_ROLES: Final[frozenset[str]] = frozenset()
 
 
 class RoleClosure(NamedTuple):
-    """Roles with all roles of these roles: bare ids, and canonical ids in order."""
+    """Roles with all roles of these roles: bare ids, canonical ids in order, and bare ids in order."""
 
     names: frozenset[str]
     ids: tuple[str, ...]
+    ordered: tuple[str, ...]
 
 
-_NO_CLOSURE: Final = RoleClosure(_NO_ROLES, ())
+_NO_CLOSURE: Final = RoleClosure(_NO_ROLES, (), ())
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -223,6 +224,10 @@ class Facts:
         """
         return self._closure_of(principal).names
 
+    def ordered_roles_of(self, principal: Principal) -> tuple[str, ...]:
+        """Return the same ids in order. Principals with equal roles share the tuple."""
+        return self._closure_of(principal).ordered
+
     def grantees_of(self, principal: Principal) -> tuple[str, ...]:
         """Return the ids whose grants count for a principal: the principal's id first, then all roles in order."""
         if principal.type == "anonymous":
@@ -282,7 +287,8 @@ class Facts:
             new = self.index.memberships.get(f"role:{pending.pop()}", _NO_ROLES) - roles
             roles |= new
             pending += new
-        return RoleClosure(frozenset(roles), tuple(sorted(f"role:{role}" for role in roles)))
+        ordered = tuple(sorted(roles))
+        return RoleClosure(frozenset(roles), tuple([f"role:{role}" for role in ordered]), ordered)
 
 
 @contextmanager

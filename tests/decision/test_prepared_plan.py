@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.generators import worlds
-from support.generators.cel_rule_sets import groups, rule_sets
+from support.generators.cel_rule_sets import KINDS, groups, rule_sets
 from support.generators.generated_pdps import batch, make_pdp
 
 from pdp.decision.active_policies import EngineStack
@@ -17,7 +17,7 @@ from pdp.decision.combine import combine_one, combine_rows
 from pdp.decision.plan import Leaf
 from pdp.decision.prepared_plan import PreparedTree
 from pdp.decision.service import Pdp
-from pdp.engines.cel.engine import CelEngine, CelForbid
+from pdp.engines.cel.engine import CelEngine
 from pdp.engines.cel.rules import inline_rules
 from pdp.engines.engine import ABSTAIN, FAILED, FORBID, PERMIT, EngineQuestion, FixedAnswer, Verdicts
 from pdp.engines.grants.engine import GrantsEngine
@@ -49,7 +49,7 @@ def test_a_prepared_plan_decides_as_the_plain_way(
 
 @pytest.mark.long
 @settings(max_examples=300)
-@given(rule_sets, st.lists(groups(), min_size=1, max_size=4), st.sampled_from([CelEngine, CelForbid]))
+@given(rule_sets, st.lists(groups(), min_size=1, max_size=4), st.sampled_from(KINDS))
 def test_a_prepared_question_has_the_verdicts_of_the_engine(
     rules: dict[str, str], asked: list[tuple[EngineQuestion, list[Resource]]], kind: Any
 ) -> None:

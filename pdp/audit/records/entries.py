@@ -37,8 +37,8 @@ from pdp.audit.records.inputs import (
     reference_text,
 )
 from pdp.audit.records.record import DecidedCheck, DecisionRecord, LeafDecision
-from pdp.audit.records.schema import write_view_security
-from pdp.engines.engine import ALLOWED_BY_EFFECT, PERMIT
+from pdp.audit.records.schema import RecordedRoles, write_view_security
+from pdp.engines.engine import ALLOWED_BY_EFFECT, PERMIT, EngineQuestion
 from pdp.model.answer import DEFAULT_DENY, Answer, Reason, Rejection
 from pdp.model.arrays import PathArray
 from pdp.model.question import Check, Principal, Question, Resource, is_unnamed
@@ -146,7 +146,8 @@ class EntryEncoder:
                     columns = True
                     group = leaf.group
                     shared = self._shared(group.action, group.principal, group.delegated, number)
-                    shared += missing_text(group.question, group.type, leaf.resources) + self._cached_column(leaf.at)
+                    shared += roles_text(group) + missing_text(group.question, group.type, leaf.resources)
+                    shared += self._cached_column(leaf.at)
                     entries.append((leaf.at[0], self._columns(shared, leaf.at, _Columns.of_leaf(leaf))))
         if self._record.batch.rejected:
             entries += [(at, _rejected_row(at, rejected)) for at, rejected in self._record.batch.rejected.items()]
@@ -169,7 +170,7 @@ class EntryEncoder:
         """Add the rows of a concrete check."""
         group, verdicts = leaf.group, leaf.verdicts
         effects, by, errors = verdicts.effects, verdicts.by, verdicts.errors
-        shared = self._shared(group.action, group.principal, group.delegated, number)
+        shared = self._shared(group.action, group.principal, group.delegated, number) + roles_text(group)
         for row, resource in enumerate(leaf.resources):
             at = leaf.at[row]
             outcome = outcome_text(effects[row] == PERMIT, by[row], errors.get(row, ()) if errors else ())
@@ -299,9 +300,17 @@ def question_text(action: str, subject: str, *, delegated: bool) -> str:
     return f'"action":{quote(action)},"as":{subject},"delegated":{FLAGS[delegated]}'
 
 
-def shared_text(action: str, subject: str, *, delegated: bool) -> str:
-    """Return the same for rows that rest on no cached verdict."""
-    return question_text(action, subject, delegated=delegated) + _CACHED[False]
+def roles_text(group: EngineQuestion) -> str:
+    """Return the roles of the subject by other evidence, behind a comma; empty without such roles."""
+    stored, person = group.stored_roles, group.person_roles
+    if stored == () and not person:
+        return ""
+    return f',"otherRoles":{json_text(RecordedRoles(stored or (), person, stored is None))}'
+
+
+def shared_text(action: str, subject: str, *, delegated: bool, roles: str = "") -> str:
+    """Return the fields of rows that rest on no cached verdict. `roles` is the result of `roles_text`."""
+    return question_text(action, subject, delegated=delegated) + roles + _CACHED[False]
 
 
 def outcome_text(allowed: int, reason: Reason | None, errors: Sequence[str]) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from pdp.audit.records.entries import outcome_text, shared_text
+from pdp.audit.records.entries import outcome_text, roles_text, shared_text
 from pdp.audit.records.inputs import (
     InputsEncoder,
     around_path,
@@ -78,7 +78,8 @@ class OneCheckEncoder:
         around = around_path(group.type, leaf.resources[0].ref or group.ref or "")
         if around is None or group.action in NAMING_ACTIONS:
             return None
-        shared = shared_text(group.action, quote(group.principal.id), delegated=group.delegated)
+        subject, roles = quote(group.principal.id), roles_text(group)
+        shared = shared_text(group.action, subject, delegated=group.delegated, roles=roles)
         frame = _Frame(
             f'"surface":{quote(record.batch.surface)},"caller":{quote(record.batch.caller.name)},'
             f'"inputs":{self._inputs.before_query(decided.check)}',
@@ -167,7 +168,10 @@ class SplitEncoder:
         resource = check.resources[0]
         around = [around_path(group.type, resource.ref or group.ref or "") for group in groups]
         around.append(around_path(resource.type, resource.ref or ""))
-        shared = [shared_text(group.action, quote(group.principal.id), delegated=group.delegated) for group in groups]
+        shared = [
+            shared_text(each.action, quote(each.principal.id), delegated=each.delegated, roles=roles_text(each))
+            for each in groups
+        ]
         shared.append(shared_text(question.action, quote(question.principal.id), delegated=question.delegated))
         starts = [
             f'}}}},"revision":{quote(record.answer.revision)},"checks":[{{',

@@ -81,7 +81,7 @@ def _column_resources(resources: list[str | FullResource] | PathNames) -> Sequen
     return PathArray(Resource(resources.type, resources.warehouse, ref=resources.ref), parents, parent_at, names)
 
 
-_SHARED: Final = ("action", "as", "delegated", "inputs", "load", "change")
+_SHARED: Final = ("action", "as", "delegated", "otherRoles", "inputs", "load", "change")
 """Keys of an entry of columns that hold for all of its rows."""
 
 

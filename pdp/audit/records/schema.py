@@ -259,11 +259,20 @@ if not TYPE_CHECKING:
     Inputs = inputs_type(Question)
 
 
+class RecordedRoles(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Roles of a subject that the inputs do not show: `stored_roles` and `person_roles` of the engines' question."""
+
+    stored: tuple[str, ...] = ()
+    person: tuple[str, ...] = ()
+    unknown: bool = False
+
+
 class CheckEntry(msgspec.Struct, frozen=True, rename="camel"):
     """One row, or columns if there are `resources`. An entry with an `error` is a position without a check.
 
     `missing`: a check lacks the name of a new object or the destination of a move, so that the path was unknown. In
     older records such a check is without the field, and the container stood for the path.
+    `other_roles` are roles that forbids counted beside those of the inputs: a replay finds them in the facts again.
     """
 
     at: int | list[int]
@@ -271,6 +280,7 @@ class CheckEntry(msgspec.Struct, frozen=True, rename="camel"):
     subject: str = msgspec.field(name="as", default="")
     inputs: int = 0
     delegated: bool | None = None
+    other_roles: RecordedRoles | None = None
     cached: bool | str = False
     resource: str | FullResource = ""
     resources: list[str | FullResource] | PathNames | None = None

@@ -16,13 +16,15 @@ from typing import Any, Final, Literal, TypeAlias
 import msgspec
 
 from pdp.cel import patterns
-from pdp.cel.checker import CheckedExpression
-from pdp.cel.syntax import Call, Constant, ListOf, Logic, Node
-from pdp.cel.unparse import variable_name, walk
+from pdp.cel.checker import CheckedExpression, Variable
+from pdp.cel.syntax import Call, Comprehension, Conditional, Constant, ListOf, Logic, Node
+from pdp.cel.unparse import children, variable_name, walk
 
 Kind: TypeAlias = Literal["equals", "starts", "ends", "contains", "holds"]
 _STRINGS: Final = frozenset({"op", "role", "ref", "path", "contentType", "type", "warehouse", "action"})
-_LISTS: Final = frozenset({"roles", "actions", "groups"})
+EVERY_ROLE: Final = "roles by any evidence"
+"""Variable that no rule can spell: what a forbid reads where it tests for a role. See `role_readings`."""
+_LISTS: Final = frozenset({"roles", EVERY_ROLE, "actions", "groups"})
 _ESCAPED: Final = re.compile(r"\\.")
 _WORD: Final = re.compile(r"[^\W_][\w-]*")
 _STRING_TESTS: Final[Mapping[str, Kind]] = {"startsWith": "starts", "endsWith": "ends", "contains": "contains"}
@@ -87,6 +89,83 @@ def requirements_of(checked: CheckedExpression) -> Requirements:
 def warehouses_of(conditions: Iterable[Condition]) -> frozenset[str] | None:
     """Return the warehouses that conditions name; None if they name none."""
     return next((one.texts for one in conditions if (one.variable, one.kind) == ("warehouse", "equals")), None)
+
+
+def shared_requirements(readings: Sequence[CheckedExpression]) -> Requirements:
+    """Return the conditions of a rule that is true where one of several readings is."""
+    found = [requirements_of(checked) for checked in readings]
+    return found[0] if len(found) == 1 else Requirements(_any_of(found).conditions, sufficient=False)
+
+
+def role_readings(checked: CheckedExpression) -> tuple[CheckedExpression, ...]:
+    """Return the readings of a forbid. The forbid binds where any reading is true.
+
+    A test for a role reads EVERY_ROLE, a test against a role reads `roles`. For any other use, the first reading has
+    EVERY_ROLE, and the second reading has `roles`.
+
+    A gained role by other evidence makes no test for a role false, and changes no test against a role. So a gained role
+    takes nobody out of a reading with such tests alone.
+    """
+    places: dict[Node, int] = {}
+    _collect_role_tests(checked.root, 1, checked, places)
+    every = [node for node, sign in places.items() if sign > 0]
+    both = [node for node, sign in places.items() if not sign]
+    chosen = [every + both, every] if both else [every]
+    return tuple(_with_every_role(checked, nodes) for nodes in chosen)
+
+
+def role_tests(checked: CheckedExpression) -> frozenset[int]:
+    """Return the kinds of uses of `roles`: 1 for a role, -1 against one, 0 for a use that may be either."""
+    places: dict[Node, int] = {}
+    _collect_role_tests(checked.root, 1, checked, places)
+    return frozenset(places.values())
+
+
+def role_names(checked: CheckedExpression) -> frozenset[str]:
+    """Return the constant texts beside `roles` in calls, and in macros over `roles`."""
+    found: set[str] = set()
+    for node in walk(checked.root):
+        if isinstance(node, Call | Comprehension):
+            parts = list(walk(node) if isinstance(node, Comprehension) else children(node))
+            if any(variable_name(part, checked) == "roles" for part in parts):
+                found |= {text for part in parts if (text := _text(part)) is not None}
+    return frozenset(found)
+
+
+def _with_every_role(checked: CheckedExpression, nodes: Sequence[Node]) -> CheckedExpression:
+    names = {**checked.names, **dict.fromkeys(nodes, Variable(EVERY_ROLE))}
+    return msgspec.structs.replace(checked, names=names)
+
+
+def _collect_role_tests(node: Node, sign: int, checked: CheckedExpression, places: dict[Node, int]) -> None:
+    """Put each use of `roles` into `places`: 1 if more roles can only make the rule true, -1 if only false, else 0.
+
+    `sign` is the same for the truth of `node`.
+    """
+    if variable_name(node, checked) == "roles":
+        places[node] = 0
+        return
+    signs: dict[Node, int] = {}
+    if isinstance(node, Logic):
+        signs = dict.fromkeys(node.parts, sign)
+    elif isinstance(node, Conditional):
+        signs = {node.then: sign, node.otherwise: sign}
+    elif isinstance(node, Call) and node.function == "!_":
+        signs = {node.args[0]: -sign}
+    elif isinstance(node, Call) and node.function == "@in":
+        _place_list(node.args[1], sign, checked, places)
+    elif isinstance(node, Comprehension) and node.macro in ("exists", "all"):
+        signs = {node.body: sign}
+        _place_list(node.range, sign if node.macro == "exists" else -sign, checked, places)
+    for child in children(node):
+        if child not in places:
+            _collect_role_tests(child, signs.get(child, 0), checked, places)
+
+
+def _place_list(node: Node, sign: int, checked: CheckedExpression, places: dict[Node, int]) -> None:
+    """Put a list that is `roles` itself. More members make `x in list` and `list.exists` true, and `list.all` false."""
+    if variable_name(node, checked) == "roles":
+        places[node] = sign
 
 
 def path_tests(checked: CheckedExpression) -> Iterator[Condition]:

@@ -8,20 +8,28 @@ influence.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
-from hashlib import sha256
 from operator import is_not
 from typing import Final, NamedTuple
 
 import msgspec
 
-from pdp.engines.cel.conditions import Condition, warehouses_of
 from pdp.engines.cel.explain import ReferenceEvaluator
-from pdp.engines.cel.group_checks import FoundRules, GroupChecks, ResidueQuestion, find_rules, prepare_question
+from pdp.engines.cel.group_checks import (
+    TOKEN_ROLES,
+    FoundRules,
+    GroupChecks,
+    RankVerdicts,
+    ResidueQuestion,
+    RoleSight,
+    find_rules,
+    prepare_question,
+)
 from pdp.engines.cel.path_tables import NEVER, path_strings, paths_of
-from pdp.engines.cel.program import PATH
+from pdp.engines.cel.program import PATH, forbid_program
 from pdp.engines.cel.residue import PathRanks, ResidueSet
-from pdp.engines.cel.rules import Rule, RuleSet, inline_rules
+from pdp.engines.cel.rules import Rule, RuleSet, with_implicit_rule
 from pdp.engines.cel.selection import MAX_VALUES_LENGTH, Selector
 from pdp.engines.engine import (
     FORBID,
@@ -43,9 +51,6 @@ from pdp.model.bounded_cache import BoundedCache
 from pdp.model.question import Resource
 from pdp.model.redaction import DEFAULT_MASKER, Redactor
 from pdp.model.vocabulary import CEL_CHECKS, VIEW_ONLY, NessieCheck
-
-IMPLICIT_RULE = "__ALLOW_VIEWING_REF_ID"
-"""Nessie's rule that permits everyone to view references, added unless the text of a rule contains VIEW_REFERENCE."""
 
 _MAX_GROUPS: Final = 2048
 """Groups that an engine remembers."""
@@ -73,6 +78,9 @@ class RuleRanks(NamedTuple):
 
 
 _READS_TIME: Final = READS_POLICIES | {Dependency.TIME}
+_WITHOUT_ROLES: Final = frozenset({"user"})
+_WITH_ROLES: Final = _WITHOUT_ROLES | {"role"}
+"""Principals whose stored roles a negated test of a forbid counts, and a permit, if permits see stored roles."""
 
 
 class _LastColumn(NamedTuple):
@@ -84,19 +92,6 @@ class _LastColumn(NamedTuple):
     column: RuleRanks
 
 
-class _RankVerdicts(dict[int, Verdicts]):
-    """Verdicts on one resource by the smallest rank of a true rule, where none raises. `effect` is of true rules."""
-
-    def __init__(self, effect: int, reasons: dict[int, Reason]) -> None:
-        super().__init__({NEVER: SILENT})
-        self._effect = bytes([effect])
-        self._reasons = reasons
-
-    def __missing__(self, rank: int) -> Verdicts:
-        verdicts = self[rank] = Verdicts(self._effect, (self._reasons[rank],))
-        return verdicts
-
-
 class _RuleEngine:
     """Evaluator of a rule set for the checks of a group. `rules` come sorted by id; a rank is a position in `rules`."""
 
@@ -106,6 +101,8 @@ class _RuleEngine:
 
     def __init__(self, rules: Sequence[Rule], digest: str, provider: str, masker: Redactor) -> None:
         self.rules = rules
+        self._sight = TOKEN_ROLES
+        """Roles that count among `roles`."""
         self._masker = masker
         self.digest = digest
         self._provider = provider
@@ -116,13 +113,18 @@ class _RuleEngine:
         self._groups: BoundedCache[EngineQuestion, GroupChecks] = BoundedCache(_MAX_GROUPS, MAX_VALUES_LENGTH)
         self._ids = [rule.id for rule in rules]
         self._reasons: dict[int, Reason] = {rank: f"cel:{id}" for rank, id in enumerate(self._ids)}
-        self._verdicts = _RankVerdicts(self._effect, self._reasons)
+        self._verdicts = RankVerdicts(self._effect, self._reasons)
         self._on_path = frozenset(rule.id for rule in rules if PATH in rule.program.variables)
 
     @property
     def reads(self) -> frozenset[Dependency]:
         """Return the sources of verdicts: the time only if a rule uses `now`."""
         return _READS_TIME if self._selector.uses_time else READS_POLICIES
+
+    @property
+    def counts_stored_roles(self) -> bool:
+        """Tell whether verdicts rest on stored roles."""
+        return self._selector.counts_roles or (bool(self._sight.stored) and self._selector.reads_roles)
 
     @property
     def cost(self) -> Cost:
@@ -137,7 +139,7 @@ class _RuleEngine:
         """Return the checks of a group, remembered if the group is short."""
         checks = self._groups.get(group)
         if checks is None:
-            checks = GroupChecks(group, self._provider, self._selector)
+            checks = GroupChecks(group, self._provider, self._selector, self._sight)
             self._groups.keep(group, checks, checks.length())
         return checks
 
@@ -236,15 +238,21 @@ class _RuleEngine:
 
 
 class CelEngine(_RuleEngine):
-    """Engine that permits if every check has a true rule. Otherwise silent, with the ids of raising rules."""
+    """Engine that permits if every check has a true rule. Otherwise silent, with the ids of raising rules.
+
+    `stored`: the variable `roles` has stored roles, too.
+    """
 
     forbids = False
     """No rule of the engine forbids."""
 
-    def __init__(self, rules: RuleSet, provider: str, masker: Redactor = DEFAULT_MASKER) -> None:
+    def __init__(
+        self, rules: RuleSet, provider: str, masker: Redactor = DEFAULT_MASKER, *, stored: bool = False
+    ) -> None:
         self.has_implicit_rule = not any("VIEW_REFERENCE" in text for text in rules.texts.values())
-        used = _with_implicit_rule(rules.rules) if self.has_implicit_rule else rules.rules
-        super().__init__(used, _digest(rules, provider), provider, masker)
+        used = with_implicit_rule(rules.rules) if self.has_implicit_rule else rules.rules
+        super().__init__(used, rules.digest(provider, stored=stored), provider, masker)
+        self._sight = RoleSight(not rules.as_sent, _WITH_ROLES if stored else frozenset())
         self._last_verdicts: tuple[tuple[tuple[RuleRanks, ...], int], Verdicts] = (((), 0), Verdicts(b"", ()))
 
     def applies(self, action: str, type: str) -> bool:
@@ -312,12 +320,22 @@ class CelEngine(_RuleEngine):
 
 
 class CelForbid(_RuleEngine):
-    """Engine that forbids if a check has a true rule, or a raising rule: a forbid that cannot be evaluated denies."""
+    """Engine that forbids if a check has a true rule, or a raising rule: a forbid that cannot be evaluated denies.
+
+    A test for a role counts roles by any evidence. A test against a role counts the roles visible to a permit, and the
+    acting role alone behind an acting role. `stored`: permits see stored roles.
+    """
 
     _effect = FORBID
 
-    def __init__(self, rules: RuleSet, provider: str, masker: Redactor = DEFAULT_MASKER) -> None:
-        super().__init__(rules.rules, _digest(rules, provider), provider, masker)
+    def __init__(
+        self, rules: RuleSet, provider: str, masker: Redactor = DEFAULT_MASKER, *, stored: bool = False
+    ) -> None:
+        forbids: Sequence[Rule] = rules.rules
+        if not rules.as_sent:
+            forbids = [replace(rule, program=forbid_program(rule.program)) for rule in rules.rules]
+        super().__init__(forbids, rules.digest(provider, stored=stored), provider, masker)
+        self._sight = RoleSight(not rules.as_sent, _WITHOUT_ROLES if stored else frozenset())
 
     @property
     def forbids_read(self) -> frozenset[str]:
@@ -330,7 +348,7 @@ class CelForbid(_RuleEngine):
         for rule in self.rules:
             conditions = rule.program.requirements.conditions
             if all(condition.is_met_by("DELETE_ENTITY") for condition in conditions if condition.variable == "op"):
-                found += _named_paths(conditions)
+                found += rule.program.named_paths()
         return tuple(found)
 
     def declared_objects(self) -> Iterable[ObjectKey]:
@@ -380,21 +398,3 @@ class CelForbid(_RuleEngine):
         checks = self.reference_evaluator(group).traces(resource)
         forbidden = any(part.outcome != "false" for check in checks for part in check.parts)
         return Trace("cel forbid", "forbid" if forbidden else "silent", parts=checks)
-
-
-def _named_paths(conditions: Sequence[Condition]) -> Iterator[ForbiddenPath]:
-    warehouses = warehouses_of(conditions)
-    for condition in conditions:
-        if condition.variable == "path" and condition.kind in ("equals", "starts"):
-            yield from (ForbiddenPath(text, warehouses, condition.kind) for text in sorted(condition.texts))
-
-
-def _with_implicit_rule(rules: Sequence[Rule]) -> tuple[Rule, ...]:
-    """Add the implicit rule. As in Nessie, a configured rule with the same id gives way."""
-    implicit = inline_rules({IMPLICIT_RULE: "op=='VIEW_REFERENCE' && ref.matches('.*')"}).rules
-    others = [rule for rule in rules if rule.id != IMPLICIT_RULE]
-    return tuple(sorted([*others, *implicit], key=lambda rule: rule.id))
-
-
-def _digest(rules: RuleSet, provider: str) -> str:
-    return sha256(msgspec.json.encode([dict(rules.texts), provider], order="sorted")).hexdigest()

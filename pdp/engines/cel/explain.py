@@ -15,6 +15,7 @@ import msgspec
 
 from pdp.cel.unparse import unparse_value
 from pdp.cel.values import RuleError, require_bool
+from pdp.engines.cel.conditions import EVERY_ROLE
 from pdp.engines.cel.group_checks import GroupChecks
 from pdp.engines.cel.path_tables import path_of
 from pdp.engines.cel.program import NO_REF, PATH, RULE_VARIABLES
@@ -29,6 +30,8 @@ MAX_FALSE_RULES: Final = 50
 """Rules of a large set that an explanation includes beside those that are true or raised: the nearest misses."""
 _MAX_MISSES: Final = 3
 _MAX_VALUE_LENGTH: Final = 200
+_OUTCOMES: Final = ("true", "error", "false")
+"""Outcomes of the readings of a rule: the first that a reading has is that of the rule."""
 
 
 class RuleTrace(msgspec.Struct, frozen=True):
@@ -65,11 +68,14 @@ def _known_to(rule: Rule, values: dict[str, Any], unknown: tuple[str, ...]) -> d
 
 def explain_rule(rule: Rule, values: dict[str, Any], masker: Redactor = DEFAULT_MASKER) -> RuleTrace:
     """Return the trace of the rule for these values."""
-    root = split_rule(rule.program.text, rule.program.extensions, rule.program.variables.difference(values))
-    trace = _trace(root, values, masker)
+    roots = split_rule(rule.program, rule.program.variables.difference(values))
+    traces = [_trace(root, values, masker) for root in roots]
+    trace = min(traces, key=lambda found: _OUTCOMES.index(found.outcome))
+    root = roots[traces.index(trace)]
     conjuncts = root.parts if root.conjunction else (root,)
     unmet = tuple(_unmet(part, values, masker) for part in conjuncts if _outcome(part, values)[0] != "true")
-    return RuleTrace(Trace(f"rule {rule.id}", trace.outcome, trace.why, trace.parts or (trace,)), unmet)
+    parts = (trace.parts or (trace,)) if len(traces) == 1 else tuple(traces)
+    return RuleTrace(Trace(f"rule {rule.id}", trace.outcome, trace.why, parts), unmet)
 
 
 def _distance(rule: RuleTrace) -> tuple[int, bool]:
@@ -164,6 +170,7 @@ class ReferenceEvaluator:
 
     def _by_name(self, check: NessieCheck, resource: Resource) -> dict[str, Any]:
         values = dict(zip(RULE_VARIABLES, self._arguments(check, resource), strict=True))
+        values[EVERY_ROLE] = self._group_checks.every_role
         if self._group_checks.lacks_ref:
             del values["ref"]
         if PATH in self._group_checks.unknown_of(check, resource):
@@ -186,7 +193,8 @@ class ReferenceEvaluator:
         found = self._functions.get(unknown)
         if found is None:
             programs = [(rule.id, rule.program) for rule in self._rules]
-            found = [(id, each.without(self._no_ref | each.lacking(unknown))) for id, each in programs]
+            every_role, no_ref = self._group_checks.every_role, self._no_ref
+            found = [(id, each.bound(every_role, no_ref | each.lacking(unknown))) for id, each in programs]
             self._functions[unknown] = found
         return found
 

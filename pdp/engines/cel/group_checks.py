@@ -8,11 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
-from pdp.engines.cel.path_tables import PathTables, path_of, path_string
+from pdp.engines.cel.conditions import EVERY_ROLE
+from pdp.engines.cel.path_tables import NEVER, PathTables, path_of, path_string
 from pdp.engines.cel.program import PATH
 from pdp.engines.cel.residue import CheckValues, ResidueSet, json_text
 from pdp.engines.cel.selection import Selector
-from pdp.engines.engine import EngineQuestion, FixedAnswer, ResourceCall, Verdicts
+from pdp.engines.engine import SILENT, EngineQuestion, FixedAnswer, ResourceCall, Verdicts
+from pdp.model.answer import Reason
 from pdp.model.arrays import PathArray
 from pdp.model.question import NO_ARGUMENTS, VERSIONED_TYPES, Arguments, Principal, Resource, lacks_argument
 from pdp.model.references import policy_name
@@ -35,10 +37,11 @@ _MADE: Final = ("new", "destination")
 class GroupChecks:
     """The checks of a group. `lacks_ref`: a ref is needed, but neither the resource nor the warehouse has one.
 
-    The selector has the residues for the values of a check. The residues of the group are remembered.
+    The selector has the residues for the values of a check. The residues of the group are remembered. `sight` tells
+    which roles count among `roles`.
     """
 
-    def __init__(self, group: EngineQuestion, provider: str, selector: Selector) -> None:
+    def __init__(self, group: EngineQuestion, provider: str, selector: Selector, sight: RoleSight) -> None:
         self.checks = rule_checks(group.type, group.action)
         self._is_cluster = is_cluster_action(group.action)
         self._names_argument = selector.uses_arguments and (group.type, group.action) not in CEL_CHECKS
@@ -54,9 +57,11 @@ class GroupChecks:
         """Each resource is of a kind of its own."""
         self._group = group
         self._provider = provider
-        self._subject = _subject_of(group.principal, provider)
+        self._subject = _subject_of(group, provider, sight)
         self.unknown = self._subject.unknown
         """Unknown evidence of the principal."""
+        self.every_role = self._subject.every_role if selector.counts_roles else ()
+        """Roles by any evidence, if a rule counts them."""
 
     def lacks_argument(self, resource: Resource) -> bool:
         """Tell whether a resource lacks the argument that the path of a check needs."""
@@ -70,7 +75,9 @@ class GroupChecks:
     def length(self) -> int:
         """Count the characters of the group's texts."""
         group = self._group
-        return group.principal.length() + group.context.length() + len(group.warehouse) + len(group.ref or "")
+        roles = sum(map(len, group.stored_roles or ())) + sum(map(len, group.person_roles))
+        place = len(group.warehouse) + len(group.ref or "")
+        return group.principal.length() + group.context.length() + roles + place
 
     def varies(self, check: NessieCheck) -> bool:
         """Tell whether the check differs from resource to resource."""
@@ -184,25 +191,64 @@ class GroupChecks:
             group.context.now,
             arguments,
             (*subject.unknown, lacking) if lacking else subject.unknown,
+            self.every_role,
         )
 
 
+class RoleSight(NamedTuple):
+    """Roles that rules see beside those of a token or request: mapped ones, and stored ones of types of principals."""
+
+    mapped: bool = True
+    stored: frozenset[str] = frozenset()
+
+
+TOKEN_ROLES: Final = RoleSight()
+"""Roles of tokens and requests, and of the role map."""
+
+
 class _Subject(NamedTuple):
-    """Values of the variables that a principal gives: the user's name, and what the token says."""
+    """Values of the variables that a principal gives: the user's name, and what the token says.
+
+    `roles` are those of token, request and role map; stored ones, too, if the configuration says so. `every_role` are
+    the roles by any evidence.
+    """
 
     role: str
     roles: tuple[str, ...]
     groups: tuple[str, ...]
     attributes: str
-    unknown: tuple[str, ...] = ()
+    unknown: tuple[str, ...]
+    every_role: tuple[str, ...]
 
 
-def _subject_of(principal: Principal, provider: str) -> _Subject:
-    """Return what rules see of a principal. A principal of type role has only itself."""
-    if principal.type == "role":
-        return _Subject("", (principal.name,), (), "{}", principal.unknown)
+def _subject_of(group: EngineQuestion, provider: str, sight: RoleSight) -> _Subject:
+    """Return what rules see of a principal. A principal of type role has only itself among `roles`."""
+    principal, stored = group.principal, group.stored_roles
+    is_role = principal.type == "role"
+    roles = principal.roles
+    if is_role:
+        roles = (principal.name,)
+    elif sight.mapped:
+        roles = _joined(roles, principal.member_of)
+    unknown = principal.unknown
+    every_role = _joined(_joined(roles, stored or ()), group.person_roles)
+    if stored is None or "roles" in unknown:
+        unknown = (*unknown, EVERY_ROLE)
+    if principal.type in sight.stored:
+        roles = _joined(roles, stored or ())
+        unknown = (*unknown, "roles") if stored is None else unknown
+    if is_role:
+        return _Subject("", roles, (), "{}", unknown, every_role)
     name = policy_name(principal, provider)
-    return _Subject(name, principal.roles, principal.groups, principal.attributes, principal.unknown)
+    return _Subject(name, roles, principal.groups, principal.attributes, unknown, every_role)
+
+
+def _joined(roles: tuple[str, ...], others: tuple[str, ...]) -> tuple[str, ...]:
+    """Return roles as they are, and behind them those of `others` that are new."""
+    if not others or others == roles:
+        return roles
+    known = {*roles}
+    return (*roles, *[role for role in others if role not in known])
 
 
 FoundRule: TypeAlias = tuple[int, Sequence[int]]
@@ -250,6 +296,19 @@ class RuleQuestion:
 
     def _meaning(self) -> tuple[object, ...]:
         return self._outcome, tuple((check.path, residues) for check, residues in self._questions)
+
+
+class RankVerdicts(dict[int, Verdicts]):
+    """Verdicts on one resource by the smallest rank of a true rule, where none raises. `effect` is of true rules."""
+
+    def __init__(self, effect: int, reasons: dict[int, Reason]) -> None:
+        super().__init__({NEVER: SILENT})
+        self._effect = bytes([effect])
+        self._reasons = reasons
+
+    def __missing__(self, rank: int) -> Verdicts:
+        verdicts = self[rank] = Verdicts(self._effect, (self._reasons[rank],))
+        return verdicts
 
 
 class _VerdictsByRank(dict[int, Verdicts]):

@@ -5,8 +5,8 @@ Knows the variables of a check. The language itself is `pdp.cel`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import lru_cache
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache, partial
 from typing import Any, Final
 from weakref import WeakValueDictionary
 
@@ -17,7 +17,17 @@ from pdp.cel.parser import parse
 from pdp.cel.syntax import Call, Constant, Has, Node, Select
 from pdp.cel.types import BOOL, DYN, INT, STRING, TIMESTAMP, Type, list_of, map_of
 from pdp.cel.unparse import walk
-from pdp.engines.cel.conditions import Condition, Requirements, path_tests, requirements_of, warehouses_of, words_of
+from pdp.cel.values import RuleError
+from pdp.engines.cel.conditions import (
+    EVERY_ROLE,
+    Condition,
+    Requirements,
+    path_tests,
+    role_readings,
+    shared_requirements,
+    warehouses_of,
+    words_of,
+)
 from pdp.engines.engine import ForbiddenPath
 from pdp.model.answer import MISSING_ARGUMENT
 
@@ -43,16 +53,18 @@ RULE_VARIABLES: Final[Mapping[str, Type]] = {
 """The variables that a rule may mention, in the order of the arguments of `Program.evaluate`."""
 RULE_FIELDS: Final = {("api", "apiName"): STRING, ("api", "apiVersion"): INT}
 """Keys that map variables always have, with the types of the values. The checker gives `dyn` to all values of `api`."""
-RULE_ARGUMENTS: Final = {name: name for name in RULE_VARIABLES}
+RULE_ARGUMENTS: Final = {name: name for name in RULE_VARIABLES} | {EVERY_ROLE: "every_role"}
 """The parameter of the generated function for each variable."""
+_COUNTING: Final = (RULE_ARGUMENTS[EVERY_ROLE], *RULE_VARIABLES)
+"""The parameters of a forbid that counts roles by any evidence."""
 MISSING_REFERENCE: Final = "missing_reference"
 """The error that a rule raises for `ref` where no ref is known."""
 PATH: Final = "path"
 """The variable without a value where a check lacks the name or the destination of what is made or moved."""
 NO_REF: Final = frozenset({"ref"})
 _MISSING: Final = {
-    "ref": MISSING_REFERENCE, PATH: MISSING_ARGUMENT,
-    "roles": "unknown_roles", "groups": "unknown_groups", "attributes": "unknown_attributes",
+    "ref": MISSING_REFERENCE, PATH: MISSING_ARGUMENT, "roles": "unknown_roles", EVERY_ROLE: "unknown_roles",
+    "groups": "unknown_groups", "attributes": "unknown_attributes",
 }  # fmt: skip
 """Variables without a value in a check -> the error of a rule on such a variable."""
 _MAX_LAZY_DEPTH: Final = 24
@@ -69,24 +81,32 @@ class Program:
     """
 
     __slots__ = ("__weakref__", "_function", "_without", "extensions", "keys", "requirements", "text", "variables")
+    counts_roles = False
+    """The functions take roles by any evidence as the first argument."""
 
-    def __init__(self, text: str, extensions: frozenset[str], checked: CheckedExpression) -> None:
+    def __init__(self, text: str, extensions: frozenset[str], readings: tuple[CheckedExpression, ...]) -> None:
         self.text = text
         self.extensions = extensions
-        self.variables = _intern(frozenset({name.name for name in checked.names.values() if type(name) is Variable}))
-        self.requirements = requirements_of(checked)
+        checked = readings[0]
+        names = [name for reading in readings for name in reading.names.values()]
+        self.variables = _intern(frozenset({name.name for name in names if type(name) is Variable}))
+        self.requirements = shared_requirements(readings)
         self._function: Callable[..., bool] | None = None
         self._without: dict[frozenset[str], Callable[..., bool]] = {}
         self.keys = _keys_read(checked, "attributes") if "attributes" in self.variables else frozenset()
         """Keys of `attributes` in the rule; None for any key."""
         if not _is_decided_by_tables(self.requirements) or checked.root.depth > _MAX_LAZY_DEPTH:
-            self._function = _load_rule(checked)
+            self._function = self._load(readings)
+
+    def readings(self) -> tuple[CheckedExpression, ...]:
+        """Return the rule, checked again; a rule of several readings is true where one of them is."""
+        return (check_rule(self.text, self.extensions),)
 
     @property
     def evaluate(self) -> Callable[..., bool]:
         """Return the function: the values of RULE_VARIABLES in order -> a bool. The function raises RuleError only."""
         if self._function is None:
-            self._function = _load_rule(check_rule(self.text, self.extensions))
+            self._function = self._load(self.readings())
         return self._function
 
     @property
@@ -114,6 +134,14 @@ class Program:
                 yield from (ForbiddenPath(text, warehouses, condition.kind) for text in sorted(condition.texts))
         yield from (ForbiddenPath(word, warehouses, "parts") for word in sorted(words))
 
+    def named_paths(self) -> Iterator[ForbiddenPath]:
+        """Yield the paths, and beginnings of paths, that conditions of the rule name."""
+        conditions = self.requirements.conditions
+        warehouses = warehouses_of(conditions)
+        for condition in conditions:
+            if condition.variable == "path" and condition.kind in ("equals", "starts"):
+                yield from (ForbiddenPath(text, warehouses, condition.kind) for text in sorted(condition.texts))
+
     def lacking(self, unknown: Iterable[str]) -> frozenset[str]:
         """Return the variables of the rule without a value because of unknown evidence, or of an unknown path.
 
@@ -129,7 +157,7 @@ class Program:
     @property
     def evidence(self) -> frozenset[str]:
         """Return the evidence read by the rule: `roles`, `groups`, `attributes` or single attributes."""
-        lists = self.variables & {"roles", "groups"}
+        lists = self.variables & {"roles", "groups"} | ({"roles"} if self.counts_roles else set())
         if "attributes" not in self.variables:
             return lists
         return lists | ({"attributes"} if self.keys is None else {f"attributes.{key}" for key in self.keys})
@@ -141,9 +169,47 @@ class Program:
             return self.evaluate
         function = self._without.get(lacking)
         if function is None:
-            checked = check_rule(self.text, self.extensions)
-            function = self._without[lacking] = _load_rule(checked, missing_errors(lacking))
+            function = self._without[lacking] = self._load(self.readings(), missing_errors(lacking))
         return function
+
+    def bound(self, every_role: tuple[str, ...], lacking: frozenset[str]) -> Callable[..., bool]:
+        """Return the function of RULE_VARIABLES, for roles by any evidence, and without a value of `lacking`."""
+        function = self.without(lacking)
+        return partial(function, every_role) if self.counts_roles else function
+
+    def _load(
+        self, readings: tuple[CheckedExpression, ...], missing: Mapping[str, str] | None = None
+    ) -> Callable[..., bool]:
+        parameters = _COUNTING if self.counts_roles else RULE_VARIABLES
+        return _any_true([_load_rule(checked, parameters, missing) for checked in readings])
+
+
+class RoleForbid(Program):
+    """Forbid with a test of `roles` that counts roles by any evidence: see `role_readings`."""
+
+    __slots__ = ()
+    counts_roles = True
+
+    def readings(self) -> tuple[CheckedExpression, ...]:
+        """Return the readings of the rule."""
+        return role_readings(check_rule(self.text, self.extensions))
+
+
+_FORBIDS: Final[WeakValueDictionary[tuple[str, frozenset[str]], Program]] = WeakValueDictionary()
+"""Forbids of living rule sets that count roles."""
+
+
+def forbid_program(program: Program) -> Program:
+    """Return a rule as a forbid: the same one if no test counts roles by any evidence."""
+    if "roles" not in program.variables:
+        return program
+    key = program.text, program.extensions
+    forbid = _FORBIDS.get(key)
+    if forbid is None:
+        readings = role_readings(check_rule(*key))
+        counts = any(Variable(EVERY_ROLE) in reading.names.values() for reading in readings)
+        forbid = _FORBIDS[key] = RoleForbid(*key, readings) if counts else program
+    return forbid
 
 
 _PROGRAMS: Final[WeakValueDictionary[tuple[str, frozenset[str]], Program]] = WeakValueDictionary()
@@ -157,7 +223,7 @@ def compile_program(text: str, extensions: frozenset[str] = frozenset()) -> Prog
     """
     program = _PROGRAMS.get((text, extensions))
     if program is None:
-        program = _PROGRAMS[text, extensions] = Program(text, extensions, check_rule(text, extensions))
+        program = _PROGRAMS[text, extensions] = Program(text, extensions, (check_rule(text, extensions),))
     return program
 
 
@@ -194,14 +260,37 @@ def _is_variable(node: Node, name: str, checked: CheckedExpression) -> bool:
     return type(meaning) is Variable and meaning.name == name
 
 
-def _emit_rule(checked: CheckedExpression, missing: Mapping[str, str] | None = None) -> tuple[Emitter, str]:
+def _emit_rule(
+    checked: CheckedExpression, parameters: Iterable[str] = RULE_VARIABLES, missing: Mapping[str, str] | None = None
+) -> tuple[Emitter, str]:
     emitter = Emitter(checked, RULE_ARGUMENTS, RULE_FIELDS, missing)
-    return emitter, emitter.emit_function("rule", RULE_VARIABLES, wants_bool=True)
+    return emitter, emitter.emit_function("rule", parameters, wants_bool=True)
 
 
-def _load_rule(checked: CheckedExpression, missing: Mapping[str, str] | None = None) -> Callable[..., bool]:
-    emitter, source = _emit_rule(checked, missing)
+def _load_rule(
+    checked: CheckedExpression, parameters: Iterable[str], missing: Mapping[str, str] | None = None
+) -> Callable[..., bool]:
+    emitter, source = _emit_rule(checked, parameters, missing)
     return load_function(source, "rule", emitter)
+
+
+def _any_true(functions: Sequence[Callable[..., bool]]) -> Callable[..., bool]:
+    """Return the function that is true where one of one or two functions is, whatever the other one raises."""
+    if len(functions) == 1:
+        return functions[0]
+    first, second = functions
+
+    def rule(*arguments: Any) -> bool:
+        try:
+            if first(*arguments):
+                return True
+        except RuleError:
+            if second(*arguments):
+                return True
+            raise
+        return second(*arguments)
+
+    return rule
 
 
 def _is_decided_by_tables(requirements: Requirements) -> bool:

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import msgspec
 
 from pdp.cel.values import INT_MAX, INT_MIN, RuleError, Timestamp
-from pdp.engines.cel.conditions import Condition, Requirements
+from pdp.engines.cel.conditions import EVERY_ROLE, Condition, Requirements
 from pdp.engines.cel.path_tables import NEVER, PathStrings, PathTables
 from pdp.engines.cel.program import PATH, Program
 
@@ -31,6 +31,7 @@ _UNREAD: Final[Mapping[str, tuple[str, Any]]] = {
     "properties": ("properties", _NO_MEMBERS),
     "now": ("now", 0),
     "arguments": ("arguments", _NO_MEMBERS),
+    EVERY_ROLE: ("every_role", ()),
 }
 """Variable that few rules use -> the field of CheckValues, and the value that stands for all values."""
 Evaluate: TypeAlias = Callable[..., bool]
@@ -48,7 +49,7 @@ class PathRanks(NamedTuple):
 class Candidate:
     """A rule that a check can concern: its rank, and what selection needs of the program."""
 
-    __slots__ = ("_program", "lacking", "rank", "requirements", "uses_path", "without")
+    __slots__ = ("_program", "bound", "counts_roles", "lacking", "rank", "requirements", "uses_path")
 
     def __init__(self, rank: int, program: Program) -> None:
         self._program = program
@@ -56,11 +57,16 @@ class Candidate:
         self.requirements: Requirements = program.requirements
         self.uses_path = "path" in program.variables
         self.lacking = program.lacking
-        self.without = program.without
+        self.counts_roles = program.counts_roles
+        self.bound = program.bound
 
-    @property
-    def evaluate(self) -> Evaluate:
-        """Return the function of the rule. The first use may compile the rule: ask only if conditions do not decide."""
+    def evaluate(self, values: CheckValues, lacking: frozenset[str]) -> Evaluate:
+        """Return the function of the rule, for values without those of `lacking` variables.
+
+        The first use may compile the rule: ask only if conditions do not decide.
+        """
+        if lacking or self.counts_roles:
+            return self.bound(values.every_role, lacking)
         return self._program.evaluate
 
 
@@ -106,7 +112,6 @@ class Residue:
             conditions = _path_conditions(candidate.requirements, by_variable, lacking)
             if conditions is None:
                 continue
-            evaluate = candidate.without(lacking) if lacking else None
             if candidate.requirements.sufficient and len(conditions) == 1 and not lacking:
                 (condition,) = conditions
                 if condition.kind in ("ends", "contains"):
@@ -116,8 +121,8 @@ class Residue:
                 for text in condition.texts:
                     table.setdefault(text, candidate.rank)
             elif candidate.uses_path and PATH not in lacking:
-                self._functions.append(PathRule(candidate.rank, evaluate or candidate.evaluate, conditions))
-            elif self._is_true(candidate, evaluate):
+                self._functions.append(PathRule(candidate.rank, candidate.evaluate(values, lacking), conditions))
+            elif self._is_true(candidate, values, lacking):
                 always = candidate.rank
                 break
         self._tables = PathTables(always, exact, starts)
@@ -188,15 +193,12 @@ class Residue:
                     except RuleError:
                         raised.setdefault(row, []).append(rank)
 
-    def _is_true(self, candidate: Candidate, evaluate: Evaluate | None) -> bool:
-        """Evaluate a rule that needs no path, and whose conditions hold. Note the rank if the rule raises.
-
-        `evaluate` is the function of a rule on what nobody knows, in place of the rule's own.
-        """
-        if candidate.requirements.sufficient and evaluate is None:
+    def _is_true(self, candidate: Candidate, values: CheckValues, lacking: frozenset[str]) -> bool:
+        """Evaluate a rule that needs no path, and whose conditions hold. Note the rank if the rule raises."""
+        if candidate.requirements.sufficient and not lacking:
             return True
         try:
-            return (evaluate or candidate.evaluate)(*self._before_path, "", *self._after_path)
+            return candidate.evaluate(values, lacking)(*self._before_path, "", *self._after_path)
         except RuleError:
             self.raising.append(candidate.rank)
             return False
@@ -264,7 +266,8 @@ class CheckValues(NamedTuple):
     """The values of all variables of a check but `path`. Hashable, to serve as a key of caches.
 
     `attributes`, `properties` and `arguments` are JSON objects as text. `now` is in seconds since 1970.
-    `unknown` names evidence as in `Principal`, and `path` if nobody knows the path.
+    `unknown` names evidence as in `Principal`, and `path` if nobody knows the path. `every_role` has the value of
+    EVERY_ROLE.
     """
 
     op: str
@@ -284,6 +287,7 @@ class CheckValues(NamedTuple):
     now: int = 0
     arguments: str = _NO_MEMBERS
     unknown: tuple[str, ...] = ()
+    every_role: tuple[str, ...] = ()
 
     def in_order(self) -> tuple[Any, ...]:
         """Return the arguments of a rule in the order of RULE_VARIABLES, with "" at PATH_ARGUMENT."""
@@ -312,6 +316,7 @@ class CheckValues(NamedTuple):
             self.properties,
             self.arguments,
             *self.unknown,
+            *self.every_role,
         )
         return sum(map(len, texts))
 
@@ -320,7 +325,7 @@ class CheckValues(NamedTuple):
         return {
             "op": self.op, "role": self.role, "roles": self.roles, "ref": self.ref, "contentType": self.content_type,
             "type": self.type, "actions": self.actions, "warehouse": self.warehouse, "action": self.action,
-            "groups": self.groups,
+            "groups": self.groups, EVERY_ROLE: self.every_role,
         }  # fmt: skip
 
 

@@ -20,7 +20,8 @@ from pdp.cel.emit import Emitter
 from pdp.cel.syntax import Call, Conditional, Constant, ListOf, Logic, Node
 from pdp.cel.unparse import unparse, unparse_value, walk
 from pdp.cel.values import RuleError
-from pdp.engines.cel.program import RULE_ARGUMENTS, RULE_FIELDS, RULE_VARIABLES, Program, check_rule
+from pdp.engines.cel.conditions import EVERY_ROLE
+from pdp.engines.cel.program import RULE_ARGUMENTS, RULE_FIELDS, RULE_VARIABLES, Program
 
 Truth: TypeAlias = bool | None
 """Value of a condition; None for a condition that raises."""
@@ -51,11 +52,12 @@ class RuleConditions:
     """Conditions of one rule. `points` says what tests can show about the rule; a point is known by its text."""
 
     def __init__(self, program: Program) -> None:
-        checked = check_rule(program.text, program.extensions)
+        readings = program.readings()
         self._necessary = program.requirements.conditions
         self._conditions: list[RuleCondition] = []
-        self._combine = self._add(checked.root, checked, _Place(True, True))
-        self.points: Mapping[str, None] = dict.fromkeys(self._list_points(_is_constant(checked.root)))
+        place = _Place(len(readings) == 1, True)
+        self._combine = _any([self._add(checked.root, checked, place) for checked in readings])
+        self.points: Mapping[str, None] = dict.fromkeys(self._list_points(_is_constant(readings[0].root)))
 
     def shown_by(self, values: Mapping[str, Any]) -> AbstractSet[str]:
         """Return the points that one evaluation shows."""
@@ -150,12 +152,12 @@ class _LazyPart:
 
     def evaluate(self, values: Mapping[str, Any]) -> Any:
         """Return the value of the part; raise RuleError."""
-        return self._run(*[values[name] for name in RULE_VARIABLES])
+        return self._run(*[values[name] for name in RULE_VARIABLES], values.get(EVERY_ROLE, ()))
 
     @cached_property
     def _run(self) -> Callable[..., Any]:
         emitter = Emitter(self._checked, RULE_ARGUMENTS, RULE_FIELDS, {})
-        return load_function(emitter.emit_function("part", RULE_VARIABLES, wants_bool=False), "part", emitter)
+        return load_function(emitter.emit_function("part", RULE_ARGUMENTS.values(), wants_bool=False), "part", emitter)
 
 
 def _value(condition: RuleCondition, values: Mapping[str, Any]) -> Any:

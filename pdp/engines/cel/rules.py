@@ -5,12 +5,13 @@ Must not know any engine.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from hashlib import sha256
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -21,17 +22,21 @@ from pdp.cel.syntax import Call, CompileError, Conditional, Logic, Node
 from pdp.cel.unparse import unparse, walk
 from pdp.config.quarkus.profiles import PROD
 from pdp.config.trino import TrinoSettings
+from pdp.engines.cel.conditions import role_names
 from pdp.engines.cel.program import (
     RULE_ARGUMENTS,
     RULE_FIELDS,
-    RULE_VARIABLES,
     Program,
-    check_rule,
     compile_program,
     missing_errors,
 )
 from pdp.engines.cel.sources import RuleText, advice_for_rule, inline_rule, read_rule_file
 from pdp.errors import DuplicateRule, Notice, Place, RuleCompileError
+from pdp.facts.nodes import UNKNOWN
+from pdp.facts.snapshot import Facts
+
+IMPLICIT_RULE: Final = "__ALLOW_VIEWING_REF_ID"
+"""Nessie's rule that permits everyone to view references, added unless the text of a rule contains VIEW_REFERENCE."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +50,25 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class RuleSet:
-    """Rules sorted by id, their texts by id, and warnings about other content of the files."""
+    """Rules sorted by id, their texts by id, and warnings about other content of the files.
+
+    `as_sent`: the rules are those of a bundle whose version counted roles as sent, and no others.
+    """
 
     rules: tuple[Rule, ...]
     texts: Mapping[str, str]
     warnings: tuple[Notice, ...]
+    as_sent: bool = False
+
+    @property
+    def reads_roles(self) -> bool:
+        """Tell whether a rule reads the roles of the principal."""
+        return any("roles" in rule.program.variables for rule in self.rules)
+
+    def digest(self, provider: str, *, stored: bool) -> str:
+        """Return the digest of the rules of a provider. `stored`: permits see stored roles."""
+        parts = [dict(self.texts), provider, *(["stored"] if stored else ())]
+        return sha256(msgspec.json.encode(parts, order="sorted")).hexdigest()
 
 
 def load_rules(
@@ -73,6 +92,13 @@ def inline_rules(rules: Mapping[str, str], extensions: frozenset[str] = frozense
     return _rule_set([inline_rule(id, text) for id, text in rules.items()], extensions, ())
 
 
+def with_implicit_rule(rules: Sequence[Rule]) -> tuple[Rule, ...]:
+    """Add the implicit rule. As in Nessie, a configured rule with the same id gives way."""
+    implicit = inline_rules({IMPLICIT_RULE: "op=='VIEW_REFERENCE' && ref.matches('.*')"}).rules
+    others = [rule for rule in rules if rule.id != IMPLICIT_RULE]
+    return tuple(sorted([*others, *implicit], key=lambda rule: rule.id))
+
+
 def join_rules(first: RuleSet, second: RuleSet) -> RuleSet:
     """Return the rules of both sets; raise DuplicateRule if an id stands in both."""
     places = {rule.id: rule.place for rule in first.rules}
@@ -82,7 +108,7 @@ def join_rules(first: RuleSet, second: RuleSet) -> RuleSet:
     rules = tuple(sorted((*first.rules, *second.rules), key=lambda rule: rule.id))
     texts = {**first.texts, **second.texts}
     by_id = MappingProxyType({rule.id: texts[rule.id] for rule in rules})
-    return RuleSet(rules, by_id, (*first.warnings, *second.warnings))
+    return RuleSet(rules, by_id, (*first.warnings, *second.warnings), first.as_sent or second.as_sent)
 
 
 def _rule_set(texts: Iterable[RuleText], extensions: frozenset[str], warnings: Iterable[Notice]) -> RuleSet:
@@ -115,12 +141,32 @@ def unfed_by_trino(rules: Sequence[Rule], trino: TrinoSettings) -> Iterator[Noti
         is_fed = fed.issuperset(*named) if named else bool(fed)
         lacking = {name.partition(".")[0] for name in rule.program.evidence} - {"groups", *trino.unknown}
         for name in sorted(lacking - ({"roles"} if is_fed else set())):
-            feeds = ", and no `trino.groups` feeds" if name == "roles" else ""
+            feeds, effect = "", "it is empty there"
+            if name == "roles":
+                feeds, effect = ", and no `trino.groups` feeds", "stored roles alone count there"
             message = (
-                f"forbid `{rule.id}` reads `{name}`, which Trino does not send{feeds}: it is empty there; "
+                f"forbid `{rule.id}` reads `{name}`, which Trino does not send{feeds}: {effect}; "
                 f"`trino.unknown: [{name}]` makes the rule deny"
             )
             yield Notice(rule.place, message)
+
+
+def permits_on_stored_roles(rules: Sequence[Rule], fed: Container[str], facts: Facts) -> Iterator[Notice]:
+    """Yield a notice for each permit on a role that the store knows, where no setting feeds the role.
+
+    `fed` are the roles of settings.
+    """
+    for rule in rules if facts.index.memberships else ():
+        if "roles" in rule.program.variables:
+            (checked,) = rule.program.readings()
+            for role in sorted(role_names(checked)):
+                if role not in fed and facts.node(("role", (role,))) is not UNKNOWN:
+                    message = (
+                        f"permit `{rule.id}` is for `{role}`, a role of the store that no `role_map` or `trino.groups` "
+                        "feeds: members in the store do not pass, and whose token or request names the role passes; "
+                        "`identity.cel_roles: all` lets members in the store pass, too"
+                    )
+                    yield Notice(rule.place, message)
 
 
 class RulePart(msgspec.Struct, frozen=True, eq=False):
@@ -137,21 +183,21 @@ class RulePart(msgspec.Struct, frozen=True, eq=False):
 
 
 @lru_cache(maxsize=256)
-def split_rule(text: str, extensions: frozenset[str] = frozenset(), lacking: frozenset[str] = frozenset()) -> RulePart:
-    """Split a rule at the logical operators and return the whole as a part. Using a `lacking` variable raises."""
-    checked = check_rule(text, extensions)
-    return _part(checked.root, checked, missing_errors(lacking))
+def split_rule(program: Program, lacking: frozenset[str] = frozenset()) -> tuple[RulePart, ...]:
+    """Split a rule at the logical operators and return each reading as a part. Using a `lacking` variable raises."""
+    missing = missing_errors(lacking)
+    return tuple(_part(checked.root, checked, missing) for checked in program.readings())
 
 
 def _part(node: Node, checked: CheckedExpression, missing: Mapping[str, str]) -> RulePart:
     emitter = Emitter(msgspec.structs.replace(checked, root=node), RULE_ARGUMENTS, RULE_FIELDS, missing)
-    run = load_function(emitter.emit_function("part", RULE_VARIABLES, wants_bool=False), "part", emitter)
+    run = load_function(emitter.emit_function("part", RULE_ARGUMENTS.values(), wants_bool=False), "part", emitter)
     return RulePart(
         unparse(node),
         tuple(sorted(_variables(node, checked))),
         tuple(_part(operand, checked, missing) for operand in _logical_operands(node)),
         isinstance(node, Logic) and node.conjunction,
-        lambda values: run(*[values.get(name, "") for name in RULE_VARIABLES]),
+        lambda values: run(*[values.get(name, "") for name in RULE_ARGUMENTS]),
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
-from pdp.engines.cel.conditions import Condition
+from pdp.engines.cel.conditions import EVERY_ROLE, Condition
 from pdp.engines.cel.program import PATH
 from pdp.engines.cel.residue import Candidate, CheckValues, Residue, ResidueSet, unread_fields
 from pdp.engines.cel.rules import Rule
@@ -24,7 +24,9 @@ _MAX_SHARED_RESIDUES: Final = 256
 _FEW_SHARED_RULES: Final = 64
 """Up to this many shared rules, one residue of all rules is quicker than two."""
 _SHARED_VARIABLES: Final = frozenset({"op", "path", "contentType", "type"})
-_INDEXED: Final = (("role", "equals"), ("roles", "holds"), ("groups", "holds"), ("ref", "equals"))
+_INDEXED: Final = (
+    ("role", "equals"), ("roles", "holds"), (EVERY_ROLE, "holds"), ("groups", "holds"), ("ref", "equals"),
+)  # fmt: skip
 
 
 class Selector:
@@ -40,6 +42,8 @@ class Selector:
         self.uses_arguments = "arguments" in variables
         self.uses_time = "now" in variables
         self.uses_path = PATH in variables
+        self.counts_roles = EVERY_ROLE in variables
+        self.reads_roles = "roles" in variables
         self._variables = variables
 
     def residues(self, values: CheckValues) -> ResidueSet:
@@ -106,7 +110,8 @@ class _OperationRules:
             *self._indexes["role"].get(values.role, ()),
             *self._indexes["ref"].get(values.ref, ()),
         ]
-        for variable, texts in (("roles", values.roles), ("groups", values.groups)):
+        lists = ("roles", values.roles), (EVERY_ROLE, values.every_role), ("groups", values.groups)
+        for variable, texts in lists:
             index = self._indexes[variable]
             for text in index if variable in values.unknown else set(texts) if index else ():
                 selected += index.get(text, ())

@@ -168,6 +168,11 @@ class ObservedEngine:
         """Return the cost of a verdict of the observed engine."""
         return self.engine.cost
 
+    @property
+    def counts_stored_roles(self) -> bool:
+        """Tell whether verdicts of the observed engine rest on stored roles."""
+        return getattr(self.engine, "counts_stored_roles", False)
+
     def applies(self, action: str, type: str) -> bool:
         """Tell whether the observed engine can decide the action on the type."""
         return self.engine.applies(action, type)

@@ -9,8 +9,9 @@ from pdp.decision.active_policies import ActivePolicies
 from pdp.engines.cedar.engine import CedarEngine
 from pdp.engines.cedar.explain import Judgement
 from pdp.engines.cedar.policies import CedarPolicy
-from pdp.engines.cel.engine import IMPLICIT_RULE, CelEngine, CelForbid
+from pdp.engines.cel.engine import CelEngine, CelForbid
 from pdp.engines.cel.rule_conditions import NEVER_FALSE, NEVER_TRUE, RuleConditions, conditions_of
+from pdp.engines.cel.rules import IMPLICIT_RULE
 from pdp.engines.engine import FORBID, PERMIT
 from pdp.engines.scopes.engine import ScopesEngine
 from pdp.engines.scopes.permissions import ANY_TABLE, QUESTIONS, EntryBody, RuleBody, Scope, Target, target_of, user_of

@@ -9,12 +9,11 @@ from typing import Any, Final
 from pdp.cel.values import RuleError
 from pdp.config.quarkus.expressions import ENVIRONMENT_ORDINAL, EnvironmentNames
 from pdp.config.quarkus.profiles import PROD, ConfigSource
-from pdp.engines.cel.engine import IMPLICIT_RULE
 from pdp.engines.cel.lint.linter import LintOptions, lint_rules
 from pdp.engines.cel.lint.search import Input
 from pdp.engines.cel.nessie_keys import NessieConfig, read_nessie
 from pdp.engines.cel.program import RULE_VARIABLES
-from pdp.engines.cel.rules import inline_rules
+from pdp.engines.cel.rules import IMPLICIT_RULE, inline_rules
 from pdp.engines.cel.sources import PROFILE_VARIABLE, RuleText, advice_for_rule, inline_rule, read_entries
 from pdp.errors import InvalidArgument, PolicyError, RuleCompileError
 from pdp.model.vocabulary import CONFIG_CHECKS, CONTENT_CHECKS

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.generators.cel_rule_sets import groups, rule_sets
+from support.generators.cel_rule_sets import KINDS, groups, rule_sets
 
 from pdp.engines.cel.engine import CelEngine, CelForbid
 from pdp.engines.cel.program import compile_program
@@ -41,7 +41,7 @@ def column_of(resources: list[Resource], names: list[str]) -> PathArray:
 
 @pytest.mark.long
 @settings(max_examples=1500)
-@given(rule_sets, st.lists(groups(), min_size=1, max_size=4), st.sampled_from([CelEngine, CelForbid]), st.booleans())
+@given(rule_sets, st.lists(groups(), min_size=1, max_size=4), st.sampled_from(KINDS), st.booleans())
 def test_engines_agree_with_the_reference_evaluator(
     rules: dict[str, str], asked: list[tuple[EngineQuestion, list[Resource]]], kind: Any, dotted: bool
 ) -> None:

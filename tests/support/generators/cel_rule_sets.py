@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from hypothesis import strategies as st
 
+from pdp.engines.cel.engine import CelEngine, CelForbid
 from pdp.engines.engine import EngineQuestion
 from pdp.model.question import Arguments, Principal, Question, RequestContext, Resource
 from pdp.model.vocabulary import CEL_CHECKS
@@ -45,6 +47,9 @@ atoms = st.one_of(
             "api.apiName=='a'",
             "api.nope==1",
             "roles.exists(r, path.startsWith(r))",
+            "size(roles) == 1",
+            "roles.all(r, r != 'a')",
+            "('a' in roles) == ('n' in roles)",
             "path==role+'.t'",
             "size(path) > 2",
             "attributes.level > 2",
@@ -82,6 +87,11 @@ UNKNOWN = [
 """Evidence that nobody knows."""
 
 
+KINDS: list[Any] = [CelEngine, CelForbid, partial(CelEngine, stored=True), partial(CelForbid, stored=True)]
+"""Makers of engines of rules."""
+_roles = st.lists(st.sampled_from(TEXTS), max_size=2).map(tuple)
+
+
 @st.composite
 def groups(draw: Any) -> tuple[EngineQuestion, list[Resource]]:
     type, action = draw(st.sampled_from(sorted(CEL_CHECKS)))
@@ -101,6 +111,8 @@ def groups(draw: Any) -> tuple[EngineQuestion, list[Resource]]:
         type,
         draw(st.sampled_from(["a", "w"])),
         draw(st.sampled_from(["main", "dev", "a", None])),
+        draw(_roles | _roles | _roles | st.none()),
+        draw(_roles),
     )
     return group, draw(
         st.lists(

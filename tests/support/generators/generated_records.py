@@ -105,8 +105,10 @@ def decided_checks(draw: st.DrawFn, start: int) -> DecidedCheck:
     for _ in range(draw(st.integers(0, 3))):
         subject = draw(st.just(check.question.principal) | principals)
         group = EngineQuestion(
-            Question(subject, draw(names)), draw(st.sampled_from(["table", "view"])), "w", draw(optional)
-        )
+            Question(subject, draw(names)), draw(st.sampled_from(["table", "view"])), "w", draw(optional),
+            draw(st.just(()) | st.none() | tuples),
+            draw(st.just(()) | tuples),
+        )  # fmt: skip
         decided = draw(verdicts(count, shared if draw(st.booleans()) else None))
         shared = decided.by
         leaves.append(LeafDecision(group, column if draw(st.booleans()) else list(column), at, decided))

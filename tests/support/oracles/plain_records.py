@@ -66,6 +66,10 @@ def _checks(record: DecisionRecord, keys: list[Any], columns_from: int) -> list[
         for leaf in decided.concrete:
             group = leaf.group
             shared = _shared(group.action, group.principal, group.delegated)
+            stored, person = group.stored_roles, group.person_roles
+            others = {"stored": list(stored or ()), "person": list(person), "unknown": stored is None}
+            if found := {name: value for name, value in others.items() if value}:
+                shared["otherRoles"] = found
             written = _written(_numbered(shared, keys, decided.check), leaf.at, _leaf_outcome(leaf), columns_from)
             written = _unnamed(written, group.type, group.question, leaf.resources)
             entries += _marked(written, leaf.at, record.answer.cached)
