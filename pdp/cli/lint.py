@@ -54,7 +54,9 @@ _RULES_KEY: Final = re.compile(
 )
 @format_option("text", "json")
 @click.option("--strict", is_flag=True, help="Also exit with 1 on warnings.")
-@click.option("-v", "--verbose", is_flag=True, help="Print for each rule an input that the rule decides.")
+@click.option(
+    "-v", "--verbose", is_flag=True, help="Print for each rule an input that it decides, and the roles it sees."
+)
 @click.option(
     "--cel-extension",
     "extensions",

@@ -67,7 +67,8 @@ def _print_problems(problems: list[ConfigProblem], form: str) -> None:
     for problem in problems:
         click.echo(visible(problem.text()))
     errors = sum(problem.severity == "error" for problem in problems)
-    click.echo(f"{plural(errors, 'error')}, {plural(len(problems) - errors, 'warning')}")
+    warnings = sum(problem.severity == "warning" for problem in problems)
+    click.echo(f"{plural(errors, 'error')}, {plural(warnings, 'warning')}")
 
 
 def _print_values(settings: Settings, form: str) -> None:

@@ -5,6 +5,7 @@ Binds no address and changes nothing.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -27,8 +28,8 @@ from pdp.engines.cedar.kind import configured_sources
 from pdp.engines.cedar.kind import unfed_by_trino as cedar_unfed_by_trino
 from pdp.engines.cedar.lint import CedarRemark, lint_cedar
 from pdp.engines.cel.lint.linter import Finding, LintOptions, lint_files, spellings, unasked_spellings
-from pdp.engines.cel.lint.remarks import Severity
-from pdp.engines.cel.rules import RuleSet, load_rules, unfed_by_trino
+from pdp.engines.cel.lint.remarks import Severity, remark_on_roles
+from pdp.engines.cel.rules import Rule, RuleSet, load_rules, permits_on_stored_roles, unfed_by_trino
 from pdp.engines.cel.sources import read_rule_file
 from pdp.engines.row_access.engine import RowPolicies, unprotected_catalogs
 from pdp.engines.row_access.policies import read_documents
@@ -53,7 +54,10 @@ _NO_RULES: Final = RuleSet((), {}, ())
 
 
 class ConfigProblem(msgspec.Struct, frozen=True):
-    """Error or warning about a configuration. `place`: file, line and column; a variable or an option; or nothing."""
+    """Error or warning about a configuration, or a remark.
+
+    `place`: file, line and column; a variable or an option; or nothing.
+    """
 
     place: str
     severity: Severity
@@ -95,6 +99,7 @@ def _unplaced_problems(composition: Wiring, settings: Settings) -> Iterator[Conf
         yield from problems_of(error)
     else:
         yield from _unasked(composition, settings, facts)
+        yield from find_stored_roles(settings, facts)
     for idp, provider in settings.identity.providers.items():
         for each in provider.each_issuer:
             if "://" not in each.jwks:
@@ -115,6 +120,8 @@ def _policy_problems(composition: Wiring, settings: Settings) -> Iterator[Config
     for key in RULE_KEYS:
         found = find_rule_errors(settings, key)
         yield from (_of_finding(finding, key) for finding in found)
+        if not found:
+            yield from _seen_roles(settings, key)
         if key == "forbid" and not found:
             yield from _unfed(settings)
     yield from _unfed_cedar(settings)
@@ -130,12 +137,36 @@ def _bare_pdp(composition: Wiring, settings: Settings) -> Pdp:
     return composition.build_pdp(bare, Facts.empty(), (_NO_RULES, _NO_RULES))
 
 
+def find_stored_roles(settings: Settings, facts: Facts) -> Iterator[ConfigProblem]:
+    """Yield a warning for each permit on a role that the store knows and no setting feeds."""
+    engines = {engine for authority in settings.authorities.values() for engine in authority.engines}
+    if settings.identity.cel_roles == "all" or "cel" not in engines or settings.policies.source:
+        return
+    fed = {role for provider in settings.identity.providers.values() for role in provider.role_map.values()}
+    fed.update(settings.trino.groups.values())
+    with contextlib.suppress(PdpError):  # the problems of rules stand elsewhere
+        for notice in permits_on_stored_roles(_loaded_rules(settings, "rules"), fed, facts):
+            yield ConfigProblem(str(notice.place), "warning", f"{notice.message} (`policies.rules`)")
+
+
+def _seen_roles(settings: Settings, key: FileKey) -> Iterator[ConfigProblem]:
+    """Yield which roles the rules of a key see."""
+    for rule in _loaded_rules(settings, key):
+        if "roles" in rule.program.variables:
+            (checked,) = rule.program.readings()
+            for remark in remark_on_roles(checked, forbid=key == "forbid"):
+                message = f"rule `{rule.id}`: {remark.message} (`policies.{key}`)"
+                yield ConfigProblem(str(rule.place), "info", message)
+
+
+def _loaded_rules(settings: Settings, key: FileKey) -> Sequence[Rule]:
+    policies = settings.policies
+    return load_rules(policy_files(settings, key).paths, frozenset(policies.cel_extensions), policies.profiles).rules
+
+
 def _unfed(settings: Settings) -> Iterator[ConfigProblem]:
     """Yield a warning for each forbid on evidence without a source in Trino."""
-    policies = settings.policies
-    paths = policy_files(settings, "forbid").paths
-    rules = load_rules(paths, frozenset(policies.cel_extensions), policies.profiles).rules
-    for notice in unfed_by_trino(rules, settings.trino):
+    for notice in unfed_by_trino(_loaded_rules(settings, "forbid"), settings.trino):
         yield ConfigProblem(str(notice.place), "warning", f"{notice.message} (`policies.forbid`)")
 
 
@@ -196,9 +227,15 @@ def find_rule_errors(settings: Settings, key: FileKey) -> list[Finding]:
 
 
 def find_world_problems(settings: Settings) -> list[ConfigProblem]:
-    """Return the problems of the world file or of the seed."""
+    """Return the problems of the world file or of the seed, else permits on roles that this file alone knows."""
     file = settings.store.world_file() or settings.store.seed
-    return [] if file is None else _raised(load_world, settings.path(file), listed_warehouses(settings))
+    if file is None:
+        return []
+    try:
+        facts = load_world(settings.path(file), listed_warehouses(settings))
+    except PdpError as error:
+        return problems_of(error)
+    return list(find_stored_roles(settings, facts))
 
 
 def find_world_file_problems(file: Path) -> list[ConfigProblem]:

@@ -648,6 +648,23 @@ def test_as_a_process() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
+@pytest.mark.parametrize(
+    ("rule", "forbid", "said"),
+    [
+        ("'a' in roles && path == 'n'", False, "the rule sees roles of tokens"),
+        ("'a' in roles && path == 'n'", True, "the rule counts roles by any evidence"),
+        ("!('a' in roles) && path == 'n'", True, "the rule counts against a role only roles of tokens"),
+        ("size(roles) > 1 || 'a' in roles", True, "the rule counts roles by any evidence"),
+        ("size(roles) > 1 || 'a' in roles", True, "it binds if it does with roles by any evidence, or with roles of"),
+    ],
+)
+def test_a_long_report_says_which_roles_a_rule_sees(rule: str, forbid: bool, said: str) -> None:
+    (found,) = [one for one in findings({"r": rule}, witnesses=True, forbid=forbid) if one.code == "seen-roles"]
+    assert said in found.message
+    assert found.severity == "info"
+    assert not [one for one in findings({"r": rule}, forbid=forbid) if one.code == "seen-roles"]
+
+
 def test_every_code_is_documented_and_triggered() -> None:
     page = (ROOT / "docs" / "lint.md").read_text()
     rows = dict(re.findall(r"^\| `(?!cedar-|scopes-)([a-z-]+)` \| (error|warning|info) \|", page, re.MULTILINE))

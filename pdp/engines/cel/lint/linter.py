@@ -19,14 +19,13 @@ from pdp.cel.unparse import canonical_text, unparse_value, walk
 from pdp.cel.values import Timestamp
 from pdp.config.quarkus.profiles import PROD
 from pdp.engines.cel.conditions import warehouses_of
-from pdp.engines.cel.engine import IMPLICIT_RULE
 from pdp.engines.cel.lint import check_bindings, remarks
 from pdp.engines.cel.lint.check_bindings import LintRule, analyze_rule
 from pdp.engines.cel.lint.remarks import CODES, Remark, Severity
 from pdp.engines.cel.lint.search import Reachable, RuleModel, SearchBudget, Shadowed, Unreachable, determine_reach
 from pdp.engines.cel.path_tables import path_string
 from pdp.engines.cel.program import check_rule
-from pdp.engines.cel.rules import Rule
+from pdp.engines.cel.rules import IMPLICIT_RULE, Rule
 from pdp.engines.cel.selection import ConditionIndex
 from pdp.engines.cel.sources import RuleText, read_rule_file
 from pdp.errors import Notice, Place, PolicyError
@@ -57,7 +56,8 @@ class LintOptions(msgspec.Struct, frozen=True):
     """Options of lint.
 
     `warehouses`: the number of warehouses that the rules serve. `forbid`: the rules forbid instead of permitting.
-    `witnesses`: also find an input for every rule. `profiles`: the rules in force of a file with several profiles.
+    `witnesses`: also find an input for every rule, and the roles that the rule sees. `profiles`: the rules in force of
+    a file with several profiles.
     """
 
     extensions: frozenset[str] = frozenset()
@@ -152,6 +152,8 @@ def _is_asked(compared: remarks.Comparison, known: AbstractSet[str]) -> bool:
 
 def _lint_alone(rule: LintRule, options: LintOptions, budget: SearchBudget) -> Iterator[Remark]:
     yield from remarks.remark_on_rule(rule.checked, forbid=options.forbid)
+    if options.witnesses:
+        yield from remarks.remark_on_roles(rule.checked, forbid=options.forbid)
     if rule.is_test:
         yield from check_bindings.empty_variables(rule, budget)
     if options.warehouses > 1 and "warehouse" not in rule.model.program.variables:

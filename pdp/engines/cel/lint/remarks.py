@@ -17,6 +17,7 @@ from pdp.cel.functions import STANDARD
 from pdp.cel.syntax import Call, Constant, ListOf, Node
 from pdp.cel.unparse import children, variable_name, walk
 from pdp.cel.values import RuleError
+from pdp.engines.cel.conditions import role_tests
 from pdp.engines.cel.program import RULE_VARIABLES
 from pdp.model.trino_operations import TRINO_OPERATIONS, TRINO_PREFIX
 from pdp.model.vocabulary import CATALOG_ACTIONS as VOCABULARY
@@ -31,7 +32,7 @@ CODES: Final[Mapping[str, Severity]] = {
     **dict.fromkeys(("duplicate-rule", "unreachable", "shadowed", "lookalike-names", "untested-warehouse"), "warning"),
     **dict.fromkeys(("implicit-rule-off", "reserved-id", "unseen-reference", "unknown-catalog-action"), "warning"),
     **dict.fromkeys(("implicit-rule-on", "actions-on-reference", "unknown-content-type", "unknown-action"), "info"),
-    **dict.fromkeys(("redundant-wildcard", "unsent-variable", "witness"), "info"),
+    **dict.fromkeys(("redundant-wildcard", "unsent-variable", "seen-roles", "witness"), "info"),
 }
 """All codes of lint with their severity. Codes are stable, messages are not."""
 
@@ -143,6 +144,26 @@ def _on_unsent(checked: CheckedExpression) -> Iterator[Remark]:
             f"`{name}` is not known everywhere: {_UNSENT[name]}, so the map is empty there and a missing key raises"
         )
         yield Remark("unsent-variable", offset, message, f"test first: `has({name}.key)`, or `'key' in {name}`")
+
+
+_PERMITS_SEE: Final = "roles of tokens, of requests and of `role_map`, and stored ones with `identity.cel_roles: all`"
+_SEEN_BY_PERMITS: Final[Mapping[int, str]] = dict.fromkeys((1, 0, -1), f"sees {_PERMITS_SEE}")
+_SEEN_BY_FORBIDS: Final[Mapping[int, str]] = {
+    1: "counts roles by any evidence: of tokens and requests, of `role_map`, stored and nested ones",
+    0: f"binds if it does with roles by any evidence, or with {_PERMITS_SEE}",
+    -1: f"counts against a role only {_PERMITS_SEE}",
+}
+"""Kind of use of `roles` -> which roles the rule sees there."""
+
+
+def remark_on_roles(checked: CheckedExpression, *, forbid: bool) -> Iterator[Remark]:
+    """Yield a remark on which roles a rule sees, if it reads any."""
+    seen = _SEEN_BY_FORBIDS if forbid else _SEEN_BY_PERMITS
+    uses = [node.pos for node in walk(checked.root) if variable_name(node, checked) == "roles"]
+    if uses:
+        kinds = role_tests(checked)
+        messages = dict.fromkeys(text for kind, text in seen.items() if kind in kinds)
+        yield Remark("seen-roles", min(uses), f"the rule {'; it '.join(messages)}")
 
 
 def comparisons(checked: CheckedExpression) -> Iterator[Comparison]:
