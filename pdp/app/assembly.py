@@ -32,13 +32,13 @@ from pdp.engines.allow_all import WARNING, build_allow_all, permit_development
 from pdp.engines.cedar.kind import build_cedar, read_cedar
 from pdp.engines.cedar.kind import unfed_by_trino as cedar_unfed_by_trino
 from pdp.engines.cel.engine import CelEngine, CelForbid
-from pdp.engines.cel.rules import RuleSet, load_rules, unfed_by_trino
+from pdp.engines.cel.rules import RuleSet, configured_check, load_rules, unfed_by_trino
 from pdp.engines.custom import installed_kind, missing_engine
 from pdp.engines.engine import Engine, EngineQuestion, NamingEngine
 from pdp.engines.engine_types import EngineType, PolicySources
 from pdp.engines.grants.engine import GrantsEngine
 from pdp.engines.row_access.engine import RowAccessEngine, RowPolicies, unprotected_catalogs
-from pdp.engines.row_access.members import Members
+from pdp.engines.row_access.members import configured_members
 from pdp.engines.row_access.policies import NamedDocument, read_documents
 from pdp.engines.scopes.kind import build_scopes, describe_scopes, read_permissions
 from pdp.errors import ConfigError, InvalidReference
@@ -73,7 +73,8 @@ def read_rules(settings: Settings) -> tuple[RuleSet, RuleSet]:
 def _read_rules(settings: Settings, key: FileKey) -> RuleSet:
     files = policy_files(settings, key)
     with files.naming_key():
-        rules = load_rules(files.paths, frozenset(settings.policies.cel_extensions), settings.policies.profiles)
+        policies, names = settings.policies, configured_check(settings, is_forbid=key == "forbid")
+        rules = load_rules(files.paths, frozenset(policies.cel_extensions), policies.profiles, names)
     files.require_content({rule.place.file for rule in rules.rules})
     return rules
 
@@ -170,17 +171,21 @@ def _read_row_policies(settings: Settings, documents: Iterable[NamedDocument]) -
     files = policy_files(settings, "row_access")
     with files.naming_key():
         read = list(read_documents(files.paths))
-        policies = _row_policies([*read, *documents], known_warehouses(settings))
+        # Policies that decided before, from an archive, come as documents alone, and their names are not judged again.
+        policies = _row_policies([*read, *documents], settings, is_judged=bool(read))
     files.require_content({each.name for each in read if each.document.policies or each.document.masks})
     return policies
 
 
-def _row_policies(documents: Sequence[NamedDocument], warehouses: frozenset[str]) -> RowPolicies:
+def _row_policies(documents: Sequence[NamedDocument], settings: Settings, *, is_judged: bool) -> RowPolicies:
     if not documents:
         return RowPolicies({}, (), ())
-    from pdp.engines.row_access.validation import compile_policies  # noqa: PLC0415  its parser of SQL takes 30 MB
+    from pdp.engines.row_access.validation import (  # noqa: PLC0415  its parser of SQL takes 30 MB
+        compile_policies,
+        names_of,
+    )
 
-    return compile_policies(documents, warehouses)
+    return compile_policies(documents, known_warehouses(settings), names_of(settings) if is_judged else None)
 
 
 def _rewriting_sources(settings: Settings, policies: RowPolicies) -> RowSources:
@@ -205,9 +210,7 @@ def _row_access(settings: Settings, policies: RowPolicies) -> RowAccessEngine:
         for place, text in enumerate(rules.protected):
             if unknown := unknown_warehouse(parse_resource(text).warehouse, known_warehouses(settings)):
                 raise settings.error(("row_access", "protected", place), unknown)
-        provider, member = settings.identity.cel_provider, rules.member
-        members = Members(member.template, provider, member.claim or "", member.service_accounts)
-        return policies.build_engine(members, rules.protected)
+        return policies.build_engine(configured_members(settings), rules.protected)
     except (ValueError, InvalidReference) as error:
         raise settings.error(("row_access", "protected"), str(error)) from None
 

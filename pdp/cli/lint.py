@@ -31,7 +31,9 @@ from pdp.cli.options import format_option, say_configuration
 from pdp.cli.terminal import fail, one_line_errors
 from pdp.cli.wiring import Wiring, chosen_file
 from pdp.config.load import load_settings
+from pdp.config.names import NO_NAMES
 from pdp.config.policy_files import policy_files
+from pdp.config.references import known_names
 from pdp.config.settings import Settings
 from pdp.engines.cedar.lint import is_cedar_file, lint_cedar, sources_of_files
 from pdp.engines.cel.lint.linter import Finding, LintOptions, lint_files
@@ -100,6 +102,8 @@ def lint(
         len(settings.warehouses),
         witnesses=verbose,
         profiles=tuple(profile.split(",")) if profile else settings.policies.profiles,
+        known=known_names(settings) if settings.model_fields_set else NO_NAMES,
+        strict_names=settings.policies.strict_names,
     )
     rules = tuple(inspect_store(composition, settings).row_rules()) if stored else ()
     findings = _lint_paths(paths, options, rules) if paths else _lint_configured(settings, options, rules)

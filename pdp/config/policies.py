@@ -213,6 +213,11 @@ class PolicySettings(Section):
     scopes: ScopesSettings = ScopesSettings()
     cedar: CedarSettings = CedarSettings()
     engines: Mapping[str, CustomEngineSettings] = Field({}, description="engines of other packages, by name")
+    strict_names: bool = Field(
+        False,
+        description="whether a policy with an unknown name stops the start; otherwise only a name in a wrong form or "
+        "case does, in forbids, row policies, masks and scopes",
+    )
     refresh_seconds: float = Field(
         5, ge=0.1, le=3600, description="how often the service looks for changed policies and certificates"
     )

@@ -1,6 +1,7 @@
 """Names in settings that must be known: warehouses, their catalogs, identity providers. A wrong name opens nothing.
 
-A name is no pattern, so a `*` in a name is an error, but for the keys that take patterns.
+A name is no pattern, so a `*` in a name is an error, but for the keys that take patterns. So is a name in a form that
+nobody sends: the setting would match nobody without a word.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from pdp.config.names import KnownNames
 from pdp.config.origins import Key, suggest
 from pdp.config.section import Section
 from pdp.config.settings import Settings
@@ -96,6 +98,84 @@ def unknown_names(settings: Settings) -> Iterator[tuple[Key, str]]:
         for idp in engine.identities if providers else ():
             message = "" if idp in providers else f"no provider `{idp}` is configured{suggest(idp, providers)}"
             yield ("trusted_engines", name, "identities", idp), message
+    yield from _wrong_forms(settings)
+
+
+def _wrong_forms(settings: Settings) -> Iterator[tuple[Key, str]]:
+    """Yield the key and the error of each name in a form that Trino or a token never sends."""
+    trino = settings.trino
+    for name in trino.catalogs:
+        yield (
+            ("trino", "catalogs", name),
+            (f"Trino sends names of catalogs in lower case: write `{name.lower()}`" if name != name.lower() else ""),
+        )
+    users: list[tuple[Key, str]] = [
+        *((("admin_users", place), name) for place, name in enumerate(trino.admin_users)),
+        *((("execute_query", "allow", place), name) for place, name in enumerate(trino.execute_query.allow)),
+        *((("impersonation", name), name) for name in trino.impersonation),
+        *(
+            (("impersonation", one, place), name)
+            for one, names in trino.impersonation.items()
+            for place, name in enumerate(names)
+        ),
+    ]
+    for key, user in users:
+        error = _prefixed(user, trino.user_prefix.removesuffix("~"), "Trino sends the bare name of a user")
+        yield ("trino", *key), error
+    for group, role in trino.groups.items():
+        yield ("trino", "groups", group), _prefixed_role(role)
+    bearers = {name: caller.bearer for name, caller in settings.identity.callers.items() if caller.bearer}
+    subjects = [
+        *(
+            (("identity", "callers", name, "bearer", "subjects"), one.idp, one.subjects)
+            for name, one in bearers.items()
+        ),
+        *(
+            (("identity", "providers", idp, "users"), idp, one.users)
+            for idp, one in settings.identity.providers.items()
+        ),
+        *(
+            (("trusted_engines", name, "identities", idp, "subjects"), idp, one.subjects)
+            for name, engine in settings.trusted_engines.items()
+            for idp, one in engine.identities.items()
+        ),
+    ]
+    for path, idp, names in subjects:
+        for place, name in enumerate(names):
+            yield (*path, place), _prefixed(name, idp, "a token has the bare subject")
+    for idp, provider in settings.identity.providers.items():
+        for token_role, role in provider.role_map.items():
+            yield ("identity", "providers", idp, "role_map", token_role), _prefixed_role(role)
+
+
+def _prefixed(name: str, idp: str, why: str) -> str:
+    """Return the error of a name that is written as a principal; empty for a bare name. Shows no value."""
+    for prefix in (f"user:{idp}~", "user:", f"{idp}~"):
+        if name.startswith(prefix):
+            return f"{why}: leave out `{prefix}`"
+    return ""
+
+
+def _prefixed_role(name: str) -> str:
+    return "the id of a role has no prefix: leave out `role:`" if name.startswith("role:") else ""
+
+
+def known_names(settings: Settings) -> KnownNames:
+    """Return the names that a configuration has."""
+    providers, catalogs = settings.identity.providers, settings.trino.catalogs.values()
+    described = settings.warehouses.values()
+    maps = [provider.role_map for provider in providers.values()]
+    return KnownNames(
+        known_warehouses(settings),
+        frozenset(one.project for one in described if one.project),
+        frozenset(ref for ref in (*(one.default_ref for one in described), *(one.ref for one in catalogs)) if ref),
+        frozenset(settings.trino.groups.values()).union(*(known.values() for known in maps)),
+        frozenset[str]().union(*maps),
+        frozenset(providers),
+        settings.identity.cel_provider,
+        frozenset(providers[idp].users) if (idp := settings.identity.cel_provider) in providers else frozenset(),
+        bool(settings.trino.catalogs),
+    )
 
 
 def starred_names(settings: Settings) -> Iterator[tuple[Key, str]]:

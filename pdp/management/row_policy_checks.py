@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from pdp.engines.row_access.engine import RowAccessEngine
+from pdp.engines.row_access.members import refuse_wrong_form
 from pdp.engines.row_access.policies import (
     KINDS,
     KINDS_WITH_VALUE,
@@ -63,7 +64,7 @@ def _check_table(rule: RowPolicy) -> None:
 
 def _check_grantee(text: str) -> None:
     try:
-        policy_grantee(text)
+        refuse_wrong_form(policy_grantee(text))
     except ValueError as error:
         raise InvalidArgument(str(error)) from None
     if len(text) > _LONGEST_NAME or _CONTROL.search(text):

@@ -218,11 +218,15 @@ def format_object(object: Object) -> dict[str, Any]:
 def read_grant(entry: Any, where: Where) -> Grant:
     """Return the grant of an entry that gives a privilege; raise WorldError for any other value, and for a `*`.
 
-    Objects that exist may have any name. A grant on `namespace:lake/*` looks like a pattern, and is none.
+    Objects that exist may have any name. A grant on `namespace:lake/*` looks like a pattern, and is none. A grant to
+    `role:role:x` is meant for the role `x`.
     """
     grant = read_known_grant(entry, where)
     for name, instead in (("object", _EACH_OBJECT), ("principal", _EACH_PRINCIPAL)):
         _refuse_star(entry[name], (*where, name), instead)
+        if entry[name].startswith(("role:role:", "role:user:")):
+            written = entry[name].removeprefix("role:")
+            raise WorldError((*where, name), f"`{entry[name]}` has two kinds: write `{written}`")
     return grant
 
 

@@ -57,7 +57,7 @@ UNUSED = {
 """Modules that neither start nor a decision by rules and grants needs."""
 ROW_POLICY = """
 policies:
-  - {id: own, table: lake.sales.orders, grantees: ["user:oidc~Alice"], filter: "owner = 'Alice'"}
+  - {id: own, table: lake.sales.orders, grantees: ["user:Alice"], filter: "owner = 'Alice'"}
 """
 
 

@@ -291,9 +291,9 @@ def test_an_override_leaves_its_neighbours_alone(tmp_path: Path) -> None:
 
 
 def test_an_override_keeps_the_spelling_of_a_new_map_key(tmp_path: Path) -> None:
-    settings = load("", tmp_path, "warehouses.Lake-1.kind=nessie", "trino.catalogs.Cat.warehouse=Lake-1")
+    settings = load("", tmp_path, "warehouses.Lake-1.kind=nessie", "lakes.Cat.uri=https://lake.example")
     assert list(settings.warehouses) == ["Lake-1"]
-    assert list(settings.trino.catalogs) == ["Cat"]
+    assert list(settings.lakes) == ["Cat"]
 
 
 def test_an_override_changes_no_key_but_the_one_it_spells(tmp_path: Path) -> None:

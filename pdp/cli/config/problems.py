@@ -20,15 +20,16 @@ from pdp.cli.config.foreign_variables import refuse_nessie, warn_of_lakekeeper
 from pdp.cli.wiring import Wiring
 from pdp.config.bundles.signing import read_public_key
 from pdp.config.idle_settings import idle_settings
+from pdp.config.names import NO_NAMES, KnownNames
 from pdp.config.policy_files import FileKey, policy_files
-from pdp.config.references import known_warehouses, listed_warehouses
+from pdp.config.references import known_names, known_warehouses, listed_warehouses
 from pdp.config.settings import Settings
 from pdp.decision.cache.cache import read_authorities
 from pdp.engines.cedar.kind import configured_sources
 from pdp.engines.cedar.kind import unfed_by_trino as cedar_unfed_by_trino
 from pdp.engines.cedar.lint import CedarRemark, lint_cedar
 from pdp.engines.cel.lint.linter import Finding, LintOptions, lint_files, spellings, unasked_spellings
-from pdp.engines.cel.lint.remarks import Severity, remark_on_roles
+from pdp.engines.cel.lint.remarks import NAME_CODES, Severity, remark_on_roles
 from pdp.engines.cel.rules import Rule, RuleSet, load_rules, permits_on_stored_roles, unfed_by_trino
 from pdp.engines.cel.sources import read_rule_file
 from pdp.engines.row_access.engine import RowPolicies, unprotected_catalogs
@@ -48,6 +49,8 @@ RULE_KEYS: Final[tuple[FileKey, ...]] = ("rules", "forbid")
 """Keys of `policies` that name rules."""
 CONFIGURATION: Final = "configuration"
 """Code of findings that are no findings on a rule."""
+_NAME_REMARKS: Final = frozenset({"cedar-name", "scopes-unknown-name"})
+"""Codes of Cedar and scopes on names that do not stop the start."""
 _PLACE: Final = re.compile(r"(.*):(\d+):(\d+)", re.DOTALL)
 _NO_FOLDER: Final = "`{}` is no folder that can be written to"
 _NO_RULES: Final = RuleSet((), {}, ())
@@ -119,7 +122,7 @@ def _policy_problems(composition: Wiring, settings: Settings) -> Iterator[Config
         return
     for key in RULE_KEYS:
         found = find_rule_errors(settings, key)
-        yield from (_of_finding(finding, key) for finding in found)
+        yield from (_of_finding(finding, key) for finding in found or find_name_remarks(settings, key))
         if not found:
             yield from _seen_roles(settings, key)
         if key == "forbid" and not found:
@@ -127,6 +130,9 @@ def _policy_problems(composition: Wiring, settings: Settings) -> Iterator[Config
     yield from _unfed_cedar(settings)
     yield from find_row_access_problems(settings)
     yield from _unprotected(composition, settings)
+    for finding in (*find_cedar_remarks(settings), *find_scope_remarks(settings)):
+        if finding.code in _NAME_REMARKS and finding.severity == "warning":
+            yield _of_finding(finding)
     yield from _raised(_bare_pdp, composition, settings)
 
 
@@ -215,15 +221,33 @@ def _unprotected(composition: Wiring, settings: Settings) -> Iterator[ConfigProb
 def find_rule_errors(settings: Settings, key: FileKey) -> list[Finding]:
     """Return the errors of the rules of a key, or its own error if a file is missing or empty."""
     policies = settings.policies
-    options = LintOptions(frozenset(policies.cel_extensions), forbid=key == "forbid", profiles=policies.profiles)
     try:
         files = policy_files(settings, key)
-        errors = [finding for finding in lint_files(files.paths, options) if finding.severity == "error"]
+        errors = [
+            finding for finding in lint_files(files.paths, _options(settings, key)) if finding.severity == "error"
+        ]
         if not errors:
             files.require_content({str(path) for path in files.paths if read_rule_file(path, policies.profiles).rules})
     except PdpError as error:
         return [finding_of(problem) for problem in problems_of(error)]
     return errors
+
+
+def _options(settings: Settings, key: FileKey) -> LintOptions:
+    policies = settings.policies
+    return LintOptions(
+        frozenset(policies.cel_extensions),
+        forbid=key == "forbid",
+        profiles=policies.profiles,
+        known=known_names(settings),
+        strict_names=policies.strict_names,
+    )
+
+
+def find_name_remarks(settings: Settings, key: FileKey) -> list[Finding]:
+    """Return the findings on names in the rules of a key without errors."""
+    findings = lint_files(policy_files(settings, key).paths, _options(settings, key))
+    return [finding for finding in findings if finding.code in NAME_CODES]
 
 
 def find_world_problems(settings: Settings) -> list[ConfigProblem]:
@@ -265,15 +289,16 @@ def find_scope_remarks(settings: Settings) -> list[Finding]:
     """Return the findings of the configured permission files; the error of a missing or empty file alone."""
     try:
         files = policy_files(settings, "scopes.permissions")
-        return scope_findings(files.paths, strict=settings.policies.scopes.strict) if files.paths else []
+        strict = settings.policies.scopes.strict
+        return scope_findings(files.paths, strict=strict, known=known_names(settings)) if files.paths else []
     except PdpError as error:
         return [finding_of(problem) for problem in problems_of(error)]
 
 
-def scope_findings(files: Sequence[Path], *, strict: bool) -> list[Finding]:
+def scope_findings(files: Sequence[Path], *, strict: bool, known: KnownNames = NO_NAMES) -> list[Finding]:
     """Return the findings of permission files in the form of lint."""
     try:
-        remarks = list(lint_entries(list(read_entries(files)), strict=strict))
+        remarks = list(lint_entries(list(read_entries(files)), strict=strict, known=known))
     except PolicyError as error:
         return [finding_of(problem) for problem in problems_of(error)]
     return [
@@ -297,13 +322,16 @@ def find_row_access_problems(settings: Settings) -> list[ConfigProblem]:
         return problems_of(error)
     if not files.paths:
         return []
-    from pdp.engines.row_access.validation import compile_policies  # noqa: PLC0415  its parser of SQL takes 30 MB
+    from pdp.engines.row_access.validation import (  # noqa: PLC0415  its parser of SQL takes 30 MB
+        compile_policies,
+        names_of,
+    )
 
-    warehouses = known_warehouses(settings)
+    warehouses, names = known_warehouses(settings), names_of(settings)
 
     def compile_files(paths: Sequence[Path]) -> RowPolicies:
         with files.naming_key():
-            return compile_policies(read_documents(paths), warehouses)
+            return compile_policies(read_documents(paths), warehouses, names)
 
     found = [problem for path in files.paths for problem in _raised(compile_files, [path])]
     if found or (found := _raised(compile_files, files.paths)):
@@ -324,12 +352,13 @@ def _raised(action: Callable[..., object], *arguments: object) -> list[ConfigPro
     return []
 
 
-def _of_finding(finding: Finding, key: FileKey) -> ConfigProblem:
+def _of_finding(finding: Finding, key: FileKey | None = None) -> ConfigProblem:
     place = f"{finding.file}:{finding.line}:{finding.column}" if finding.line else finding.file
     if finding.code == CONFIGURATION:
         return ConfigProblem(place, finding.severity, finding.message)
     rule = f"rule `{finding.rule}`: " if finding.rule else ""
-    return ConfigProblem(place, finding.severity, f"{rule}{finding.message} (`policies.{key}`)")
+    named = f" (`policies.{key}`)" if key else ""
+    return ConfigProblem(place, finding.severity, f"{rule}{finding.message}{named}")
 
 
 def _folder_problems(settings: Settings) -> Iterator[ConfigProblem]:

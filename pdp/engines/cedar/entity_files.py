@@ -93,6 +93,15 @@ def read_entities_json(sources: Iterable[SourceText]) -> list[DeclaredEntity]:
     return list(declared.values())
 
 
+def declared_uids(sources: Iterable[SourceText]) -> frozenset[Uid]:
+    """Return the uids of the entities of files and of their parents; none where a file cannot be read."""
+    try:
+        declared = read_entities_json(sources)
+    except EntitiesInvalid:
+        return frozenset()
+    return frozenset(uid for each in declared for uid in (each.uid, *each.entity.parents))
+
+
 def _entities_of(source: SourceText) -> Iterator[DeclaredEntity]:
     for value, offset in _elements(source):
         place = source.place(offset)

@@ -14,8 +14,9 @@ import msgspec
 
 from pdp.engines.cedar.actions import ROLE, as_text
 from pdp.engines.cedar.entity_files import EntityFiles, read_entities_json
-from pdp.engines.cedar.model import find_ids_of_nothing, find_misfits
-from pdp.engines.cedar.policies import CedarPolicies, find_problems, load_policies
+from pdp.engines.cedar.model import find_ids_of_nothing, find_misfits, find_wrong_parents
+from pdp.engines.cedar.names import is_never_true
+from pdp.engines.cedar.policies import CedarPolicies, find_name_faults, find_problems, inside, load_policies
 from pdp.engines.cedar.schema import CedarSchema, CedarSources, SourceText, load_schema, read_sources
 from pdp.engines.cedar.tokens import guarded_entities
 from pdp.errors import EntitiesInvalid, Place, PolicyError, PolicyInvalid, SchemaInvalid
@@ -27,9 +28,12 @@ SUFFIXES: Final = (POLICY_SUFFIX, SCHEMA_SUFFIX, ENTITY_SUFFIX)
 """Ends of the names of Cedar files. Other JSON is Cedar's if a list of entities begins there."""
 _KINDS: Final = (POLICY_SUFFIX, SCHEMA_SUFFIX, ".json")
 _ENTITY: Final = re.compile(r'\s*\[\s*\{\s*"(?:uid|attrs|parents|tags)"\s*:')
+_CONSTANT: Final = re.compile(r"\b(?:true|false)\b")
 _BEGINNING: Final = 4096
 _CODES: Final = {PolicyInvalid: "cedar-policy", EntitiesInvalid: "cedar-entity", SchemaInvalid: "cedar-schema"}
 _OTHER_ENTITY: Final = "cedar-other-entity"
+NAME: Final = "cedar-name"
+"""Code of a name at fault that does not stop the start."""
 _PLACE_ID: Final = "cedar-place-id"
 
 
@@ -62,7 +66,7 @@ def sources_of_files(paths: Iterable[Path]) -> CedarSources:
     """Return the sources of Cedar files by their names; JSON has entities. A schema replaces pdp's own."""
     found = {suffix: [path for path in paths if path.suffix == suffix] for suffix in _KINDS}
     policies, schema, entities = (read_sources(found[suffix]) for suffix in _KINDS)
-    return CedarSources(policies, entities, schema[0] if schema else None, warehouses=frozenset())
+    return CedarSources(policies, entities, schema[0] if schema else None, warehouses=frozenset(), strict=False)
 
 
 def lint_cedar(sources: CedarSources) -> list[CedarRemark]:
@@ -76,6 +80,9 @@ def lint_cedar(sources: CedarSources) -> list[CedarRemark]:
     if sources.policies and not problems:
         policies = load_policies(sources, schema)
         remarks += _remarks(policies, schema, _declared(sources.entities))
+        for policy, fault in find_name_faults(sources, policies.policies) if sources.strict is not None else ():
+            place = inside(policy, fault.offset)
+            remarks.append(CedarRemark(NAME, "warning", place, f"{policy.effect} {fault.message}", policy.id))
     return [*problems, *remarks]
 
 
@@ -86,6 +93,8 @@ def _entity_problems(sources: CedarSources, schema: CedarSchema) -> Iterator[Ent
         yield error
         return
     yield from find_ids_of_nothing(declared, sources.warehouses)
+    if sources.strict is not None:
+        yield from find_wrong_parents(declared, schema)
     yield from find_misfits(declared, EntityFiles({each.uid: each.entity for each in declared}), schema)
 
 
@@ -113,6 +122,9 @@ def _remarks(policies: CedarPolicies, schema: CedarSchema, files: EntityFiles) -
                 policy.id,
                 f"guard the attribute with `{as_text(uid)} has ...`, or declare the entity in a file",
             )
+        if _CONSTANT.search(policy.text) and is_never_true(policy.form()):
+            message = "a constant part of the condition keeps the policy from ever holding"
+            yield CedarRemark("cedar-never", "warning", policy.place, message, policy.id)
         if policy.id.removeprefix("policy").isdigit() and "@id" not in policy.text:
             message = "the id follows from the place: a new policy above changes the id"
             hint = 'write `@id("...")` before the policy'

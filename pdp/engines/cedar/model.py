@@ -14,7 +14,7 @@ from pdp.engines.cedar.actions import ROLE, Uid, as_json, as_text, id_problem
 from pdp.engines.cedar.entities import EntityBuilder
 from pdp.engines.cedar.entity_files import DeclaredEntity, EntityFiles, FileEntity, read_entities_json
 from pdp.engines.cedar.policies import CedarPolicies, load_policies, parse_policies
-from pdp.engines.cedar.schema import GENERATIONS, CedarSchema, CedarSources, load_cedarpy, load_schema
+from pdp.engines.cedar.schema import GENERATIONS, CedarSchema, CedarSources, load_cedarpy, load_schema, parent_types
 from pdp.engines.cedar.tokens import tokens_of
 from pdp.errors import EntitiesInvalid
 from pdp.facts.snapshot import Facts
@@ -36,7 +36,10 @@ def load_model(sources: CedarSources) -> CedarModel:
     """Return the model of sources; raise SchemaInvalid, PolicyInvalid or EntitiesInvalid with the place."""
     schema = load_schema(sources.schema, sources.fragment)
     policies = load_policies(sources, schema)
-    entities = load_entities(read_entities_json(sources.entities), schema, sources.warehouses)
+    declared = read_entities_json(sources.entities)
+    for problem in find_wrong_parents(declared, schema) if sources.strict is not None else ():
+        raise problem
+    entities = load_entities(declared, schema, sources.warehouses)
     return CedarModel(schema, policies, entities)
 
 
@@ -90,6 +93,18 @@ def find_misfits(
             yield EntitiesInvalid(f"`{as_text(each.uid)}` does not fit the schema: {hint}", each.place)
     for each in (cyclic or [_inside_itself(declared, builder)]) if is_clean else ():
         yield EntitiesInvalid(f"`{as_text(each.uid)}` is inside itself by the parents of entities", each.place)
+
+
+def find_wrong_parents(declared: Iterable[DeclaredEntity], schema: CedarSchema) -> Iterator[EntitiesInvalid]:
+    """Yield a problem for each parent of a type that the schema does not put directly above. Cedar takes any above."""
+    allowed = parent_types(schema.text)
+    for each in declared:
+        types = allowed.get(each.uid[0], frozenset())
+        for parent in each.entity.parents:
+            if parent[0] not in types and each.uid[0] in allowed and parent[0] in allowed:
+                wanted = ", ".join(sorted(types)) or "nothing"
+                message = f"`{as_text(each.uid)}` does not fit the schema: parent `{as_text(parent)}`"
+                yield EntitiesInvalid(f"{message}, where parents are of the type {wanted}", each.place)
 
 
 def _builder(files: EntityFiles) -> EntityBuilder:

@@ -10,6 +10,8 @@ from typing import Any, Final, Literal, NamedTuple
 import msgspec
 
 from pdp.engines.cedar.actions import Uid, as_text, id_problem
+from pdp.engines.cedar.entity_files import declared_uids
+from pdp.engines.cedar.names import PolicyFault, find_faults, may_compare
 from pdp.engines.cedar.schema import GENERATIONS, CedarSchema, CedarSources, SourceText, load_cedarpy
 from pdp.engines.cedar.tokens import (
     MAY_PLACE,
@@ -58,6 +60,10 @@ class CedarPolicy(msgspec.Struct, frozen=True, dict=True):
     def reads_place(self) -> bool:
         """Tell whether the policy depends on the place of a resource in its warehouse."""
         return bool(MAY_PLACE.search(self.text)) and reads_place(form_of(self.text))
+
+    def form(self) -> dict[str, Any]:
+        """Return the policy in Cedar's JSON. Takes half a millisecond."""
+        return form_of(self.text)
 
     @cached_property
     def names(self) -> frozenset[Uid]:
@@ -157,6 +163,9 @@ def find_problems(given: CedarSources, schema: CedarSchema) -> Iterator[PolicyIn
         yield PolicyInvalid("no policy in the text", Place(sources[0].file if sources else Place().file, 1))
     yield from _find_bad_ids(policies)
     yield from _find_ids_of_nothing(policies, given.warehouses)
+    for policy, fault in find_name_faults(given, policies) if given.strict is not None else ():
+        if given.strict or (fault.is_wrong and policy.effect == "forbid"):
+            yield PolicyInvalid(f"policy `{policy.id}` {fault.message}", inside(policy, fault.offset))
     yield from _find_misfits(policies, joined_text(sources), schema) if policies else ()
 
 
@@ -226,10 +235,20 @@ def _find_ids_of_nothing(policies: Sequence[CedarPolicy], warehouses: frozenset[
             uid = token.type, token.text
             if problem := id_problem(uid, warehouses):
                 message = f"policy `{policy.id}` names `{as_text(uid)}`, which is nothing: {problem}"
-                yield PolicyInvalid(message, _inside(policy, token.start))
+                yield PolicyInvalid(message, inside(policy, token.start))
 
 
-def _inside(policy: CedarPolicy, offset: int) -> Place:
+def find_name_faults(given: CedarSources, policies: Sequence[CedarPolicy]) -> Iterator[tuple[CedarPolicy, PolicyFault]]:
+    """Yield each policy with each fault of its names."""
+    declared = declared_uids(given.entities)
+    comparing = [number for number, policy in enumerate(policies) if may_compare(policy.text)]
+    forms = dict(zip(comparing, _forms_of([policies[number].text for number in comparing]), strict=True))
+    for number, policy in enumerate(policies):
+        for fault in find_faults(policy.text, given.known, declared, forms.get(number)):
+            yield policy, fault
+
+
+def inside(policy: CedarPolicy, offset: int) -> Place:
     """Return the place of a character of a policy."""
     place, inside = policy.place, SourceText(policy.text).place(offset)
     column = inside.column + (place.column - 1 if inside.line == 1 else 0)
@@ -242,7 +261,7 @@ def _find_misfits(policies: Sequence[CedarPolicy], text: str, schema: CedarSchem
     for number in sorted(causes):
         policy, cause = policies[number], min(causes[number], key=_rank)
         message = f"policy `{policy.id}` does not fit the schema: {cause}"
-        yield PolicyInvalid(message, _inside(policy, _offset(policy.text, cause)))
+        yield PolicyInvalid(message, inside(policy, _offset(policy.text, cause)))
 
 
 @lru_cache(maxsize=GENERATIONS)
@@ -297,5 +316,11 @@ def _relaxed(policies: Sequence[CedarPolicy], unknown: frozenset[str]) -> Relaxe
 
 def form_of(text: str) -> dict[str, Any]:
     """Return a policy in Cedar's JSON."""
-    (form,) = msgspec.json.decode(load_cedarpy().policies_to_json_str(text))["staticPolicies"].values()
-    return dict(form)
+    (form,) = _forms_of([text])
+    return form
+
+
+def _forms_of(texts: Sequence[str]) -> list[dict[str, Any]]:
+    """Return policies in Cedar's JSON. One call for all takes a fraction of a call for each."""
+    found = msgspec.json.decode(load_cedarpy().policies_to_json_str("\n".join(texts)))["staticPolicies"]
+    return [dict(found[f"policy{number}"]) for number in range(len(texts))]

@@ -18,6 +18,7 @@ from typing import Any, Final
 
 import msgspec
 
+from pdp.config.names import NO_NAMES, KnownNames
 from pdp.config.regular_files import read_regular
 from pdp.engines.cedar.actions import ACTION, Uid
 from pdp.engines.cedar.tokens import CedarToken, tokens_of
@@ -52,7 +53,8 @@ class CedarSources(msgspec.Struct, frozen=True):
     """All texts that a Cedar engine is made of.
 
     `schema` replaces the schema of pdp, `fragment` adds to the schema; None for neither. `warehouses` are those of the
-    configuration that ids may name; None without a configuration.
+    configuration that ids may name; None without a configuration. `known` are the names of the configuration. With
+    `strict`, every name at fault is an error; None: names are not judged, as for policies that decided before.
     """
 
     policies: tuple[SourceText, ...]
@@ -60,6 +62,8 @@ class CedarSources(msgspec.Struct, frozen=True):
     schema: SourceText | None = None
     fragment: SourceText | None = None
     warehouses: frozenset[str] | None = None
+    known: KnownNames = NO_NAMES
+    strict: bool | None = None
 
 
 def read_sources(paths: Iterable[Path]) -> tuple[SourceText, ...]:
@@ -78,6 +82,11 @@ def _read(path: Path) -> str:
         raise PolicyError("not UTF-8", Place(str(path), data.count(b"\n", 0, error.start) + 1)) from None
 
 
+_COMMENT: Final = re.compile(r"//[^\r\n]*")
+_ENTITY: Final = re.compile(
+    r"\bentity\s+(\w+(?:\s*,\s*\w+)*)(?:\s+in\s+(\[[^\]]*\]|[\w:]+))?\s*(?=[=;{]|tags\b|enum\b)"
+)
+"""Declaration of entity types, with the types of their parents."""
 GENERATIONS: Final = 2
 """Remembered schemas, policies and models: those in use and the next ones. Old ones take memory after each reload."""
 OWN_FILE: Final = Path(__file__).with_name("lakekeeper.cedarschema")
@@ -171,6 +180,19 @@ def _blocks(text: str) -> list[tuple[str, str]]:
     outside.append(text[last:])
     rest = "".join(outside)
     return [*blocks, ("", rest)] if rest.strip() else blocks
+
+
+@lru_cache(maxsize=GENERATIONS)
+def parent_types(text: str) -> Mapping[str, frozenset[str]]:
+    """Return the types of direct parents that a schema allows, for each entity type that the schema declares."""
+    found: dict[str, frozenset[str]] = {}
+    for namespace, body in _blocks(text):
+        prefix = f"{namespace}::" if namespace else ""
+        for names, parents in _ENTITY.findall(_COMMENT.sub("", body)):
+            allowed = (name.strip() for name in parents.strip("[] \n\r\t").split(","))
+            types = frozenset(name if "::" in name else f"{prefix}{name}" for name in allowed if name)
+            found |= {f"{prefix}{name.strip()}": types for name in names.split(",")}
+    return found
 
 
 def _next(tokens: list[CedarToken], at: int, sign: str) -> int:

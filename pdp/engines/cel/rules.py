@@ -6,7 +6,7 @@ Must not know any engine.
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
@@ -21,8 +21,12 @@ from pdp.cel.emit import Emitter
 from pdp.cel.syntax import Call, CompileError, Conditional, Logic, Node
 from pdp.cel.unparse import unparse, walk
 from pdp.config.quarkus.profiles import PROD
+from pdp.config.references import known_names
+from pdp.config.settings import Settings
 from pdp.config.trino import TrinoSettings
 from pdp.engines.cel.conditions import role_names
+from pdp.engines.cel.lint.remarks import NameCheck
+from pdp.engines.cel.names import is_surely_sound, remark_on_names
 from pdp.engines.cel.program import (
     RULE_ARGUMENTS,
     RULE_FIELDS,
@@ -72,16 +76,41 @@ class RuleSet:
 
 
 def load_rules(
-    paths: Sequence[Path], extensions: frozenset[str] = frozenset(), profiles: Sequence[str] = PROD
+    paths: Sequence[Path],
+    extensions: frozenset[str] = frozenset(),
+    profiles: Sequence[str] = PROD,
+    names: NameCheck | None = None,
 ) -> RuleSet:
     """Load the rules of all files that are in force under some profiles into a set.
 
     Raise PolicyError if a file cannot be read, RuleCompileError if a rule is not valid, and DuplicateRule if two rules
-    have the same id.
+    have the same id. With `names`, raise RuleCompileError for a name in error, and warn of others.
     """
     files = [read_rule_file(path, profiles) for path in paths]
     texts = [rule for file in files for rule in file.rules]
-    return _rule_set(texts, extensions, [warning for file in files for warning in file.warnings])
+    rules = _rule_set(texts, extensions, [warning for file in files for warning in file.warnings])
+    if names is None:
+        return rules
+    programs = {rule.id: rule.program for rule in rules.rules}
+    found = tuple(notice for text in texts for notice in _name_notices(text, programs[text.id], names))
+    return replace(rules, warnings=(*rules.warnings, *found))
+
+
+def configured_check(settings: Settings, *, is_forbid: bool) -> NameCheck | None:
+    """Return the judgement of names at a load; None for permits, whose faults lint names, unless they are errors."""
+    strict = settings.policies.strict_names
+    return NameCheck(known_names(settings), is_forbid, strict) if is_forbid or strict else None
+
+
+def _name_notices(text: RuleText, program: Program, names: NameCheck) -> Iterator[Notice]:
+    """Yield a notice for each remark on the names of a rule; raise RuleCompileError for an error."""
+    if is_surely_sound(program.requirements, names):
+        return
+    for remark in remark_on_names(check_rule(text.text, program.extensions), names):
+        place, hint = text.place(remark.offset), f": {remark.hint}" if remark.hint else ""
+        if remark.severity == "error":
+            raise RuleCompileError(text.id, f"{remark.message}{hint}", place)
+        yield Notice(place, f"rule `{text.id}`: {remark.message}{hint}")
 
 
 def inline_rules(rules: Mapping[str, str], extensions: frozenset[str] = frozenset()) -> RuleSet:

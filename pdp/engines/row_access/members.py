@@ -21,6 +21,7 @@ import msgspec
 from msgspec.structs import replace
 
 from pdp.config.policies import TEMPLATE_FIELD
+from pdp.config.settings import Settings
 from pdp.facts.snapshot import Facts
 from pdp.model.question import HeaderIdentity, Principal
 from pdp.model.references import is_qualified, qualify
@@ -62,6 +63,16 @@ def parse_grantee(text: str) -> Grantee:
         wanted = ", ".join(f"{kind}:" for kind in sorted(_KINDS))
         raise ValueError(f"`{text}` is no grantee: {wanted} and a name, {ALL_USERS} or {ALL_AUTHENTICATED}")
     return Grantee(kind, name if kind == "role" else _fold_host(name) if kind == "domain" else _fold_address(name))
+
+
+def refuse_wrong_form(grantee: Grantee) -> None:
+    """Raise ValueError for a name that has another kind before it, or a domain with an address: nobody has the name."""
+    kind, colon, name = grantee.name.partition(":")
+    if colon and kind in _KINDS:
+        wanted = " or ".join(f"`{one}:{name}`" for one in dict.fromkeys((kind, grantee.kind)))
+        raise ValueError(f"`{grantee.text}` has two kinds: write {wanted}")
+    if grantee.kind == "domain" and "@" in grantee.name:
+        raise ValueError(f"`{grantee.text}` is no domain: write `domain:{grantee.name.rpartition('@')[2]}`")
 
 
 class Members:
@@ -118,6 +129,23 @@ class Members:
                 return user
         return None
 
+    def stated_user(self, grantee: Grantee) -> tuple[str, str] | None:
+        """Return the provider, if the template has one, and the subject of a person; None if no user is this member."""
+        kind, is_service = grantee.kind, self._is_service(grantee.name)
+        if kind == "user" and is_service:
+            return None
+        forms = [f"{kind}:{grantee.name}", *([f"user:{grantee.name}"] if is_service else [])]
+        found = next((match for form in forms if (match := self._any_case.fullmatch(form))), None)
+        return (found.groupdict().get("idp") or "", found["subject"]) if found else None
+
+    @cached_property
+    def _any_case(self) -> re.Pattern[str]:
+        return re.compile(self._pattern.pattern, re.DOTALL | re.IGNORECASE)
+
+    def _is_service(self, address: str) -> bool:
+        folded = _fold_address(address)
+        return any(fnmatchcase(folded, pattern) for pattern in self._service_accounts)
+
     @cached_property
     def _pattern(self) -> re.Pattern[str]:
         """Pattern of the members of users. A field that stands twice has the same text twice."""
@@ -130,8 +158,7 @@ class Members:
     def _with_kind(self, member: str) -> str:
         """Return a member with the kind that the address has."""
         kind, _, address = member.partition(":")
-        folded = _fold_address(address)
-        is_service = kind == "user" and any(fnmatchcase(folded, pattern) for pattern in self._service_accounts)
+        is_service = kind == "user" and self._is_service(address)
         return f"serviceAccount:{address}" if is_service else member
 
     def session_user(self, principal: Principal) -> str:
@@ -201,6 +228,12 @@ class Members:
             is_trusted = idp == self._provider or self._template_has_host
             return is_trusted and member[0] in _PERSONS and member[1].partition("@")[2] == grantee.name
         return member == (grantee.kind, grantee.name)
+
+
+def configured_members(settings: Settings) -> Members:
+    """Return the mapping of a configuration."""
+    member = settings.row_access.member
+    return Members(member.template, settings.identity.cel_provider, member.claim or "", member.service_accounts)
 
 
 def _attribute(principal: Principal, name: str) -> str:

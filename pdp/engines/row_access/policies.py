@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
+from urllib.parse import quote
 
 import msgspec
 
@@ -297,6 +298,19 @@ def policy_path(text: str, default: Sequence[str] = ()) -> TablePath:
     for part in (text, *default):
         refuse_star(part, _EACH_TABLE)
     return table_path(text, default)
+
+
+def refuse_wrong_table(text: str) -> None:
+    """Raise ValueError for a table in a form of several: dots within a reference, or `/` and a ref between dots."""
+    kind, colon, rest = text.partition(":")
+    if not colon:
+        if sign := next((sign for sign in "/@" if sign in text), ""):
+            escape = f"; a `{sign}` of a name itself is `{quote(sign, safe='')}` in a reference"
+            wanted = "`.` stands between the parts" if sign == "/" else "a policy holds on every ref: leave out the ref"
+            raise ValueError(f"`{text}`: {wanted}{escape}, such as `table:lake/sales/orders`")
+    elif rest.count("/") == 1 and "." in rest.partition("/")[2]:
+        wanted = f"{kind}:{rest.replace('.', '/')}"
+        raise ValueError(f"`{text}`: `/` stands between the parts of a reference: write `{wanted}`")
 
 
 def policy_grantee(text: str) -> Grantee:

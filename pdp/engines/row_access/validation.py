@@ -7,11 +7,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
-from pdp.config.references import unknown_warehouse
+from pdp.config.names import NO_NAMES, KnownNames, NameFault, name_fault
+from pdp.config.references import known_names, unknown_warehouse
+from pdp.config.settings import Settings
 from pdp.engines.row_access.dialects import (
     UntranslatableSql,
     translate_constant,
@@ -19,7 +22,7 @@ from pdp.engines.row_access.dialects import (
     translate_filter,
 )
 from pdp.engines.row_access.engine import RowPolicies
-from pdp.engines.row_access.members import Grantee
+from pdp.engines.row_access.members import Grantee, Members, configured_members, refuse_wrong_form
 from pdp.engines.row_access.policies import (
     KINDS_WITH_VALUE,
     Mask,
@@ -33,6 +36,7 @@ from pdp.engines.row_access.policies import (
     policy_grantee,
     policy_path,
     refuse_column_pattern,
+    refuse_wrong_table,
     sort_masks,
 )
 from pdp.engines.row_access.trino import FALSE
@@ -47,13 +51,47 @@ _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 """Characters that break a line of a message or hide a part of the line."""
 
 
-def compile_policies(sources: Iterable[NamedDocument], warehouses: frozenset[str] = frozenset()) -> RowPolicies:
+class RowNames(NamedTuple):
+    """Names that grantees and tables are compared with. Without `members` the forms alone are judged.
+
+    With `strict`, an unknown name is an error, and not a warning.
+    """
+
+    known: KnownNames = NO_NAMES
+    members: Members | None = None
+    strict: bool = False
+
+    def fault(self, grantee: Grantee) -> NameFault | None:
+        """Return the fault of a grantee whom no principal can be; raise ValueError for a form of no grantee at all."""
+        refuse_wrong_form(grantee)
+        if grantee.kind == "role":
+            return name_fault("role", "equals", grantee.name, replace(self.known, token_roles=frozenset()))
+        if grantee.kind not in ("user", "serviceAccount") or self.members is None:
+            return None
+        stated = self.members.stated_user(grantee)
+        if stated is None:
+            # Files of BigQuery name members of other hosts and service accounts, who may never ask here.
+            is_wrong = grantee.kind == "user" and "@" not in grantee.name
+            return NameFault(is_wrong, f"`{grantee.text}` is no member that `row_access.member` makes of a user")
+        provider, subject = stated
+        return name_fault("provider" if provider else "user", "equals", provider or subject, self.known)
+
+
+def names_of(settings: Settings) -> RowNames:
+    """Return the names of a configuration."""
+    return RowNames(known_names(settings), configured_members(settings), settings.policies.strict_names)
+
+
+def compile_policies(
+    sources: Iterable[NamedDocument], warehouses: frozenset[str] = frozenset(), names: RowNames | None = None
+) -> RowPolicies:
     """Return the policies of documents; raise PolicyError with the place of the entry at fault and the cause.
 
-    Tables are in one of the `warehouses`, unless these are none.
+    Tables are in one of the `warehouses`, unless these are none. With `names`, grantees and tables must have a form and
+    case that a request can have.
     """
     sources = list(sources)
-    compiler = _Compiler(warehouses)
+    compiler = _Compiler(warehouses, names)
     for source in sources:
         compiler.add(source)
     texts = [msgspec.to_builtins(source.document) for source in sources]
@@ -75,8 +113,9 @@ class _Spot:
 class _Compiler:
     """Policies and masks of the documents so far."""
 
-    def __init__(self, warehouses: frozenset[str]) -> None:
+    def __init__(self, warehouses: frozenset[str], names: RowNames | None) -> None:
         self._warehouses = warehouses
+        self._names = names
         self.warnings: list[Notice] = []
         self._policies: dict[FoldedName, dict[str, Policy]] = {}
         self._masks: dict[FoldedName, dict[str, dict[str, Mask]]] = {}
@@ -124,7 +163,7 @@ class _Compiler:
         except UntranslatableSql as error:
             self._warn(f"policy `{body.id}` lets no row through in Trino: {error}", spot)
             sql = FALSE
-        return Policy(body.id, _grantees(body.grantees, "grantees", spot), sql, body.identity)
+        return Policy(body.id, self._grantees(body.grantees, "grantees", spot), sql, body.identity)
 
     def _mask(self, body: MaskBody, spot: _Spot) -> Mask:
         kind, value = body.kind or "null", ""
@@ -145,7 +184,10 @@ class _Compiler:
         except UntranslatableSql as error:
             self._warn(f"mask `{body.id}` is NULL in Trino: {error}", spot)
             kind = "null"
-        grantees, exempt = _grantees(body.grantees, "grantees", spot), _grantees(body.exempt, "except", spot)
+        grantees, exempt = (
+            self._grantees(texts, field, spot)
+            for field, texts in (("grantees", body.grantees), ("except", body.exempt))
+        )
         return Mask(body.id, kind, grantees, exempt, value, body.identity)
 
     def _insert(self, entries: dict[str, Any], entry: Policy | Mask, spot: _Spot) -> None:
@@ -165,6 +207,8 @@ class _Compiler:
         spot.field = ("identity",)
         refuse_star(body.identity, "write the one user of Trino who evaluates")
         spot.field = ("table",)
+        if self._names is not None:
+            refuse_wrong_table(body.table)
         return self._known(_table(body.table, default))
 
     def _known(self, name: FoldedName) -> FoldedName:
@@ -172,6 +216,18 @@ class _Compiler:
         if unknown := unknown_warehouse(name[0], self._warehouses):
             raise ValueError(unknown)
         return name
+
+    def _grantees(self, texts: Iterable[str], field: str, spot: _Spot) -> tuple[Grantee, ...]:
+        grantees = []
+        for number, text in enumerate(texts):
+            spot.field = (field, number)
+            grantees.append(policy_grantee(text))
+            fault = self._names.fault(grantees[-1]) if self._names is not None else None
+            if fault and self._names and (fault.is_wrong or self._names.strict):
+                raise ValueError(fault.message)
+            if fault:
+                self._warn(fault.message, spot)
+        return tuple(grantees)
 
     def _columns(self, source: NamedDocument) -> dict[FoldedName, dict[str, str]]:
         """Return the columns of the document's tables with their types, by table."""
@@ -213,14 +269,6 @@ def _known_column(body: MaskBody, columns: Mapping[str, str] | None, spot: _Spot
     refuse_column_pattern(body.column, columns)
     if columns is not None and fold_column(body.column) not in columns:
         raise ValueError(f"`tables` has no column `{body.column}` in `{body.table}`")
-
-
-def _grantees(texts: Iterable[str], field: str, spot: _Spot) -> tuple[Grantee, ...]:
-    grantees = []
-    for number, text in enumerate(texts):
-        spot.field = (field, number)
-        grantees.append(policy_grantee(text))
-    return tuple(grantees)
 
 
 def _table(text: str, default: Sequence[str]) -> FoldedName:

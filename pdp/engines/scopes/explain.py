@@ -12,6 +12,7 @@ from typing import Final, Literal
 
 import msgspec
 
+from pdp.config.names import NO_NAMES, KnownNames, NameFault, name_fault
 from pdp.engines.engine import EFFECT_NAMES, PERMIT
 from pdp.engines.scopes.permissions import (
     ANY_TABLE,
@@ -84,7 +85,9 @@ _LIST_OF_ENTRIES: Final = re.compile(
     r"(?:\s|#[^\n]*\n|---)*(?:\[\s*\{|-\s+\{?)\s*[\"']?(?:name|permissions|useSystemUser)[\"']?\s*:"
 )
 _LITERAL: Final = "scopes-literal"
-_ERRORS: Final = frozenset({_LITERAL, "scopes-no-tables"})
+_WRONG: Final = "scopes-wrong-name"
+_UNKNOWN: Final = "scopes-unknown-name"
+_ERRORS: Final = frozenset({_LITERAL, _WRONG, "scopes-no-tables"})
 _SLOTS: Final = {"Query": "query", "Mutation": "mutation"}
 
 
@@ -109,16 +112,23 @@ def is_permission_file(path: Path) -> bool:
         return False  # the reader of the kind names the cause
 
 
-def load_entries(paths: Sequence[Path]) -> list[NamedEntry]:
-    """Return the entries of files; raise PolicyError as `read_entries` does, and for a `*` without effect."""
+def load_entries(
+    paths: Sequence[Path], known: KnownNames | None = None, *, strict_names: bool = False
+) -> list[NamedEntry]:
+    """Return the entries of files; raise PolicyError as `read_entries` does, and for a `*` without effect.
+
+    With `known`, raise PolicyError for a name in a form or case that nobody has, too; with `strict_names` for each
+    unknown one.
+    """
     entries = list(read_entries(paths))
-    for remark in lint_entries(entries, strict=True):
-        if remark.code == _LITERAL:
+    wrong = {_LITERAL, *([_WRONG] if known is not None else ()), *([_UNKNOWN] if strict_names else ())}
+    for remark in lint_entries(entries, strict=True, known=known or NO_NAMES):
+        if remark.code in wrong:
             raise PolicyError(remark.message, remark.place)
     return entries
 
 
-def lint_entries(entries: Sequence[NamedEntry], *, strict: bool) -> Iterator[ScopeRemark]:
+def lint_entries(entries: Sequence[NamedEntry], *, strict: bool, known: KnownNames = NO_NAMES) -> Iterator[ScopeRemark]:
     """Yield the remarks on the entries of all files together. `strict` is the mode of the engine."""
     first: dict[str, NamedEntry] = {}
     for each in entries:
@@ -134,6 +144,7 @@ def lint_entries(entries: Sequence[NamedEntry], *, strict: bool) -> Iterator[Sco
         if ANY_TABLE in name:
             message = f"`{name}` is no pattern of users: write an entry for each user, by the whole `userName`"
             yield ScopeRemark(_LITERAL, "error", each.place("name"), name, message)
+        yield from _name_remarks(each, known)
         slots = each.entry.permissions
         for slot, field in _SLOTS.items():
             if getattr(slots, field) is None:
@@ -143,6 +154,23 @@ def lint_entries(entries: Sequence[NamedEntry], *, strict: bool) -> Iterator[Sco
             message = "no rules in `Query`: the user may read everything, unless `policies.scopes.strict` is set"
             yield ScopeRemark("scopes-reads-all", "warning", each.place("permissions"), name, message)
         yield from _lint_rules(each)
+
+
+def _name_remarks(each: NamedEntry, known: KnownNames) -> Iterator[ScopeRemark]:
+    """Yield the remarks on the user of an entry, who is a subject, and on the warehouses and schemas of its rules."""
+    name = each.entry.name
+    found: list[tuple[tuple[str | int, ...], NameFault | None]] = [
+        (("name",), name_fault("subject", "equals", name, known))
+    ]
+    for slot, field in _SLOTS.items():
+        for number, rule in enumerate(getattr(each.entry.permissions, field) or ()):
+            at = ("permissions", slot, number)
+            found.append(((*at, "catalog"), name_fault("warehouse", "equals", rule.catalog, known)))
+            found.append(((*at, "schema"), name_fault("path", "equals", rule.schema, known)))
+    for where, fault in found:
+        if fault:
+            code = _WRONG if fault.is_wrong else _UNKNOWN
+            yield ScopeRemark(code, "error" if fault.is_wrong else "warning", each.place(*where), name, fault.message)
 
 
 def _lint_rules(each: NamedEntry) -> Iterator[ScopeRemark]:

@@ -19,7 +19,8 @@ from pdp.config.settings import Settings
 from pdp.decision.codec import decision_body, decode_batch, encode_answer
 from pdp.decision.scopes import ScopeService, decode_scopes
 from pdp.decision.service import Pdp
-from pdp.engines.cel.rules import RuleSet, inline_rules, join_rules, load_rules
+from pdp.engines.cel.lint.remarks import NameCheck
+from pdp.engines.cel.rules import RuleSet, configured_check, inline_rules, join_rules, load_rules
 from pdp.engines.engine_types import PolicySources
 from pdp.engines.row_access.policies import NamedDocument, parse_document, read_documents
 from pdp.engines.scopes.explain import load_entries
@@ -216,7 +217,7 @@ def _rules(case: Case, settings: Settings, key: FileKey) -> RuleSet:
     value: Any = case.data.get(key, {})
     options, files = (settings.policies.cel_extensions, settings.policies.profiles), policy_files(settings, key)
     if files.required:
-        configured = _rule_files(files.paths, *options)
+        configured = _rule_files(files.paths, *options, configured_check(settings, is_forbid=key == "forbid"))
         files.require_content({rule.place.file for rule in configured.rules})
     if not isinstance(value, Mapping):
         return _rule_files(tuple(dict.fromkeys((*files.paths, *case_files(case, value)))), *options)
@@ -245,5 +246,7 @@ def _documents(case: Case) -> Sequence[NamedDocument]:
 
 # many cases share few files: read each file once
 @lru_cache(maxsize=256)
-def _rule_files(files: tuple[Path, ...], extensions: tuple[str, ...], profiles: tuple[str, ...]) -> RuleSet:
-    return load_rules(files, frozenset(extensions), profiles)
+def _rule_files(
+    files: tuple[Path, ...], extensions: tuple[str, ...], profiles: tuple[str, ...], names: NameCheck | None = None
+) -> RuleSet:
+    return load_rules(files, frozenset(extensions), profiles, names)

@@ -28,7 +28,7 @@ texts = st.lists(st.sampled_from(RULES), min_size=1, max_size=3).map(" && ".join
 rule_sets = st.dictionaries(st.sampled_from("abcdef"), texts, max_size=5)
 ROWS = {
     "policies": [
-        {"id": "own", "table": "lake.s.t", "grantees": ["user:oidc~alice"], "filter": "owner = 'alice'"},
+        {"id": "own", "table": "lake.s.t", "grantees": ["user:alice"], "filter": "owner = 'alice'"},
         {"id": "all", "table": "lake.s.u", "grantees": ["role:r"], "filter": True},
     ],
     "masks": [

@@ -19,6 +19,7 @@ from support.service.commands import run_pdp
 
 from pdp.cel.values import RuleError
 from pdp.cli.lint import lint as command
+from pdp.config.names import KnownNames
 from pdp.engines.cel.lint.check_bindings import LintRule, analyze_rule
 from pdp.engines.cel.lint.linter import Finding, LintOptions, lint_files, lint_rules
 from pdp.engines.cel.lint.remarks import ACTIONS, CODES
@@ -520,6 +521,24 @@ def _write(folder: Path, name: str, text: str) -> Path:
 def run(*arguments: object) -> tuple[int, str]:
     done = CliRunner().invoke(command, [str(argument) for argument in arguments])
     return done.exit_code, done.output
+
+
+@pytest.mark.parametrize(
+    ("rule", "code"),
+    [
+        ("'role:x' in roles", "wrong-name"),
+        ("warehouse == 'hive'", "unknown-name"),
+        ("path.matches('[HR]R')", "path-spelling"),
+    ],
+)
+def test_names_by_the_configuration(tmp_path: Path, rule: str, code: str) -> None:
+    """tests/cli/config/test_names_of_nobody.py has all forms."""
+    known = KnownNames(warehouses=frozenset({"lake"}), trino=True)
+    path = _write(tmp_path, "a.yaml", f'rules: {{f: "{rule}"}}\n')
+    for forbid, severities in ((True, {"wrong-name": "error"}), (False, {})):
+        found = lint_files([path], LintOptions(forbid=forbid, known=known))
+        wanted = [] if code == "path-spelling" and not forbid else [(code, severities.get(code, "warning"))]
+        assert [(one.code, one.severity) for one in found if one.code == code] == wanted
 
 
 def test_the_manual_as_printed() -> None:

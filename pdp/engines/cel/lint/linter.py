@@ -17,12 +17,14 @@ import msgspec
 from pdp.cel.syntax import Constant
 from pdp.cel.unparse import canonical_text, unparse_value, walk
 from pdp.cel.values import Timestamp
+from pdp.config.names import NO_NAMES, KnownNames
 from pdp.config.quarkus.profiles import PROD
 from pdp.engines.cel.conditions import warehouses_of
 from pdp.engines.cel.lint import check_bindings, remarks
 from pdp.engines.cel.lint.check_bindings import LintRule, analyze_rule
-from pdp.engines.cel.lint.remarks import CODES, Remark, Severity
+from pdp.engines.cel.lint.remarks import CODES, NameCheck, Remark, Severity
 from pdp.engines.cel.lint.search import Reachable, RuleModel, SearchBudget, Shadowed, Unreachable, determine_reach
+from pdp.engines.cel.names import remark_on_names
 from pdp.engines.cel.path_tables import path_string
 from pdp.engines.cel.program import check_rule
 from pdp.engines.cel.rules import IMPLICIT_RULE, Rule
@@ -57,7 +59,8 @@ class LintOptions(msgspec.Struct, frozen=True):
 
     `warehouses`: the number of warehouses that the rules serve. `forbid`: the rules forbid instead of permitting.
     `witnesses`: also find an input for every rule, and the roles that the rule sees. `profiles`: the rules in force of
-    a file with several profiles.
+    a file with several profiles. `known`: the names of the configuration. `strict_names`: every fault of a name is an
+    error.
     """
 
     extensions: frozenset[str] = frozenset()
@@ -65,6 +68,8 @@ class LintOptions(msgspec.Struct, frozen=True):
     forbid: bool = False
     witnesses: bool = False
     profiles: tuple[str, ...] = PROD
+    known: KnownNames = NO_NAMES
+    strict_names: bool = False
 
 
 def lint_files(files: Sequence[Path], options: LintOptions) -> list[Finding]:
@@ -154,6 +159,8 @@ def _lint_alone(rule: LintRule, options: LintOptions, budget: SearchBudget) -> I
     yield from remarks.remark_on_rule(rule.checked, forbid=options.forbid)
     if options.witnesses:
         yield from remarks.remark_on_roles(rule.checked, forbid=options.forbid)
+    check = NameCheck(options.known, options.forbid, options.strict_names)
+    yield from remark_on_names(rule.checked, check)
     if rule.is_test:
         yield from check_bindings.empty_variables(rule, budget)
     if options.warehouses > 1 and "warehouse" not in rule.model.program.variables:
@@ -259,7 +266,8 @@ def _ignored_key(notice: Notice) -> Finding:
 
 
 def _remark(text: RuleText, remark: Remark) -> Finding:
-    return _finding(remark.code, text.place(remark.offset), remark.message, rule=text.id, hint=remark.hint)
+    found = _finding(remark.code, text.place(remark.offset), remark.message, rule=text.id, hint=remark.hint)
+    return msgspec.structs.replace(found, severity=remark.severity) if remark.severity else found
 
 
 def _finding(code: str, place: Place, message: str, **more: Any) -> Finding:

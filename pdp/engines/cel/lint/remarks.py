@@ -1,6 +1,6 @@
 """Remarks on a single rule: on errors, on the texts of comparisons, and on patterns.
 
-Owns the codes of lint. Knows no files and no other rules.
+Owns the codes of lint. Knows no files and no other rules. Remarks on names are in `pdp.engines.cel.names`.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from pdp.cel.functions import STANDARD
 from pdp.cel.syntax import Call, Constant, ListOf, Node
 from pdp.cel.unparse import children, variable_name, walk
 from pdp.cel.values import RuleError
+from pdp.config.names import NO_NAMES, KnownNames
 from pdp.engines.cel.conditions import role_tests
 from pdp.engines.cel.program import RULE_VARIABLES
 from pdp.model.trino_operations import TRINO_OPERATIONS, TRINO_PREFIX
@@ -27,10 +28,11 @@ Severity: TypeAlias = Literal["error", "warning", "info"]
 CODES: Final[Mapping[str, Severity]] = {
     **dict.fromkeys(("configuration", "unreadable-file", "syntax", "properties-escape", "type-mismatch"), "error"),
     **dict.fromkeys(("not-boolean", "unknown-variable", "unknown-function", "unknown-op"), "error"),
-    **dict.fromkeys(("bad-pattern", "duplicate-id"), "error"),
+    **dict.fromkeys(("bad-pattern", "duplicate-id", "wrong-name"), "error"),
     **dict.fromkeys(("ignored-key", "removed-op", "detached-typo", "matches-everything", "empty-variable"), "warning"),
     **dict.fromkeys(("duplicate-rule", "unreachable", "shadowed", "lookalike-names", "untested-warehouse"), "warning"),
     **dict.fromkeys(("implicit-rule-off", "reserved-id", "unseen-reference", "unknown-catalog-action"), "warning"),
+    **dict.fromkeys(("unknown-name", "path-spelling"), "warning"),
     **dict.fromkeys(("implicit-rule-on", "actions-on-reference", "unknown-content-type", "unknown-action"), "info"),
     **dict.fromkeys(("redundant-wildcard", "unsent-variable", "seen-roles", "witness"), "info"),
 }
@@ -76,12 +78,33 @@ _CONSTRUCTS: Final = (
 
 
 class Remark(NamedTuple):
-    """A remark on the character at `offset` of the text of a rule."""
+    """A remark on the character at `offset` of the text of a rule. `severity` is that of the code, unless it is set."""
 
     code: str
     offset: int
     message: str
     hint: str = ""
+    severity: Severity | None = None
+
+
+NAME_CODES: Final = frozenset({"wrong-name", "unknown-name", "path-spelling"})
+"""Codes of the remarks on names."""
+
+
+class NameCheck(NamedTuple):
+    """Judgement of the names in rules: the known names, and what makes a fault an error.
+
+    A name in a wrong form is an error of a forbid, which would bind nobody. With `strict`, every fault is an error.
+    """
+
+    known: KnownNames = NO_NAMES
+    forbid: bool = False
+    strict: bool = False
+
+    def remark(self, code: str, offset: int, message: str, hint: str = "") -> Remark:
+        """Return a remark on a name."""
+        is_error = self.strict or (self.forbid and CODES[code] == "error")
+        return Remark(code, offset, message, hint, "error" if is_error else "warning")
 
 
 class Comparison(NamedTuple):
@@ -169,10 +192,10 @@ def remark_on_roles(checked: CheckedExpression, *, forbid: bool) -> Iterator[Rem
 def comparisons(checked: CheckedExpression) -> Iterator[Comparison]:
     """Yield every test of a variable against a constant text."""
     for node in walk(checked.root):
-        operands = _operands(node)
+        operands = operands_of(node)
         names = [name for operand in operands if (name := variable_name(operand, checked))]
         if isinstance(node, Call) and len(operands) == 2 and len(names) == 1:
-            for constant in filter(_is_text, [part for operand in operands for part in _parts(operand)]):
+            for constant in filter(is_text, [part for operand in operands for part in elements_of(operand)]):
                 yield Comparison(names[0], node.function, constant.value, constant.pos)  # type: ignore[attr-defined]
 
 
@@ -193,15 +216,18 @@ def path_comparisons(checked: CheckedExpression) -> Iterator[Comparison]:
             yield from (compared._replace(test=_TESTS[test.kind], text=text) for text in test.texts)
 
 
-def _operands(node: Node) -> list[Node]:
+def operands_of(node: Node) -> list[Node]:
+    """Return the operands of a call; none of any other node."""
     return list(children(node)) if isinstance(node, Call) else []
 
 
-def _parts(node: Node) -> tuple[Node, ...]:
+def elements_of(node: Node) -> tuple[Node, ...]:
+    """Return the elements of a list, or the node alone."""
     return node.items if isinstance(node, ListOf) else (node,)
 
 
-def _is_text(node: Node | None) -> bool:
+def is_text(node: Node | None) -> bool:
+    """Tell whether a node is a constant text."""
     return isinstance(node, Constant) and isinstance(node.value, str)
 
 
@@ -260,7 +286,7 @@ def _unknown(compared: Comparison, known: Collection[str]) -> Remark:
 
 
 def _on_call(node: Call) -> Iterator[Remark]:
-    operands = _operands(node)
+    operands = operands_of(node)
     if len(operands) != 2 or not isinstance(operands[1], Constant) or not isinstance(operands[1].value, str):
         return
     text, offset = operands[1].value, operands[1].pos

@@ -1,0 +1,230 @@
+"""Names that policies compare with: the forms and the case that a check can have, and what to write instead.
+
+A name in another form matches nobody without a word, so a forbid or a mask with such a name would bind nobody. Serves
+all kinds of policies, and knows none of them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Mapping
+from typing import Final, NamedTuple
+
+import msgspec
+
+from pdp.config.origins import suggest
+
+
+class KnownNames(msgspec.Struct, frozen=True):
+    """Names of a configuration that policies may compare with. An empty set: no such name is known.
+
+    `roles` are ids of roles, `token_roles` roles of tokens that stand for them. `provider` is `identity.cel_provider`,
+    whose users have no prefix; `users` are its subjects, if it has a list. `trino` tells whether Trino asks.
+    """
+
+    warehouses: frozenset[str] = frozenset()
+    projects: frozenset[str] = frozenset()
+    refs: frozenset[str] = frozenset()
+    roles: frozenset[str] = frozenset()
+    token_roles: frozenset[str] = frozenset()
+    providers: frozenset[str] = frozenset()
+    provider: str = ""
+    users: frozenset[str] = frozenset()
+    trino: bool = False
+
+
+NO_NAMES: Final = KnownNames()
+
+
+class NameFault(NamedTuple):
+    """Fault of a name in a policy. `is_wrong`: no check has a name in this form or case; otherwise it is unknown."""
+
+    is_wrong: bool
+    message: str
+
+
+_TESTS: Final[Mapping[str, Callable[[str, str], bool]]] = {
+    "equals": str.__eq__,
+    "starts": str.startswith,
+    "ends": str.endswith,
+    "contains": str.__contains__,
+}
+_USER: Final = re.compile(r"(?:user:)?([A-Za-z0-9-]+)~(.*)", re.DOTALL)
+_TYPED: Final = re.compile(
+    r"(?:server|project|warehouse|namespace|table|view|table_or_view|generic_table|dataset|metadata_table):(.*)",
+    re.DOTALL,
+)
+
+
+def name_fault(kind: str, test: str, text: str, known: KnownNames = NO_NAMES) -> NameFault | None:
+    """Return the fault of a text that a policy compares with a name; None for a text that a name may have.
+
+    `kind` is one of NAME_KINDS, `test` is equals, starts, ends or contains: how the name meets the text.
+    """
+    fault = NAME_KINDS[kind](test, text, known) if text else None
+    if fault is None and test == "equals" and kind in _BLANKS_COUNT and text != text.strip():
+        return NameFault(False, f"`{text}` has blanks around, and names match to the letter")
+    return fault
+
+
+_BLANKS_COUNT: Final = frozenset({"role", "user", "path", "place"})
+"""Kinds of names of which a configuration does not list all, so that nothing else finds a blank."""
+
+
+def case_variant(text: str, known: Collection[str]) -> str:
+    """Return the known name that differs from a text in case alone; empty for a known text, and without one."""
+    folded = text.casefold()
+    return "" if text in known else min((name for name in known if name.casefold() == folded), default="")
+
+
+def _of_set(what: str, test: str, text: str, known: Collection[str]) -> NameFault | None:
+    """Return the fault of a text that no known name meets; None if none is known."""
+    meets = _TESTS[test]
+    if not known or any(meets(name, text) for name in known):
+        return None
+    folded = text.casefold()
+    near = min((name for name in known if meets(name.casefold(), folded)), default="")
+    if near:
+        return NameFault(True, f"`{text}` and the {what} `{near}` differ in case: write it as the configuration does")
+    return NameFault(False, f"no {what} `{text}` is configured{suggest(text, known)}")
+
+
+def _warehouse_fault(test: str, text: str, known: KnownNames) -> NameFault | None:
+    if text.startswith("warehouse:"):
+        return NameFault(True, f"`{text}`: a warehouse has no prefix here: write `{text.removeprefix('warehouse:')}`")
+    fault = _of_set("warehouse", test, text, known.warehouses)
+    head = re.split("[/.@]", text, maxsplit=1)[0]
+    if fault and not fault.is_wrong and head != text and head.casefold() in map(str.casefold, known.warehouses):
+        return NameFault(
+            True, f"`{text}` has more than the name of a warehouse: write `{head}`, and test the path apart"
+        )
+    return fault
+
+
+def _project_fault(test: str, text: str, known: KnownNames) -> NameFault | None:
+    if text.startswith("project:"):
+        return NameFault(True, f"`{text}`: a project has no prefix here: write `{text.removeprefix('project:')}`")
+    return _of_set("project", test, text, known.projects)
+
+
+def _role_fault(test: str, text: str, known: KnownNames) -> NameFault | None:
+    """Return the fault of the id of a role. Tokens and grants have roles that no configuration lists."""
+    listed = known.roles | known.token_roles
+    prefix = next((one for one in ("role:", "user:") if text.startswith(one)), "")
+    if test not in ("equals", "starts") or any(_TESTS[test](name, text) for name in listed):
+        return None
+    if prefix == "user:":
+        return NameFault(True, f"`{text}` is a user and no role")
+    if prefix:
+        message = f"`{text}`: the id of a role has no prefix: write `{text.removeprefix(prefix)}`"
+        return NameFault(True, f"{message}; a provider whose roles begin so lists them in `role_map`")
+    near = case_variant(text, listed) if test == "equals" else ""
+    return NameFault(True, f"`{text}` and the role `{near}` differ in case: write `{near}`") if near else None
+
+
+def _user_fault(test: str, text: str, known: KnownNames) -> NameFault | None:
+    """Return the fault of the name of a user in rules: bare for one provider, else `<idp>~<subject>`."""
+    if test not in ("equals", "starts"):
+        return None
+    if text.startswith("role:"):
+        role = text.removeprefix("role:")
+        return NameFault(True, f"`{text}` is a role and no user: test `roles`, such as `'{role}' in roles`")
+    found = _USER.fullmatch(text)
+    idp, subject = (found[1], found[2]) if found else ("", "")
+    providers = known.providers | ({known.provider} if known.provider else frozenset())
+    near = case_variant(idp, providers) if idp else ""
+    name = f"{near or idp}~{subject}" if idp else text.removeprefix("user:")
+    if (near or idp) == known.provider and known.provider and _USER.fullmatch(subject) is None:
+        name = subject
+    if text.startswith("user:") or near or name != text:
+        why = "users of `identity.cel_provider` have no prefix, and all others `<idp>~`"
+        return NameFault(True, f"`{text}`: {why}" + (f": write `{name}`" if name else ""))
+    if idp and known.providers and idp not in providers:
+        return NameFault(False, f"no provider `{idp}` is configured{suggest(idp, providers)}")
+    if idp == "" and test == "equals" and (variant := case_variant(text, known.users)):
+        return NameFault(True, f"`{text}` and the user `{variant}` differ in case: write `{variant}`")
+    if text == "anonymous":
+        return NameFault(False, "the anonymous user has no name: write `''`")
+    return None
+
+
+def _subject_fault(test: str, text: str, known: KnownNames) -> NameFault | None:
+    """Return the fault of a subject, which has no provider before it."""
+    if test not in ("equals", "starts"):
+        return None
+    prefixes = ("user:", "role:", *(f"{idp}~" for idp in sorted(known.providers | {known.provider} - {""})))
+    prefix = next((one for one in prefixes if text.casefold().startswith(one)), "")
+    if not prefix and test == "equals" and (variant := case_variant(text, known.users)):
+        return NameFault(True, f"`{text}` and the user `{variant}` differ in case: write `{variant}`")
+    bare = text[len(prefix) :].rpartition("~")[2] if prefix == "user:" else text[len(prefix) :]
+    return NameFault(True, f"`{text}`: a subject has no prefix: write `{bare}`") if prefix else None
+
+
+def _provider_fault(test: str, text: str, known: KnownNames) -> NameFault | None:
+    if any(sign in text for sign in "~:"):
+        return NameFault(True, f"`{text}` is no id of a provider: write what stands before `~`, such as `oidc`")
+    if text != text.lower():
+        return NameFault(True, f"ids of providers are in lower case: write `{text.lower()}`")
+    return _of_set("provider", test, text, known.providers and known.providers | {known.provider})
+
+
+def _path_fault(test: str, text: str, known: KnownNames) -> NameFault | None:
+    """Return the fault of a path, whose parts are joined by dots, without type, warehouse and ref."""
+    typed = _TYPED.fullmatch(text) if test in ("equals", "starts") else None
+    body = typed[1] if typed else text
+    parts = [part for part in body.split("/") if part]
+    has_warehouse = len(parts) > 1 and bool(typed or _is_warehouse(parts[0], known))
+    is_slashed = bool(parts) and "/" in body and "." not in body and (test != "contains" or len(parts) > 1)
+    if typed or has_warehouse or is_slashed:
+        wanted = ".".join(parts[has_warehouse:]) + ("." if body.endswith("/") else "")
+        place = f", and test `warehouse == '{parts[0]}'`" if has_warehouse else ""
+        write = f": write `{wanted}`{place}" if wanted.strip(".") else ""
+        return NameFault(True, f"`{text}`: a path has dots between its parts, without type and warehouse{write}")
+    base, at, ref = body.rpartition("@")
+    if at and test in ("equals", "ends") and ref in known.refs | {"main"}:
+        return NameFault(True, f"`{text}`: a path has no ref: write `{base}`, and test `ref == '{ref}'`")
+    return None
+
+
+def _name_fault(test: str, text: str, known: KnownNames) -> NameFault | None:
+    """Return the fault of the name of an object, which may have any sign: of a path with its type or its warehouse."""
+    has_place = _TYPED.fullmatch(text) or ("/" in text and _is_warehouse(text.partition("/")[0], known))
+    return _path_fault(test, text, known) if has_place else None
+
+
+def _is_warehouse(text: str, known: KnownNames) -> bool:
+    return text.casefold() in map(str.casefold, known.warehouses)
+
+
+def _place_fault(test: str, text: str, known: KnownNames) -> NameFault | None:
+    """Return the fault of a path in a policy without a test of the warehouse.
+
+    `<warehouse>.<namespace>.<table>` has one part too many. In two parts, the first may be a namespace of that name.
+    """
+    fault = _path_fault(test, text, known)
+    first, dot, rest = text.partition(".")
+    if fault or test not in ("equals", "starts") or not dot or not _is_warehouse(first, known):
+        return fault
+    write = f"write `{rest}` and " if rest else "write "
+    message = f"`{text}` begins with the warehouse `{first}`, and a path has none: {write}`warehouse == '{first}'`"
+    return NameFault("." in rest, f"{message}; for a namespace `{first}`, add a test of `warehouse`")
+
+
+def _catalog_fault(test: str, text: str, known: KnownNames) -> NameFault | None:
+    is_sent = text == text.lower()
+    return None if is_sent else NameFault(True, f"Trino sends `{text.lower()}`, names of catalogs in lower case")
+
+
+NAME_KINDS: Final[Mapping[str, Callable[[str, str, KnownNames], NameFault | None]]] = {
+    "warehouse": _warehouse_fault,
+    "project": _project_fault,
+    "role": _role_fault,
+    "user": _user_fault,
+    "subject": _subject_fault,
+    "provider": _provider_fault,
+    "path": _path_fault,
+    "name": _name_fault,
+    "place": _place_fault,
+    "catalog": _catalog_fault,
+}
+"""Kind of names -> the function that returns the fault of a text. A `place` is a path without a test of a warehouse."""

@@ -1,0 +1,199 @@
+"""Remarks on names in rules: a test of a name against a text that no check has, or not in this form or case.
+
+Finds the tests in a rule; `pdp.config.names` judges the texts. The load of forbids asks for these remarks, and lint.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Final, NamedTuple
+
+from pdp.cel import patterns
+from pdp.cel.checker import CheckedExpression
+from pdp.cel.syntax import Call, Comprehension, Conditional, Constant, ListOf, Name, Node, Select
+from pdp.cel.unparse import children, variable_name, walk
+from pdp.config.names import name_fault
+from pdp.engines.cel.conditions import Requirements
+from pdp.engines.cel.lint.remarks import NameCheck, Remark, comparisons, elements_of, is_text, operands_of
+
+
+class NameTest(NamedTuple):
+    """Test of a name against a constant text. `change` is the function that changes the case of the name before."""
+
+    subject: str
+    test: str
+    text: str
+    offset: int
+    change: str = ""
+
+
+NAME_KINDS: Final[Mapping[str, str]] = {
+    "role": "user",
+    "roles": "role",
+    "warehouse": "warehouse",
+    "path": "path",
+    "arguments.user": "user",
+    "arguments.catalog": "catalog",
+}
+"""Variable, or key of one -> the kind of its names."""
+_TEST_KINDS: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("_==_", "_!=_", "@in"), "equals"),
+    "startsWith": "starts",
+    "endsWith": "ends",
+    "contains": "contains",
+}
+_CONDITIONS: Final = {"holds": "equals"}
+_CASES: Final = {"lowerAscii": str.lower, "upperAscii": str.upper}
+
+
+def remark_on_names(checked: CheckedExpression, check: NameCheck) -> Iterator[Remark]:
+    """Yield the remarks on names that no check has, and of a forbid on paths that Trino may spell in another way."""
+    tests = list(name_tests(checked))
+    has_place = any(variable_name(node, checked) == "warehouse" for node in walk(checked.root))
+    for subject, test, text, offset, change in tests:
+        if change and _CASES[change](text) != text:
+            message = f"`{text}` is never what `{change}` returns: write `{_CASES[change](text)}`"
+            yield check.remark("wrong-name", offset, message)
+        kind = "place" if subject == "path" and not has_place else NAME_KINDS[subject]
+        fault = None if change else name_fault(kind, test, text, check.known)
+        if fault:
+            yield check.remark("wrong-name" if fault.is_wrong else "unknown-name", offset, fault.message)
+    if check.forbid and check.known.trino:
+        yield from _on_spelling(checked, check)
+
+
+def is_surely_sound(requirements: Requirements, check: NameCheck) -> bool:
+    """Tell whether a rule has no name at fault, without another parse: conditions have all tests of a plain rule."""
+    if not requirements.sufficient:
+        return False
+    has_place = any(one.variable == "warehouse" for one in requirements.conditions)
+    kinds = NAME_KINDS if has_place else {**NAME_KINDS, "path": "place"}
+    return not any(
+        name_fault(kinds[one.variable], _CONDITIONS.get(one.kind, one.kind), text, check.known)
+        for one in requirements.conditions
+        if one.variable in kinds
+        for text in one.texts
+    )
+
+
+def name_tests(checked: CheckedExpression) -> Iterator[NameTest]:
+    """Yield every test of a name against a constant text, also through the variable of a macro."""
+    pending: list[tuple[Node, Mapping[str, Node]]] = [(checked.root, {})]
+    while pending:
+        node, bound = pending.pop()
+        inside = {**bound, node.variable: node.range} if isinstance(node, Comprehension) else bound
+        ranges = {node.range} if isinstance(node, Comprehension) else set()
+        pending += [(child, bound if child in ranges else inside) for child in children(node)]
+        operands = operands_of(node)
+        if not isinstance(node, Call) or len(operands) != 2:
+            continue
+        is_part = node.function not in ("_==_", "_!=_", "@in")
+        for tested, given in (operands,) if is_part else (operands, reversed(operands)):
+            subject, change = _subject(tested, bound, checked)
+            if subject in NAME_KINDS:
+                for text, offset in _texts(given, bound):
+                    yield from _tests(node.function, NameTest(subject, "", text, offset, change))
+
+
+def _tests(function: str, found: NameTest) -> Iterator[NameTest]:
+    if function in _TEST_KINDS:
+        yield found._replace(test=_TEST_KINDS[function])
+    elif function == "matches" and (pattern := patterns.find_string_test(found.text)):
+        for text in pattern.texts:
+            yield found._replace(test=pattern.kind, text=text)
+    elif function == "matches" and (text := _beginning(found.text)):
+        yield found._replace(test="starts", text=text)
+
+
+def _beginning(pattern: str) -> str:
+    """Return a text with which every match of a pattern begins, at the beginning of the name; empty if none is sure."""
+    found = None if "|" in _GROUP.sub("", pattern) else _LITERALS.match(pattern)
+    return re.sub(r"\\(.)|\[(.)\]", r"\1\2", found[1]) if found else ""
+
+
+def _subject(node: Node, bound: Mapping[str, Node], checked: CheckedExpression) -> tuple[str, str]:
+    """Return the variable or key that a node reads, and the function that changes its case; empty for other nodes."""
+    if isinstance(node, Name) and node.name in bound:
+        return _subject(bound[node.name], {}, checked)
+    if isinstance(node, Select):
+        return f"{variable_name(node.operand, checked)}.{node.field}", ""
+    operands = operands_of(node)
+    if isinstance(node, Call) and node.function == "_[_]" and is_text(operands[1]):
+        return f"{variable_name(operands[0], checked)}.{operands[1].value}", ""  # type: ignore[attr-defined]
+    if isinstance(node, Call) and node.function in _CASES and len(operands) == 1:
+        return _subject(operands[0], bound, checked)[0], node.function
+    return variable_name(node, checked), ""
+
+
+def _texts(node: Node, bound: Mapping[str, Node]) -> Iterator[tuple[str, int]]:
+    """Yield the constant texts that a node may be or hold, with their offsets."""
+    if isinstance(node, Name) and node.name in bound:
+        yield from _texts(bound[node.name], {})
+    elif isinstance(node, ListOf | Conditional):
+        for part in node.items if isinstance(node, ListOf) else (node.then, node.otherwise):
+            yield from _texts(part, bound)
+    elif isinstance(node, Constant) and isinstance(node.value, str):
+        yield node.value, node.pos
+
+
+_LITERALS: Final = re.compile(r"\^((?:(?:[\w~:/@-]|\\[.~:/@-]|\[[.~:/@-]\])(?![?*{]))+)")
+"""Anchor of a pattern, and the signs behind that stand for themselves and may not be missing."""
+_GROUP: Final = re.compile(r"\([^()]*\)")
+_SPELLED_ALIKE: Final = frozenset({"lowerAscii", "size"})
+"""Functions that return the same for every spelling."""
+_NO_LETTER: Final = re.compile(r"\\[dDwWsSbBAzQE.\[\](){}^$*+?|/\\-]")
+"""Escape of a pattern that names no letter."""
+_CLASS: Final = re.compile(r"\\|\[:|\[\^[^\]]*[a-z]")
+"""Part of a pattern that may mean capitals and has none: an escape, a named class, a class of all but some letters."""
+
+
+def _on_spelling(checked: CheckedExpression, check: NameCheck) -> Iterator[Remark]:
+    """Yield a remark on the first test of a path that is no plain test, where a text of the rule may mean capitals.
+
+    Trino sends names in lower case. For an object that nobody registered, a forbid is asked under the spelling of its
+    plain tests, too. The spellings that another test means are not known.
+    """
+    others = {test.offset for test in name_tests(checked) if test.subject != "path"}
+    others |= {compared.offset for compared in comparisons(checked) if compared.variable != "path"}
+    plain: set[Node] = set()
+    for node in walk(checked.root):
+        if isinstance(node, Call) and _is_plain(node, checked):
+            plain.update(operands_of(node))
+    texts = [node for node in walk(checked.root) if isinstance(node, Constant) and node.pos not in others]
+    if not any(_may_mean_capitals(node.value) for node in texts if node not in plain):
+        return
+    paths = (node for node in walk(checked.root) if variable_name(node, checked) == "path" and node not in plain)
+    if first := next(paths, None):
+        message = (
+            "Trino sends names in lower case, and this test of `path` may mean capitals: it misses an object that "
+            "nobody registered"
+        )
+        hint = "write plain tests, such as `path.startsWith('HR.')`, or a pattern in lower case"
+        yield check.remark("path-spelling", first.pos, message, hint)
+
+
+def _is_plain(node: Call, checked: CheckedExpression) -> bool:
+    """Tell whether a call compares `path` with a constant text, or returns the same for every spelling."""
+    operands = operands_of(node)
+    if node.function in _SPELLED_ALIKE:
+        return True
+    if len(operands) != 2 or "path" not in (variable_name(operand, checked) for operand in operands):
+        return False
+    if node.function == "matches":
+        test = patterns.find_string_test(operands[1].value) if is_text(operands[1]) else None  # type: ignore[attr-defined]
+        return bool(test) and not (test and test.one_line)
+    constants = [operand for operand in operands if all(map(is_text, elements_of(operand)))]
+    return node.function in _TEST_KINDS and bool(constants)
+
+
+def _may_mean_capitals(value: object) -> bool:
+    """Tell whether a constant may mean a capital letter: as a letter, by an escape, or by a class of a pattern."""
+    if isinstance(value, bytes):
+        return value != value.lower()
+    if not isinstance(value, str):
+        return False
+    if value.startswith("(?i)"):
+        return False
+    bare = _NO_LETTER.sub("", value)
+    return bare != bare.lower() or bool(_CLASS.search(bare))
