@@ -14,14 +14,24 @@ from typing import Final
 
 from sqlglot import exp
 
-from pdp.engines.row_access.dialects import OF_SUBQUERIES, is_portable, unfit_part
+from pdp.engines.row_access.dialects import OF_SUBQUERIES, has_uncertain_escape, is_portable, unfit_part
 from pdp.rewrite.binding import ROW, BoundColumn, FilterSource, Form, alias_edit, bind_columns, rename
 from pdp.rewrite.catalog import Catalog, Relation, RelationKey, key_name
 from pdp.rewrite.errors import FILTER_INVALID, RewriteRefused, unusable_filter
 from pdp.rewrite.names import is_allowed
 from pdp.rewrite.policies import FilterPolicy
 from pdp.rewrite.process.messages import DIALECTS
-from pdp.rewrite.sql import Edit, ParsedText, apply_edits, place_of, quote_names, quote_text, without_spans
+from pdp.rewrite.sql import (
+    Edit,
+    ParsedText,
+    apply_edits,
+    check_printed,
+    place_of,
+    quote_name,
+    quote_names,
+    quote_text,
+    without_spans,
+)
 
 NO_ROWS: Final = "FALSE"
 _NOTHING: Final = (NO_ROWS,)
@@ -174,7 +184,10 @@ class _Filter:
         ]
         columns = bind_columns(self._tree, FilterSource(name, own, ROW), sources)
         make = self._spliced if self._policy.dialect == dialect else partial(self._generated, dialect)
-        return make(tables, (), ()), make(tables, sources, columns)
+        texts = make(tables, (), ()), make(tables, sources, columns)
+        for pieces in texts:
+            check_printed(pieces, dialect)
+        return texts
 
     def _own_columns(self) -> Mapping[str, str]:
         return known_columns(self._relation, self._policy.dialect)
@@ -228,6 +241,7 @@ class _Filter:
             )
         if _SENTINEL in self._policy.text:
             raise unusable_filter("it has the text of the rewriter")
+        _check_words(self._tree, self._policy, dialect)
         for column in columns:
             column.qualify()
         for source in sources:
@@ -267,6 +281,17 @@ def _bound(node: exp.Expr, names: Mapping[int, Relation]) -> exp.Expr:
     node.set("db", containers[1])
     node.set("catalog", containers[0])
     return node
+
+
+def _check_words(tree: exp.Expr, policy: FilterPolicy, dialect: str) -> None:
+    """Raise RewriteRefused for a text or a name that another dialect cannot hold for certain."""
+    if has_uncertain_escape(policy.text, policy.dialect):
+        raise unusable_filter(f"a backslash in a text of `{policy.dialect}` has no certain meaning in `{dialect}`")
+    for node in tree.find_all(exp.Literal, exp.Identifier):
+        if isinstance(node, exp.Identifier):
+            quote_name(node.name, dialect)
+        elif node.is_string:
+            quote_text(node.name, dialect)
 
 
 def _check_form(tree: exp.Expr, dialect: str) -> None:

@@ -169,11 +169,14 @@ def _cut(sql: str, type: exp.DataType) -> str:
 
 
 def _constant(value: str, dialect: str) -> str:
-    """Return Trino's literal as a text literal of a dialect; an empty text for NULL."""
+    """Return Trino's literal as a text literal of a dialect; an empty text for NULL, and without a certain literal."""
     if value.upper() == "NULL":
         return ""
     bare = value[1:-1].replace("''", "'") if value.startswith("'") else value
-    return quote_text(bare.lower() if bare.upper() in ("TRUE", "FALSE") else bare, dialect)
+    try:
+        return quote_text(bare.lower() if bare.upper() in ("TRUE", "FALSE") else bare, dialect)
+    except RewriteRefused:
+        return ""
 
 
 _SHORTEST: Final = 2

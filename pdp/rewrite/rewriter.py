@@ -34,6 +34,7 @@ from pdp.rewrite.policies import PolicySet
 from pdp.rewrite.policy_statements import is_policy_statement, policy_source, read_policy_statement
 from pdp.rewrite.process.messages import DIALECTS, PolicyRow, RelationUse
 from pdp.rewrite.rendering import Rendering, TextLevel
+from pdp.rewrite.sql import check_substitution
 from pdp.rewrite.uses import UseFinder
 from pdp.rewrite.verification import Verification
 from pdp.rewrite.visible_relations import (
@@ -95,7 +96,10 @@ class Rewriter:
         if relation is None:
             raise RewriteRefused(UNKNOWN_RELATION, f"`{'.'.join(parts)}` is no known table or view")
         part = restrictions.visible(relation, (caller,), "author")
-        return part.rows if part else "", restrictions.masked(relation, (caller,))
+        rows, masked = part.rows if part else "", restrictions.masked(relation, (caller,))
+        for text in (rows, *(sql for _, sql in masked)):
+            check_substitution(text, dialect)
+        return rows, masked
 
     def filter(
         self, parts: Sequence[str], dialect: str, caller: CallerIdentity, policies: PolicySet
@@ -213,6 +217,7 @@ class Rewriter:
         rendering = Rendering(restrictions, dialect, qualifies=self._qualifies)
         rendering.listing = partial(policy_source, listed, default=self._catalog.default, dialect=dialect)
         sql = rendering.render(analyzed, TextLevel(identities))
+        check_substitution(sql, dialect)
         tree = analyzed.parsed.tree
         reading.verify(tree if sql is text else sql, rendering.sources, type(tree))
         return sql

@@ -273,10 +273,40 @@ def quote_names(parts: Iterable[str], dialect: str) -> str:
 def quote_text(value: str, dialect: str) -> str:
     """Return a text literal; raise RewriteRefused for a value that has no certain literal in the dialect."""
     if _UNSAFE.search(value):
-        raise RewriteRefused(FILTER_INVALID, "the name of the caller has a character that no literal holds for certain")
+        message = (
+            "the name of the caller, or a text, has a control character or `${`, which no literal holds for certain"
+        )
+        raise RewriteRefused(FILTER_INVALID, message)
     if dialect in _ESCAPING:
         return "'{}'".format(value.replace("\\", "\\\\").replace("'", "\\'"))
     return "'{}'".format(value.replace("'", "''"))
+
+
+_PARAMETER: Final = re.compile(r"\?|(?<![:\w]):\s*[A-Za-z_]")
+"""Marks outside of quotes for values that the client of an engine binds."""
+
+
+def check_substitution(text: str, dialect: str) -> None:
+    """Raise RewriteRefused for a text in which the engine would replace a variable, whoever wrote the part."""
+    if dialect == "spark" and _SUBSTITUTED in text:
+        raise RewriteRefused(FILTER_INVALID, "the result holds a variable (`${`), which Spark would replace")
+
+
+def check_printed(pieces: Sequence[str], dialect: str) -> LexicalText:
+    """Return the reading of an expression that an engine gets, cut where the name of the caller stands.
+
+    The engine replaces variables and parameters before it reads SQL, and divides the text by its own quotes. Raise
+    RewriteRefused for a text that could change there, and for a name of the caller that could touch another text.
+    """
+    mark = "'x'"
+    lexical = LexicalText(mark.join(pieces), dialect)
+    at, names = 0, []
+    for piece in pieces[:-1]:
+        names.append((at + len(piece), at + len(piece) + len(mark)))
+        at = names[-1][1]
+    if lexical.comments or not set(names) <= set(lexical.quoted) or _PARAMETER.search(lexical.bare):
+        raise RewriteRefused(FILTER_INVALID, "it holds a comment, a parameter, or a text beside the name of the caller")
+    return lexical
 
 
 def place_of(identifier: exp.Expr) -> tuple[int, int]:

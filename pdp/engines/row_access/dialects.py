@@ -51,15 +51,17 @@ def translate_expression(text: str, dialect: str) -> str:
     """
     if dialect == DIALECT:
         return _author_text(text)[0]
-    return _generated(parse_expression(text, dialect), dialect)
+    return _generated(parse_expression(text, dialect), text, dialect)
 
 
-def _generated(tree: exp.Expr, dialect: str) -> str:
-    """Return a tree of another dialect as Trino's SQL; raise the errors of `translate_expression`."""
+def _generated(tree: exp.Expr, text: str, dialect: str) -> str:
+    """Return the tree of a text of another dialect as Trino's SQL; raise the errors of `translate_expression`."""
     if dialect not in _ALIKE:
         raise UntranslatableSql(f"comparisons in `{dialect}` are not Trino's")
     if not all(map(is_portable, tree.walk())):
         raise UntranslatableSql(f"it is `{dialect}` and more than comparisons of columns with values")
+    if has_uncertain_escape(text, dialect):
+        raise UntranslatableSql(f"a backslash in a text of `{dialect}` has no certain meaning")
     try:
         return tree.sql(dialect=DIALECT, comments=False)
     except RecursionError:
@@ -78,7 +80,7 @@ def translate_filter(text: str, dialect: str) -> str | None:
         return None if tree.this else FALSE
     if dialect == DIALECT:
         return translate_expression(text, dialect)
-    return _generated(tree.transform(_marked, copy=False), dialect)
+    return _generated(tree.transform(_marked, copy=False), text, dialect)
 
 
 def _marked(node: exp.Expr) -> exp.Expr:
@@ -203,6 +205,27 @@ def is_portable(node: exp.Expr, others: tuple[type[exp.Expr], ...] = ()) -> bool
     """Tell whether a part, or one of the `others`, means the same in every dialect. Trino has no IS TRUE."""
     return isinstance(node, (*_PORTABLE, *others)) and not (
         isinstance(node, exp.Is) and not isinstance(node.expression, exp.Null)
+    )
+
+
+_WITHOUT_ESCAPES: Final = frozenset({"athena", "duckdb", "presto", "trino"})
+"""Dialects in whose texts a backslash is a sign like any other."""
+_ESCAPE: Final = re.compile(r"""\\(?:[\\'"nrt]|(.))""", re.DOTALL)
+
+
+def has_uncertain_escape(text: str, dialect: str) -> bool:
+    r"""Tell whether a text of SQL has a backslash that the parser may read otherwise than an engine of the dialect.
+
+    Engines differ on most escapes: Spark keeps the backslash of `\%`. They agree on quotes, backslashes and blanks.
+    """
+    return (
+        "\\" in text
+        and dialect not in _WITHOUT_ESCAPES
+        and any(
+            token.token_type in _QUOTED and any(escape[1] for escape in _ESCAPE.finditer(written))
+            for token in Dialect.get_or_raise(dialect).tokenize(text)
+            for written in [text[token.start : token.end + 1]]
+        )
     )
 
 
