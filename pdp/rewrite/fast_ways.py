@@ -21,6 +21,11 @@ from pdp.rewrite.names import SCALARS
 _LONGEST_QUERY: Final = 2_000
 _MOST_DEPTH: Final = 6
 _PLAIN: Final = re.compile(r"(?:[\w\s.,()=<>+*%]|-(?!-)|/(?!\*)|'[\w .:%/-]*'(?!'))*", re.ASCII)
+_TOUCHING: Final = re.compile(
+    r"(?<![\w.])[0-9][0-9.]*[A-Za-z_]|\.[0-9]+[A-Za-z_]|\.\s*(?i:from|join|select|table|union|except|intersect)\b",
+    re.ASCII,
+)
+"""Number that touches a word, or word after a dot: to some engines the word is one of SQL."""
 _WORD: Final = re.compile(r"'[^']*'|[\w.]+|[(),]|[=<>+*/%-]+", re.ASCII)
 _DOUBTFUL: Final = frozenset(
     """with into table lateral unnest values pivot unpivot window qualify match_recognize describe show summarize
@@ -68,6 +73,7 @@ class FastPass:
             len(text) > _LONGEST_QUERY
             or not self._closed.isdisjoint(text.lower().split())
             or not _PLAIN.fullmatch(text)
+            or _TOUCHING.search(text)
         ):
             return False
         written = _WORD.findall(text)

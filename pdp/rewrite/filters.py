@@ -21,6 +21,7 @@ from pdp.rewrite.errors import FILTER_INVALID, RewriteRefused, unusable_filter
 from pdp.rewrite.names import is_allowed
 from pdp.rewrite.policies import FilterPolicy
 from pdp.rewrite.process.messages import DIALECTS
+from pdp.rewrite.readings import check_readings
 from pdp.rewrite.sql import (
     Edit,
     ParsedText,
@@ -136,6 +137,7 @@ class _Filter:
         if ";" in self._parsed.lexical.bare:
             raise unusable_filter("it is not one expression")
         self._tree = self._parsed.tree
+        check_readings(self._parsed, policy.dialect)
 
     def text(self, dialect: str) -> FilterText:
         """Return the filter in a dialect; raise RewriteRefused."""

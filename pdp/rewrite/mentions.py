@@ -12,7 +12,7 @@ from typing import Any, Final, TypeAlias
 
 from sqlglot import exp
 
-from pdp.rewrite.catalog import Catalog, Relation, fold_ascii
+from pdp.rewrite.catalog import Catalog, Relation, fold_ascii, full_name
 from pdp.rewrite.errors import (
     AMBIGUOUS_NAME,
     PARSE_ERROR,
@@ -95,6 +95,15 @@ class TableMention:
     end: int
     is_metadata: bool = False
     is_policies: bool = False
+    wildcard: tuple[str, ...] = ()
+    """Full name before the `*` of a wildcard of BigQuery, which reads all tables with such a name, known or not."""
+
+    @property
+    def full_name(self) -> tuple[str, ...]:
+        """Return the full name of the relation, or of the wildcard."""
+        if self.wildcard:
+            return (*self.wildcard[:-1], f"{self.wildcard[-1]}*")
+        return self.relations[0].name
 
     @property
     def alias(self) -> str:
@@ -240,7 +249,10 @@ class MentionWalk:
             return
         start, end = _span(node)
         relations, is_metadata = self._resolve(parts, role)
-        self._references.found.append(TableMention(node, role, parts, relations, start, end, is_metadata))
+        mention = TableMention(node, role, parts, relations, start, end, is_metadata)
+        if _is_wildcard(parts, self._dialect) and relations[0].name[-1] != parts[-1]:
+            mention.wildcard = full_name((*parts[:-1], parts[-1][:-1]), self._default)
+        self._references.found.append(mention)
 
     def _resolve(self, parts: tuple[str, ...], role: str) -> tuple[tuple[Relation, ...], bool]:
         """Return the relations of a name, and whether the name is a table of metadata beside the relation."""
@@ -251,7 +263,7 @@ class MentionWalk:
         if role == CREATE:
             check_new_name(parts)
             return (), False
-        if dialect == "bigquery" and parts[-1].endswith("*"):
+        if _is_wildcard(parts, dialect):
             members = catalog.with_prefix((*parts[:-1], parts[-1][:-1]), default)
             if any(member.is_listed for member in members):
                 raise RewriteRefused(WILDCARD_TABLE, f"`{'.'.join(parts)}` can have more tables than are known")
@@ -262,6 +274,10 @@ class MentionWalk:
         if found is not None and found.view is None:
             return (found,), True
         raise RewriteRefused(UNKNOWN_RELATION, f"`{'.'.join(parts)}` is no known table or view")
+
+
+def _is_wildcard(parts: Sequence[str], dialect: str) -> bool:
+    return dialect == "bigquery" and parts[-1].endswith("*")
 
 
 def _check_statement(tree: exp.Expr) -> None:

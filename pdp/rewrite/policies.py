@@ -5,7 +5,7 @@ Owns the text of a filter. Reads no SQL.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -153,6 +153,26 @@ class PolicySet:
         """Return the keys of all relations with policies or masks."""
         return frozenset((*self._tables, *self._masks))
 
+    def may_hide_behind(
+        self, prefix: Sequence[str], known: Collection[RelationKey], readers: Iterable[CallerIdentity]
+    ) -> bool:
+        """Tell whether a table whose name begins with a prefix may hide rows or columns, beside the known tables."""
+        start = ".".join(prefix).casefold()
+        hidden = (key for key in self.restricted() if key not in known and _full_name(key).startswith(start))
+        if any(not self.shows_all(key, readers) for key in hidden):
+            return True
+        above = [_full_name(key).rstrip(".") + "." for key in self._protected]
+        return any(name.startswith(start) or start.startswith(name) for name in above)
+
+    def shows_all(self, key: RelationKey, readers: Iterable[CallerIdentity]) -> bool:
+        """Tell whether readers see all rows and columns of a table, by the policies alone."""
+        masks = [mask for some in self.masks(key).values() for mask in some]
+        return all(
+            any(policy.is_open for policy in self.matching(key, reader))
+            and not any(mask.holds(reader) for mask in masks)
+            for reader in readers
+        )
+
     def joined(self, others: Iterable[StoredTable]) -> PolicySet:
         """Return a set with more policies and masks of some tables. No two of the others have the same key."""
         tables, masks = dict(self._tables), dict(self._masks)
@@ -177,6 +197,10 @@ class PolicySet:
         new = PolicySet(tables, self._protected, self._masks)
         new.is_passing = True
         return new
+
+
+def _full_name(key: RelationKey) -> str:
+    return ".".join(key).lstrip(".").casefold()
 
 
 def _renamed(key: RelationKey, catalogs: Mapping[str, Sequence[str]]) -> list[RelationKey]:

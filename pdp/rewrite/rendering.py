@@ -80,7 +80,7 @@ class Rendering:
                 if source is not None:
                     edits += self._wrap(reference, source, analyzed, wrapped)
                 elif level.above or (self._qualifies and len(reference.relations) == 1):
-                    name = quote_names(reference.relations[0].name, self._dialect)
+                    name = quote_names(reference.full_name, self._dialect)
                     edits.append(Edit(reference.start, reference.end, name))
         if wrapped:
             _check_hidden(analyzed)
@@ -91,7 +91,8 @@ class Rendering:
 
     def _check_use(self, reference: TableMention, identities: Identities) -> None:
         """Raise RewriteRefused for a use of a relation with hidden rows that no filter can cover."""
-        if reference.role == READ and not reference.is_metadata and len(reference.relations) == 1:
+        is_one = len(reference.relations) == 1 and not reference.wildcard
+        if reference.role == READ and not reference.is_metadata and is_one:
             return
         if not self._restrictions.is_restricted_reference(reference, identities):
             return
@@ -107,7 +108,7 @@ class Rendering:
     def _source(self, reference: TableMention, text: str, level: TextLevel) -> str | None:
         """Return the text in place of a reference; None if the reference stays."""
         relation, *others = reference.relations
-        if others:
+        if others or reference.wildcard:
             return None
         part = self._restrictions.visible(relation, level.identities)
         view = relation.view

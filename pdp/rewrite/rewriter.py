@@ -255,7 +255,8 @@ def _refuse_listing(analyzed: AnalyzedText) -> None:
 def check_full_names(analyzed: AnalyzedText) -> None:
     """Raise RewriteRefused for a short name at a place that keeps the text of the caller."""
     for reference in analyzed.references.found:
-        stays = reference.role != READ or reference.is_metadata or len(reference.relations) != 1
+        is_one = len(reference.relations) == 1 and not reference.wildcard
+        stays = reference.role != READ or reference.is_metadata or not is_one
         is_definition = isinstance(analyzed.parsed.tree, exp.Create) and analyzed.parsed.tree.args.get("kind") == "VIEW"
         if (stays or is_definition) and len(reference.parts) < _FULL and not reference.is_policies:
             message = f"`{'.'.join(reference.parts)}` needs the catalog and schema here"

@@ -63,6 +63,8 @@ _PIPED: Final = re.compile(
     r"\s*from\s+[\w.-]+(?:\s+(?:as\s+)?\w+)?\s*(?:\|>\s*(?:where|select)\b[\w\s.,=<>!+*/%-]*)+[;\s]*"
 )
 """Pipes that are read: a named table with conditions and columns. The parser drops parts of other pipes."""
+MARK: Final = "\1"
+"""Sign in place of each sign of a quoted piece."""
 _QUERY_WORD: Final = re.compile(
     r"\b(?:from|select|where|join|table|unnest|with|union|intersect|except|in|exists|array|as\s+struct|as\s+value)\b"
 )
@@ -71,10 +73,11 @@ _QUERY_WORD: Final = re.compile(
 class LexicalText:
     """Text within the bounds, with quoted pieces and comments, before the parser runs.
 
-    `bare` has blanks in place of quoted pieces and comments, so that places are the same in both.
+    `bare` has blanks in place of quoted pieces and comments, so that places are the same in both. `marked` has marks in
+    place of quoted pieces.
     """
 
-    __slots__ = ("bare", "comments", "quoted", "text")
+    __slots__ = ("bare", "comments", "marked", "quoted", "text")
 
     def __init__(self, text: str, dialect: str) -> None:
         """Read a text; raise RewriteRefused for a long, deep or ambiguous text."""
@@ -87,6 +90,7 @@ class LexicalText:
         self.comments: list[tuple[int, int]] = []
         self.bare = self._read(dialect)
         _check_bounds(self.bare)
+        self.marked = self._marked()
         _check_pipes(self.bare.lower(), dialect)
         if dialect == "spark" and _SUBSTITUTED in text:
             raise RewriteRefused(PARSE_ERROR, "variables (`${`) are not read")
@@ -119,6 +123,13 @@ class LexicalText:
         if not (whole.isascii() and whole.isprintable()) and _ODD.search(whole):
             raise RewriteRefused(PARSE_ERROR, "the text has a control character or an odd blank")
         return "".join((*bare, rest))
+
+    def _marked(self) -> str:
+        pieces, at = [], 0
+        for start, end in self.quoted:
+            pieces += (self.bare[at:start], MARK * (end - start))
+            at = end
+        return "".join((*pieces, self.bare[at:])) if pieces else self.bare
 
     def check_tokens(self, tokens: Sequence[Token]) -> None:
         """Raise RewriteRefused if the parser's tokens divide the text differently."""

@@ -32,6 +32,7 @@ from pdp.rewrite.mentions import CREATE, WRITE, MentionWalk, TableMention, Table
 from pdp.rewrite.policies import FilterPolicy, MaskPolicy, PolicySet
 from pdp.rewrite.printed_masks import MaskCompiler
 from pdp.rewrite.projections import check_array_paths
+from pdp.rewrite.readings import check_readings
 from pdp.rewrite.sql import ParsedText
 
 MAX_VIEW_DEPTH: Final = 8
@@ -105,6 +106,7 @@ class Analyzer:
     def analyze(self, text: str, dialect: str, default: tuple[str, ...]) -> AnalyzedText:
         """Return the analysis of a statement; raise RewriteRefused."""
         parsed = ParsedText(text, dialect, statement=True)
+        check_readings(parsed, dialect)
         if dialect == "bigquery":
             check_array_paths(parsed)
         return AnalyzedText(parsed, MentionWalk(self.catalog, dialect, default).walk(parsed.tree))
@@ -238,7 +240,11 @@ class VisibleRelations:
         return relation.view is not None and self.is_expanded(relation, relation.view, identities, above)
 
     def is_restricted_reference(self, reference: TableMention, identities: Identities) -> bool:
-        """Tell whether any relation of a reference is restricted."""
+        """Tell whether any relation of a reference is restricted, or can be behind the wildcard of the name."""
+        if reference.wildcard:
+            known = {relation.key for relation in reference.relations}
+            if self._policies.may_hide_behind(reference.wildcard, known, identities):
+                return True
         return any(self.is_restricted(relation, identities) for relation in reference.relations)
 
     def is_expanded(
@@ -309,7 +315,7 @@ class LookupTables:
             relations = self._catalog.of_key(policy.table)
             reads = self._reads(policy)
             if reads is None:
-                is_hidden = not self._sees_all(policy.table, identities)
+                is_hidden = not self._policies.shows_all(policy.table, identities)
             else:
                 is_read = not written.isdisjoint(reads)
                 is_hidden = is_read and any(visible.is_restricted(relation, identities) for relation in relations)
@@ -336,12 +342,3 @@ class LookupTables:
             except RewriteRefused:
                 return None
         return reads if relations else None
-
-    def _sees_all(self, key: RelationKey, identities: Identities) -> bool:
-        """Tell whether readers see all rows and columns of a table, by the policies alone."""
-        masks = [mask for some in self._policies.masks(key).values() for mask in some]
-        return all(
-            any(policy.is_open for policy in self._policies.matching(key, identity))
-            and not any(mask.holds(identity) for mask in masks)
-            for identity in identities
-        )

@@ -9,7 +9,7 @@ import os
 import resource
 import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import BinaryIO, Final
 
 import msgspec
@@ -20,9 +20,8 @@ from pdp.facts.objects import RowPolicyPut
 from pdp.facts.snapshot import Facts
 from pdp.model.bounded_cache import BoundedCache
 from pdp.model.question import Principal
-from pdp.rewrite.catalog import Catalog, catalog_of, containers_of
+from pdp.rewrite.catalog import Catalog, Relation, View, catalog_of, containers_of
 from pdp.rewrite.errors import FILTER_INVALID, UNKNOWN_RELATION, PoliciesNeeded, RewriteRefused
-from pdp.rewrite.iceberg.dialects import DialectRelations
 from pdp.rewrite.identity import CallerIdentity, PrincipalCaller
 from pdp.rewrite.policies import PolicySet, StoredPolicySets, policy_set_of
 from pdp.rewrite.process.messages import (
@@ -31,6 +30,7 @@ from pdp.rewrite.process.messages import (
     LENGTH_BYTES,
     Call,
     FilterCall,
+    KnownRelation,
     PolicyState,
     RelationUse,
     RewriteCall,
@@ -50,6 +50,40 @@ _MOST_SECONDS: Final = 120
 _DEFAULTS: Final = 16
 """Rewriters that are remembered, one for each default catalog and schema."""
 _TRINO: Final = "trino"
+
+
+class DialectRelations:
+    """Relations of Iceberg REST catalogs with the texts of views in a dialect: a view can have one for each."""
+
+    def __init__(self, known: Iterable[KnownRelation]) -> None:
+        self._tables: list[Relation] = []
+        self._views: list[KnownRelation] = []
+        for relation in known:
+            if relation.is_view or relation.problem:
+                self._views.append(relation)
+            else:
+                columns = {name.lower(): type for name, type in relation.columns}
+                spelled = tuple(name for name, _ in relation.columns)
+                self._tables.append(Relation(relation.name, columns, spelled=spelled, is_listed=True))
+
+    def __bool__(self) -> bool:
+        """Tell whether there is any relation."""
+        return bool(self._tables or self._views)
+
+    def of(self, dialect: str) -> Iterator[Relation]:
+        """Yield all relations. A view without a text in the dialect has that of another one, which is refused."""
+        yield from self._tables
+        for relation in self._views:
+            yield Relation(relation.name, view=_view(relation, dialect), is_listed=True)
+
+
+def _view(relation: KnownRelation, dialect: str) -> View:
+    if relation.problem:
+        return View("", problem=relation.problem)
+    texts = dict(relation.texts)
+    written = dialect if dialect in texts else next(iter(texts))
+    columns = tuple(name for name, _ in relation.columns)
+    return View(texts[written], columns, written, default=relation.default)
 
 
 class _Names:

@@ -1,0 +1,165 @@
+"""Numbers and sources of a text by its words, beside the tree: what only one of the two readings sees is refused.
+
+An engine takes the word after FROM or JOIN for a source. Where the parser takes the same word for a column or an
+alias, the statement reads a table that no filter covers. So each FROM and JOIN outside of quotes has to lead to a
+source of the tree. Knows no caller and no policy.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from sqlglot import exp
+
+from pdp.rewrite.errors import PARSE_ERROR, RewriteRefused
+from pdp.rewrite.sql import MARK, ParsedText
+
+_NUMBER_WORD: Final = re.compile(r"(?<![\w.])\.?[0-9][\w.]*")
+"""Number with all words and dots that touch it."""
+_NUMBER: Final = re.compile(
+    r"(?:[0-9][0-9_]*(?:\.[0-9_]*)?|\.[0-9][0-9_]*)(?:[eE][0-9]*)?|0[xX][0-9a-fA-F]+|0[bB][01]+", re.ASCII
+)
+_SIGNS: Final = ("+", "-")
+_SPARK_NUMBER: Final = re.compile(
+    r"(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][0-9]+)?(?:[LlSsYyDdFf]|[Bb][Dd])|[0-9]+[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*",
+    re.ASCII,
+)
+"""Number with a suffix, or a name that begins with a digit: Spark takes the longest word."""
+_PROJECT_END: Final = re.compile(r"[0-9]\w*(?:\.[A-Za-z_]\w*)+", re.ASCII)
+"""End of a name such as `my-project-1.ds.t` of BigQuery."""
+_CLAUSE: Final = r"(?:select|from|join|table|with|union|except|intersect|into|lateral|where|using)\b"
+_CUT_WORD: Final = re.compile(rf"\.\s*{_CLAUSE}|\.[0-9][0-9_]*(?:e[0-9]+)?{_CLAUSE}", re.IGNORECASE)
+"""Word of SQL after a dot, or after a number that begins with a dot: a column to one reader, a clause to another."""
+_AFTER_NUMBER: Final = re.compile(r"(?<![\w.])[0-9]+\.\Z")
+_SOURCE_WORD: Final = re.compile(r"\b(?:from|join)\b", re.IGNORECASE)
+_SOURCE: Final = re.compile(
+    rf"(?P<open>[\s(]*)(?P<name>[\w{MARK}]*(?:\s*\.\s*[\w{MARK}]+)*)(?P<call>\s*\()?", re.IGNORECASE
+)
+"""What follows the word: parentheses, and the first word of a source or of a query in parentheses."""
+_QUERIES: Final = frozenset({"select", "with", "from", "table", "pivot", "unpivot"})
+"""First words of a query in parentheses."""
+_COMPARISON: Final = re.compile(r"\bis\s+(?:not\s+)?distinct\s+\Z", re.IGNORECASE)
+_PARTS: Final = re.compile(r"\b(?:extract|trim|substring|overlay|position|ceil|floor)\s*\Z", re.IGNORECASE)
+"""Functions that separate their arguments by FROM."""
+_QUERY: Final = re.compile(r"\b(?:select|from)\b", re.IGNORECASE)
+_LONGEST_WORD: Final = 80
+"""Characters before a FROM, or before a bracket, in which its word is looked for."""
+_WORDS: Final = (exp.From, exp.Join, exp.Delete)
+"""Parts of the tree that FROM and JOIN begin. The tree does not keep the FROM of DELETE."""
+_LEAVES: Final = (exp.Identifier, exp.Literal, exp.Column)
+"""Parts without sources. Those of array paths are looked for by the path."""
+
+
+def check_readings(parsed: ParsedText, dialect: str) -> None:
+    """Raise RewriteRefused for numbers and sources that an engine reads otherwise than the parser."""
+    _check_numbers(parsed.lexical.marked, dialect)
+    _check_sources(parsed)
+
+
+def _check_numbers(marked: str, dialect: str) -> None:
+    """Raise RewriteRefused for numbers and dots that touch words: engines end the number at other places.
+
+    DuckDB reads `@1.from t` as `@ 1. FROM t`, the parser as a column `from` of `1`.
+    """
+    for match in _NUMBER_WORD.finditer(marked):
+        is_open = (
+            match[0][-1] in "eE"
+            and match[0][:2].lower() != "0x"
+            and marked[match.end() : match.end() + 1] not in _SIGNS
+        )
+        if _NUMBER.fullmatch(match[0]) and not is_open:
+            continue
+        if dialect == "spark" and _SPARK_NUMBER.fullmatch(match[0]):
+            continue
+        if dialect == "bigquery" and marked[: match.start()].endswith("-") and _PROJECT_END.fullmatch(match[0]):
+            continue
+        raise RewriteRefused(PARSE_ERROR, f"the number at {match.start()} touches a word: put a blank between them")
+    for match in _CUT_WORD.finditer(marked):
+        is_number = match[0][1:2].isspace() and _AFTER_NUMBER.search(marked[: match.start() + 1])
+        if not is_number:
+            raise RewriteRefused(PARSE_ERROR, f"a word of SQL touches the dot at {match.start()}: quote the name")
+
+
+def _check_sources(parsed: ParsedText) -> None:
+    """Raise RewriteRefused for a FROM or JOIN of the text that leads to no source of the tree."""
+    marked = parsed.lexical.marked
+    words = list(_SOURCE_WORD.finditer(marked))
+    if not words:
+        return
+    starts, most = _sources(parsed.tree)
+    found = {"from": 0, "join": 0}
+    for word in words:
+        kind = word[0].lower()
+        is_certain = _is_source(marked, word.end(), starts)
+        if not is_certain and kind == "from" and _is_no_source(marked, word.start()):
+            continue
+        if not is_certain and not _may_be_source(parsed.text, marked, word.end()):
+            raise _two_readings(word)
+        found[kind] += 1
+    if found["from"] > most["from"] or found["join"] > most["join"]:
+        raise _two_readings(words[0])
+
+
+def _two_readings(word: re.Match[str]) -> RewriteRefused:
+    message = f"the word {word[0].upper()} at {word.start()} could begin a source that is not seen: quote names"
+    return RewriteRefused(PARSE_ERROR, message)
+
+
+def _sources(tree: exp.Expr) -> tuple[set[int], dict[str, int]]:
+    """Return the places where the names of sources begin, and the number of FROM and JOIN in the tree."""
+    starts: set[int] = set()
+    most = {"from": 0, "join": 0}
+    nodes = [tree]
+    while nodes:
+        node = nodes.pop()
+        if isinstance(node, (exp.Table, exp.Unnest)):
+            starts |= _start_of(node)
+        elif isinstance(node, _WORDS):
+            most["join" if isinstance(node, exp.Join) else "from"] += 1
+        for value in node.args.values():
+            if value.__class__ is list:
+                nodes += [part for part in value if isinstance(part, exp.Expr)]
+            elif isinstance(value, exp.Expr) and not isinstance(value, _LEAVES):
+                nodes.append(value)
+    return starts, most
+
+
+def _start_of(source: exp.Table | exp.Unnest) -> set[int]:
+    """Return the place where the name of a source begins, if it has a name: a table, or an array path of BigQuery."""
+    parts = source.parts if isinstance(source, exp.Table) else source.find_all(exp.Identifier)
+    places = [part.meta["start"] for part in parts if isinstance(part, exp.Identifier) and "start" in part.meta]
+    return {min(places)} if places else set()
+
+
+def _is_source(marked: str, at: int, starts: set[int]) -> bool:
+    """Tell whether a source of the tree, or a query in parentheses, begins at a place."""
+    found = _SOURCE.match(marked, at)
+    if found is None:
+        return False
+    name = found["name"].lower()
+    if name == "values" or ("(" in found["open"] and name in _QUERIES):
+        return True
+    # The parser gives a name in one pair of quotes with dots the place of a later part.
+    return any(found.start("name") <= start < found.end("name") for start in starts)
+
+
+def _may_be_source(text: str, marked: str, at: int) -> bool:
+    """Tell whether a function, a text or LATERAL begins at a place. The walk of the tree judges those."""
+    found = _SOURCE.match(marked, at)
+    if found is None:
+        return False
+    start = found.start("name")
+    return found["call"] is not None or text[start : start + 1] == "'" or found["name"].lower() == "lateral"
+
+
+def _is_no_source(marked: str, start: int) -> bool:
+    """Tell whether a FROM stands in IS DISTINCT FROM, or between the arguments of a function."""
+    if _COMPARISON.search(marked, max(start - _LONGEST_WORD, 0), start):
+        return True
+    depth, at = 0, start
+    while depth >= 0 and at:
+        at -= 1
+        depth += (marked[at] == ")") - (marked[at] == "(")
+    function = _PARTS.search(marked, max(at - _LONGEST_WORD, 0), at)
+    return function is not None and _QUERY.search(marked, at, start) is None
