@@ -22,7 +22,7 @@ from pdp.engines.row_access.policies import (
     table_path,
 )
 from pdp.errors import InvalidArgument, InvalidFilter, InvalidReference
-from pdp.facts.row_policies import RowPolicy, TablePath, fold_column
+from pdp.facts.row_policies import FoldedName, RowPolicy, TablePath, fold_column
 from pdp.model.references import is_id
 from pdp.model.trino_operations import METADATA_TABLES, SYSTEM_TABLES
 
@@ -31,10 +31,11 @@ _LONGEST_NAME: Final = 512
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
-def check_rule(rule: RowPolicy, access: RowAccessEngine) -> None:
+def check_rule(rule: RowPolicy, access: RowAccessEngine, *, is_new: bool = True) -> None:
     """Raise InvalidArgument for an unsound rule, InvalidFilter for an unsound filter.
 
-    `access` knows the columns of tables that files describe.
+    `access` knows the columns of tables that files describe. A rule that is not new may have names in subqueries whose
+    table nobody knows.
     """
     if not rule.id or not is_id(rule.id):
         raise InvalidArgument("`id` is up to 128 letters, digits and `._:-`")
@@ -49,7 +50,7 @@ def check_rule(rule: RowPolicy, access: RowAccessEngine) -> None:
     if rule.column:
         _check_mask(rule, columns)
     else:
-        _check_filter(rule, columns)
+        _check_filter(rule, access.columns, is_new=is_new)
 
 
 def _check_table(rule: RowPolicy) -> None:
@@ -97,14 +98,17 @@ def _check_mask(rule: RowPolicy, columns: Mapping[str, str] | None) -> None:
             raise InvalidFilter(f"the expression of `{rule.id}` cannot be used: {error}") from None
 
 
-def _check_filter(rule: RowPolicy, columns: Mapping[str, str] | None) -> None:
-    from pdp.engines.row_access.conditions import check_condition  # noqa: PLC0415  its parser of SQL takes 30 MB
+def _check_filter(rule: RowPolicy, known: Mapping[FoldedName, Mapping[str, str]], *, is_new: bool) -> None:
+    # The parser of SQL takes 30 MB.
+    from pdp.engines.row_access.conditions import check_condition, check_lookups  # noqa: PLC0415
 
     if rule.kind or rule.exempt:
         raise InvalidArgument("`kind` and `except` are for masks, which name a `column`")
     try:
         check_sql_size(rule.text)
-        check_condition(rule.text, rule.dialect, columns, rule.table[-1])
+        check_condition(rule.text, rule.dialect, known.get(rule.covers), rule.table[-1])
+        if is_new:
+            check_lookups(rule.text, rule.dialect, rule.covers, known)
     except ValueError as error:
         raise InvalidFilter(f"the filter of `{rule.id}` cannot be used: {error}") from None
 

@@ -31,6 +31,7 @@ from pdp.engines.cel.program import (
     RULE_ARGUMENTS,
     RULE_FIELDS,
     Program,
+    check_rule,
     compile_program,
     missing_errors,
 )

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from pdp.config.names import NO_NAMES, KnownNames, NameFault, name_fault
 from pdp.config.references import known_names, unknown_warehouse
 from pdp.config.settings import Settings
+from pdp.engines.row_access.conditions import check_lookups
 from pdp.engines.row_access.dialects import (
     UntranslatableSql,
     translate_constant,
@@ -83,17 +84,24 @@ def names_of(settings: Settings) -> RowNames:
 
 
 def compile_policies(
-    sources: Iterable[NamedDocument], warehouses: frozenset[str] = frozenset(), names: RowNames | None = None
+    sources: Iterable[NamedDocument],
+    warehouses: frozenset[str] = frozenset(),
+    names: RowNames | None = None,
+    *,
+    are_complete: bool = True,
 ) -> RowPolicies:
     """Return the policies of documents; raise PolicyError with the place of the entry at fault and the cause.
 
     Tables are in one of the `warehouses`, unless these are none. With `names`, grantees and tables must have a form and
-    case that a request can have.
+    case that a request can have. `are_complete`: no other document describes tables, so that names of subqueries are
+    checked.
     """
     sources = list(sources)
     compiler = _Compiler(warehouses, names)
     for source in sources:
         compiler.add(source)
+    if are_complete:
+        compiler.check_lookups()
     texts = [msgspec.to_builtins(source.document) for source in sources]
     return RowPolicies(compiler.tables(), texts, tuple(compiler.warnings), compiler.columns)
 
@@ -137,6 +145,14 @@ class _Compiler:
                 _known_column(mask, columns.get(name), spot)
                 masks = self._masks.setdefault(name, {}).setdefault(fold_column(mask.column), {})
                 self._insert(masks, self._mask(mask, spot), spot)
+
+    def check_lookups(self) -> None:
+        """Raise PolicyError for a subquery that may read the filtered table's own column. All `tables` are known."""
+        for (name, _), spot in self._spots.items():
+            body = spot.source.document.policies[spot.where[1]]  # type: ignore[index]
+            spot.field = ("filter",)
+            with _located(f"policy `{body.id}`", spot):
+                check_lookups(body.text, body.dialect, name, self.columns)
 
     def tables(self) -> dict[FoldedName, TablePolicies]:
         return {

@@ -236,7 +236,7 @@ def rules_of_documents(documents: Iterable[NamedDocument]) -> tuple[frozenset[Fo
         tables |= {_covers(_path(name, default)) for name in source.document.tables}
         rules += [_rule(body, default) for body in _bodies(source.document)]
     for rule in rules:
-        check_rule(rule, _ANY_COLUMNS)
+        check_rule(rule, _ANY_COLUMNS, is_new=False)
     return frozenset((*tables, *(rule.covers for rule in rules))), rules
 
 
@@ -251,7 +251,7 @@ def _problem(rule: RowPolicy) -> Finding | None:
         message = "the table was dropped: a new table of the name shows no row"
         return _finding("row-tombstone", "info", rule, message)
     try:
-        check_rule(rule, _ANY_COLUMNS)
+        check_rule(rule, _ANY_COLUMNS, is_new=False)
     except PdpError as error:
         hides = "the column is NULL for everybody" if rule.column else "the policy shows no row"
         return _finding("row-unusable", "error", rule, f"{error}; {hides}")
@@ -263,7 +263,7 @@ def _notices(source: NamedDocument) -> Iterator[Finding]:
     for body in _bodies(source.document):
         alone = Document(policies=(body,)) if isinstance(body, PolicyBody) else Document(masks=(body,))
         try:
-            for notice in compile_policies([NamedDocument(source.name, alone)]).warnings:
+            for notice in compile_policies([NamedDocument(source.name, alone)], are_complete=False).warnings:
                 yield Finding("row-closed-in-trino", "warning", source.name, 0, 0, body.id, notice.message)
         except PolicyError as error:
             yield Finding("row-unusable", "error", source.name, 0, 0, body.id, error.message)

@@ -11,6 +11,7 @@ from sqlglot import exp
 from pdp.config.origins import suggest
 from pdp.engines.cel.lint.linter import Finding
 from pdp.engines.cel.lint.remarks import Severity
+from pdp.engines.row_access.conditions import check_lookups
 from pdp.engines.row_access.members import ALL_AUTHENTICATED, ALL_USERS, Grantee, parse_grantee
 from pdp.engines.row_access.policies import KINDS, MaskBody, NamedDocument, PolicyBody, read_documents
 from pdp.engines.row_access.validation import RowNames, compile_policies
@@ -131,6 +132,7 @@ def _findings(entries: Sequence[_Entry], catalog: Catalog) -> Iterator[Finding]:
     """Yield the findings on the policies and masks of one table."""
     policies = [entry for entry in entries if isinstance(entry.body, PolicyBody)]
     for entry in policies:
+        yield from _lookup_findings(entry, catalog)
         if entry.tree is not None:
             yield from _truth_findings(entry, entry.tree)
             yield from _shadow_findings(entry, policies)
@@ -138,6 +140,15 @@ def _findings(entries: Sequence[_Entry], catalog: Catalog) -> Iterator[Finding]:
         if isinstance(entry.body, MaskBody):
             yield from _mask_findings(entry, entry.body, entries)
         yield from _column_findings(entry, catalog)
+
+
+def _lookup_findings(entry: _Entry, catalog: Catalog) -> Iterator[Finding]:
+    """Yield a finding if a subquery may read the filtered table's own column. Files with such a filter do not start."""
+    known = {relation.key: relation.columns for relation in catalog if relation.columns}
+    try:
+        check_lookups(entry.body.text, entry.body.dialect, entry.table, known)
+    except ValueError as error:
+        yield _finding("row-unusable", entry, "filter", f"the filter may show every row: {error}")
 
 
 def _truth_findings(entry: _Entry, tree: exp.Expr) -> Iterator[Finding]:

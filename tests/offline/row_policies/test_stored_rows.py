@@ -20,6 +20,7 @@ from pdp.offline.row_policies.lint import lint_row_files
 
 ORDERS = "lake.sales.orders"
 TABLES = {ORDERS: {"columns": {"id": "INTEGER", "region": "VARCHAR", "amount": "INTEGER"}}}
+LOOKUPS = {"lake.ref.user_regions": {"columns": {"principal": "VARCHAR", "region": "VARCHAR"}}}
 CONFIG = {
     "warehouses": {"lake": {"project": "p"}},
     "policies": {"rules": [], "row_access": ["rows.yaml"]},
@@ -108,7 +109,7 @@ def test_lint_of_the_store_agrees_with_lint_of_files(tmp_path: Path) -> None:
     counted = 0
     for _ in range(60):
         policies = [one for one in random_policies(dice) if one["table"] == ORDERS]
-        body = {"default": ["lake", "sales"], "tables": TABLES}
+        body = {"default": ["lake", "sales"], "tables": TABLES | LOOKUPS}
         full, bare = tmp_path / "full.json", tmp_path / "bare.json"
         full.write_text(json.dumps(body | {"policies": policies}))
         bare.write_text(json.dumps(body))

@@ -1,0 +1,113 @@
+"""Names in subqueries of filters: none is the outer column by accident, which would open every row."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from pdp.engines.row_access.conditions import check_lookups
+from pdp.engines.row_access.policies import parse_document, read_documents
+from pdp.engines.row_access.validation import compile_policies
+from pdp.errors import PolicyError
+from pdp.facts.row_policies import RowPolicy
+from pdp.offline.row_policies.lint import lint_row_files
+from pdp.rewrite import errors
+from pdp.rewrite.catalog import catalog_of
+from pdp.rewrite.policies import policy_set_of
+from pdp.rewrite.process.local import LocalRewriter, RewriteRequest
+from pdp.rewrite.rewriter import Rewriter
+
+OPENING = [
+    "region IN (SELECT region FROM m WHERE m.x = 1)",
+    "region IN (SELECT region FROM m)",
+    "region IN (SELECT region FROM lake.sales.m AS k)",
+    "NOT region NOT IN (SELECT region FROM m)",
+    "region IN (SELECT UPPER(region) FROM m)",
+    "region = (SELECT MAX(region) FROM m)",
+    "EXISTS (SELECT 1 FROM m WHERE region = region)",
+    "EXISTS (SELECT 1 FROM m WHERE m.x = 1 AND (region = region OR m.x = 2))",
+    "region IN (SELECT Region FROM m, n)",
+    "region IN (SELECT region FROM m JOIN n ON m.x = n.x)",
+    "id IN (SELECT n.x FROM n WHERE n.x IN (SELECT region FROM m)) OR region = 'EU'",
+]
+PLAIN = [
+    "region IN (SELECT m.x FROM m WHERE m.x = 1)",
+    "region IN (SELECT x FROM m)",
+    "EXISTS (SELECT 1 FROM m WHERE m.x = region)",
+    "EXISTS (SELECT 1 FROM m WHERE m.x = orders.region)",
+    "EXISTS (SELECT 1 FROM m AS k WHERE k.x = UPPER(region))",
+    "region IN (SELECT k.region FROM m AS k)",
+    "region IN ('EU', 'US')",
+]
+ORDERS = {"columns": {"id": "INTEGER", "region": "VARCHAR"}}
+
+
+def body_of(filter: str, tables: dict[str, Any], dialect: str = "trino") -> dict[str, Any]:
+    policy = {"id": "p", "table": "orders", "grantees": ["allAuthenticatedUsers"], "filter": filter, "dialect": dialect}
+    return {"default": ["lake", "sales"], "tables": tables, "policies": [policy]}
+
+
+def written(folder: Path, body: dict[str, Any]) -> Path:
+    path = folder / "rows.yaml"
+    path.write_text(yaml.safe_dump(body))
+    return path
+
+
+@pytest.mark.parametrize("tables", [{}, {"orders": ORDERS}], ids=["nothing", "the-table"])
+@pytest.mark.parametrize("filter", OPENING)
+def test_a_file_with_an_outer_name_in_a_subquery_stops_the_start(
+    filter: str, tables: dict[str, Any], tmp_path: Path
+) -> None:
+    path = written(tmp_path, body_of(filter, tables))
+    with pytest.raises(PolicyError, match=r"(?i)write `(m|k|n)\.region` or `orders\.region`"):
+        compile_policies(read_documents([path]))
+    (finding,) = lint_row_files([path])
+    assert (finding.severity, finding.code) == ("error", "configuration")
+
+
+@pytest.mark.parametrize("tables", [{}, {"orders": ORDERS}], ids=["nothing", "the-table"])
+@pytest.mark.parametrize("filter", PLAIN)
+def test_a_qualified_name_is_taken(filter: str, tables: dict[str, Any], tmp_path: Path) -> None:
+    compile_policies(read_documents([written(tmp_path, body_of(filter, tables))]))
+
+
+def test_a_name_is_taken_where_the_columns_of_the_lookup_are_known(tmp_path: Path) -> None:
+    for name in ("m", "sales.m", "lake.sales.m"):
+        tables = {name: {"columns": {"Region": "VARCHAR", "x": "INTEGER"}}}
+        path = written(tmp_path, body_of("region IN (SELECT region FROM m)", tables))
+        compile_policies(read_documents([path]))
+        tables[name]["columns"].pop("Region")
+        with pytest.raises(PolicyError, match=r"write `m\.region`"):
+            compile_policies(read_documents([written(tmp_path, body_of("region IN (SELECT region FROM m)", tables))]))
+
+
+@pytest.mark.parametrize("dialect", ["duckdb", "spark", "bigquery", "trino"])
+@pytest.mark.parametrize("filter", OPENING)
+def test_the_rewriter_refuses_a_lookup_without_the_column(filter: str, dialect: str) -> None:
+    tables = {"orders": ORDERS, "m": {"columns": {"x": "INTEGER"}}, "n": {"columns": {"x": "INTEGER"}}}
+    document = parse_document(body_of(filter, tables, dialect)).document
+    catalog = catalog_of([document])
+    service = LocalRewriter(catalog, policy_set_of([document]), Rewriter(catalog))
+    request = RewriteRequest("SELECT id FROM orders", dialect, "user:alice@example.com")
+    with pytest.raises(errors.RewriteRefused) as refused:
+        service.rewrite(request)
+    assert refused.value.rap == errors.FILTER_INVALID
+
+
+def test_a_store_refuses_the_same_filters() -> None:
+    for filter in OPENING:
+        with pytest.raises(ValueError, match="in the subquery is not known"):
+            check_lookups(filter, "trino", ("lake", "sales.orders"), {})
+    for filter in PLAIN:
+        check_lookups(filter, "trino", ("lake", "sales.orders"), {})
+
+
+def test_lint_finds_a_stored_filter_with_an_outer_name(tmp_path: Path) -> None:
+    rule = RowPolicy(("lake", "sales", "orders"), "p", grantees=("allUsers",), text=OPENING[0], dialect="trino")
+    path = written(tmp_path, {"default": ["lake", "sales"], "tables": {"orders": ORDERS}})
+    assert [one.code for one in lint_row_files([path], [rule])] == ["row-unusable"]
+    tables = {"orders": ORDERS, "m": {"columns": {"region": "VARCHAR", "x": "INTEGER"}}}
+    assert lint_row_files([written(tmp_path, {"default": ["lake", "sales"], "tables": tables})], [rule]) == []
