@@ -201,6 +201,7 @@ def _rewriting_sources(settings: Settings, policies: RowPolicies) -> RowSources:
         {"": rules.through_views, **through},
         rules.member.claim or "",
         rules.member.service_accounts,
+        tuple(name for name, is_on in rules.barrier if not is_on),
     )
 
 

@@ -250,6 +250,13 @@ ThroughViews: TypeAlias = Literal["owner", "caller", "both"]
 """Readers of a table behind a view that runs as its owner."""
 
 
+class BarrierSettings(Section):
+    """Engines whose rewritten statements keep the expressions of the statement away from hidden rows."""
+
+    duckdb: bool = Field(True, description="`OFFSET 0` around a source, where an expression can fail on a row")
+    spark: bool = Field(True, description="a sample of all rows around a source, where an expression can fail on a row")
+
+
 class RowAccessSettings(Section):
     """Settings that row policies and masks share."""
 
@@ -262,3 +269,4 @@ class RowAccessSettings(Section):
         description="whose policies hold behind a view that runs as its owner: the owner's, those of the user of the "
         "query, or both",
     )
+    barrier: BarrierSettings = BarrierSettings()

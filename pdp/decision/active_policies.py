@@ -78,7 +78,7 @@ class RowSources(msgspec.Struct, frozen=True):
     """Row policies of files as data, for the processes that rewrite statements.
 
     `template`, `provider`, `claim` and `service_accounts` spell members. `through` has the readers behind views by
-    warehouse, with the general mode under an empty name.
+    warehouse, with the general mode under an empty name. `without_barrier` are dialects.
     """
 
     documents: tuple[Mapping[str, Any], ...] = ()
@@ -88,6 +88,7 @@ class RowSources(msgspec.Struct, frozen=True):
     through: Mapping[str, ThroughViews] = {}
     claim: str = ""
     service_accounts: tuple[str, ...] = ()
+    without_barrier: tuple[str, ...] = ()
 
 
 class SpelledNames(msgspec.Struct, frozen=True, dict=True):

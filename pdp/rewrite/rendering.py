@@ -7,13 +7,14 @@ the next source go into the subquery or stay behind it.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
 from sqlglot import exp
 
+from pdp.rewrite.barriers import BARRIERS, is_total
 from pdp.rewrite.binding import HIDDEN, looks_around, unforeseen_name
 from pdp.rewrite.catalog import Relation, RelationKey, View
 from pdp.rewrite.errors import (
@@ -27,10 +28,10 @@ from pdp.rewrite.errors import (
     WRITE_NEEDS_FULL_ACCESS,
     RewriteRefused,
 )
+from pdp.rewrite.filters import NO_ROWS
 from pdp.rewrite.mentions import COPY, READ, TableMention
 from pdp.rewrite.policy_statements import policy_source
-from pdp.rewrite.printed_masks import qualifier_edits
-from pdp.rewrite.projections import NAMED_BY_TEXT, alias_edits
+from pdp.rewrite.printed_masks import NAMED_BY_TEXT, alias_edits, qualifier_edits
 from pdp.rewrite.sql import Edit, apply_edits, place_of, quote_name, quote_names, without_spans
 from pdp.rewrite.visible_relations import AnalyzedText, Identities, VisiblePart, VisibleRelations
 
@@ -45,19 +46,26 @@ _FRESH: Final = "_rap_"
 class TextLevel:
     """Place of a text among expanded views: for whom the text runs, and the views around it.
 
-    `is_nested`: an engine looks for names outside of the text.
+    `is_nested`: an engine looks for names outside of the text. `needs_barrier`: an expression of the text, or of one
+    around it, can fail on a row.
     """
 
     identities: Identities
     above: tuple[RelationKey, ...] = ()
     is_nested: bool = False
+    needs_barrier: bool = False
 
 
 class Rendering:
     """Texts of one rewriting. The number of replacements and the size of the result are bounded."""
 
-    def __init__(self, restrictions: VisibleRelations, dialect: str, *, qualifies: bool = False) -> None:
+    def __init__(
+        self, restrictions: VisibleRelations, dialect: str, *, qualifies: bool = False,
+        barriers: Collection[str] = tuple(BARRIERS),
+    ) -> None:  # fmt: skip
+        """Prepare the rewriting. `barriers` are the dialects with barriers."""
         self._restrictions, self._dialect, self._qualifies = restrictions, dialect, qualifies
+        self._barriers = barriers
         self._replacements, self._unforeseen = 0, ""
         self.sources: list[tuple[str, str]] = []
         """Sources of the outermost text in brackets, each beside itself with the stand-in for the unforeseen name."""
@@ -68,6 +76,7 @@ class Rendering:
         text = analyzed.parsed.text
         edits: list[Edit] = []
         wrapped: dict[int, str] = {}
+        level = self._with_barrier(analyzed, level)
         for reference in analyzed.references.found:
             if reference.is_policies:
                 listed: str = self.listing(parts=reference.parts)
@@ -88,6 +97,21 @@ class Rendering:
         if level.above:
             edits += without_spans(text, analyzed.parsed.lexical.comments)
         return apply_edits(text, edits) if edits else text
+
+    def _with_barrier(self, analyzed: AnalyzedText, level: TextLevel) -> TextLevel:
+        if level.needs_barrier or self._dialect not in self._barriers or self._is_total(analyzed):
+            return level
+        return replace(level, needs_barrier=True)
+
+    def _is_total(self, analyzed: AnalyzedText) -> bool:
+        found = analyzed.references.found
+        return is_total(analyzed.parsed.tree, [relation for one in found for relation in one.relations])
+
+    def _query(self, part: VisiblePart, source: str, level: TextLevel) -> str:
+        """Return the query of the visible rows of a source as a source, behind a barrier if the text needs one."""
+        query = part.query(source)
+        hides_some = part.rows not in ("", NO_ROWS)
+        return BARRIERS[self._dialect].format(query) if level.needs_barrier and hides_some else f"({query})"
 
     def _check_use(self, reference: TableMention, identities: Identities) -> None:
         """Raise RewriteRefused for a use of a relation with hidden rows that no filter can cover."""
@@ -124,7 +148,7 @@ class Rendering:
             source = self._expand(reference, relation, view, level)
             if part:
                 row = part.row or quote_name(relation.name[-1], self._dialect)
-                source = f"({part.query(f'{source} AS {row}')})"
+                source = self._query(part, f"{source} AS {row}", level)
         elif part is not None:
             source = self._filtered(reference, text, part, level)
         if not level.above:
@@ -149,9 +173,9 @@ class Rendering:
             name = quote_names(reference.relations[0].name, self._dialect)
         clauses = TableClauses(reference.node, text, reference.end)
         if not clauses.counts_rows or self._dialect not in COUNTED_SAMPLES:
-            return f"({part.query(clauses.source(name, part.row, self._dialect))})"
+            return self._query(part, clauses.source(name, part.row, self._dialect), level)
         sample, clauses.sample = clauses.sample, ""
-        return f"(SELECT * FROM ({part.query(clauses.source(name, part.row, self._dialect))}){sample})"  # noqa: S608
+        return f"(SELECT * FROM {self._query(part, clauses.source(name, part.row, self._dialect), level)}{sample})"  # noqa: S608
 
     def _expand(self, reference: TableMention, relation: Relation, view: View, level: TextLevel) -> str:
         """Return the text of a view as a subquery, with the filters of whom the view runs for."""
@@ -160,7 +184,7 @@ class Rendering:
             raise RewriteRefused(UNSUPPORTED_SOURCE, f"`{name}` is a view: a view has no old versions")
         body = self._restrictions.body(relation, view, level.above)
         inner = self._restrictions.inside(relation, view, level.identities)
-        within = TextLevel(inner, (*level.above, relation.key), level.is_nested)
+        within = TextLevel(inner, (*level.above, relation.key), level.is_nested, level.needs_barrier)
         text = self.render(body, within).strip(" \t\r\n;")
         if len(text) > MAX_RESULT:
             raise RewriteRefused(PARSE_ERROR, "the text of the views is too long")

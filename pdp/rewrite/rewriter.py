@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import logging
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, TypeVar
 
 from sqlglot import exp
 
+from pdp.rewrite.barriers import BARRIERS
 from pdp.rewrite.catalog import Catalog, Relation
 from pdp.rewrite.errors import (
     MATERIALIZE,
@@ -65,11 +66,16 @@ class RewrittenStatement:
 class Rewriter:
     """Rewriter for one catalog. `through` names the readers within views with an owner.
 
-    `qualifies`: write full names into the result, for a session of the engine that may have another default.
+    `qualifies`: write full names into the result, for a session of the engine that may have another default. `barriers`
+    are the dialects whose sources get a barrier.
     """
 
-    def __init__(self, catalog: Catalog, through: Through = OWNER, *, qualifies: bool = False) -> None:
+    def __init__(
+        self, catalog: Catalog, through: Through = OWNER, *, qualifies: bool = False,
+        barriers: Collection[str] = tuple(BARRIERS),
+    ) -> None:  # fmt: skip
         self._catalog, self._through, self._qualifies = catalog, through, qualifies
+        self._barriers = barriers
         self._analyzer = Analyzer(catalog)
         self._compiler = FilterCompiler(catalog)
 
@@ -214,7 +220,7 @@ class Rewriter:
             _refuse_listing(analyzed)
             if _check_definition(analyzed, restrictions, identities):
                 return text
-        rendering = Rendering(restrictions, dialect, qualifies=self._qualifies)
+        rendering = Rendering(restrictions, dialect, qualifies=self._qualifies, barriers=self._barriers)
         rendering.listing = partial(policy_source, listed, default=self._catalog.default, dialect=dialect)
         sql = rendering.render(analyzed, TextLevel(identities))
         check_substitution(sql, dialect)

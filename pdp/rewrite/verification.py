@@ -23,8 +23,8 @@ from pdp.rewrite.names import INFORMATION_SCHEMA, is_table_function, name_parts
 from pdp.rewrite.sql import parse_part
 from pdp.rewrite.visible_relations import MAX_VIEW_DEPTH, Identities, VisiblePart, VisibleRelations
 
-_WRAP_ARGS: Final = frozenset({"kind", "expressions", "from_", "where"})
-"""Parts of the query that shows the visible rows of one table."""
+_WRAP_ARGS: Final = frozenset({"kind", "expressions", "from_", "where", "offset"})
+"""Parts of the query that shows the visible rows of one table. The offset is a barrier, and skips no row."""
 _PLAIN_ARGS: Final = frozenset({"kind", "expressions", "from_"})
 _PLAIN: Final = "_plain"
 """End of the name in place of a source with bare names."""
@@ -263,6 +263,9 @@ def _is_covered(table: exp.Table, part: VisiblePart, dialect: str) -> bool:
     if not isinstance(query, exp.Select) or not isinstance(query.parent, exp.Subquery):
         return False
     if {name for name, value in query.args.items() if value} - _WRAP_ARGS:
+        return False
+    offset = query.args.get("offset")
+    if offset is not None and offset.expression != exp.Literal.number(0):
         return False
     if {name for name, value in table.args.items() if value} - _SOURCE_ARGS or table.alias != part.row:
         return False

@@ -31,8 +31,7 @@ from pdp.rewrite.identity import CallerIdentity, owner_identity
 from pdp.rewrite.mentions import CREATE, WRITE, MentionWalk, TableMention, TableMentions
 from pdp.rewrite.policies import FilterPolicy, MaskPolicy, PolicySet
 from pdp.rewrite.printed_masks import MaskCompiler
-from pdp.rewrite.projections import check_array_paths
-from pdp.rewrite.readings import check_readings
+from pdp.rewrite.readings import check_array_paths, check_readings
 from pdp.rewrite.sql import ParsedText
 
 MAX_VIEW_DEPTH: Final = 8

@@ -343,6 +343,7 @@ def _setup(bundle: ActivePolicies, facts: Facts, known: Sequence[KnownRelations]
     setup = PolicyState(
         "", list(sources.documents), sources.protected, sources.template, sources.provider, sources.through, catalogs,
         tuple(facts.row_rules()), sources.claim, sources.service_accounts, tuple(bundle.warehouses),
+        without_barrier=sources.without_barrier,
     )  # fmt: skip
     digest = sha256(msgspec.msgpack.encode((setup, [one.digest for one in known]))).hexdigest()
     return msgspec.structs.replace(setup, digest=digest, known=tuple(one.body for one in known if one.body))

@@ -79,7 +79,8 @@ class PolicyState(msgspec.Struct, frozen=True, tag="setup"):
     `documents` are policy files, `rules` the policies and masks of the store. `template`, `provider`, `claim` and
     `service_accounts` spell principals as members. `through` is by warehouse, with the general mode under an empty
     name. `catalogs` has the warehouse of each catalog of Trino, empty for a catalog on another ref. `warehouses` are
-    those of the configuration. `known` has the encoded relations of Iceberg REST catalogs.
+    those of the configuration. `known` has the encoded relations of Iceberg REST catalogs. `without_barrier` are
+    dialects.
     """
 
     digest: str
@@ -94,6 +95,7 @@ class PolicyState(msgspec.Struct, frozen=True, tag="setup"):
     service_accounts: tuple[str, ...] = ()
     warehouses: tuple[str, ...] = ()
     known: tuple[bytes, ...] = ()
+    without_barrier: tuple[str, ...] = ()
 
 
 class PolicyRow(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -9,7 +9,7 @@ import os
 import resource
 import signal
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import BinaryIO, Final
 
 import msgspec
@@ -20,6 +20,7 @@ from pdp.facts.objects import RowPolicyPut
 from pdp.facts.snapshot import Facts
 from pdp.model.bounded_cache import BoundedCache
 from pdp.model.question import Principal
+from pdp.rewrite.barriers import BARRIERS
 from pdp.rewrite.catalog import Catalog, Relation, View, catalog_of, containers_of
 from pdp.rewrite.errors import FILTER_INVALID, UNKNOWN_RELATION, PoliciesNeeded, RewriteRefused
 from pdp.rewrite.identity import CallerIdentity, PrincipalCaller
@@ -89,10 +90,14 @@ def _view(relation: KnownRelation, dialect: str) -> View:
 class _Names:
     """Catalog, policies and rewriters under the names of one dialect. `warehouses` has the warehouse of a catalog."""
 
-    def __init__(self, catalog: Catalog, policies: PolicySet, through: Through, warehouses: Mapping[str, str]) -> None:
+    def __init__(
+        self, catalog: Catalog, policies: PolicySet, through: Through, warehouses: Mapping[str, str],
+        without_barrier: Collection[str] = (),
+    ) -> None:  # fmt: skip
         self.policies = policies
+        self._barriers = [dialect for dialect in BARRIERS if dialect not in without_barrier]
         self._catalog, self._through, self._warehouses = catalog, through, warehouses
-        self._own = Rewriter(catalog, through)
+        self._own = Rewriter(catalog, through, barriers=self._barriers)
         self._by_default: BoundedCache[tuple[str, ...], Rewriter] = BoundedCache(_DEFAULTS)
 
     def rewriter(self, supplied: SuppliedCatalog | None) -> Rewriter:
@@ -111,7 +116,8 @@ class _Names:
         return found
 
     def _make(self, catalog: Catalog) -> Rewriter:
-        return Rewriter(catalog, self._through, qualifies=catalog.default != self._catalog.default)
+        qualifies = catalog.default != self._catalog.default
+        return Rewriter(catalog, self._through, qualifies=qualifies, barriers=self._barriers)
 
     def of_warehouse(self, name: Sequence[str]) -> tuple[str, ...]:
         """Return a full name with the warehouse in place of the catalog; raise RewriteRefused for another ref."""
@@ -156,8 +162,8 @@ class RewriteProcess:
         return found
 
     def _plain_names(self, catalog: Catalog) -> _Names:
-        through = self._setup.through
-        return _Names(catalog, self._policies.joined(()), Through(through.get("", "owner"), through, self._members), {})
+        through = Through(self._setup.through.get("", "owner"), self._setup.through, self._members)
+        return _Names(catalog, self._policies.joined(()), through, {}, self._setup.without_barrier)
 
     def _trino_names(self, catalog: Catalog) -> _Names:
         setup = self._setup

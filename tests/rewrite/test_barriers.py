@@ -1,0 +1,191 @@
+"""Barriers on DuckDB: no expression of a statement meets a hidden row, so no error prints one."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Collection, Iterator
+from typing import Final
+
+import duckdb
+import pytest
+
+from pdp.engines.row_access.policies import parse_document
+from pdp.rewrite.barriers import BARRIERS, is_total
+from pdp.rewrite.catalog import Catalog, catalog_of
+from pdp.rewrite.errors import RewriteRefused
+from pdp.rewrite.policies import policy_set_of
+from pdp.rewrite.process.local import LocalRewriter, RewriteRequest
+from pdp.rewrite.rewriter import Rewriter
+from pdp.rewrite.sql import ParsedText
+
+ALICE: Final = "user:alice@example.com"
+COLUMNS: Final = {"id": "INTEGER", "region": "VARCHAR", "email": "VARCHAR", "amount": "INTEGER", "day": "DATE"}
+FILTERS: Final = (
+    "region = 'EU'",
+    "region IN ('EU', 'AP', 'XX', 'YY', 'ZZ', 'QQ', 'KK')",
+    "region LIKE 'E%'",
+    "lower(region) = 'eu'",
+    "amount < 100 OR amount > 5000",
+    "(region = 'EU') OR (email = 'mail1')",
+    "region IN (SELECT m.region FROM m WHERE m.who = SESSION_USER())",
+    "EXISTS (SELECT 1 FROM m WHERE m.region = orders.region)",
+    "region NOT IN (SELECT m.region FROM m WHERE m.region <> 'EU') AND region IN ('EU')",
+)
+FAILING: Final = (
+    "email::int[] IS NOT NULL", "CAST(email AS INTEGER) > 0", "jaccard('[1]', email) > 2", "email::DATE > '2020-01-01'",
+    "{'a': email}::STRUCT(a INT) IS NOT NULL", "[email]::INT[] IS NOT NULL", "email > 5", "email = amount", "email IS TRUE",
+    "amount + 2147483000 > 0", "CASE WHEN amount = 777 THEN email::int ELSE 1 END > 0", "strptime(email, '%Y') IS NULL",
+    "email IN (1, 2)", "email BETWEEN 1 AND 2", "NOT email", "email", "list_extract([1], email::int) = 1",
+)  # fmt: skip
+SHAPES: Final = (
+    "SELECT count(*) FROM orders WHERE {c}",
+    "SELECT id FROM orders AS o WHERE id > 0 AND {c}",
+    "SELECT * FROM (SELECT *, {c} AS z FROM orders) WHERE z",
+    "SELECT o.id FROM orders AS o JOIN free AS f ON f.k = o.id AND {c}",
+    "SELECT o.id FROM free AS f LEFT JOIN orders AS o ON {c}",
+    "WITH w AS (SELECT * FROM orders) SELECT id FROM w WHERE {c} ORDER BY id",
+    "SELECT id FROM orders ORDER BY {c} LIMIT 3",
+    "SELECT k FROM free WHERE EXISTS (SELECT 1 FROM orders WHERE {c} AND orders.id = free.k)",
+    "SELECT id FROM v WHERE {c}",
+    "SELECT {c}, count(*) FROM orders GROUP BY 1 HAVING {c}",
+    "SELECT id FROM orders USING SAMPLE 5 ROWS WHERE {c}",
+)
+
+
+def world(
+    filters: tuple[str, ...], rows: int, *, barriers: Collection[str] = tuple(BARRIERS)
+) -> tuple[LocalRewriter, duckdb.DuckDBPyConnection]:
+    """Return the rewriter of policies, and a database of hidden and visible rows. Hidden e-mails begin with `secret`."""
+    table = {"table": "orders", "grantees": ["allAuthenticatedUsers"], "dialect": "duckdb"}
+    body = {
+        "default": ["memory", "main"],
+        "tables": {
+            "orders": {"columns": COLUMNS}, "m": {"columns": {"who": "VARCHAR", "region": "VARCHAR"}},
+            "free": {"columns": {"k": "INTEGER"}},
+        },
+        "views": {"v": {"sql": "SELECT * FROM orders WHERE id IS NOT NULL"}},
+        "policies": [{"id": f"p{at}", "filter": text, **table} for at, text in enumerate(filters)],
+    }  # fmt: skip
+    document = parse_document(body).document
+    catalog = catalog_of([document])
+    database = duckdb.connect()
+    database.execute(
+        f"""CREATE TABLE orders AS SELECT i::INT AS id, CASE WHEN i % 3 = 0 THEN 'EU' ELSE 'hidden' END AS region,
+        CASE WHEN i % 3 <> 0 THEN 'secret' || i END AS email,
+        (CASE WHEN i % 3 = 0 THEN 50 ELSE 700 + i % 100 END)::INT AS amount, DATE '2024-01-01' AS day FROM range({rows}) t(i);
+        CREATE TABLE m AS SELECT 'alice@example.com' AS who, 'EU' AS region; CREATE TABLE free AS SELECT range::INT AS k FROM range(5);
+        CREATE VIEW v AS SELECT * FROM orders WHERE id IS NOT NULL"""
+    )
+    return LocalRewriter(catalog, policy_set_of([document]), Rewriter(catalog, barriers=barriers)), database
+
+
+def leaks(service: LocalRewriter, database: duckdb.DuckDBPyConnection, text: str) -> bool:
+    """Tell whether a text shows a hidden value in its rows or its error."""
+    try:
+        shown = str(database.execute(service.rewrite(RewriteRequest(text, "duckdb", ALICE))).fetchall())
+    except RewriteRefused:
+        return False
+    except duckdb.Error as error:
+        shown = str(error)
+    return "secret" in shown or "hidden" in shown or "7" in shown.partition("Overflow")[2]
+
+
+def statements() -> Iterator[str]:
+    return (shape.format(c=condition) for shape in SHAPES for condition in FAILING)
+
+
+def some(seed: str, count: int) -> list[str]:
+    return random.Random(seed).sample(list(statements()), count)
+
+
+@pytest.mark.parametrize("filter", FILTERS)
+def test_no_error_prints_a_hidden_value(filter: str) -> None:
+    service, database = world((filter,), 6)
+    with database:
+        assert [text for text in some(filter, 20) if leaks(service, database, text)] == []
+
+
+@pytest.mark.parametrize("filters", [FILTERS[:1], FILTERS[:2], FILTERS[3:5], FILTERS[6:7]])
+def test_no_error_prints_a_hidden_value_of_many_rows(filters: tuple[str, ...]) -> None:
+    service, database = world(filters, 100_000)
+    with database:
+        assert [text for text in some(str(filters), 12) if leaks(service, database, text)] == []
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("rows", [6, 100_000])
+@pytest.mark.parametrize("filter", FILTERS)
+def test_no_error_of_any_statement_prints_a_hidden_value(filter: str, rows: int) -> None:
+    service, database = world((filter,), rows)
+    with database:
+        assert [text for text in statements() if leaks(service, database, text)] == []
+
+
+@pytest.mark.parametrize("filter", [FILTERS[1], FILTERS[4], FILTERS[5], FILTERS[7]])
+def test_without_barriers_an_error_prints_a_hidden_value(filter: str) -> None:
+    service, database = world((filter,), 6, barriers=())
+    with database:
+        assert leaks(service, database, SHAPES[0].format(c=FAILING[0]))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT id, region FROM orders WHERE amount > 100 AND region = 'EU' ORDER BY id DESC LIMIT 10",
+        "SELECT region, COUNT(*), SUM(amount), MIN(email) FROM orders GROUP BY region HAVING COUNT(*) > 5",
+        "SELECT o.id FROM orders AS o JOIN free AS f ON f.k = o.id WHERE day >= '2024-01-01' AND o.email IS NOT NULL",
+        "SELECT * FROM orders WHERE UPPER(region) = 'EU' OR region LIKE 'E%' AND NOT amount IN (1, 2, 3)",
+        "WITH x AS (SELECT id, amount FROM orders) SELECT COUNT(*) FROM x WHERE amount BETWEEN 1 AND 5",
+    ],
+)
+def test_a_statement_whose_expressions_cannot_fail_has_no_barrier(text: str) -> None:
+    service, database = world(FILTERS[:1], 6)
+    with database:
+        sql = service.rewrite(RewriteRequest(text, "duckdb", ALICE))
+        assert "OFFSET 0" not in sql
+        database.execute(sql)
+    assert "TABLESAMPLE" not in service.rewrite(RewriteRequest(text, "spark", ALICE))
+
+
+@pytest.mark.parametrize("condition", FAILING)
+def test_a_condition_that_can_fail_has_a_barrier(condition: str) -> None:
+    service, database = world(FILTERS[:1], 6)
+    database.close()
+    sql = service.rewrite(RewriteRequest(f"SELECT id FROM orders WHERE {condition}", "duckdb", ALICE))
+    assert "OFFSET 0" in sql
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT 1 FROM (SELECT email AS amount FROM orders) AS x WHERE amount > 5",
+        "SELECT 1 FROM (SELECT email FROM orders) AS x (amount) WHERE amount > 5",
+        "SELECT 1 FROM orders NATURAL JOIN free",
+        "SELECT 1 FROM orders AS o JOIN free AS f ON o.email = f.k",
+        "SELECT 1 FROM orders WHERE email",
+        "SELECT 1 FROM orders HAVING email",
+        "SELECT 1 FROM orders AS o JOIN free AS f ON email",
+        "SELECT 1 FROM orders WHERE email IS TRUE",
+        "SELECT 1 FROM orders UNION SELECT 2",
+        "SELECT SUM(email) FROM orders",
+        "SELECT 1 FROM orders WHERE (email, 1) = (5, 1)",
+        "SELECT 1 FROM orders WHERE email = (SELECT 5)",
+        "SELECT 1 FROM orders WHERE email IN (SELECT k FROM free)",
+    ],
+)
+def test_what_an_engine_may_cast_is_not_total(text: str) -> None:
+    catalog = _catalog()
+    assert not is_total(ParsedText(text, "duckdb").tree, list(catalog))
+
+
+def _catalog() -> Catalog:
+    tables = {"orders": {"columns": COLUMNS}, "free": {"columns": {"k": "INTEGER"}}}
+    return catalog_of([parse_document({"default": ["memory", "main"], "tables": tables}).document])
+
+
+def test_a_barrier_drops_no_row() -> None:
+    service, database = world(FILTERS[:1], 3_000)
+    with database:
+        sql = service.rewrite(RewriteRequest("SELECT count(*) FROM orders WHERE amount + 1 > 0", "duckdb", ALICE))
+        assert "OFFSET 0" in sql
+        assert database.execute(sql).fetchall() == [(1_000,)]
