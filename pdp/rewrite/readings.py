@@ -38,7 +38,8 @@ _CUT_WORD: Final = re.compile(rf"\.\s*{_CLAUSE}|\.[0-9][0-9_]*(?:e[0-9]+)?{_CLAU
 _AFTER_NUMBER: Final = re.compile(r"(?<![\w.])[0-9]+\.\Z")
 _SOURCE_WORD: Final = re.compile(r"\b(?:from|join)\b", re.IGNORECASE)
 _SOURCE: Final = re.compile(
-    rf"(?P<open>[\s(]*)(?P<name>[\w{MARK}]*(?:\s*\.\s*[\w{MARK}]+)*)(?P<call>\s*\()?", re.IGNORECASE
+    rf"(?P<open>[\s(]*)(?:[\w{MARK}]+\s*:(?!:)\s*)?(?P<name>[\w{MARK}]*(?:\s*\.\s*[\w{MARK}]+)*)(?P<call>\s*\()?",
+    re.IGNORECASE,
 )
 """What follows the word: parentheses, and the first word of a source or of a query in parentheses."""
 _QUERIES: Final = frozenset({"select", "with", "from", "table", "pivot", "unpivot"})
@@ -46,6 +47,7 @@ _QUERIES: Final = frozenset({"select", "with", "from", "table", "pivot", "unpivo
 _COMPARISON: Final = re.compile(r"\bis\s+(?:not\s+)?distinct\s+\Z", re.IGNORECASE)
 _PARTS: Final = re.compile(r"\b(?:extract|trim|substring|overlay|position|ceil|floor)\s*\Z", re.IGNORECASE)
 """Functions that separate their arguments by FROM."""
+_PARTS_CALL: Final = re.compile(_PARTS.pattern.replace(r"\Z", r"\("), re.IGNORECASE)
 _QUERY: Final = re.compile(r"\b(?:select|from)\b", re.IGNORECASE)
 _LONGEST_WORD: Final = 80
 """Characters before a FROM, or before a bracket, in which its word is looked for."""
@@ -93,10 +95,11 @@ def _check_sources(parsed: ParsedText) -> None:
         return
     starts, most = _sources(parsed.tree)
     found = {"from": 0, "join": 0}
+    has_parts = _PARTS_CALL.search(marked) is not None
     for word in words:
         kind = word[0].lower()
         is_certain = _is_source(marked, word.end(), starts)
-        if not is_certain and kind == "from" and _is_no_source(marked, word.start()):
+        if not is_certain and kind == "from" and _is_no_source(marked, word.start(), has_parts):
             continue
         if not is_certain and not _may_be_source(parsed.text, marked, word.end()):
             raise _two_readings(word)
@@ -137,30 +140,31 @@ def _start_of(source: exp.Table | exp.Unnest) -> set[int]:
 
 
 def _is_source(marked: str, at: int, starts: set[int]) -> bool:
-    """Tell whether a source of the tree, or a query in parentheses, begins at a place."""
+    """Tell whether a source of the tree begins at a place."""
     found = _SOURCE.match(marked, at)
-    if found is None:
-        return False
-    name = found["name"].lower()
-    if name == "values" or ("(" in found["open"] and name in _QUERIES):
-        return True
     # The parser gives a name in one pair of quotes with dots the place of a later part.
-    return any(found.start("name") <= start < found.end("name") for start in starts)
+    return found is not None and any(found.start("name") <= start < found.end("name") for start in starts)
 
 
 def _may_be_source(text: str, marked: str, at: int) -> bool:
-    """Tell whether a function, a text or LATERAL begins at a place. The walk of the tree judges those."""
+    """Tell whether a query in parentheses, VALUES, a function, a text or LATERAL begins at a place.
+
+    The walk of the tree judges those.
+    """
     found = _SOURCE.match(marked, at)
     if found is None:
         return False
-    start = found.start("name")
-    return found["call"] is not None or text[start : start + 1] == "'" or found["name"].lower() == "lateral"
+    start, name = found.start("name"), found["name"].lower()
+    is_query = name in ("values", "lateral") or ("(" in found["open"] and name in _QUERIES)
+    return is_query or found["call"] is not None or text[start : start + 1] == "'"
 
 
-def _is_no_source(marked: str, start: int) -> bool:
+def _is_no_source(marked: str, start: int, has_parts: bool) -> bool:
     """Tell whether a FROM stands in IS DISTINCT FROM, or between the arguments of a function."""
     if _COMPARISON.search(marked, max(start - _LONGEST_WORD, 0), start):
         return True
+    if not has_parts:
+        return False
     depth, at = 0, start
     while depth >= 0 and at:
         at -= 1

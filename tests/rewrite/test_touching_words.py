@@ -52,6 +52,8 @@ def test_the_fast_pass_leaves_such_a_text_to_the_parser(text: str) -> None:
         ("duckdb", "SELECT 1.5, 1e5, 1.e5, .5, 0x1F, 1_000, 1., -1.5e-3, sku FROM items"),
         ("duckdb", "SELECT EXTRACT(year FROM DATE '2024-01-01'), sku IS NOT DISTINCT FROM qty FROM items"),
         ("duckdb", "FROM items SELECT sku"),
+        ("duckdb", "FROM x: items SELECT x.sku"),
+        ("duckdb", "SELECT SUBSTRING('abc' FROM (SELECT MAX(qty) FROM items) - 640) AS x"),
         ("trino", "SELECT 1.5E0, 1.5, TRIM(BOTH 'x' FROM sku) FROM items"),
         ("trino", "SELECT SUBSTRING(sku FROM 2) FROM items JOIN UNNEST(ARRAY[1]) AS u (a) ON TRUE"),
         ("spark", "SELECT 1L, 2S, 3Y, 1.0D, 1.0BD, 1e5D, 1.5F, sku FROM items"),
