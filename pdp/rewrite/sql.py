@@ -125,7 +125,8 @@ class LexicalText:
         return "".join((*bare, rest))
 
     def _marked(self) -> str:
-        pieces, at = [], 0
+        pieces: list[str] = []
+        at = 0
         for start, end in self.quoted:
             pieces += (self.bare[at:start], MARK * (end - start))
             at = end
