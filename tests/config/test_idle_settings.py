@@ -117,7 +117,7 @@ policies.row_access.0.allow_empty policies.row_access.0.path policies.source.fol
 policies.source.http policies.source.keys policies.source.max_mib policies.source.oci policies.source.path
 policies.source.poll_seconds policies.source.timeout_seconds policies.source.token_file policies.source.unsigned
 policies.source.username policies.strict_names policies.watch row_access.member.claim row_access.member.service_accounts
-policies.source.username policies.watch row_access.barrier.duckdb
+row_access.barrier.duckdb
 row_access.barrier.spark row_access.member.claim row_access.member.service_accounts
 row_access.member.template row_access.protected row_access.through_views server.diagnostics server.drain_seconds
 server.grpc server.http server.lame_duck_seconds server.tls.cert server.tls.client_ca server.tls.key server.unix
