@@ -228,3 +228,14 @@ NAME_KINDS: Final[Mapping[str, Callable[[str, str, KnownNames], NameFault | None
     "catalog": _catalog_fault,
 }
 """Kind of names -> the function that returns the fault of a text. A `place` is a path without a test of a warehouse."""
+
+
+class NameCheck(NamedTuple):
+    """Names that policies are compared with, and what makes a fault an error.
+
+    A name in a wrong form is an error of a forbid, which would bind nobody. With `strict`, every fault is an error.
+    """
+
+    known: KnownNames = NO_NAMES
+    forbid: bool = False
+    strict: bool = False

@@ -19,6 +19,7 @@ from pdp.cel import patterns
 from pdp.cel.checker import CheckedExpression, Variable
 from pdp.cel.syntax import Call, Comprehension, Conditional, Constant, ListOf, Logic, Node
 from pdp.cel.unparse import children, variable_name, walk
+from pdp.config.names import KnownNames, name_fault
 
 Kind: TypeAlias = Literal["equals", "starts", "ends", "contains", "holds"]
 _STRINGS: Final = frozenset({"op", "role", "ref", "path", "contentType", "type", "warehouse", "action"})
@@ -283,3 +284,30 @@ def _condition_on(variable: str, kind: Kind, texts: tuple[str, ...]) -> Conditio
 
 def _text(node: Node) -> str | None:
     return node.value if isinstance(node, Constant) and isinstance(node.value, str) else None
+
+
+NAME_KINDS: Final[Mapping[str, str]] = {
+    "role": "user",
+    "roles": "role",
+    "warehouse": "warehouse",
+    "path": "path",
+    "arguments.user": "user",
+    "arguments.catalog": "catalog",
+}
+"""Variable, or key of one -> the kind of its names."""
+_NAME_TESTS: Final = {"holds": "equals"}
+"""Kind of a condition -> the test of a name that it is, if the kinds differ."""
+
+
+def has_sound_names(requirements: Requirements, known: KnownNames) -> bool:
+    """Tell whether a rule surely has no name at fault. Conditions have all tests of a plain rule."""
+    if not requirements.sufficient:
+        return False
+    has_place = any(one.variable == "warehouse" for one in requirements.conditions)
+    kinds = NAME_KINDS if has_place else {**NAME_KINDS, "path": "place"}
+    return not any(
+        name_fault(kinds[one.variable], _NAME_TESTS.get(one.kind, one.kind), text, known)
+        for one in requirements.conditions
+        if one.variable in kinds
+        for text in one.texts
+    )

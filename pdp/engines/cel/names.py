@@ -13,9 +13,9 @@ from pdp.cel import patterns
 from pdp.cel.checker import CheckedExpression
 from pdp.cel.syntax import Call, Comprehension, Conditional, Constant, ListOf, Name, Node, Select
 from pdp.cel.unparse import children, variable_name, walk
-from pdp.config.names import name_fault
-from pdp.engines.cel.conditions import Requirements
-from pdp.engines.cel.lint.remarks import NameCheck, Remark, comparisons, elements_of, is_text, operands_of
+from pdp.config.names import NameCheck, name_fault
+from pdp.engines.cel.conditions import NAME_KINDS
+from pdp.engines.cel.lint.remarks import CODES, Remark, comparisons, elements_of, is_text, operands_of
 
 
 class NameTest(NamedTuple):
@@ -28,22 +28,12 @@ class NameTest(NamedTuple):
     change: str = ""
 
 
-NAME_KINDS: Final[Mapping[str, str]] = {
-    "role": "user",
-    "roles": "role",
-    "warehouse": "warehouse",
-    "path": "path",
-    "arguments.user": "user",
-    "arguments.catalog": "catalog",
-}
-"""Variable, or key of one -> the kind of its names."""
 _TEST_KINDS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("_==_", "_!=_", "@in"), "equals"),
     "startsWith": "starts",
     "endsWith": "ends",
     "contains": "contains",
 }
-_CONDITIONS: Final = {"holds": "equals"}
 _CASES: Final = {"lowerAscii": str.lower, "upperAscii": str.upper}
 
 
@@ -54,27 +44,18 @@ def remark_on_names(checked: CheckedExpression, check: NameCheck) -> Iterator[Re
     for subject, test, text, offset, change in tests:
         if change and _CASES[change](text) != text:
             message = f"`{text}` is never what `{change}` returns: write `{_CASES[change](text)}`"
-            yield check.remark("wrong-name", offset, message)
+            yield _remark(check, "wrong-name", offset, message)
         kind = "place" if subject == "path" and not has_place else NAME_KINDS[subject]
         fault = None if change else name_fault(kind, test, text, check.known)
         if fault:
-            yield check.remark("wrong-name" if fault.is_wrong else "unknown-name", offset, fault.message)
+            yield _remark(check, "wrong-name" if fault.is_wrong else "unknown-name", offset, fault.message)
     if check.forbid and check.known.trino:
         yield from _on_spelling(checked, check)
 
 
-def is_surely_sound(requirements: Requirements, check: NameCheck) -> bool:
-    """Tell whether a rule has no name at fault, without another parse: conditions have all tests of a plain rule."""
-    if not requirements.sufficient:
-        return False
-    has_place = any(one.variable == "warehouse" for one in requirements.conditions)
-    kinds = NAME_KINDS if has_place else {**NAME_KINDS, "path": "place"}
-    return not any(
-        name_fault(kinds[one.variable], _CONDITIONS.get(one.kind, one.kind), text, check.known)
-        for one in requirements.conditions
-        if one.variable in kinds
-        for text in one.texts
-    )
+def _remark(check: NameCheck, code: str, offset: int, message: str, hint: str = "") -> Remark:
+    is_error = check.strict or (check.forbid and CODES[code] == "error")
+    return Remark(code, offset, message, hint, "error" if is_error else "warning")
 
 
 def name_tests(checked: CheckedExpression) -> Iterator[NameTest]:
@@ -170,7 +151,7 @@ def _on_spelling(checked: CheckedExpression, check: NameCheck) -> Iterator[Remar
             "nobody registered"
         )
         hint = "write plain tests, such as `path.startsWith('HR.')`, or a pattern in lower case"
-        yield check.remark("path-spelling", first.pos, message, hint)
+        yield _remark(check, "path-spelling", first.pos, message, hint)
 
 
 def _is_plain(node: Call, checked: CheckedExpression) -> bool:

@@ -20,13 +20,12 @@ from pdp.cel.compiler import load_function
 from pdp.cel.emit import Emitter
 from pdp.cel.syntax import Call, CompileError, Conditional, Logic, Node
 from pdp.cel.unparse import unparse, walk
+from pdp.config.names import NameCheck
 from pdp.config.quarkus.profiles import PROD
 from pdp.config.references import known_names
 from pdp.config.settings import Settings
 from pdp.config.trino import TrinoSettings
-from pdp.engines.cel.conditions import role_names
-from pdp.engines.cel.lint.remarks import NameCheck
-from pdp.engines.cel.names import is_surely_sound, remark_on_names
+from pdp.engines.cel.conditions import has_sound_names, role_names
 from pdp.engines.cel.program import (
     RULE_ARGUMENTS,
     RULE_FIELDS,
@@ -105,8 +104,10 @@ def configured_check(settings: Settings, *, is_forbid: bool) -> NameCheck | None
 
 def _name_notices(text: RuleText, program: Program, names: NameCheck) -> Iterator[Notice]:
     """Yield a notice for each remark on the names of a rule; raise RuleCompileError for an error."""
-    if is_surely_sound(program.requirements, names):
+    if has_sound_names(program.requirements, names.known):
         return
+    from pdp.engines.cel.names import remark_on_names  # noqa: PLC0415  conditions show that most rules are sound
+
     for remark in remark_on_names(check_rule(text.text, program.extensions), names):
         place, hint = text.place(remark.offset), f": {remark.hint}" if remark.hint else ""
         if remark.severity == "error":

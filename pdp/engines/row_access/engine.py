@@ -15,12 +15,11 @@ unusable one shows nothing.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import msgspec
 from immutables import Map
 
-from pdp.config.trino import TrinoSettings
 from pdp.engines.row_access.members import Grantee, Members
 from pdp.engines.row_access.policies import (
     NO_POLICIES,
@@ -50,6 +49,9 @@ from pdp.model.answer import STORE_STALE, Predicate, Reason, TableAccess, TypedC
 from pdp.model.bounded_cache import BoundedCache
 from pdp.model.question import Principal, Resource
 from pdp.model.references import parse_resource
+
+if TYPE_CHECKING:  # a rewriting process reads no settings
+    from pdp.config.trino import TrinoSettings
 
 _MEMO_ENTRIES: Final = 20_000
 KnownMasks: TypeAlias = dict[tuple[str, str], tuple[Predicate | None, Reason]]

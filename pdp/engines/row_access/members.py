@@ -15,16 +15,18 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import cached_property
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
 
 from pdp.config.policies import TEMPLATE_FIELD
-from pdp.config.settings import Settings
 from pdp.facts.snapshot import Facts
 from pdp.model.question import HeaderIdentity, Principal
 from pdp.model.references import is_qualified, qualify
+
+if TYPE_CHECKING:  # a rewriting process reads no settings
+    from pdp.config.settings import Settings
 
 ALL_USERS: Final = "allUsers"
 ALL_AUTHENTICATED: Final = "allAuthenticatedUsers"

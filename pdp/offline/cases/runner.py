@@ -14,12 +14,12 @@ import msgspec
 from pdp.audit.records.record import DecisionRecord
 from pdp.audit.records.writing import RecordEncoder
 from pdp.config.load import make_settings
+from pdp.config.names import NameCheck
 from pdp.config.policy_files import FileKey, policy_files
 from pdp.config.settings import Settings
 from pdp.decision.codec import decision_body, decode_batch, encode_answer
 from pdp.decision.scopes import ScopeService, decode_scopes
 from pdp.decision.service import Pdp
-from pdp.engines.cel.lint.remarks import NameCheck
 from pdp.engines.cel.rules import RuleSet, configured_check, inline_rules, join_rules, load_rules
 from pdp.engines.engine_types import PolicySources
 from pdp.engines.row_access.policies import NamedDocument, parse_document, read_documents

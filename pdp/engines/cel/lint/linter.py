@@ -17,12 +17,12 @@ import msgspec
 from pdp.cel.syntax import Constant
 from pdp.cel.unparse import canonical_text, unparse_value, walk
 from pdp.cel.values import Timestamp
-from pdp.config.names import NO_NAMES, KnownNames
+from pdp.config.names import NO_NAMES, KnownNames, NameCheck
 from pdp.config.quarkus.profiles import PROD
 from pdp.engines.cel.conditions import warehouses_of
 from pdp.engines.cel.lint import check_bindings, remarks
 from pdp.engines.cel.lint.check_bindings import LintRule, analyze_rule
-from pdp.engines.cel.lint.remarks import CODES, NameCheck, Remark, Severity
+from pdp.engines.cel.lint.remarks import CODES, Remark, Severity
 from pdp.engines.cel.lint.search import Reachable, RuleModel, SearchBudget, Shadowed, Unreachable, determine_reach
 from pdp.engines.cel.names import remark_on_names
 from pdp.engines.cel.path_tables import path_string

@@ -17,7 +17,6 @@ from pdp.cel.functions import STANDARD
 from pdp.cel.syntax import Call, Constant, ListOf, Node
 from pdp.cel.unparse import children, variable_name, walk
 from pdp.cel.values import RuleError
-from pdp.config.names import NO_NAMES, KnownNames
 from pdp.engines.cel.conditions import role_tests
 from pdp.engines.cel.program import RULE_VARIABLES
 from pdp.model.trino_operations import TRINO_OPERATIONS, TRINO_PREFIX
@@ -89,22 +88,6 @@ class Remark(NamedTuple):
 
 NAME_CODES: Final = frozenset({"wrong-name", "unknown-name", "path-spelling"})
 """Codes of the remarks on names."""
-
-
-class NameCheck(NamedTuple):
-    """Judgement of the names in rules: the known names, and what makes a fault an error.
-
-    A name in a wrong form is an error of a forbid, which would bind nobody. With `strict`, every fault is an error.
-    """
-
-    known: KnownNames = NO_NAMES
-    forbid: bool = False
-    strict: bool = False
-
-    def remark(self, code: str, offset: int, message: str, hint: str = "") -> Remark:
-        """Return a remark on a name."""
-        is_error = self.strict or (self.forbid and CODES[code] == "error")
-        return Remark(code, offset, message, hint, "error" if is_error else "warning")
 
 
 class Comparison(NamedTuple):
