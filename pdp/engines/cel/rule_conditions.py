@@ -18,7 +18,7 @@ from pdp.cel.checker import CheckedExpression
 from pdp.cel.compiler import load_function
 from pdp.cel.emit import Emitter
 from pdp.cel.syntax import Call, Conditional, Constant, ListOf, Logic, Node
-from pdp.cel.unparse import unparse, unparse_value, walk
+from pdp.cel.unparse import unparse, unparse_value, variable_name, walk
 from pdp.cel.values import RuleError
 from pdp.engines.cel.conditions import EVERY_ROLE
 from pdp.engines.cel.program import RULE_ARGUMENTS, RULE_FIELDS, RULE_VARIABLES, Program
@@ -83,7 +83,7 @@ class RuleConditions:
         unmet = ""
         for condition in self._necessary:
             variable = condition.variable
-            if variable != unmet and not condition.is_met_by(values[variable]):
+            if variable != unmet and variable in values and not condition.is_met_by(values[variable]):
                 if unmet:
                     return True
                 unmet = variable
@@ -151,8 +151,16 @@ class _LazyPart:
         self._checked = checked
 
     def evaluate(self, values: Mapping[str, Any]) -> Any:
-        """Return the value of the part; raise RuleError."""
-        return self._run(*[values[name] for name in RULE_VARIABLES], values.get(EVERY_ROLE, ()))
+        """Return the value of the part; raise RuleError, also for a variable that has no value."""
+        for name in self._reads:
+            if name not in values:
+                raise RuleError(f"`{name}` has no value")
+        return self._run(*[values.get(name) for name in RULE_VARIABLES], values.get(EVERY_ROLE, ()))
+
+    @cached_property
+    def _reads(self) -> frozenset[str]:
+        checked = self._checked
+        return frozenset(name for node in walk(checked.root) if (name := variable_name(node, checked))) - {EVERY_ROLE}
 
     @cached_property
     def _run(self) -> Callable[..., Any]:
