@@ -12,7 +12,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from pdp.config.policy_files import FileKey, policy_files
-from pdp.config.references import known_warehouses, unknown_warehouse
+from pdp.config.references import foreign_cel_provider, known_warehouses, unknown_warehouse
 from pdp.config.settings import Settings
 from pdp.decision.active_policies import (
     NO_NAMES,
@@ -314,9 +314,8 @@ def _broad_forbids(settings: Settings, forbids: Sequence[CelForbid]) -> Iterator
 
 def _warnings(settings: Settings, rules: RuleSet, forbid: RuleSet) -> tuple[str, ...]:
     warnings = [str(remark) for remark in (*rules.warnings, *forbid.warnings)]
-    providers, idp = settings.identity.providers, settings.identity.cel_provider
-    if providers and idp not in providers:
-        warnings.append(f"`identity.cel_provider` names `{idp}`, which is none of `identity.providers`")
+    if foreign := foreign_cel_provider(settings):
+        warnings.append(foreign)
     named = {engine for authority in settings.authorities.values() for engine in authority.engines}
     if settings.policies.scopes.permissions and "scopes" not in named:
         warnings.append("`policies.scopes.permissions` decides nothing: no authority names the engine `scopes`")

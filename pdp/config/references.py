@@ -160,6 +160,18 @@ def _prefixed_role(name: str) -> str:
     return "the id of a role has no prefix: leave out `role:`" if name.startswith("role:") else ""
 
 
+def foreign_cel_provider(settings: Settings) -> str:
+    """Return the warning of a `cel_provider` that is no provider: no `role` is a bare subject. Empty without one."""
+    providers, idp = settings.identity.providers, settings.identity.cel_provider
+    if not providers or idp in providers:
+        return ""
+    other = min(providers)
+    return (
+        f"`identity.cel_provider` names `{idp}`, which is none of `identity.providers`: in rules, `role` of a user "
+        f"is `{other}~<subject>`; write `cel_provider: {other}` for the bare subject"
+    )
+
+
 def known_names(settings: Settings) -> KnownNames:
     """Return the names that a configuration has."""
     providers, catalogs = settings.identity.providers, settings.trino.catalogs.values()

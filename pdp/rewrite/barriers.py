@@ -22,6 +22,9 @@ BARRIERS: Final = {
     "spark": "(SELECT * FROM ({}) TABLESAMPLE (100 PERCENT))",
 }
 """Dialect -> query of the visible rows behind a barrier. Both clauses keep every row."""
+_OF_FIELDS: Final = {"duckdb": "(SELECT * FROM ({}) AS _rap_rows WHERE hash(_rap_rows) IS NOT NULL OFFSET 0)"}
+"""The same for sources that may have columns with fields. DuckDB reads a field in the scan and casts it there, before
+the filter, unless something reads the row as a whole: that costs the columns that a statement does not read."""
 _TOTAL: Final = frozenset(
     {
         *(exp.Select, exp.From, exp.Where, exp.Join, exp.Table, exp.TableAlias, exp.Subquery, exp.CTE, exp.With),
@@ -57,8 +60,37 @@ _OF_TEXTS: Final = (exp.Like, exp.Lower, exp.Upper, exp.Length, exp.Trim)
 _OF_NUMBERS: Final = (exp.Sum, exp.Avg)
 _INTEGERS: Final = frozenset({"int", "integer", "bigint", "smallint", "tinyint", "int64", "long"})
 _TEXTS: Final = frozenset({"varchar", "text", "string"})
+_WITHOUT_FIELDS: Final = (
+    _INTEGERS
+    | _TEXTS
+    | {
+        *(
+            "boolean",
+            "bool",
+            "hugeint",
+            "decimal",
+            "numeric",
+            "real",
+            "float",
+            "double",
+            "char",
+            "bpchar",
+            "blob",
+            "bytea",
+        ),
+        *("date", "time", "timestamp", "timestamp with time zone", "timestamptz", "datetime", "interval", "uuid"),
+    }
+)
+"""Types whose values have no fields. A type of the engine's user may have some."""
 _LONGEST_INTEGER: Final = 18
 """Digits of an integer that fits every larger type."""
+
+
+def behind_barrier(query: str, dialect: str, columns: Mapping[str, str]) -> str:
+    """Return a query of visible rows behind a barrier. `columns` has the types of all columns; empty if unknown."""
+    has_no_fields = bool(columns) and all(_base_of(type) in _WITHOUT_FIELDS for type in columns.values())
+    template = BARRIERS[dialect] if has_no_fields else _OF_FIELDS.get(dialect, BARRIERS[dialect])
+    return template.format(query)
 
 
 def is_total(tree: exp.Expr, relations: Iterable[Relation]) -> bool:
@@ -104,11 +136,15 @@ def _kinds(tree: exp.Expr, relations: Iterable[Relation]) -> Mapping[str, str]:
 
 def _kind_of(type: str) -> str:
     """Return the kind of a type: values of one kind are compared without a cast that can fail."""
-    folded = type.strip().lower()
-    base = folded.partition("(")[0].strip()
+    base = _base_of(type)
     if base in _INTEGERS:
         return "integer"
-    return "text" if base in _TEXTS else folded
+    return "text" if base in _TEXTS else type.strip().lower()
+
+
+def _base_of(type: str) -> str:
+    """Return a type without its parameters."""
+    return type.lower().partition("(")[0].strip()
 
 
 def _kind(node: exp.Expr, kinds: Mapping[str, str]) -> str:

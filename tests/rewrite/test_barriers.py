@@ -189,3 +189,54 @@ def test_a_barrier_drops_no_row() -> None:
         sql = service.rewrite(RewriteRequest("SELECT count(*) FROM orders WHERE amount + 1 > 0", "duckdb", ALICE))
         assert "OFFSET 0" in sql
         assert database.execute(sql).fetchall() == [(1_000,)]
+
+
+FIELDS: Final = (
+    "s.b::int > 0", "t.s.b = 5", "struct_extract(s, 'b')::int > 0", "s['b']::int > 0", "(s).b::date IS NULL", "s.c.d::int > 0",
+    "strptime(s.b, '%Y') IS NULL",
+)  # fmt: skip
+STRUCT: Final = "STRUCT(b VARCHAR, c STRUCT(d VARCHAR))"
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [{"id": "INTEGER", "region": "VARCHAR", "s": STRUCT}, {"id": "INTEGER", "region": "VARCHAR", "s": "mine"}],
+)
+@pytest.mark.parametrize("rows", [3, 3000])
+def test_no_error_prints_a_field_of_a_hidden_row(columns: dict[str, str], rows: int) -> None:
+    """DuckDB reads and casts fields in its scan."""
+    policy = {
+        "id": "p",
+        "table": "t",
+        "filter": "region = 'EU'",
+        "grantees": ["allAuthenticatedUsers"],
+        "dialect": "duckdb",
+    }
+    body = {
+        "default": ["memory", "main"],
+        "tables": {"t": {"columns": columns}},
+        "policies": [policy],
+    }
+    document = parse_document(body).document
+    catalog = catalog_of([document])
+    service = LocalRewriter(catalog, policy_set_of([document]), Rewriter(catalog))
+    with duckdb.connect() as database:
+        database.execute(
+            f"""CREATE TABLE t AS SELECT i AS id, CASE WHEN i % 3 = 1 THEN 'EU' ELSE 'hidden' END AS region,
+            {{'b': x, 'c': {{'d': x}}}} AS s FROM (SELECT i, CASE WHEN i % 3 = 1 THEN '5' ELSE 'secret' END AS x FROM range({rows}) t(i))"""
+        )
+        for condition in FIELDS:
+            for shape in (
+                "SELECT count(*) FROM t WHERE {c}",
+                "SELECT max({c}) FROM t",
+                "SELECT id FROM t ORDER BY {c}",
+            ):
+                assert not leaks(service, database, shape.format(c=condition)), condition
+        written = service.rewrite(RewriteRequest("SELECT sum(s.b::int) FROM t", "duckdb", ALICE))
+        assert database.execute(written).fetchall() == [(rows // 3 * 5,)]
+
+
+def test_a_table_without_fields_is_not_read_as_a_whole() -> None:
+    service, database = world(FILTERS[:1], 6)
+    with database:
+        assert "hash(" not in service.rewrite(RewriteRequest("SELECT id::text FROM orders", "duckdb", ALICE))

@@ -42,6 +42,18 @@ def test_a_configuration_without_errors(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == before
 
 
+def test_a_provider_of_bare_subjects_that_nobody_has_is_named(tmp_path: Path) -> None:
+    """A forbid `role == 'alice'` binds no user of another provider."""
+    providers = "identity: {providers: {keycloak: {issuer: 'https://k.example', audiences: [a], jwks: jwks.json}}}\n"
+    (tmp_path / "jwks.json").write_text('{"keys": []}')
+    (tmp_path / "pdp.yaml").write_text(providers)
+    said = run_pdp("config", "check", cwd=tmp_path).stdout
+    assert "warning" in said
+    assert "`role` of a user is `keycloak~<subject>`; write `cel_provider: keycloak`" in said
+    (tmp_path / "pdp.yaml").write_text(providers.replace("{providers", "{cel_provider: keycloak, providers"))
+    assert "cel_provider" not in run_pdp("config", "check", cwd=tmp_path).stdout
+
+
 def test_every_error_has_its_place(tmp_path: Path) -> None:
     config = """\
 warehouses: {lake: {}}
