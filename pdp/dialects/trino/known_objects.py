@@ -30,6 +30,8 @@ from pdp.model.question import NO_ARGUMENTS, Batch, Check, Resource
 from pdp.model.trino_operations import METADATA_TABLES, TRINO_OPERATIONS, TRINO_PREFIX
 from pdp.model.vocabulary import TABULAR_TYPES
 
+_ANY_NAME: Final = "t"
+"""A name of a table that nobody knows."""
 MAX_OBJECTS_BELOW: Final = 500
 """Known objects below a schema that one operation on the schema asks about."""
 
@@ -90,11 +92,21 @@ def _covered_below(context: PlanContext, schema: Resource) -> Iterator[Resource]
 
 
 def _forbidden_below(context: PlanContext, schema: Resource) -> Iterator[Resource]:
+    """Yield the objects below a schema that forbids of drops name, and those that words of a forbid may name together.
+
+    A pattern, or a rule that is more than plain tests, is known by its words. If one is the name of the schema, the
+    others may be names within, and so may any name.
+    """
     inside = ".".join((*schema.path, "")).casefold()
-    for path in context.bundle.undroppable:
-        is_here = path.warehouses is None or schema.warehouse in path.warehouses
-        if is_here and path.text.casefold().startswith(inside):
-            yield Resource("table_or_view", schema.warehouse, tuple(path.text.split(".")), schema.ref)
+    here = [
+        path for path in context.bundle.undroppable if path.warehouses is None or schema.warehouse in path.warehouses
+    ]
+    found = [tuple(path.text.split(".")) for path in here if path.text.casefold().startswith(inside)]
+    words = {path.text for path in here if path.kind == "parts"}
+    if schema.path[-1].casefold() in map(str.casefold, words):
+        found += [(*schema.path, word) for word in sorted(words | {_ANY_NAME})]
+    for path in dict.fromkeys(found):
+        yield Resource("table_or_view", schema.warehouse, path, schema.ref)
 
 
 AMBIGUOUS_NAME: Final = AmbiguousName.code

@@ -343,12 +343,12 @@ class CelForbid(_RuleEngine):
         return frozenset[str]().union(*(rule.program.evidence for rule in self.rules))
 
     def paths_of_drops(self) -> tuple[ForbiddenPath, ...]:
-        """Return the paths, and beginnings of paths, that rules against drops name."""
+        """Return the texts that rules against drops compare with paths."""
         found: list[ForbiddenPath] = []
         for rule in self.rules:
             conditions = rule.program.requirements.conditions
             if all(condition.is_met_by("DELETE_ENTITY") for condition in conditions if condition.variable == "op"):
-                found += rule.program.named_paths()
+                found += rule.program.path_texts()
         return tuple(found)
 
     def declared_objects(self) -> Iterable[ObjectKey]:

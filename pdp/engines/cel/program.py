@@ -134,14 +134,6 @@ class Program:
                 yield from (ForbiddenPath(text, warehouses, condition.kind) for text in sorted(condition.texts))
         yield from (ForbiddenPath(word, warehouses, "parts") for word in sorted(words))
 
-    def named_paths(self) -> Iterator[ForbiddenPath]:
-        """Yield the paths, and beginnings of paths, that conditions of the rule name."""
-        conditions = self.requirements.conditions
-        warehouses = warehouses_of(conditions)
-        for condition in conditions:
-            if condition.variable == "path" and condition.kind in ("equals", "starts"):
-                yield from (ForbiddenPath(text, warehouses, condition.kind) for text in sorted(condition.texts))
-
     def lacking(self, unknown: Iterable[str]) -> frozenset[str]:
         """Return the variables of the rule without a value because of unknown evidence, or of an unknown path.
 

@@ -475,6 +475,28 @@ async def test_a_permit_with_capitals_says_nothing_about_an_unknown_object(tmp_p
         assert await ask(pdp, "allow", read) == {"result": is_allowed}
 
 
+DROPS = (
+    "path == 'e.a' || path.startsWith('e.b.')", "path.startsWith('e.') ? true : false", "!(path != 'e.a')",
+    "!(!path.startsWith('e.'))", "path.matches('^e[.].*$')", "path.matches('^(e|f)[.]')", "path.matches('^(?:e[.]a|e[.]b)$')",
+    "path.matches('^e[.](pay|sal)$')", "path.startsWith('e' + '.')", "path in ['e.a'] || role == 'nobody'",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("test", DROPS)
+@pytest.mark.parametrize("operation", ["DropSchema", "RenameSchema"])
+async def test_a_schema_with_a_name_that_a_forbid_of_drops_may_mean_stays(
+    tmp_path: Path, operation: str, test: str
+) -> None:
+    """However the forbid spells the name: nobody need have registered the table."""
+    world = {"engines": ["grants"], "forbid": f"op == 'DELETE_ENTITY' && ({test})"}
+    pdp = service(tmp_path, world, facts_of([], OWNER))
+    for schema, is_allowed in (("e", False), ("other", True)):
+        action = {"operation": operation, "resource": {"schema": {"catalogName": "k", "schemaName": schema}}}
+        if operation == "RenameSchema":
+            action["targetResource"] = {"schema": {"catalogName": "k", "schemaName": "new"}}
+        assert await ask(pdp, "allow", action) == {"result": is_allowed}, schema
+
+
 async def test_a_repeated_question_keeps_both_names_in_the_record(tmp_path: Path) -> None:
     """A plan that is remembered for a known object names the object as asked and by its own name, as a new plan does."""
     world = {"engines": ["grants"], "grants": ["select table:Lake/Hr/Salaries"]}
