@@ -171,21 +171,21 @@ def _read_row_policies(settings: Settings, documents: Iterable[NamedDocument]) -
     files = policy_files(settings, "row_access")
     with files.naming_key():
         read = list(read_documents(files.paths))
-        # Policies that decided before, from an archive, come as documents alone, and their names are not judged again.
-        policies = _row_policies([*read, *documents], settings, is_judged=bool(read))
+        policies = _row_policies(read, list(documents), settings)
     files.require_content({each.name for each in read if each.document.policies or each.document.masks})
     return policies
 
 
-def _row_policies(documents: Sequence[NamedDocument], settings: Settings, *, is_judged: bool) -> RowPolicies:
-    if not documents:
+def _row_policies(read: Sequence[NamedDocument], documents: Sequence[NamedDocument], settings: Settings) -> RowPolicies:
+    """Return the policies of files, whose names are judged, and of documents: those of an archive decided before."""
+    if not read and not documents:
         return RowPolicies({}, (), ())
     from pdp.engines.row_access.validation import (  # noqa: PLC0415  its parser of SQL takes 30 MB
         compile_policies,
         names_of,
     )
 
-    return compile_policies(documents, known_warehouses(settings), names_of(settings) if is_judged else None)
+    return compile_policies(read, known_warehouses(settings), names_of(settings), recorded=documents)
 
 
 def _rewriting_sources(settings: Settings, policies: RowPolicies) -> RowSources:

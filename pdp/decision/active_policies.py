@@ -201,7 +201,7 @@ class ActivePolicies(msgspec.Struct, frozen=True, dict=True):
         """Tell whether policies count roles that the question does not show: see `EngineQuestion`."""
         stacks = (authority.engines for authority in (self.default, *self.authorities.values()))
         engines = (engine for engines in (self.forbids, *stacks) for engine in engines)
-        return any(getattr(engine, "counts_stored_roles", False) for engine in engines) or any(
+        return any(engine.counts_stored_roles for engine in engines) or any(
             reporting.bundle.counts_stored_roles for reporting in self.reports
         )
 
@@ -307,7 +307,7 @@ class ActivePolicies(msgspec.Struct, frozen=True, dict=True):
 
 
 def _can_forbid(engines: Iterable[Engine]) -> bool:
-    return any(getattr(engine, "forbids", True) for engine in engines)
+    return any(engine.forbids for engine in engines)
 
 
 def _applying(engines: Iterable[Engine], action: str, type: str) -> tuple[Engine, ...]:

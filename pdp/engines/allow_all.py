@@ -35,6 +35,11 @@ _PERMIT: Final = Verdicts(bytes([PERMIT]), (_STAMP,))
 class AllowAllEngine:
     """Engine that permits every action on every resource."""
 
+    forbids = False
+    """Every verdict is a permit."""
+    counts_stored_roles = False
+    """No verdict rests on the principal."""
+
     @property
     def name(self) -> str:
         """Return the name of the engine in `by` and `engines`."""

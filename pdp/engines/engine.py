@@ -169,6 +169,16 @@ class EngineTraits(Protocol):
         """Return the class of the time that a verdict takes."""
         ...
 
+    @property
+    def forbids(self) -> bool:
+        """Tell whether policies of the engine may deny what other engines permit, by FORBID or FAILED."""
+        ...
+
+    @property
+    def counts_stored_roles(self) -> bool:
+        """Tell whether verdicts rest on roles that the question does not show: see `EngineQuestion`."""
+        ...
+
     def applies(self, action: str, type: str) -> bool:
         """Tell whether the engine can decide the action on the concrete type: constant for one set of policies."""
         ...

@@ -117,6 +117,8 @@ class FailedEngine:
     """Engine in place of one whose `applies` raised: the service denies, as after any failure of an engine."""
 
     cost: Final = Cost.MICROSECONDS
+    forbids: Final = True
+    counts_stored_roles: Final = True
 
     def __init__(self, name: str, digest: str, reads: frozenset[Dependency]) -> None:
         self.name = name
@@ -177,6 +179,9 @@ class _Guard:
         self._digest = digest
         self._reads = engine.reads
         self._cost = engine.cost
+        # an engine of another package may lack both: silence says nothing, so such an engine may do both
+        self._forbids = getattr(engine, "forbids", True) is not False
+        self._counts_stored_roles = getattr(engine, "counts_stored_roles", True) is not False
 
     @property
     def name(self) -> str:
@@ -197,6 +202,16 @@ class _Guard:
     def cost(self) -> Cost:
         """Return the cost of a verdict."""
         return self._cost
+
+    @property
+    def forbids(self) -> bool:
+        """Tell whether the engine may forbid; True unless the engine says False."""
+        return self._forbids
+
+    @property
+    def counts_stored_roles(self) -> bool:
+        """Tell whether the engine may read roles beside those of the principal; True unless the engine says False."""
+        return self._counts_stored_roles
 
 
 class GuardedEngine(_Guard):

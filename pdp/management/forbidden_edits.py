@@ -61,7 +61,7 @@ def required_questions(noting: Administration) -> Sequence[EditQuestion]:
 
 async def refuse_forbidden(pdp: Pdp, requester: Requester, questions: Sequence[EditQuestion]) -> None:
     """Raise Forbidden for the first question that a policy, or the failure of an engine, denies to the actor."""
-    for (action, resource), reason in zip(questions, await denials(pdp, requester, questions), strict=False):
+    for (action, resource), reason in zip(questions, await denials(pdp, requester, questions), strict=True):
         if reason is not None and requester.principal is not None:
             message = f"`{requester.principal.id}` may not {action} {format_resource(resource)}: {reason}"
             raise Forbidden(message)
@@ -73,17 +73,17 @@ async def unforbidden(pdp: Pdp, requester: Requester, action: str, keys: Iterabl
     resources = [resource_of(key) for key in asked]
     doubtful = [at for at, each in enumerate(resources) if pdp.bundle.may_forbid(each.warehouse, action, each.type)]
     reasons = await denials(pdp, requester, [(action, resources[at]) for at in doubtful])
-    denied = {asked[at] for at, reason in zip(doubtful, reasons, strict=False) if reason is not None}
+    denied = {asked[at] for at, reason in zip(doubtful, reasons, strict=True) if reason is not None}
     return frozenset(asked) - denied
 
 
 async def denials(pdp: Pdp, requester: Requester, questions: Sequence[EditQuestion]) -> Sequence[Reason | None]:
     """Return the reason of each question that a policy, or the failure of an engine, denies to the actor, else None.
 
-    An operator is denied nothing: then the result is empty.
+    An operator is denied nothing.
     """
     if requester.principal is None or not questions:
-        return ()
+        return [None] * len(questions)
     principal, role = requester.principal, requester.acting_role
     checks = [
         Check(Question(principal, action, acting_role=role, rules_follow=True), (resource,), (at,))

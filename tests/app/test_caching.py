@@ -33,6 +33,7 @@ class CostlyEngine:
     """An engine whose verdicts are worth a round trip."""
 
     name = digest = "costly"
+    forbids, counts_stored_roles = True, False
     cost = Cost.MILLISECONDS
     reads = READS_POLICIES
     applies: Any = None

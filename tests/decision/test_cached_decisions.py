@@ -272,6 +272,7 @@ class CountingEngine:
 
     name = "slow"
     digest = "slow"
+    forbids, counts_stored_roles = True, False
     cost = Cost.MILLISECONDS
 
     def __init__(self, verdict: Any = None, reads: frozenset[Dependency] = READS_POLICIES) -> None:

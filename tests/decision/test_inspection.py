@@ -295,6 +295,7 @@ async def test_a_pass_needs_no_other_permit_and_gives_way_to_a_failure(tmp_path:
     class Broken:
         name = "broken"
         digest = ""
+        forbids = counts_stored_roles = True
         reads = READS_POLICIES
         cost = Cost.MICROSECONDS
 

@@ -16,6 +16,7 @@ from support.generators.generated_pdps import batch, decide, make_pdp
 from pdp.decision.service import Pdp
 from pdp.engines.engine import PERMIT, READS_POLICIES, Cost, Verdicts
 from pdp.model.answer import Answer
+from pdp.model.trino_operations import SYSTEM_READS
 
 
 def decisions(answer: Answer) -> list[Any]:
@@ -166,6 +167,7 @@ class Broken:
 
     name = "broken"
     digest = ""
+    forbids = counts_stored_roles = True
     reads = READS_POLICIES
     cost = Cost.MICROSECONDS
 
@@ -209,3 +211,33 @@ def test_no_fault_of_an_engine_allows(fault: str, combine: str, place: str) -> N
     answer = decide(pdp, [worlds.check("user:oidc~a", "READ_ENTITY_VALUE", "content:w/n/t@main", None, False)] * 3)
     assert (answer.allowed, set(answer.by)) == (b"\0\0\0", {"broken:failed"})
     assert pdp.telemetry.registry.get_sample_value("pdp_engine_failures_total", {"engine": "broken"}) == 1
+
+
+VIEW = "path == 'n.t' && contentType == 'ICEBERG_VIEW'"
+
+
+@pytest.mark.parametrize("name", ["t$files", "t$snapshots"])
+@pytest.mark.parametrize("operation", sorted(SYSTEM_READS))
+def test_forbids_on_a_view_bind_for_metadata_tables(operation: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each operation that reads, also one whose action neither a table nor a view has: `allow_all` permits it."""
+    monkeypatch.setenv("PDP_DEVELOPMENT", "1")
+    check = {"principal": "user:oidc~a", "action": f"trino:{operation}", "resource": f"metadata_table:w/n/{name}"}
+    config = {"warehouses": {"w": {"default_ref": "main"}}, "trino": {"catalogs": {"k": {"warehouse": "w"}}}}
+    for engines, known in (
+        ("allow_all", True),
+        ("cel", operation not in ("ShowTables", "ShowSchemas", "AccessCatalog", "FilterCatalogs")),
+    ):
+        given = {**config, "authorities": {"default": {"engines": [engines]}}}
+        open_pdp, pdp = (make_pdp(given, {"r": "true"}, (), forbid) for forbid in (None, {"f": VIEW}))
+        assert list(decide(open_pdp, [check]).allowed) == [known]
+        answer = decide(pdp, [check])
+        assert (list(answer.allowed), list(answer.by)) == ([False], ["cel:f" if known else "unknown_action"])
+
+
+def test_an_engine_that_forbids_a_view_binds_under_any_name() -> None:
+    pdp = make_pdp({"warehouses": {"w": {"default_ref": "main"}}}, {"r": "true"}, (), {"f": VIEW})
+    engines = (*pdp.bundle.default.engines, *pdp.bundle.forbids)
+    default = msgspec.structs.replace(pdp.bundle.default, engines=engines)
+    pdp.bundle = msgspec.structs.replace(pdp.bundle, forbids=(), default=default)
+    check = {"principal": "user:oidc~a", "action": "trino:SelectFromColumns", "resource": "metadata_table:w/n/t$files"}
+    assert list(decide(pdp, [check]).by) == ["cel:f"]

@@ -71,6 +71,7 @@ class PurposeEngine:
 
     name = "purpose"
     digest = "d"
+    forbids, counts_stored_roles = True, False
     reads = READS_POLICIES
     cost = Cost.MICROSECONDS
 

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,9 +21,11 @@ from support.service.caches import with_cache
 
 from pdp.app.archived_bundle import rebuild_pdp
 from pdp.decision.service import Pdp
+from pdp.engines.guarded import AwaitedEngine, GuardedEngine
 from pdp.facts.objects import Grant, GrantAdded, GrantRemoved
 from pdp.facts.snapshot import Facts
 from pdp.model.answer import Answer
+from pdp.offline.cases.reasons import observe
 from pdp.offline.replay.basis import RecordedFacts
 
 ROLES = ("a", "b", "c", "d")
@@ -399,3 +401,58 @@ def test_a_bundle_of_an_older_version_decides_as_it_did() -> None:
         hold(pdp, pdp_of(("in", "a"), STORED).source.facts)
         assert decide(pdp, [STORED.check()]).allowed[0] == allowed
         assert decide(pdp, [ASSERTED.check()]).allowed[0] == 0
+
+
+class Foreign:
+    """Engine of another package, awaited: it has what the contract asks for, and says no more."""
+
+    def __init__(self, engine: Any) -> None:
+        self.name, self.digest, self.reads, self.cost = engine.name, engine.digest, engine.reads, engine.cost
+        self.applies, self._engine = engine.applies, engine
+
+    async def decide(self, group: Any, resources: Any, facts: Any, deadline: float) -> Any:
+        return self._engine.decide(group, resources, facts)
+
+
+class ForeignNow(Foreign):
+    """Such an engine that decides at once."""
+
+    def decide(self, group: Any, resources: Any, facts: Any) -> Any:  # type: ignore[override]
+        return self._engine.decide(group, resources, facts)
+
+
+WRAPPERS: dict[str, Callable[[Any], Any]] = {
+    "guarded": lambda engine: GuardedEngine("cel", engine, "d"),
+    "guarded twice": lambda engine: GuardedEngine("cel", GuardedEngine("cel", engine, "d"), "d"),
+    "foreign": lambda engine: GuardedEngine("cel", ForeignNow(engine), "d"),  # type: ignore[arg-type]
+    "awaited": lambda engine: AwaitedEngine("cel", Foreign(engine), "d", 30),  # type: ignore[arg-type]
+}
+
+
+@pytest.mark.parametrize("wrap", WRAPPERS.values(), ids=WRAPPERS)
+def test_a_wrapped_forbid_on_a_stored_role_binds(wrap: Callable[[Any], Any]) -> None:
+    pdp = pdp_of(("in", "a"), STORED)
+    (forbid,), default = pdp.bundle.forbids, pdp.bundle.default
+    default = msgspec.structs.replace(default, engines=(*default.engines, wrap(forbid)))
+    pdp.bundle = msgspec.structs.replace(pdp.bundle, forbids=(), default=default)
+    for each in (pdp, observe(pdp, [])):
+        assert each.bundle.counts_stored_roles
+        assert each.bundle.may_forbid("lake", "read_data", "table")
+        assert outcomes(decide(each, [STORED.check(), STORED.check(OTHER)]))[0] == (False, "cel:f")
+
+
+def test_an_engine_of_another_package_may_say_that_it_does_neither() -> None:
+    engine = pdp_of(("in", "a"), STORED).bundle.default.engines[0]
+    assert (engine.forbids, engine.counts_stored_roles) == (False, False)
+    guarded = GuardedEngine("grants", engine, "d")
+    assert (guarded.forbids, guarded.counts_stored_roles) == (False, False)
+    silent: Any = ForeignNow(engine)
+    for unclear in (None, 0, "False"):
+        silent.forbids = silent.counts_stored_roles = unclear
+        guarded = GuardedEngine("grants", silent, "d")
+        assert (guarded.forbids, guarded.counts_stored_roles) == (True, True)
+
+
+def test_evidence_that_forbids_read_is_unknown_in_observed_policies() -> None:
+    pdp = pdp_of(("in", "a"), STORED)
+    assert observe(pdp, []).bundle.forbids_read == pdp.bundle.forbids_read == {"roles"}

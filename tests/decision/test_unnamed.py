@@ -192,6 +192,10 @@ PLACES = [
     ('when { resource.name == "hr" }', f"resource is {CEDAR}::Namespace"),
     (f'unless {{ resource != {CEDAR}::Namespace::"lake/hr" }}', f"resource is {CEDAR}::Namespace"),
     ("", f'resource is {CEDAR}::Namespace in {CEDAR}::Namespace::"lake/hr"'),
+    ("", f'resource in {CEDAR}::Namespace//c\n::"lake/hr"'),
+    ("", f'resource in {CEDAR}//c\r::// d\r\nNamespace // e\r\n :: // f\n"lake/hr"'),
+    ("", f'resource is {CEDAR}::Namespace // resource\n in {CEDAR}::Namespace //c\r::"lake/hr"'),
+    (f'when {{ resource//c\n in {CEDAR}::Namespace//c\n::"lake/hr" }}', "resource"),
 ]
 ELSEWHERE = [
     ("", f'resource in {CEDAR}::Namespace::"pond/hr"'),

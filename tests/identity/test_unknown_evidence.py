@@ -716,6 +716,9 @@ def test_a_forbid_that_reads_what_trino_does_not_send_is_a_finding(
         ({"groups": {"a": "b"}}, 'principal has email && principal.email == "x"', "`attributes`"),
         ({"unknown": ["attributes"]}, 'principal has email && principal.email == "x"', ""),
         ({}, 'resource in Lakekeeper::Warehouse::"lake"', ""),
+        ({}, 'context has table_name && context.table_name == "x"', ""),
+        ({}, 'context has table_name && principal has email && principal.email == "x"', "`attributes`"),
+        ({}, 'resource is Lakekeeper::Table && resource in Lakekeeper::Namespace::"lake/n"', ""),
         ({}, 'principal == Lakekeeper::User::"oidc~x"', ""),
     ],
 )

@@ -9,7 +9,13 @@ from typing import Any
 
 import pytest
 from support.clients.http_client import HttpClient, client_of
+from support.generators.generated_pdps import make_pdp
 from support.service.serving import settings_of
+
+from pdp.identity.callers import EMBEDDED_CALLER
+from pdp.management.forbidden_edits import denials, unforbidden
+from pdp.management.requests import Requester
+from pdp.model.references import parse_principal, parse_resource
 
 OWNER, READER, ROOT = "user:oidc~own", "user:oidc~rest", "user:oidc~root"
 RULES = {
@@ -103,3 +109,16 @@ async def test_more_objects_than_policies_are_asked_about_are_refused(
     assert (status, answer["error"]["code"]) == (400, "invalid_argument")
     assert "more than 2 objects" in answer["error"]["message"]
     assert (await client.post("/v1/objects", body))[0] == 200, "the operator is not judged"
+
+
+@pytest.mark.parametrize("actor", [None, "user:oidc~ann"])
+async def test_each_question_has_an_answer(actor: str | None) -> None:
+    """An answer that is missing would read as not denied."""
+    pdp = make_pdp({}, {}, forbid={"no": "path == 'n.t'"})
+    requester = Requester(EMBEDDED_CALLER, parse_principal(actor) if actor else None)
+    questions = [("drop", parse_resource(f"table:w/n/{name}@main")) for name in "tut"]
+    denied = "cel:no" if actor else None
+    assert list(await denials(pdp, requester, questions)) == [denied, None, denied]
+    assert list(await denials(pdp, requester, [])) == []
+    keys = [("table", ("w", "n", name)) for name in "tu"]
+    assert await unforbidden(pdp, requester, "drop", keys) == frozenset(keys[1:] if actor else keys)

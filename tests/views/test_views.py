@@ -242,6 +242,7 @@ def test_a_failing_engine_loads_nothing(place: str, action: str) -> None:
     class Broken:
         name = "broken"
         digest = ""
+        forbids = counts_stored_roles = True
         reads = READS_POLICIES
         cost = Cost.MICROSECONDS
 

@@ -167,8 +167,6 @@ UNMANAGED: Final = "config:trino.unmanaged_catalogs"
 _SYSTEM_CATALOG: Final = "rule:system_catalog"
 _SYSTEM_SCHEMA: Final = "rule:system_schema"
 _OTHER_TYPE: Final = "rule:other_type"
-_PERMITTING: Final = frozenset({"grants", "cel", "scopes", "allow_all"})
-"""Engines that never forbid."""
 _SELECTS: Final = frozenset({"SelectFromColumns", "CreateViewWithSelectFromColumns"})
 
 
@@ -232,13 +230,13 @@ def _metadata_table_of_suffix(planner: OperationPlanner, suffix: str, resources:
 def _plan_beside(context: PlanContext, action: str, tables: Sequence[Resource]) -> Node:
     """Check an action on tables with metadata tables. Materialized views have some, too: forbids on a view bind.
 
-    A right on a view opens none of them.
+    A right on a view opens none of them. An action without a form for views is asked under its own name: an engine that
+    knows every action may permit it on the table.
     """
     table = context.leaf("table", action, tables)
-    view_action = dict(TABLE_OR_VIEW[action])["view"]
+    view_action = dict(TABLE_OR_VIEW.get(action, ())).get("view", action)
     group = context.group("view", view_action, tables[0])
-    stack = context.bundle.engines_for(group.warehouse, group.action, group.type)
-    if not stack.forbids and all(engine.name in _PERMITTING for engine in stack.engines):
+    if not context.bundle.may_forbid(group.warehouse, group.action, group.type):
         return table
     return AllOf((table, Leaf(group, tables, _OTHER_TYPE)), named=False)
 

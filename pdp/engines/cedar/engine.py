@@ -72,6 +72,11 @@ _NOTHING: Final = frozenset[str]()
 class CedarEngine:
     """Engine of Cedar policies."""
 
+    forbids = True
+    """A policy may forbid."""
+    counts_stored_roles = False
+    """The engine reads memberships in the facts."""
+
     def __init__(self, model: CedarModel) -> None:
         self.model = model
         policies, files, schema = model.policies, model.files, model.schema

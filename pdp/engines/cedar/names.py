@@ -68,7 +68,9 @@ _PREFIX: Final = re.compile(r"(?:server|project|warehouse|namespace|table|view|g
 
 def may_compare(text: str) -> bool:
     """Tell whether a policy may compare a text or the principal, so that `find_faults` needs the policy's form."""
-    return _MAY_COMPARE.search(text) is not None
+    # comments and brackets may stand between an operand and the operator
+    signs = " ".join(token.text for token in tokens_of(text) if token.text not in ("(", ")"))
+    return _MAY_COMPARE.search(signs) is not None
 
 
 def find_faults(text: str, known: KnownNames, declared: frozenset[Uid], form: Form | None) -> list[PolicyFault]:

@@ -14,14 +14,12 @@ from pdp.engines.cedar.entity_files import declared_uids
 from pdp.engines.cedar.names import PolicyFault, find_faults, may_compare
 from pdp.engines.cedar.schema import GENERATIONS, CedarSchema, CedarSources, SourceText, load_cedarpy
 from pdp.engines.cedar.tokens import (
-    MAY_PLACE,
     MAY_READ,
     UNKNOWN_EVIDENCE,
     UNNAMED,
     CedarToken,
     PolicyText,
     entity_tokens,
-    evidence_of,
     named_entities,
     never,
     read_entities,
@@ -30,6 +28,7 @@ from pdp.engines.cedar.tokens import (
     split_policies,
     tokens_of,
     unquote,
+    values_read_by,
 )
 from pdp.errors import Place, PolicyInvalid
 
@@ -51,15 +50,19 @@ class CedarPolicy(msgspec.Struct, frozen=True, dict=True):
         return read_entities(self.text)
 
     @cached_property
-    def evidence(self) -> frozenset[str]:
-        """Return the evidence read by the policy; `name` for the name of a new object."""
+    def _values_read(self) -> frozenset[str]:
         # a look at the text first: Cedar takes half a millisecond to parse a policy
-        return evidence_of(form_of(self.text)) if MAY_READ.search(self.text) else frozenset()
+        return values_read_by(form_of(self.text)) if MAY_READ.search(self.text) else frozenset()
 
     @cached_property
-    def reads_place(self) -> bool:
-        """Tell whether the policy depends on the place of a resource in its warehouse."""
-        return bool(MAY_PLACE.search(self.text)) and reads_place(form_of(self.text))
+    def evidence(self) -> frozenset[str]:
+        """Return the evidence of the principal that the policy reads."""
+        return self._values_read - {"name"}
+
+    @property
+    def reads_name(self) -> bool:
+        """Tell whether the policy reads the name of a new object."""
+        return "name" in self._values_read
 
     def form(self) -> dict[str, Any]:
         """Return the policy in Cedar's JSON. Takes half a millisecond."""
@@ -105,14 +108,22 @@ class CedarPolicies(msgspec.Struct, frozen=True, dict=True):
         """Return the evidence read by forbids, by the names of `Principal.unknown`."""
         forbids = (policy for policy in self.policies if policy.effect == "forbid")
         found = frozenset(name for policy in forbids for name in policy.evidence)
-        return found - {"member_of", "name"} | ({"roles"} if "member_of" in found else frozenset())
+        return found - {"member_of"} | ({"roles"} if "member_of" in found else frozenset())
 
     def for_unknown(self, unknown: frozenset[str]) -> RelaxedPolicies:
         """Return the policies for checks with unknown evidence, `name` or `place` of a new object."""
         made = self._for_unknown.get(unknown)
         if made is None:
-            made = self._for_unknown[unknown] = _relaxed(self.policies, unknown)
+            placed = self._placed if "place" in unknown else frozenset()
+            made = self._for_unknown[unknown] = _relaxed(self.policies, unknown, placed)
         return made
+
+    @cached_property
+    def _placed(self) -> frozenset[int]:
+        """Return the numbers of the forbids that depend on the place of a resource in its warehouse."""
+        numbers = [number for number, policy in enumerate(self.policies) if policy.effect == "forbid"]
+        forms = _forms_of([self.policies[number].text for number in numbers])
+        return frozenset(number for number, form in zip(numbers, forms, strict=True) if reads_place(form))
 
     @cached_property
     def _for_unknown(self) -> dict[frozenset[str], RelaxedPolicies]:
@@ -292,20 +303,20 @@ def _offset(text: str, cause: str) -> int:
     return 0
 
 
-def _relaxed(policies: Sequence[CedarPolicy], unknown: frozenset[str]) -> RelaxedPolicies:
+def _relaxed(policies: Sequence[CedarPolicy], unknown: frozenset[str], placed: frozenset[int]) -> RelaxedPolicies:
     if "attributes" in unknown:
         unknown |= {"attributes.email"}
     texts, relaxed = [], dict[int, str]()
     for number, policy in enumerate(policies):
         is_forbid = policy.effect == "forbid"
+        text, is_known = policy.text, unknown.isdisjoint(policy.evidence)
         # a permit without a name to read decides as Cedar does
-        text, read = policy.text, unknown & policy.evidence - (frozenset() if is_forbid else {"name"})
-        is_placed = is_forbid and "place" in unknown and policy.reads_place
-        if read or is_placed:
+        is_unnamed = number in placed or (is_forbid and "name" in unknown and policy.reads_name)
+        if is_unnamed or not is_known:
             form = form_of(text)
             if is_forbid:
                 form = relax(form, unknown)
-                relaxed[number] = UNNAMED if is_placed or "name" in read else UNKNOWN_EVIDENCE
+                relaxed[number] = UNNAMED if is_unnamed else UNKNOWN_EVIDENCE
             else:
                 form = never(form)
             written = {"staticPolicies": {"policy0": form}, "templates": {}, "templateLinks": []}

@@ -175,8 +175,6 @@ MAY_READ: Final = re.compile(
     rf"|\b(?:{'|'.join(sorted(NAME_ATTRIBUTES))})\b|\bcontext\b(?!\.|\s+has\b)"
 )
 """Signs of a policy on evidence. A backslash may write any word in a string."""
-MAY_PLACE: Final = re.compile(r"\\|Namespace\s*::|\bresource\b.*\bresource\b", re.DOTALL)
-"""Signs of a policy on the place of a resource."""
 _WIDE: Final = frozenset({WAREHOUSE, PROJECT, SERVER[0]})
 """Types of the containers of all places in a warehouse."""
 UNKNOWN_EVIDENCE: Final = "the evidence of the principal is unknown"
@@ -188,8 +186,8 @@ _ROLE_OR_VARIABLE: Final = re.compile(r"Role'|'Var': '(?!resource')")
 _NEVER: Final = [{"kind": "when", "body": {"Value": False}}]
 
 
-def evidence_of(form: Mapping[str, Any]) -> frozenset[str]:
-    """Return the evidence read by a policy, named as in `Principal.unknown`; `name` for the name of a new object."""
+def values_read_by(form: Mapping[str, Any]) -> frozenset[str]:
+    """Return the evidence that a policy reads, as in `Principal.unknown`, and `name` for the name of a new object."""
     scope = _scope_reads(form["principal"])
     return frozenset(scope.union(*(_reads(each["body"]) for each in form["conditions"]))) - {"place"}
 

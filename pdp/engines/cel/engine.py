@@ -244,7 +244,6 @@ class CelEngine(_RuleEngine):
     """
 
     forbids = False
-    """No rule of the engine forbids."""
 
     def __init__(
         self, rules: RuleSet, provider: str, masker: Redactor = DEFAULT_MASKER, *, stored: bool = False
@@ -326,6 +325,7 @@ class CelForbid(_RuleEngine):
     acting role alone behind an acting role. `stored`: permits see stored roles.
     """
 
+    forbids = True
     _effect = FORBID
 
     def __init__(

@@ -95,6 +95,8 @@ class GrantsEngine:
 
     forbids = False
     """No grant forbids."""
+    counts_stored_roles = False
+    """The engine reads memberships in the facts."""
 
     def __init__(self, bootstrap_admins: frozenset[str] = frozenset()) -> None:
         self._bootstrap_admins = bootstrap_admins

@@ -88,21 +88,24 @@ def compile_policies(
     warehouses: frozenset[str] = frozenset(),
     names: RowNames | None = None,
     *,
+    recorded: Iterable[NamedDocument] = (),
     are_complete: bool = True,
 ) -> RowPolicies:
     """Return the policies of documents; raise PolicyError with the place of the entry at fault and the cause.
 
     Tables are in one of the `warehouses`, unless these are none. With `names`, grantees and tables must have a form and
-    case that a request can have. `are_complete`: no other document describes tables, so that names of subqueries are
-    checked.
+    case that a request can have, but those of `recorded` documents, which decided before. `are_complete`: no other
+    document describes tables, so that names of subqueries are checked.
     """
-    sources = list(sources)
-    compiler = _Compiler(warehouses, names)
-    for source in sources:
-        compiler.add(source)
+    judged, others = list(sources), list(recorded)
+    compiler = _Compiler(warehouses)
+    for source in judged:
+        compiler.add(source, names)
+    for source in others:
+        compiler.add(source, None)
     if are_complete:
         compiler.check_lookups()
-    texts = [msgspec.to_builtins(source.document) for source in sources]
+    texts = [msgspec.to_builtins(source.document) for source in (*judged, *others)]
     return RowPolicies(compiler.tables(), texts, tuple(compiler.warnings), compiler.columns)
 
 
@@ -121,16 +124,17 @@ class _Spot:
 class _Compiler:
     """Policies and masks of the documents so far."""
 
-    def __init__(self, warehouses: frozenset[str], names: RowNames | None) -> None:
+    def __init__(self, warehouses: frozenset[str]) -> None:
         self._warehouses = warehouses
-        self._names = names
+        self._names: RowNames | None = None
         self.warnings: list[Notice] = []
         self._policies: dict[FoldedName, dict[str, Policy]] = {}
         self._masks: dict[FoldedName, dict[str, dict[str, Mask]]] = {}
         self._spots: dict[tuple[FoldedName, str], _Spot] = {}
         self.columns: dict[FoldedName, dict[str, str]] = {}
 
-    def add(self, source: NamedDocument) -> None:
+    def add(self, source: NamedDocument, names: RowNames | None) -> None:
+        self._names = names
         document, columns = source.document, self._columns(source)
         for number, policy in enumerate(document.policies):
             spot = _Spot(source, ("policies", number))

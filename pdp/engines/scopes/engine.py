@@ -50,6 +50,11 @@ NAME: Final = "scopes"
 class ScopesEngine:
     """Engine of LakeQL's scopes. `entries` name subjects of `provider`."""
 
+    forbids = True
+    """A rule without tables fails, which denies."""
+    counts_stored_roles = False
+    """An entry names users alone."""
+
     def __init__(self, entries: Sequence[EntryBody], provider: str, *, strict: bool = False) -> None:
         self.entries = entries
         self.permissions = Permissions(entries, strict=strict)

@@ -48,6 +48,11 @@ log = structlog.get_logger()
 class ResolvingScopes:
     """Async engine of scopes with resolvers. A scope without a resolver has LakeQL's table."""
 
+    forbids = True
+    """A resolver that raises fails, which denies."""
+    counts_stored_roles = False
+    """A resolver gets the user alone."""
+
     def __init__(
         self,
         engine: ScopesEngine,

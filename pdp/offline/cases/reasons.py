@@ -171,7 +171,17 @@ class ObservedEngine:
     @property
     def counts_stored_roles(self) -> bool:
         """Tell whether verdicts of the observed engine rest on stored roles."""
-        return getattr(self.engine, "counts_stored_roles", False)
+        return self.engine.counts_stored_roles
+
+    @property
+    def forbids(self) -> bool:
+        """Tell whether a verdict of the observed engine may forbid."""
+        return self.engine.forbids
+
+    @property
+    def forbids_read(self) -> frozenset[str]:
+        """Return the evidence read by forbids of the observed engine; empty for an engine that does not say."""
+        return getattr(self.engine, "forbids_read", frozenset())
 
     def applies(self, action: str, type: str) -> bool:
         """Tell whether the observed engine can decide the action on the type."""

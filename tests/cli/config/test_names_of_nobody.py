@@ -13,14 +13,22 @@ from typing import Any
 import pytest
 import yaml
 from click.testing import CliRunner
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from support.service.command_line import COMPOSITION
 
+from pdp.app.assembly import build_bundle, read_rules
 from pdp.cli.main import cli
 from pdp.config.load import load_settings
+from pdp.config.names import KnownNames, NameCheck
+from pdp.engines.cel.conditions import has_sound_names
+from pdp.engines.cel.names import remark_on_names
+from pdp.engines.cel.program import check_rule as check_text
+from pdp.engines.cel.program import compile_program
 from pdp.engines.row_access.engine import RowPolicies
 from pdp.engines.row_access.members import Members
+from pdp.engines.row_access.policies import parse_document
 from pdp.errors import InvalidArgument, PdpError
 from pdp.facts.row_policies import RowPolicy
 from pdp.facts.snapshot import Facts
@@ -440,3 +448,69 @@ def test_generated_prefixes_of_users(
     folder = tmp_path_factory.mktemp("names")
     assert starts(with_rules(folder, {"f": rule.format(prefix + name)})) != ""
     assert starts(with_rules(folder, {"f": rule.format(name)})) == ""
+
+
+KNOWN = KnownNames(
+    frozenset({"lake"}),
+    roles=frozenset({"contractor"}),
+    token_roles=frozenset({"EXT"}),
+    providers=frozenset({"oidc", "okta"}),
+    provider="oidc",
+    users=frozenset({"bob"}),
+    trino=True,
+)
+TEXTS = st.sampled_from([
+    "", "lake", "Lake", "lake.", "lake.hr.pay", "hr", "HR.Pay", "hr/pay", "table:lake/hr", "bob", "Bob", "user:bob", "oidc~bob",
+    "okta~x", "OKTA~x", "contractor", "Contractor", "role:contractor", "EXT", "ext", " hr", "lk", "READ",
+])  # fmt: skip
+TESTED = st.sampled_from([
+    "role", "warehouse", "path", "op", "ref", "contentType", "arguments.user", "arguments['catalog']", "path.lowerAscii()",
+    "role.upperAscii()",
+])  # fmt: skip
+FORMS = st.sampled_from([
+    "{v} == '{a}'", "'{a}' == {v}", "{v} != '{a}'", "{v} in ['{a}', '{b}']", "{v} in []", "{v}.startsWith('{a}')",
+    "{v}.endsWith('{a}')", "{v}.contains('{a}')", "{v}.matches('^{a}')", "{v}.matches('{a}$')", "{v}.matches('^({a}|{b})$')",
+    "{v}.matches('^{a}.*$')", "{v}.matches('[a-z]+{a}')", "'{a}' in roles", "!('{a}' in roles)", "roles.exists(r, r == '{a}')",
+    "['{a}', '{b}'].exists(n, n == {v})", "{v} == ('{a}' == '{b}' ? '{a}' : '{b}')", "warehouse == 'lake'", "true", "false",
+])  # fmt: skip
+PLAIN = st.builds(
+    lambda form, v, a: form.format(v=v, a=a),
+    st.sampled_from(["{v} == '{a}'", "{v}.startsWith('{a}')", "{v}.contains('{a}')", "'{a}' in roles"]),
+    st.sampled_from(["role", "warehouse", "path"]),
+    TEXTS,
+)
+TESTS = PLAIN | PLAIN | st.builds(lambda form, v, a, b: form.format(v=v, a=a, b=b), FORMS, TESTED, TEXTS, TEXTS)
+RULES = TESTS | st.recursive(
+    TESTS, lambda part: st.builds("({} {} {})".format, part, st.sampled_from(["&&", "||"]), part), max_leaves=3
+)
+
+
+@given(RULES, st.booleans(), st.booleans())
+@example("path == 'lake.hr.pay'", True, True)
+@example("' hr' in roles", True, True)
+@settings(max_examples=400, deadline=None)
+def test_conditions_call_no_name_sound_that_has_a_remark(rule: str, forbid: bool, trino: bool) -> None:
+    known = replace(KNOWN, trino=trino)
+    strings = frozenset({"strings"})
+    if has_sound_names(compile_program(rule, strings).requirements, known):
+        assert list(remark_on_names(check_text(rule, strings), NameCheck(known, forbid))) == []
+
+
+@pytest.mark.parametrize(
+    "rule", ["path == 'hr.pay'", "warehouse == 'lake' && path.startsWith('lake.')", "'EXT' in roles"]
+)
+def test_conditions_know_plain_rules_as_sound(rule: str) -> None:
+    assert has_sound_names(compile_program(rule).requirements, KNOWN)
+
+
+def test_names_of_recorded_documents_are_not_judged_beside_a_file(tmp_path: Path) -> None:
+    def rows(id: str, grantee: str) -> dict[str, Any]:
+        return {"policies": [{"id": id, "table": f"lake.hr.{id}", "grantees": [grantee], "filter": "x = 1"}]}
+
+    old = parse_document(rows("old", "role:Contractor"))
+    for text in ("", json.dumps(rows("new", "role:contractor"))):
+        loaded = load_settings(write(tmp_path, CONFIG, rows_yaml=text))
+        assert build_bundle(loaded, *read_rules(loaded), [old]).row_access.tables
+    loaded = load_settings(write(tmp_path, CONFIG, rows_yaml=json.dumps(rows("new", "role:Contractor"))))
+    with pytest.raises(PdpError, match="write `contractor`"):
+        build_bundle(loaded, *read_rules(loaded), [old])

@@ -42,6 +42,7 @@ class Failing:
 
     name = "failing"
     digest = ""
+    forbids = counts_stored_roles = True
     reads = READS_POLICIES
     cost = Cost.MICROSECONDS
 

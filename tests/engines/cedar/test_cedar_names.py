@@ -112,6 +112,13 @@ WRONG: dict[tuple[str, str], str] = {
     (EVERYBODY, 'principal is User && principal.provider_id == "OIDC"'): "write `oidc`",
     (EVERYBODY, 'principal is User && principal.provider_id == "oidc~"'): "no id of a provider",
     (EVERYBODY, 'principal is User && principal.project_roles.contains({provider_id: "KC", source_id: "x"})'): "`kc`",
+    ('principal//c\n== Role::"analyst", action, resource', ""): "write `principal in",
+    (EVERYBODY, 'principal // c\r == Role::"analyst"'): "write `principal in",
+    (EVERYBODY, '(principal) == Role::"analyst"'): "write `principal in",
+    (EVERYBODY, 'Role::"analyst" ==//c\n (principal)'): "write `principal in",
+    (EVERYBODY, 'resource is Table && ("Lake")//c\n == resource.warehouse.name'): "the warehouse `lake`",
+    (EVERYBODY, 'resource is Table && resource.warehouse.name ==//c\r ("Lake")'): "the warehouse `lake`",
+    (EVERYBODY, 'resource is Table && ["LAKE"].//c\ncontains(resource.warehouse.name)'): "the warehouse `lake`",
 }
 
 
@@ -119,7 +126,7 @@ WRONG: dict[tuple[str, str], str] = {
 def test_a_forbid_in_a_form_that_no_check_has_does_not_load(policy: tuple[str, str], wanted: str) -> None:
     error = error_of(sources("forbid", *policy))
     assert wanted in error
-    assert error.startswith(("p.cedar:2:", "p.cedar:3:"))
+    assert error.startswith(("p.cedar:2:", "p.cedar:3:", "p.cedar:4:"))
     found = remarks(sources("forbid", *policy))
     assert any(remark.severity == "error" and wanted in remark.message for remark in found)
 
