@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
+from msgspec.structs import fields
 
 from pdp.audit.records.schema import CheckEntry, FullResource, PathNames
 from pdp.model.arrays import PathArray
@@ -81,7 +82,9 @@ def _column_resources(resources: list[str | FullResource] | PathNames) -> Sequen
     return PathArray(Resource(resources.type, resources.warehouse, ref=resources.ref), parents, parent_at, names)
 
 
-_SHARED: Final = ("action", "as", "delegated", "otherRoles", "inputs", "load", "change")
+_OF_ROWS: Final = {*DecisionRow._fields, "resources", "reasons", "error"}
+"""Fields of an entry that differ from row to row, and those that a row does not have."""
+_SHARED: Final = tuple(field.encode_name for field in fields(CheckEntry) if field.name not in _OF_ROWS)
 """Keys of an entry of columns that hold for all of its rows."""
 
 

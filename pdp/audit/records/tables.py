@@ -264,10 +264,8 @@ def inputs_text(inputs: Inputs) -> str:
 
 def entry_text(record: Record, entry: CheckEntry) -> str | None:
     """Return the part of an entry without a column, as JSON; None for most entries."""
-    if entry.load is None and entry.change is None and record.listing is None and not entry.missing:
-        return None
-    since = record.listing.since if record.listing else ""
-    rest = EntryRest(entry.load, entry.change, since, entry.missing)
+    own = {name: getattr(entry, name) for name in EntryRest.__struct_fields__ if name != "listing_since"}
+    rest = EntryRest(**own, listing_since=record.listing.since if record.listing else "")
     return None if rest == EntryRest() else _ENCODER.encode(rest).decode()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import msgspec
@@ -12,10 +13,11 @@ from support.generators import generated_records, worlds
 from support.generators.generated_pdps import decide_and_record, make_pdp
 from support.oracles.table_rows import table_rows
 
+from pdp.audit.records import tables
 from pdp.audit.records.record import DecisionRecord
 from pdp.audit.records.recorded import ReadReport, RecordFilter, RecordReader, ReplayCheck
-from pdp.audit.records.schema import RECORD, Record
-from pdp.audit.records.tables import SplitChecks, TableRow, TableRowReader, UnusableRow, asked_text
+from pdp.audit.records.schema import RECORD, CheckEntry, EntryRest, Record
+from pdp.audit.records.tables import SplitChecks, TableRow, TableRowReader, UnusableRow, asked_text, entry_text
 from pdp.audit.records.writing import RecordEncoder
 
 AGAIN = RecordFilter(listings=True, at_revision=True)
@@ -63,6 +65,23 @@ def test_decided_records_give_the_same_checks_by_both_ways(
 @given(generated_records.single_records() | generated_records.split_records(), limits)
 def test_generated_records_give_the_same_checks_by_both_ways(record: DecisionRecord, columns_from: int) -> None:
     assert_same(record, columns_from)
+
+
+REST: dict[str, Any] = {"load": {"entries": 1}, "change": {"touched": ["owner"]}, "missing": True}
+
+
+def test_every_field_of_an_entry_without_a_column_is_in_its_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert {*EntryRest.__struct_fields__} == {*REST, "listing_since"}
+    more = [("subject", str, "")]
+    wider = msgspec.defstruct("WiderRest", more, bases=(EntryRest,), frozen=True, omit_defaults=True, rename="camel")
+    monkeypatch.setattr(tables, "EntryRest", wider)
+    record = RECORD.decode('{"event":"decision","checks":[]}')
+    assert entry_text(record, CheckEntry(0)) is None
+    for name, value in {**REST, "subject": "role:etl"}.items():
+        entry = msgspec.convert({"at": 0, ("as" if name == "subject" else name): value}, CheckEntry)
+        (written,) = json.loads(entry_text(record, entry) or "{}").items()
+        assert written[0] == name
+        assert msgspec.convert({written[0]: written[1]}, wider) == wider(**{name: getattr(entry, name)})
 
 
 ROW = TableRow("decision", "e.1.ab", False, None, "read_data", "table:w/n/t", None, False, None, None, True, "x", ())

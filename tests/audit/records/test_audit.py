@@ -10,12 +10,14 @@ from typing import Any
 
 import msgspec
 from hypothesis import given
+from msgspec.structs import fields
 from support.generators import worlds
 from support.generators.generated_pdps import decide_and_record, make_pdp
 from support.oracles.audit_files import all_records, file_audit
 from support.service.serving import example_settings, serving
 
 from pdp.audit.records.rows import requests, rows
+from pdp.audit.records.schema import CheckEntry
 from pdp.audit.records.writing import RecordEncoder
 from pdp.decision.bodies import CheckBody
 from pdp.decision.codec import decode_checks
@@ -29,6 +31,29 @@ def test_columns_read_back_to_the_same_rows(config: Any, rules: Any, grants: Any
     forms = [list(rows(json.loads(RecordEncoder("i", limit).encode(recorded, 7)))) for limit in (1, 1000)]
     assert forms[0] == forms[1]
     assert forms[0]
+
+
+OF_CHECKS: dict[str, Any] = {
+    "action": "create_table",
+    "as": "role:etl",
+    "inputs": 1,
+    "delegated": True,
+    "otherRoles": {"stored": ["role:etl"]},
+    "load": {"entries": 2},
+    "change": {"touched": ["owner"]},
+    "missing": True,
+}
+"""Fields of an entry that hold for all of its rows."""
+
+
+def test_every_field_of_a_check_is_in_each_row_of_columns() -> None:
+    of_rows = {"at", "cached", "resource", "resources", "allowed", "by", "reasons", "errors"}
+    assert {field.encode_name for field in fields(CheckEntry)} == {*OF_CHECKS, *of_rows, "error"}
+    row = {"at": 0, "cached": False, "resource": "namespace:w/s", "allowed": False, "by": ["x"], "errors": []}
+    columns = {"at": 0, "resources": ["namespace:w/s"], "allowed": "0", "by": [0], "reasons": ["x"], "errors": {}}
+    for key, value in [*OF_CHECKS.items(), ("nothing", None)]:
+        shared = {} if key == "nothing" else {key: value}
+        assert list(rows({"checks": [columns | shared]})) == [row | shared] == list(rows({"checks": [row | shared]}))
 
 
 @given(worlds.configs, worlds.rules, worlds.grants, worlds.checks)
