@@ -17,15 +17,20 @@ from typing import Final
 
 from pdp.rewrite.catalog import EXACT, Catalog, Relation
 from pdp.rewrite.names import SCALARS
+from pdp.rewrite.readings import CLAUSE
 
 _LONGEST_QUERY: Final = 2_000
 _MOST_DEPTH: Final = 6
-_PLAIN: Final = re.compile(r"(?:[\w\s.,()=<>+*%]|-(?!-)|/(?!\*)|'[\w .:%/-]*'(?!'))*", re.ASCII)
+_PLAIN: Final = re.compile(r"(?:[\w\s.,()=<>+*%]|-(?!-)|/(?!\*)|(?<!\w)'[\w .:%/-]*'(?!'))*", re.ASCII)
 _TOUCHING: Final = re.compile(
-    r"(?<![\w.])[0-9][0-9.]*[A-Za-z_]|\.[0-9]+[A-Za-z_]|\.\s*(?i:from|join|select|table|union|except|intersect)\b",
+    r"[0-9.](?:(?<![\w.][0-9])(?<=[0-9])[0-9.]*[A-Za-z_]"
+    rf"|(?<=\.)(?:[0-9]*\.|[0-9]+[A-Za-z_]|\s*(?i:{CLAUSE})))",
     re.ASCII,
 )
-"""Number that touches a word, or word after a dot: to some engines the word is one of SQL."""
+"""Number that touches a word or two dots, or word after a dot: to some engines the word is one of SQL.
+
+A search that begins with one set of characters takes two thirds of the time.
+"""
 _WORD: Final = re.compile(r"'[^']*'|[\w.]+|[(),]|[=<>+*/%-]+", re.ASCII)
 _DOUBTFUL: Final = frozenset(
     """with into table lateral unnest values pivot unpivot window qualify match_recognize describe show summarize

@@ -32,8 +32,9 @@ _SPARK_NUMBER: Final = re.compile(
 """Number with a suffix, or a name that begins with a digit: Spark takes the longest word."""
 _PROJECT_END: Final = re.compile(r"[0-9]\w*(?:\.[A-Za-z_]\w*)+", re.ASCII)
 """End of a name such as `my-project-1.ds.t` of BigQuery."""
-_CLAUSE: Final = r"(?:select|from|join|table|with|union|except|intersect|into|lateral|where|using)\b"
-_CUT_WORD: Final = re.compile(rf"\.\s*{_CLAUSE}|\.[0-9][0-9_]*(?:e[0-9]+)?{_CLAUSE}", re.IGNORECASE)
+CLAUSE: Final = r"(?:select|from|join|table|with|union|except|intersect|into|lateral|where|using)\b"
+"""Words of SQL that no name after a dot may be, for both ways."""
+_CUT_WORD: Final = re.compile(rf"\.\s*{CLAUSE}|\.[0-9][0-9_]*(?:e[0-9]+)?{CLAUSE}", re.IGNORECASE)
 """Word of SQL after a dot, or after a number that begins with a dot: a column to one reader, a clause to another."""
 _AFTER_NUMBER: Final = re.compile(r"(?<![\w.])[0-9]+\.\Z")
 _SOURCE_WORD: Final = re.compile(r"\b(?:from|join)\b", re.IGNORECASE)
