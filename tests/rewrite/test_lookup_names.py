@@ -16,7 +16,8 @@ from pdp.facts.row_policies import RowPolicy
 from pdp.offline.row_policies.lint import lint_row_files
 from pdp.rewrite import errors
 from pdp.rewrite.catalog import catalog_of
-from pdp.rewrite.policies import policy_set_of
+from pdp.rewrite.filters import FilterCompiler
+from pdp.rewrite.policies import FilterPolicy, policy_set_of
 from pdp.rewrite.process.local import LocalRewriter, RewriteRequest
 from pdp.rewrite.rewriter import Rewriter
 
@@ -103,6 +104,75 @@ def test_a_store_refuses_the_same_filters() -> None:
             check_lookups(filter, "trino", ("lake", "sales.orders"), {})
     for filter in PLAIN:
         check_lookups(filter, "trino", ("lake", "sales.orders"), {})
+
+
+OF_ITSELF = [
+    "region IN (SELECT region FROM orders)",
+    "region IN (SELECT Region FROM ORDERS AS o)",
+    "region IN (SELECT region FROM sales.orders WHERE region = 'EU')",
+    'region = (SELECT MAX(region) FROM "lake"."Sales".orders k)',
+    "region IN (SELECT region FROM lake.sales.orders UNION SELECT x FROM m)",
+]
+OF_ANOTHER = [
+    "region IN (SELECT region FROM other.sales.orders)",
+    "region IN (SELECT region FROM ref.orders)",
+    "region IN (SELECT region FROM sales.lake.orders)",
+    "region IN (SELECT region FROM orders AS k(x, y))",
+    "region IN (SELECT region FROM orders, m)",
+    "region IN (SELECT region FROM m, orders)",
+    "region IN (SELECT region FROM orders CROSS JOIN UNNEST(ARRAY[1]) AS u(v))",
+    "region IN (SELECT region FROM orders TABLESAMPLE BERNOULLI (10))",
+    "region IN (SELECT region FROM orders FOR VERSION AS OF 1)",
+    "region IN (WITH orders AS (SELECT m.x FROM m) SELECT region FROM orders)",
+    "region = 'EU' OR id IN (SELECT m.x FROM m WHERE m.x IN (SELECT region FROM orders))",
+    'region IN (SELECT region FROM "sales.orders")',
+    'region IN (SELECT region FROM "orders$files")',
+]
+
+
+@pytest.mark.parametrize("dialect", ["trino", "duckdb", "spark"])
+@pytest.mark.parametrize("filter", OF_ITSELF)
+def test_a_bare_name_is_taken_where_a_subquery_reads_the_filtered_table(
+    filter: str, dialect: str, tmp_path: Path
+) -> None:
+    quoted = filter.replace('"', "`") if dialect == "spark" else filter
+    check_lookups(quoted, dialect, ("lake", "sales.orders"), {})
+    path = written(tmp_path, body_of(quoted, {}, dialect))
+    compile_policies(read_documents([path]))
+    rule = RowPolicy(("lake", "sales", "orders"), "p", grantees=("allUsers",), text=quoted, dialect=dialect)
+    path = written(tmp_path, {"default": ["lake", "sales"], "tables": {"m": {"columns": {"x": "VARCHAR"}}}})
+    assert "row-unusable" not in [one.code for one in lint_row_files([path], [rule])]
+
+
+@pytest.mark.parametrize("filter", OF_ANOTHER)
+def test_a_bare_name_is_refused_where_another_source_could_lack_the_column(filter: str) -> None:
+    with pytest.raises(ValueError, match="in the subquery is not known"):
+        check_lookups(filter, "trino", ("lake", "sales.orders"), {})
+
+
+@pytest.mark.parametrize(
+    ("text", "dialect", "table"),
+    [
+        ("region IN (SELECT region FROM orders)", "bigquery", ("lake", "sales.orders")),
+        ("region IN (SELECT region FROM lake.orders)", "spark", ("lake", "lake.orders")),
+        ("region IN (SELECT region FROM lake.orders)", "duckdb", ("lake", "lake.orders")),
+        ("region IN (SELECT region FROM sales.eu.orders)", "spark", ("lake", "sales.eu.orders")),
+    ],
+)
+def test_a_name_with_two_meanings_is_not_the_filtered_table(text: str, dialect: str, table: tuple[str, str]) -> None:
+    """BigQuery tells tables by capitals, and some engines take the first part for a catalog where they know one."""
+    with pytest.raises(ValueError, match=r"write `orders\.region` or give the table of the subquery another name"):
+        check_lookups(text, dialect, table, {})
+
+
+@pytest.mark.parametrize("dialect", ["duckdb", "spark", "bigquery", "trino"])
+@pytest.mark.parametrize("source", ["orders", "orders AS o", "sales.orders", "lake.sales.orders"])
+def test_the_rewriter_binds_a_bare_name_to_the_inner_table(source: str, dialect: str) -> None:
+    policy = FilterPolicy("p", ("lake", "sales.orders"), (), f"region IN (SELECT region FROM {source})", dialect)
+    catalog = catalog_of([parse_document(body_of("TRUE", {"orders": ORDERS})).document])
+    relation = catalog.of_key(policy.table)[0]
+    text = FilterCompiler(catalog).compile(policy, relation, dialect, lambda _: False).qualified[0]
+    assert text.startswith("_rap_row.region IN (SELECT _rap_row_0.region FROM ")
 
 
 def test_lint_finds_a_stored_filter_with_an_outer_name(tmp_path: Path) -> None:

@@ -30,6 +30,7 @@ _VALUES: Final = (
     exp.CurrentUser,
 )  # fmt: skip
 """Expressions that are no conditions, whatever their parts are."""
+_PLAIN_SOURCE: Final = frozenset({"this", "db", "catalog", "alias"})
 _UNDECIDED: Final = frozenset({"UNKNOWN", "BOOLEAN", "NULL"})
 
 
@@ -104,12 +105,38 @@ def check_lookups(text: str, dialect: str, table: FoldedName, known: KnownColumn
     for column in tree.find_all(exp.Column):
         query = column.find_ancestor(exp.Select)
         if query is not None and len(column.parts) == 1 and isinstance(column.this, exp.Identifier):
-            sources = _sources(query)
+            sources = [] if _reads_itself(query, table, dialect) else _sources(query)
             if sources and _may_be_outer(
                 column, query, [(one, _columns(one, table, known)) for one in sources], known.get(table)
             ):
                 lookup = sources[0].alias or sources[0].name
                 raise ValueError(outer_name(column.name, lookup, table[1].rpartition(".")[2]))
+
+
+def _reads_itself(query: exp.Select, table: FoldedName, dialect: str) -> bool:
+    """Tell whether a subquery certainly reads the filtered table and nothing else.
+
+    A bare name then means its own column: the table has the column inside and outside, or nowhere. An old version, new
+    names of columns, a query with a name, and a query in between could lack or add the column.
+    """
+    start = query.args.get("from_")
+    source = start.this if start else None
+    if not isinstance(source, exp.Table) or not isinstance(source.this, exp.Identifier) or source.alias_column_names:
+        return False
+    if any(value and key not in _PLAIN_SOURCE for key, value in source.args.items()):
+        return False
+    is_alone = not query.args.get("joins") and not query.args.get("laterals")
+    is_outermost = query.find_ancestor(exp.Select) is None and query.root().find(exp.With) is None
+    return is_alone and is_outermost and _is_named([part.name for part in source.parts], table, dialect)
+
+
+def _is_named(names: Sequence[str], table: FoldedName, dialect: str) -> bool:
+    """Tell whether a name certainly means the filtered table. BigQuery tells tables by capitals, which are unknown."""
+    container, namespace = table[0], table[1].rpartition(".")[0]
+    if dialect == "bigquery" or "." in names[-1] or (len(names) == 2 and names[0].lower() == container.lower()):
+        return False
+    whole = [*[container, namespace][: max(0, 3 - len(names))], *names]
+    return fold_name(whole[0], whole[1:]) == table
 
 
 def _sources(query: exp.Select) -> list[exp.Table]:

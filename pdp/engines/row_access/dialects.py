@@ -370,7 +370,8 @@ def part_around(column: exp.Expr) -> exp.Expr:
 
 def outer_name(name: str, lookup: str, table: str) -> str:
     """Return the error for a name of a subquery that is or may be a column of the filtered table."""
+    other = "give the table of the subquery another name" if lookup.lower() == table.lower() else f"`{table}.{name}`"
     return (
         f"`{name}` in the subquery is not known as a column of `{lookup}`, and an engine would read the column of the "
-        f"filtered table: write `{lookup}.{name}` or `{table}.{name}`"
+        f"filtered table: write `{lookup}.{name}` or {other}"
     )

@@ -315,7 +315,7 @@ def test_an_expression_that_does_not_parse_is_refused_when_it_is_loaded(case: st
     """Every other one fails the query that it filters, and masks are cast to the type of their column."""
     [recorded] = [one for one in recorded_answers() if one["case"] == case]
     [said] = json.loads(recorded["answer"]["body"])["result"]
-    common = {"id": "p", "table": "w.f.t", "grantees": ["allUsers"]}
+    common = {"id": "p", "table": "memory.f.t", "grantees": ["allUsers"]}
     policy = {**common, "filter": said.get("expression", "TRUE")}
     mask = {
         **common,
@@ -329,7 +329,7 @@ def test_an_expression_that_does_not_parse_is_refused_when_it_is_loaded(case: st
             compile_policies([source])
         return
     rows = compile_policies([source]).build_engine(Members("user:{subject}", "oidc"), ())
-    restriction = rows.restrict(Principal("user", "oidc~bob"), Resource("table", "w", ("f", "t")), parse_world({}))
+    restriction = rows.restrict(Principal("user", "oidc~bob"), Resource("table", "memory", ("f", "t")), parse_world({}))
     seen, _ = restriction.row_view([TypedColumn("a", "integer")])
     [shown] = seen.masks
     assert shown is not None
