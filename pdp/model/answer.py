@@ -15,9 +15,9 @@ Reason: TypeAlias = str
 DEFAULT_DENY = "default_deny"
 """Reason of a denial where no engine permits or forbids."""
 STORE_STALE = "store_stale"
+"""Reason of a denial because the facts are too old to permit anything."""
 MISSING_ARGUMENT = "missing_argument"
 """Error of a policy on a path that nobody knows, because the check lacks the name or the destination."""
-"""Reason of a denial because the facts are too old to permit anything."""
 
 
 class Rejection(msgspec.Struct, frozen=True):

@@ -27,14 +27,13 @@ _OF_FIELDS: Final = {"duckdb": "(SELECT * FROM ({}) AS _rap_rows WHERE hash(_rap
 the filter, unless something reads the row as a whole: that costs the columns that a statement does not read."""
 _TOTAL: Final = frozenset(
     {
-        *(exp.Select, exp.From, exp.Where, exp.Join, exp.Table, exp.TableAlias, exp.Subquery, exp.CTE, exp.With),
+        *(exp.Select, exp.From, exp.Where, exp.Table, exp.TableAlias, exp.Subquery, exp.CTE, exp.With),
         *(exp.Identifier, exp.Column, exp.Star, exp.Alias, exp.Paren, exp.Literal, exp.Boolean, exp.Null),
         *(exp.Group, exp.Order, exp.Ordered, exp.Having, exp.Limit, exp.Offset),
         *(
             exp.And,
             exp.Or,
             exp.Not,
-            exp.Is,
             exp.Distinct,
             exp.Count,
             exp.Min,

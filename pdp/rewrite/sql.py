@@ -304,11 +304,11 @@ def check_substitution(text: str, dialect: str) -> None:
         raise RewriteRefused(FILTER_INVALID, "the result holds a variable (`${`), which Spark would replace")
 
 
-def check_printed(pieces: Sequence[str], dialect: str) -> LexicalText:
-    """Return the reading of an expression that an engine gets, cut where the name of the caller stands.
+def check_printed(pieces: Sequence[str], dialect: str) -> None:
+    """Raise RewriteRefused for an expression that an engine could change before it reads SQL.
 
-    The engine replaces variables and parameters before it reads SQL, and divides the text by its own quotes. Raise
-    RewriteRefused for a text that could change there, and for a name of the caller that could touch another text.
+    `pieces` is the text, cut where the name of the caller stands. The engine replaces variables and parameters, and
+    divides the text by its own quotes, so a name of the caller must not touch another text.
     """
     mark = "'x'"
     lexical = LexicalText(mark.join(pieces), dialect)
@@ -318,7 +318,6 @@ def check_printed(pieces: Sequence[str], dialect: str) -> LexicalText:
         at = names[-1][1]
     if lexical.comments or not set(names) <= set(lexical.quoted) or _PARAMETER.search(lexical.bare):
         raise RewriteRefused(FILTER_INVALID, "it holds a comment, a parameter, or a text beside the name of the caller")
-    return lexical
 
 
 def place_of(identifier: exp.Expr) -> tuple[int, int]:

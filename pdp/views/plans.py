@@ -81,7 +81,8 @@ def _plan_storage(context: PlanContext, check: Check, hidden: Reason | None, loa
 def _as_owner(context: PlanContext, owner: str) -> PlanContext:
     """Return the context of a view's owner: a plain user, without roles or attributes of the earlier principal.
 
-    What the owner's token would say is unknown: the roles that the store gives count, and what reads others raises.
+    What the owner's token would say is unknown: grants count the roles that the store gives, and a CEL rule that reads
+    roles raises.
     The first principal stays the user whose row policies can hold behind the view.
     """
     session = context.session or QuerySession(context.principal)
