@@ -241,7 +241,8 @@ def test_map_keys_are_found_by_their_capitals(tmp_path: Path) -> None:
     assert sorted(settings.warehouses) == ["Other", "my-lake", "new_lake"]
     assert settings.warehouses["my-lake"].default_ref == "prod"
     assert settings.warehouses["Other"].kind == "hive"
-    assert settings.trino.catalogs["my-cat"].model_dump() == {"warehouse": "my-lake", "ref": "dev"}
+    catalog = {"warehouse": "my-lake", "ref": "dev", "materialized_views": "unrestricted"}
+    assert settings.trino.catalogs["my-cat"].model_dump() == catalog
 
 
 @pytest.mark.parametrize(

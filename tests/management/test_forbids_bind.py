@@ -300,7 +300,6 @@ async def test_pages_go_on_behind_what_is_hidden(tmp_path: Path) -> None:
 
 
 async def test_cedar_sees_the_name_of_what_an_edit_makes(tmp_path: Path) -> None:
-    pytest.importorskip("cedarpy")
     (tmp_path / "lock.cedar").write_text(
         '@id("lock") forbid(principal, action == Lakekeeper::Action::"CreateTable", resource)'
         ' when { context has table_name && context.table_name == "pay" };'

@@ -322,10 +322,16 @@ def test_a_qualified_row_with_the_name_of_a_column_is_refused() -> None:
     assert code_of(service, RewriteRequest(other, "duckdb", BOB)) == ""
 
 
-@pytest.mark.parametrize("dialect", ["duckdb", "spark"])
-def test_a_sample_of_rows_takes_visible_rows(dialect: str) -> None:
+@pytest.mark.parametrize(
+    ("dialect", "visible"),
+    [
+        ("duckdb", "(SELECT * FROM orders WHERE region = 'US' OFFSET 0)"),
+        ("spark", "(SELECT * FROM (SELECT * FROM orders WHERE region = 'US') TABLESAMPLE (100 PERCENT))"),
+    ],
+)
+def test_a_sample_of_rows_takes_visible_rows(dialect: str, visible: str) -> None:
     sql = SERVICE.rewrite(RewriteRequest("SELECT id FROM orders TABLESAMPLE (3 ROWS)", dialect, BOB))
-    assert "(SELECT * FROM (SELECT * FROM orders WHERE region = 'US') TABLESAMPLE (3 ROWS)) AS orders" in sql
+    assert f"(SELECT * FROM {visible} TABLESAMPLE (3 ROWS)) AS orders" in sql
 
 
 @pytest.mark.parametrize(
