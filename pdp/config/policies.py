@@ -253,7 +253,7 @@ ThroughViews: TypeAlias = Literal["owner", "caller", "both"]
 class BarrierSettings(Section):
     """Engines whose rewritten statements keep the expressions of the statement away from hidden rows."""
 
-    duckdb: bool = Field(True, description="`OFFSET 0` around a source, where an expression can fail on a row")
+    duckdb: bool = Field(True, description="a source is read as whole rows before an expression that can fail on a row")
     spark: bool = Field(True, description="a sample of all rows around a source, where an expression can fail on a row")
 
 

@@ -14,7 +14,7 @@ from typing import Final
 
 from sqlglot import exp
 
-from pdp.rewrite.barriers import BARRIERS, behind_barrier, is_total
+from pdp.rewrite.barriers import BARRIERS, is_total
 from pdp.rewrite.binding import HIDDEN, looks_around, unforeseen_name
 from pdp.rewrite.catalog import Relation, RelationKey, View
 from pdp.rewrite.errors import (
@@ -107,13 +107,11 @@ class Rendering:
         found = analyzed.references.found
         return is_total(analyzed.parsed.tree, [relation for one in found for relation in one.relations])
 
-    def _query(self, relation: Relation, part: VisiblePart, source: str, level: TextLevel) -> str:
+    def _query(self, part: VisiblePart, source: str, level: TextLevel) -> str:
         """Return the query of the visible rows of a source as a source, behind a barrier if the text needs one."""
         query = part.query(source)
         hides_some = part.rows not in ("", NO_ROWS)
-        if level.needs_barrier and hides_some:
-            return behind_barrier(query, self._dialect, relation.columns)
-        return f"({query})"
+        return BARRIERS[self._dialect].format(query) if level.needs_barrier and hides_some else f"({query})"
 
     def _check_use(self, reference: TableMention, identities: Identities) -> None:
         """Raise RewriteRefused for a use of a relation with hidden rows that no filter can cover."""
@@ -150,7 +148,7 @@ class Rendering:
             source = self._expand(reference, relation, view, level)
             if part:
                 row = part.row or quote_name(relation.name[-1], self._dialect)
-                source = self._query(relation, part, f"{source} AS {row}", level)
+                source = self._query(part, f"{source} AS {row}", level)
         elif part is not None:
             source = self._filtered(reference, text, part, level)
         if not level.above:
@@ -170,14 +168,14 @@ class Rendering:
 
     def _filtered(self, reference: TableMention, text: str, part: VisiblePart, level: TextLevel) -> str:
         """Return the text in place of a relation with hidden rows of its own."""
-        name, relation = text[reference.start : reference.end], reference.relations[0]
+        name = text[reference.start : reference.end]
         if level.above or self._qualifies:
-            name = quote_names(relation.name, self._dialect)
+            name = quote_names(reference.relations[0].name, self._dialect)
         clauses = TableClauses(reference.node, text, reference.end)
         if not clauses.counts_rows or self._dialect not in COUNTED_SAMPLES:
-            return self._query(relation, part, clauses.source(name, part.row, self._dialect), level)
+            return self._query(part, clauses.source(name, part.row, self._dialect), level)
         sample, clauses.sample = clauses.sample, ""
-        query = self._query(relation, part, clauses.source(name, part.row, self._dialect), level)
+        query = self._query(part, clauses.source(name, part.row, self._dialect), level)
         return f"(SELECT * FROM {query}{sample})"  # noqa: S608  a query of parts that are parsed or quoted
 
     def _expand(self, reference: TableMention, relation: Relation, view: View, level: TextLevel) -> str:
