@@ -204,6 +204,7 @@ def test_engines_are_asked_once_per_group() -> None:
     engine: Any = bundle.default.engines[0]
 
     class Counting:
+        forbids = counts_stored_roles = False
         name, digest, reads, cost = engine.name, engine.digest, engine.reads, engine.cost
         applies, explain = engine.applies, engine.explain
 
