@@ -19,14 +19,13 @@ from sqlglot import exp
 from pdp.rewrite.errors import PARSE_ERROR, UNSUPPORTED_SOURCE, RewriteRefused
 from pdp.rewrite.sql import MARK, ParsedText, place_of
 
-_NUMBER_WORD: Final = re.compile(r"(?<![\w.])\.?[0-9][\w.]*")
-"""Number with all words and dots that touch it."""
+_NUMBER_WORD: Final = re.compile(r"(?<![\w.])(?:(?!0[xX])\.?[0-9][\w.]*?[eE][+-][0-9][\w.]*|\.?[0-9][\w.]*)")
+"""Number, with the sign of its exponent, and all words and dots that touch it."""
 _NUMBER: Final = re.compile(
-    r"(?:[0-9][0-9_]*(?:\.[0-9_]*)?|\.[0-9][0-9_]*)(?:[eE][0-9]*)?|0[xX][0-9a-fA-F]+|0[bB][01]+", re.ASCII
+    r"(?:[0-9][0-9_]*(?:\.[0-9_]*)?|\.[0-9][0-9_]*)(?:[eE](?:[+-]?[0-9]+)?)?|0[xX][0-9a-fA-F]+|0[bB][01]+", re.ASCII
 )
-_SIGNS: Final = ("+", "-")
 _SPARK_NUMBER: Final = re.compile(
-    r"(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][0-9]+)?(?:[LlSsYyDdFf]|[Bb][Dd])|[0-9]+[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*",
+    r"(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?(?:[LlSsYyDdFf]|[Bb][Dd])|[0-9]+[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*",
     re.ASCII,
 )
 """Number with a suffix, or a name that begins with a digit: Spark takes the longest word."""
@@ -70,11 +69,7 @@ def _check_numbers(marked: str, dialect: str) -> None:
     DuckDB reads `@1.from t` as `@ 1. FROM t`, the parser as a column `from` of `1`.
     """
     for match in _NUMBER_WORD.finditer(marked):
-        is_open = (
-            match[0][-1] in "eE"
-            and match[0][:2].lower() != "0x"
-            and marked[match.end() : match.end() + 1] not in _SIGNS
-        )
+        is_open = match[0][-1] in "eE" and match[0][:2].lower() != "0x"
         if _NUMBER.fullmatch(match[0]) and not is_open:
             continue
         if dialect == "spark" and _SPARK_NUMBER.fullmatch(match[0]):

@@ -24,6 +24,8 @@ ENDS = [asyncio.CancelledError, GeneratorExit, SystemExit, StopIteration, StopAs
 class Acting:
     """Engine that does whatever a test says."""
 
+    forbids = counts_stored_roles = False
+
     name, digest, reads, cost = "odd", "1", READS_POLICIES, Cost.MICROSECONDS
 
     def __init__(self, act: Callable[[Any], Any]) -> None:

@@ -31,6 +31,9 @@ DIALECTS = ("bigquery", "duckdb", "spark", "trino")
         "SELECT 1e5.from {t}", "SELECT (SELECT @1.from {t})", "SELECT * FROM items WHERE sku = (SELECT 1, @1.from {t})",
         "SELECT 1 FROM items i JOIN items j ON i.sku = @1.join {t}", "WITH x AS (SELECT 1.from {t}) SELECT * FROM x",
         "SELECT 1 . from {t}", "SELECT x[1].from {t}", "SELECT (1).from {t}", "SELECT 'a'.from {t}", "SELECT x.join {t}",
+        "SELECT 1e+5from {t}", "SELECT 1e-5from {t}", "SELECT 1e+5dfrom {t}", "SELECT 1E+5FFROM {t}", "SELECT x, 1e-0bdfrom {t}",
+        "SELECT 1.5e+5dfrom {t}", "SELECT .5e+5lfrom {t}", "SELECT EXISTS (SELECT 1e+5dfrom {t})", "SELECT 1e+5d.from {t}",
+        "SELECT * FROM items i JOIN items j ON i.sku = 1e+5djoin {t}", "SELECT 1.e+5dfrom {t}", "SELECT 1e+5e+5dfrom {t}",
         "SELECT 1 UNION ALL SELECT 2, @1.from {t}", "SELECT 1, @1./**/from {t}", "SELECT 1, @1 .from {t}",
     ],
 )  # fmt: skip
@@ -56,7 +59,7 @@ def test_the_fast_pass_leaves_such_a_text_to_the_parser(text: str) -> None:
         ("duckdb", "SELECT SUBSTRING('abc' FROM (SELECT MAX(qty) FROM items) - 640) AS x"),
         ("trino", "SELECT 1.5E0, 1.5, TRIM(BOTH 'x' FROM sku) FROM items"),
         ("trino", "SELECT SUBSTRING(sku FROM 2) FROM items JOIN UNNEST(ARRAY[1]) AS u (a) ON TRUE"),
-        ("spark", "SELECT 1L, 2S, 3Y, 1.0D, 1.0BD, 1e5D, 1.5F, sku FROM items"),
+        ("spark", "SELECT 1L, 2S, 3Y, 1.0D, 1.0BD, 1e5D, 1.5F, 1e+5D, 1.5e-5BD, 1e+5, sku FROM items"),
         ("spark", "SELECT x.7day FROM (SELECT sku AS 7day FROM items) AS x"),
         ("bigquery", "SELECT 0x1F, 1.5, sku FROM items JOIN UNNEST([1]) AS u ON TRUE"),
         ("bigquery", "SELECT EXTRACT(YEAR FROM CURRENT_DATE()), sku FROM `lake`.sales.items"),
