@@ -283,6 +283,14 @@ async def test_a_large_warehouse_is_renamed_where_nothing_can_deny(
         assert status == (400 if rules else 200), found
 
 
+async def test_a_later_move_takes_along_what_an_earlier_one_puts_there(tmp_path: Path) -> None:
+    async with serving_under({"lock": "op == 'CREATE_ENTITY' && path.startsWith('closed.')"}, tmp_path) as http:
+        moves = [{"from": T, "to": "table:lake/tmp/t"}, {"from": "namespace:lake/tmp", "to": "namespace:lake/closed"}]
+        status, found = await ask(http, Case("", "/v1/objects", {"actor": ANN, "move": moves}, ""))
+        assert (status, found["error"]["code"]) == (403, "forbidden"), found
+        assert "closed" not in str((await ask(http, Case("", "/v1/grants", {"actor": ANN}, "", "GET")))[1])
+
+
 async def test_pages_go_on_behind_what_is_hidden(tmp_path: Path) -> None:
     async with serving_under({"lock": READ_T}, tmp_path) as http:
         found: list[str] = []
