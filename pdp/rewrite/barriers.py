@@ -97,7 +97,13 @@ def _using(join: exp.Join) -> Sequence[exp.Expr]:
 
 
 def _kinds(tree: exp.Expr, relations: Iterable[Relation]) -> Mapping[str, str]:
-    """Return the kinds of columns by name, without names that the query gives itself or that have several kinds."""
+    """Return the kinds of columns by name, without names that the query gives itself or that have several kinds.
+
+    A relation of unknown columns may have a column of any name and kind.
+    """
+    relations = list(relations)
+    if not all(relation.columns for relation in relations):
+        return {}
     found: dict[str, set[str]] = {}
     for relation in relations:
         for name, type in relation.columns.items():

@@ -180,6 +180,13 @@ def test_what_an_engine_may_cast_is_not_total(text: str) -> None:
     assert not is_total(ParsedText(text, "duckdb").tree, list(catalog))
 
 
+def test_a_view_of_unknown_columns_joined_by_name_is_not_total() -> None:
+    service, database = world(FILTERS[:1], 6)
+    with database:
+        sql = service.rewrite(RewriteRequest("SELECT count(*) FROM v JOIN orders USING (email)", "duckdb", ALICE))
+        assert sql.count("OFFSET 0") == 2
+
+
 def _catalog() -> Catalog:
     tables = {"orders": {"columns": COLUMNS}, "free": {"columns": {"k": "INTEGER"}}}
     return catalog_of([parse_document({"default": ["memory", "main"], "tables": tables}).document])

@@ -67,6 +67,10 @@ class RowNames(NamedTuple):
         refuse_wrong_form(grantee)
         if grantee.kind == "role":
             return name_fault("role", "equals", grantee.name, replace(self.known, token_roles=frozenset()))
+        if grantee.kind == "group":
+            provider, sign, name = grantee.name.partition("~")
+            is_known = sign and provider in {*self.known.providers, self.known.provider}
+            return NameFault(True, f"a group has no provider: write `group:{name}`") if is_known else None
         if grantee.kind not in ("user", "serviceAccount") or self.members is None:
             return None
         stated = self.members.stated_user(grantee)

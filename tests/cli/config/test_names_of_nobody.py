@@ -270,6 +270,7 @@ WRONG_ROWS = {
     "user:OKTA~x": "write `okta~x`",
     "user:Bob": "write `bob`",
     "group:group:x": "write `group:x`",
+    "group:oidc~eu": "write `group:eu`",
     "serviceAccount:user:x": "two kinds",
     "domain:ann@corp.example": "write `domain:corp.example`",
 }
