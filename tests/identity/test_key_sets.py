@@ -90,7 +90,7 @@ SETS: Mapping[str, KeySet] = {
     "many": KeySet([TWO] * 1000, [("two", "two")] * 1000),
 }
 TOKENS: Mapping[tuple[str | None, str], str] = {
-    (kid, key): jwt.encode(claims(), rsa_key(key), "RS256", {"kid": kid} if kid else {})
+    (kid, key): jwt.encode(claims(exp=int(time.time()) + 86_400), rsa_key(key), "RS256", {"kid": kid} if kid else {})
     for kid in ("one", "two", "three", None)
     for key in ("one", "two")
 }

@@ -65,7 +65,7 @@ server: {tls: {cert: c.pem, key: k.pem}}
 store: {seed: world.yaml}
 identity:
   providers:
-    kc: {issuer: x, jwks: keys.json}
+    oidc: {issuer: x, jwks: keys.json}
 row_access:
   protected: [namespace:laek/s]
 audit: {sinks: [{file: a.properties}]}
@@ -93,7 +93,7 @@ audit: {sinks: [{file: a.properties}]}
         ("s.yaml:1:8", "expected `array`, got `object` - at `$.masks` (`policies.row_access`)"),
         ("pdp.yaml:12:15", "`row_access.protected.0`"),
         ("world.yaml:2:3", "objects[0]"),
-        ("pdp.yaml:10:21", "`identity.providers.kc.jwks`"),
+        ("pdp.yaml:10:23", "`identity.providers.oidc.jwks`"),
         ("pdp.yaml:13:18", "`audit.sinks.0.file`"),
     ]
     text = run_pdp("config", "check", cwd=tmp_path).stdout
