@@ -46,6 +46,7 @@ def test_random_statements_show_the_rows_of_filtered_tables() -> None:
 
 
 @pytest.mark.long
+@pytest.mark.timeout(900)
 def test_two_thousand_random_statements_show_the_rows_of_filtered_tables() -> None:
     check_equivalence(12, 2_000)
 

@@ -15,6 +15,7 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> SparkTables:
     return recorded_tables(tmp_path_factory)
 
 
+@pytest.mark.timeout(900)  # each case is a job of Spark or several, which takes its time on a busy machine
 def test_the_recorded_cases_show_the_recorded_rows_on_spark(tables: SparkTables) -> None:
     tally, way = Tally(), rewriting(recorded_service(), "spark", tables.execute)
     for case in recorded("spark"):
