@@ -68,6 +68,7 @@ def _theirs(expression: Any, world: dict[str, Any]) -> bool | None:
 
 
 @pytest.mark.long
+@pytest.mark.timeout(900)
 @settings(max_examples=max(1, PAIRS // INPUTS), deadline=None, suppress_health_check=list(HealthCheck))
 @given(rules(3)["test"], st.lists(WORLDS, min_size=INPUTS, max_size=INPUTS))
 def test_decides_like_the_reference(text: str, worlds: list[dict[str, Any]]) -> None:
@@ -80,6 +81,7 @@ def test_decides_like_the_reference(text: str, worlds: list[dict[str, Any]]) -> 
 
 
 @pytest.mark.long
+@pytest.mark.timeout(900)
 @settings(max_examples=PAIRS // 2, deadline=None, suppress_health_check=list(HealthCheck))
 @given(closed())
 def test_computes_like_the_reference(text: str) -> None:
