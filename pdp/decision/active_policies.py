@@ -192,16 +192,18 @@ class ActivePolicies(msgspec.Struct, frozen=True, dict=True):
 
         Forbids of engines of other packages are not known.
         """
-        stacks = (authority.engines for authority in (self.default, *self.authorities.values()))
-        engines = (engine for engines in (self.forbids, *stacks) for engine in engines)
-        return frozenset[str]().union(*(getattr(engine, "forbids_read", ()) for engine in engines))
+        return frozenset[str]().union(*(getattr(engine, "forbids_read", ()) for engine in self._engines()))
+
+    def _engines(self) -> Iterator[Engine]:
+        """Yield the engines of all authorities, behind those that forbid in each."""
+        yield from self.forbids
+        for authority in (self.default, *self.authorities.values()):
+            yield from authority.engines
 
     @cached_property
     def counts_stored_roles(self) -> bool:
         """Tell whether policies count roles that the question does not show: see `EngineQuestion`."""
-        stacks = (authority.engines for authority in (self.default, *self.authorities.values()))
-        engines = (engine for engines in (self.forbids, *stacks) for engine in engines)
-        return any(engine.counts_stored_roles for engine in engines) or any(
+        return any(engine.counts_stored_roles for engine in self._engines()) or any(
             reporting.bundle.counts_stored_roles for reporting in self.reports
         )
 
@@ -254,9 +256,8 @@ class ActivePolicies(msgspec.Struct, frozen=True, dict=True):
 
     def may_deny_granted(self, facts: Facts) -> bool:
         """Tell whether anything can deny what grants permit: a forbid, another engine, or a row policy or mask."""
-        stacks = (authority.engines for authority in (self.default, *self.authorities.values()))
         has_rows = self.row_access.tables or self.row_access.protected or facts.index.rules
-        return bool(self.forbids or has_rows) or any(map(_can_forbid, stacks))
+        return bool(self.forbids or has_rows) or _can_forbid(self._engines())
 
     def authority(self, warehouse: str) -> Authority:
         """Return the authority of a warehouse; the default authority if no other has the warehouse."""

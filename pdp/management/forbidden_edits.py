@@ -6,6 +6,7 @@ judged by `engines.grants.administration`, and policies are asked about each req
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice
 from typing import Final, TypeAlias
@@ -104,7 +105,8 @@ def _questions(facts: Facts, edits: ObjectEdits, bundle: ActivePolicies) -> Iter
         if key[1]:
             for one in _with_objects_below(facts, key):
                 yield DELETE[one[0]], resource_of(one)
-    moved: list[ObjectKey] = []  # a later move of the request takes along what an earlier one puts below its source
+    # a later move of the request takes along what an earlier one puts below its source: by each path above
+    moved: defaultdict[tuple[str, ...], list[ObjectKey]] = defaultdict(list)
     for source, target in edits.move:
         is_warehouse = source[0] == "warehouse"
         # a warehouse may hold more objects than are asked about, so it is spared where nothing can deny
@@ -112,10 +114,10 @@ def _questions(facts: Facts, edits: ObjectEdits, bundle: ActivePolicies) -> Iter
             continue
         # what is in a warehouse keeps its ref: nobody knows a ref of the new name
         ref = bundle.default_ref(source[1][0]) if is_warehouse else None
-        along = [key for key in moved if key[1][: len(source[1])] == source[1] and key != source]
-        for one in chain(_with_objects_below(facts, source), along):
+        for one in chain(_with_objects_below(facts, source), tuple(moved.get(source[1], ()))):
             new = one[0], (*target[1], *one[1][len(source[1]) :])
-            moved.append(new)
+            for depth in range(1, len(new[1])):
+                moved[new[1][:depth]].append(new)
             arguments = Arguments(destination=replace(resource_of(new), ref=ref))
             yield RENAME[one[0]], _with(resource_of(one), arguments)
 
