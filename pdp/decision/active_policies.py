@@ -181,8 +181,7 @@ class ActivePolicies(msgspec.Struct, frozen=True, dict=True):
     @cached_property
     def reads_time(self) -> bool:
         """Tell whether an engine's verdicts rest on the time of the decision."""
-        stacks = (authority.engines for authority in (self.default, *self.authorities.values()))
-        return any(Dependency.TIME in engine.reads for engines in (self.forbids, *stacks) for engine in engines) or any(
+        return any(Dependency.TIME in engine.reads for engine in self._engines()) or any(
             reporting.bundle.reads_time for reporting in self.reports
         )
 
