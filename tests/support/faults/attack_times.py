@@ -16,7 +16,7 @@ MOST_MEMORY = 1.2
 """Most times the memory after an attack is that before the attack."""
 WINDOWS = 5
 """Parts of a measurement. The median of the parts counts: one of them may fall on a pause of the machine."""
-ASKS = 200
+ASKS = 80
 """Questions of one window."""
 _ROUNDS = 5
 """Measurements under an attack that goes on. The best counts."""
