@@ -31,6 +31,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 SHARE = 4
 """Tests of generated input play this share of their examples, and all of them in `make test-slow`."""
+LONG_SECONDS = 900
+"""Seconds in which a test with the marker `long` must end, unless it says otherwise."""
 FEWEST = 25
 """Examples that a test of generated input keeps, unless it asks for fewer."""
 
@@ -126,8 +128,13 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests that use a fixture that starts a process, and let tests of generated input play a share."""
+    """Mark the tests that use a fixture that starts a process, and let tests of generated input play a share.
+
+    A long test has the time of a busy machine.
+    """
     for item in items:
+        if item.get_closest_marker("long") and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(LONG_SECONDS))
         for name in STARTING.keys() & set(getattr(item, "fixturenames", ())):
             item.add_marker(STARTING[name])
     if os.environ.get("PDP_EXAMPLES") != "all":
