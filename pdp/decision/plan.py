@@ -1,7 +1,8 @@
 """Planning: a check to a tree of concrete checks. Every request takes this way.
 
-Owns the tree, acting roles, default refs, aliases, renames and `table_or_view`. Other planners, handed in by the
-composition root, plan view chains and Trino's operations. Must not know the insides of an engine, nor any surface.
+Owns the tree, default refs, aliases, renames and `table_or_view`. Acting roles are planned by `acting_roles.py`, view
+chains and Trino's operations by planners that the composition root hands in. Must not know the insides of an engine,
+nor any surface.
 
 One tree covers all resources of a check: every node holds a column of resources, not one resource.
 """
@@ -19,7 +20,7 @@ from pdp.engines.engine import EngineQuestion
 from pdp.engines.row_access.engine import Restriction
 from pdp.engines.row_access.through_views import through
 from pdp.facts.snapshot import Facts
-from pdp.model.answer import STORE_STALE, Reason
+from pdp.model.answer import Reason
 from pdp.model.arrays import positions_by
 from pdp.model.question import VERSIONED_TYPES, Arguments, Check, Principal, QuerySession, Question, Resource
 from pdp.model.vocabulary import (
@@ -151,9 +152,6 @@ def branch(node: Split, row: int) -> tuple[Node, int]:
 
 
 INSTANCE_ADMINS: Final = "config:identity.instance_admins"
-
-ASSUMED: Final = "rule:acting_role"
-"""The reason of an acting role that the facts give."""
 
 _RENAME_FROM: Final = "CATALOG_RENAME_ENTITY_FROM"
 _RENAME_TO: Final = "CATALOG_RENAME_ENTITY_TO"
@@ -335,36 +333,12 @@ class Planners(msgspec.Struct, frozen=True):
     meant: Callable[[Check, ActivePolicies, Facts], Check]
 
 
-def plan(check: Check, context: PlanContext, planners: Sequence[Planner]) -> Node:
-    """Plan a check: the first planner that knows the subject, else the plain plan of the action."""
-    action, role = check.question.action, check.question.acting_role
-    if role is not None:
-        if context.stale:  # the right to act as a role is a fact too, and stale facts permit nothing
-            return context.denied(STORE_STALE, action, check.resources)
-        if not context.facts.can_assume(context.principal, role):
-            return context.denied("cannot_assume", action, check.resources)
-        person = context.principal
-        acting = replace(context.asking(principal=person.acting_as(role)), admin=False, person=person)
-        node = _plan_action(check, acting, planners)
-        return AllOf((node, _assumption(check, context, role)), named=False) if context.bundle.forbids else node
-    return _plan_action(check, context, planners)
-
-
-def _plan_action(check: Check, context: PlanContext, planners: Sequence[Planner]) -> Node:
+def plan_action(check: Check, context: PlanContext, planners: Sequence[Planner]) -> Node:
+    """Plan a check for the principal of a context: the first planner that knows the subject, else the plain plan."""
     for planner in planners:
         if node := planner(context, check):
             return node
     return context.concrete(check.question.action, check.resources)
-
-
-def _assumption(check: Check, context: PlanContext, role: str) -> Leaf:
-    """Plan that a person takes on a role which the facts give: what forbids that for the person denies.
-
-    Behind the role, rules see the role alone. A forbid on who the person is would else end with the acting role.
-    """
-    places = [Resource("role", name=role)] * len(check.resources)
-    own = context.asking(acting_role=None, action="assume", view_security=None, delegated=False)
-    return own.permitted(ASSUMED, "assume", places)
 
 
 def context_of(check: Check, bundle: ActivePolicies, facts: Facts, *, stale: bool) -> PlanContext:

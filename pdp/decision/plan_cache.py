@@ -12,8 +12,9 @@ from typing import Final, TypeAlias
 
 from msgspec.structs import replace
 
+from pdp.decision.acting_roles import plan
 from pdp.decision.active_policies import ActivePolicies
-from pdp.decision.plan import AllOf, AnyOf, FixedDenial, Leaf, Node, Planners, context_of, leaves_of, plan
+from pdp.decision.plan import AllOf, AnyOf, FixedDenial, Leaf, Node, Planners, context_of, leaves_of
 from pdp.decision.prepared_plan import PreparedPlan, prepare_plan
 from pdp.decision.turns import Resumable, TurnClock
 from pdp.errors import TooManyChecks
@@ -125,7 +126,7 @@ def _with_resources(node: Node, resources: Sequence[Resource]) -> Node:
     if type(node) is Leaf:
         return Leaf(node.group, resources, node.override)
     parts = tuple([_with_resources(part, resources) for part in node.parts])  # type: ignore[union-attr]
-    return type(node)(parts)  # type: ignore[call-arg,arg-type]
+    return replace(node, parts=parts)
 
 
 def _length(check: Check) -> int:

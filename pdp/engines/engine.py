@@ -34,7 +34,8 @@ EFFECT_NAMES: Final = ("silent", "permit", "forbid", "failed")
 class EngineQuestion(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
     """Common part of a set of concrete checks, without a query or trace id.
 
-    The principal of `question` is the subject of the decision: an acting role is already the principal. `type` is
+    The principal of `question` is the subject of the decision: an acting role is already the principal. A question with
+    an acting role is about the person behind the role, for forbids alone: `roles` are then the role. `type` is
     concrete. `ref` is None if neither the resource names a ref nor the warehouse has a default.
 
     Roles by evidence that the question does not show, in order, are empty where no policy counts them. `stored_roles`

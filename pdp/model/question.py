@@ -236,7 +236,9 @@ def is_unnamed(type: str, action: str, resource: Resource) -> bool:
 _PLANNED: Final[Mapping[str, Any]] = {
     "acting_role": None, "view_security": None, "inspected": False, "rules_follow": False, "session": None,
 }  # fmt: skip
-"""Fields that the plan obeys before any engine is asked, with the values that engines see. Engines see all others."""
+"""Fields that the plan obeys before any engine is asked, with the values that engines see. Engines see all others.
+
+An engine question about the person behind an acting role has the role again: see `EngineQuestion`."""
 
 
 _obeyed = attrgetter(*_PLANNED)

@@ -1,7 +1,8 @@
 """Roles in rules: a forbid binds whoever has a role by any evidence, and a stored role opens nothing.
 
-`Oracle` says in plain sets who is bound. A test tree is a tuple: `("in", role)`, `("exists", role)`, `("all", role)`,
-`("size", number)`, and logic over trees.
+`binds` says in plain sets who is bound. A test tree is a tuple: `("in", role)`, `("exists", role)`, `("all", role)`,
+`("size", number)`, `("group", name)`, `("level", text)`, `("name", name)`, and logic over trees. A forbid on who acts
+as a role is asked about the role, and about the person with the roles that count under the acting role.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from support.generators.generated_pdps import batch, decide_and_record, make_pdp
 from support.generators.recorded_runs import Run
@@ -43,6 +44,8 @@ class World(NamedTuple):
     nested: frozenset[tuple[str, str]]
     """Role -> a role that it is a member of."""
     acting: str | None
+    group: str | None = None
+    level: str | None = None
 
     def above(self, roles: Collection[str]) -> set[str]:
         """Return roles with all roles above."""
@@ -78,7 +81,8 @@ class World(NamedTuple):
         ]
 
     def check(self, place: str = PLACE) -> dict[str, Any]:
-        principal = {"id": ANN, "roles": list(self.sent)}
+        groups, attributes = [self.group] * bool(self.group), {"level": self.level} if self.level else {}
+        principal = {"id": ANN, "roles": list(self.sent), "groups": groups, "attributes": attributes}
         acting = {"actingRole": f"role:{self.acting}"} if self.acting else {}
         return {"principal": principal, "action": "read_data", "resource": place, **acting}
 
@@ -90,6 +94,8 @@ def text(tree: Any) -> str:
         return f"'{parts[0]}' in roles"
     if kind == "size":
         return f"size(roles) {parts[0]} {parts[1]}"
+    if kind in OF_PERSON:
+        return OF_PERSON[kind].format(*parts)
     if kind == "exists":
         return f"roles.exists(r, r == '{parts[0]}')"
     if kind == "all":
@@ -104,10 +110,23 @@ def text(tree: Any) -> str:
     return sign.join(f"({text(part)})" for part in parts)
 
 
-def holds(tree: Any, sign: int, sets: tuple[set[str], set[str], set[str]]) -> bool:
+OF_PERSON = {
+    "group": "'{}' in groups",
+    "level": "has(attributes.level) && attributes.level == '{}'",
+    "name": "role == '{}'",
+}
+"""Test of what a person is beside roles -> the rule."""
+Evidence = dict[str, str | None]
+NOBODY: Evidence = dict.fromkeys(OF_PERSON)
+"""What rules see of a role."""
+
+
+def holds(tree: Any, sign: int, sets: tuple[set[str], set[str], set[str]], of_person: Evidence = NOBODY) -> bool:
     """Tell whether a tree holds. `sets` are the roles of tests that can only add, of unclear and of negated ones."""
     kind, *parts = tree
     roles = sets[1 - sign]
+    if kind in OF_PERSON:
+        return bool(of_person[kind] == parts[0])
     if kind in ("in", "exists"):
         return parts[0] in roles
     if kind == "any of":
@@ -117,14 +136,14 @@ def holds(tree: Any, sign: int, sets: tuple[set[str], set[str], set[str]]) -> bo
     if kind == "size":
         return bool(len(sets[1]) == parts[1] if parts[0] == "==" else len(sets[1]) < parts[1])
     if kind == "not":
-        return not holds(parts[0], -sign, sets)
+        return not holds(parts[0], -sign, sets, of_person)
     if kind == "and":
-        return all(holds(part, sign, sets) for part in parts)
+        return all(holds(part, sign, sets, of_person) for part in parts)
     if kind == "or":
-        return any(holds(part, sign, sets) for part in parts)
+        return any(holds(part, sign, sets, of_person) for part in parts)
     if kind == "same":
-        return holds(parts[0], 0, sets) == holds(parts[1], 0, sets)
-    return holds(parts[1] if holds(parts[0], 0, sets) else parts[2], sign, sets)
+        return holds(parts[0], 0, sets, of_person) == holds(parts[1], 0, sets, of_person)
+    return holds(parts[1] if holds(parts[0], 0, sets, of_person) else parts[2], sign, sets, of_person)
 
 
 def is_unclear(tree: Any) -> bool:
@@ -135,7 +154,12 @@ def is_unclear(tree: Any) -> bool:
 def binds(tree: Any, world: World) -> bool:
     """Tell whether a forbid binds somebody."""
     every, seen = world.every(), world.seen()
-    return any(holds(tree, 1, (every, unclear, seen)) for unclear in (every, seen))
+    person: Evidence = {"group": world.group, "level": world.level, "name": "ann"}
+    return any(
+        holds(tree, 1, (every, unclear, seen), who)
+        for unclear in (every, seen)
+        for who in ([NOBODY, person] if world.acting else [person])
+    )
 
 
 roles = st.sampled_from(ROLES)
@@ -147,21 +171,32 @@ tests = st.one_of(
     st.tuples(st.just("any of"), roles, roles),
     st.tuples(st.just("size"), st.sampled_from(["==", "<"]), st.integers(0, 2)),
 )
-trees = st.recursive(
-    tests,
-    lambda inner: st.one_of(
+
+
+def logic(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    return st.one_of(
         st.tuples(st.just("not"), inner),
         st.tuples(st.sampled_from(["and", "or", "and", "or", "same"]), inner, inner),
         st.tuples(st.just("if"), inner, inner, inner),
-    ),
-    max_leaves=4,
+    )
+
+
+trees = st.recursive(tests, logic, max_leaves=4)
+of_person = st.one_of(
+    st.tuples(st.just("group"), st.sampled_from("gh")),
+    st.tuples(st.just("level"), st.sampled_from("lm")),
+    st.tuples(st.just("name"), st.sampled_from(["ann", "bob"])),
 )
+person_tests = st.booleans().flatmap(lambda of_roles: tests if of_roles else of_person)
+person_trees = st.recursive(person_tests, logic, max_leaves=4)
 worlds = st.builds(
     World,
     st.lists(st.sampled_from([*ROLES, "ta", "tb"]), max_size=2, unique=True).map(tuple),
     st.frozensets(roles, max_size=2),
     st.frozensets(st.sampled_from([(role, above) for role in ROLES for above in ROLES if role != above]), max_size=3),
-    st.none() | st.none() | roles,
+    st.none() | roles,
+    st.sampled_from([None, "g"]),
+    st.sampled_from([None, "l"]),
 )
 
 
@@ -192,13 +227,15 @@ def outcomes(answer: Answer) -> list[tuple[bool, str | None]]:
 
 @pytest.mark.long
 @settings(max_examples=2000)
-@given(trees, worlds)
+@given(person_trees, worlds)
 def test_a_forbid_binds_whoever_has_the_roles_by_any_evidence(tree: Any, world: World) -> None:
     check_forbid(tree, world)
 
 
 @settings(max_examples=100)
-@given(trees, worlds)
+@given(person_trees, worlds)
+@example(("group", "g"), World((), frozenset(), frozenset(), "d", "g"))
+@example(("and", ("name", "ann"), ("not", ("in", "a"))), World(("a",), frozenset(), frozenset(), "d"))
 def test_some_forbids_bind_whoever_has_the_roles_by_any_evidence(tree: Any, world: World) -> None:
     check_forbid(tree, world)
 
@@ -388,7 +425,11 @@ def test_records_have_the_roles_and_decide_again(tmp_path: Path, columns_from: i
     decisions = [record for record in map(msgspec.json.decode, lines) if record["event"] == "decision"]
     (first, acting) = [decisions[number]["checks"] for number in (2, 4)]
     assert first[0]["otherRoles"] == {"stored": ["a", "d"]}
-    assert [entry.get("otherRoles") for entry in acting] == [{"person": ["a", "d"]}, {"stored": ["a", "d"]}]
+    role, person, assumed = acting
+    assert [entry["otherRoles"] for entry in acting] == [{"person": ["a", "d"]}] * 2 + [{"stored": ["a", "d"]}]
+    assert [entry["as"] for entry in acting] == ["role:d", ANN, ANN]
+    reasons = [entry.get("reasons", entry["by"]) for entry in (role, person, assumed)]
+    assert reasons == [["cel:f"], ["cel:f"], ["rule:acting_role"]]
 
 
 def test_a_bundle_of_an_older_version_decides_as_it_did() -> None:

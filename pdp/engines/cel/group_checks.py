@@ -222,19 +222,21 @@ class _Subject(NamedTuple):
 
 
 def _subject_of(group: EngineQuestion, provider: str, sight: RoleSight) -> _Subject:
-    """Return what rules see of a principal. A principal of type role has only itself among `roles`."""
-    principal, stored = group.principal, group.stored_roles
+    """Return what rules see of a principal. A role, as principal or acting, has only itself among `roles`."""
+    principal, stored, acting = group.principal, group.stored_roles, group.question.acting_role
     is_role = principal.type == "role"
-    roles = principal.roles
+    roles, unknown = principal.roles, principal.unknown
     if is_role:
         roles = (principal.name,)
+    elif acting is not None:
+        roles = (acting,)
+        unknown = tuple(name for name in unknown if name not in ("roles", "member_of"))
     elif sight.mapped:
         roles = _joined(roles, principal.member_of)
-    unknown = principal.unknown
     every_role = _joined(_joined(roles, stored or ()), group.person_roles)
     if stored is None or "roles" in unknown:
         unknown = (*unknown, EVERY_ROLE)
-    if principal.type in sight.stored:
+    if ("role" if acting is not None else principal.type) in sight.stored:
         roles = _joined(roles, stored or ())
         unknown = (*unknown, "roles") if stored is None else unknown
     if is_role:

@@ -247,9 +247,10 @@ async def test_an_acting_role_does_not_shed_a_forbid_on_the_person(tmp_path: Pat
         "gone": "role in ['gone']",
         "out": "'contractor' in groups",
         "last": "op == 'catalog:assume' && role == 'last'",
+        "here": "role == 'here' && path.startsWith('s.')",
     }
     (tmp_path / "forbid.yaml").write_text(yaml.safe_dump({"rules": rules}))
-    people = ["ann", "gone", "last"]
+    people = ["ann", "gone", "last", "here"]
     grants = [{"principal": f"user:oidc~{name}", "privilege": "assignee", "object": "role:etl"} for name in people]
     grants.append({"principal": "role:etl", "privilege": "ownership", "object": "warehouse:lake"})
     objects = ["project:p", {"object": "warehouse:lake", "parent": "project:p"}, "namespace:lake/s", TABLE]
@@ -277,3 +278,15 @@ async def test_an_acting_role_does_not_shed_a_forbid_on_the_person(tmp_path: Pat
             assert await may(action, contractor, *places) == [False] * len(places)
         put = {"put": ["table:lake/s/new"], "actor": "user:oidc~gone", "actingRole": "role:etl"}
         assert (await http.post("/v1/objects", put))[0] == 403
+        here = {"actor": "user:oidc~here", "actingRole": "role:etl"}
+        assert (await http.post("/v1/objects", {"put": ["table:lake/s/new"], **here}))[0] == 403
+        assert (await http.post("/v1/objects", {"put": ["table:lake/r/new"], **here}))[0] == 200
+        for user, listed in (("ann", ["r/new", "s/t"]), ("here", ["r/new"]), ("gone", [])):
+            named = {"action": "read_data", "type": "table", "container": "warehouse:lake"}
+            body = {"principal": f"user:oidc~{user}", "actingRole": "role:etl", **named}
+            status, found = await http.post("/v1/list", body)
+            assert (status, [*found["objects"]]) == (200, [f"table:lake/{name}" for name in listed])
+        for user, table, permitted in (("ann", "s/t", True), ("here", "s/t", False), ("here", "r/new", True)):
+            body = {"target": f"table:lake/{table}", "action": "loadTable", "actingRole": "role:etl"}
+            status, found = await http.post("/v1/load", {"principal": f"user:oidc~{user}", **body})
+            assert (status, found["allowed"]) == (200, permitted)
