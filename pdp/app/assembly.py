@@ -34,7 +34,7 @@ from pdp.engines.cedar.kind import unfed_by_trino as cedar_unfed_by_trino
 from pdp.engines.cel.engine import CelEngine, CelForbid
 from pdp.engines.cel.rules import RuleSet, configured_check, load_rules, unfed_by_trino
 from pdp.engines.custom import installed_kind, missing_engine
-from pdp.engines.engine import Engine, EngineQuestion, NamingEngine
+from pdp.engines.engine import Engine, EngineQuestion, ForbiddenPath, NamingEngine
 from pdp.engines.engine_types import EngineType, PolicySources
 from pdp.engines.grants.engine import GrantsEngine
 from pdp.engines.row_access.engine import RowAccessEngine, RowPolicies, unprotected_catalogs
@@ -123,11 +123,18 @@ def build_bundle(
         ),
         _role_maps(settings),
         frozenset(settings.identity.instance_admins),
-        tuple(path for engine in forbids for path in engine.paths_of_drops()),
+        _undroppable(forbids, engines.values()),
         _spelled_names(settings, (*forbids, *engines.values())),
         row_sources=_rewriting_sources(settings, policies),
     )
     return _with_reports(settings, bundle, authorities)
+
+
+def _undroppable(forbids: Sequence[CelForbid], engines: Iterable[Engine]) -> tuple[ForbiddenPath, ...]:
+    """Return the paths that forbids of drops may name, of all engines."""
+    others = [engine for engine in engines if isinstance(engine, NamingEngine) and engine.forbids]
+    found = (*(engine.paths_of_drops() for engine in forbids), *(engine.forbidden_paths() for engine in others))
+    return tuple(path for paths in found for path in paths)
 
 
 def _spelled_names(settings: Settings, engines: Sequence[Engine]) -> SpelledNames:

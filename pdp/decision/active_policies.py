@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from hashlib import sha256
+from itertools import chain
 from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
@@ -21,17 +22,18 @@ from pdp.engines.guarded import AwaitedEngine, FailedEngine, applying
 from pdp.engines.row_access.engine import RowAccessEngine
 from pdp.facts.index import Index
 from pdp.facts.nodes import ObjectNode
-from pdp.facts.objects import ContainerPath, Object, ObjectName, ObjectPut
+from pdp.facts.objects import ContainerPath, Object, ObjectKey, ObjectName, ObjectPut
 from pdp.facts.row_policies import FoldedName
 from pdp.facts.snapshot import Facts
 from pdp.model.answer import Reason
 from pdp.model.bounded_cache import BoundedCache
 from pdp.model.question import Principal
-from pdp.model.vocabulary import CATALOG_ACTIONS, CEL_CHECKS, is_cluster_action
+from pdp.model.vocabulary import CATALOG_ACTIONS, CEL_CHECKS, CREATE_ACTION, is_cluster_action
 
 _STACKS: Final = 1024
 _LONGEST_ACTION: Final = 128
 """Engine stacks that a bundle remembers, and characters of the name of a remembered action."""
+_NOTHING: Final[Map[ObjectName, ObjectNode]] = Map()
 _ROLES: Final = frozenset({"roles", "member_of"})
 """Evidence of roles in a question."""
 
@@ -167,7 +169,7 @@ class ActivePolicies(msgspec.Struct, frozen=True, dict=True):
     instance_admins: frozenset[str] = frozenset()
     """Ids of users with a permit for every control-plane action."""
     undroppable: tuple[ForbiddenPath, ...] = ()
-    """Paths that forbids of drops name. Facts need not know these objects."""
+    """Paths that forbids of drops may name. Facts need not know these objects."""
     spelled: SpelledNames = NO_NAMES
     """Names as policies spell them, for an engine that folds names."""
     reports: tuple[ShadowAuthority, ...] = ()
@@ -253,10 +255,28 @@ class ActivePolicies(msgspec.Struct, frozen=True, dict=True):
         stack = self.engines_for(warehouse, action, type)
         return bool(stack.forbids) or _can_forbid(stack.engines)
 
+    def may_forbid_moves(self, warehouse: str) -> bool:
+        """Tell whether an engine can forbid that an object of any type gets another path in a warehouse."""
+        places = [(action, "namespace") for action in (*CREATE_ACTION.values(), "move")]
+        places += [("rename", type) for type in CREATE_ACTION if type != "namespace"]
+        return any(self.may_forbid(warehouse, action, type) for action, type in places)
+
     def may_deny_granted(self, facts: Facts) -> bool:
         """Tell whether anything can deny what grants permit: a forbid, another engine, or a row policy or mask."""
         has_rows = self.row_access.tables or self.row_access.protected or facts.index.rules
         return bool(self.forbids or has_rows) or _can_forbid(self._engines())
+
+    def objects_below(self, facts: Facts, container: ContainerPath) -> Iterator[ObjectKey]:
+        """Yield the objects below a container that facts know or policies declare."""
+        containers = [container]
+        while containers:  # no recursion: namespaces can nest without limit
+            place = containers.pop()
+            known, declared = (objects.get(place, _NOTHING) for objects in (facts.index.objects, self.spelled.declared))
+            for type, name in chain(known, (name for name in declared if name not in known)):
+                path = (*place, name)
+                yield type, path
+                if type == "namespace":
+                    containers.append(path)
 
     def authority(self, warehouse: str) -> Authority:
         """Return the authority of a warehouse; the default authority if no other has the warehouse."""

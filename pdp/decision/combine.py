@@ -13,7 +13,7 @@ from operator import or_
 from typing import Final, Literal, TypeAlias
 
 from pdp.decision.active_policies import ActivePolicies, EngineStack
-from pdp.decision.plan import AllOf, AnyAlone, AnyOf, FixedDenial, Leaf, Node, Split, first_leaf
+from pdp.decision.plan import AllOf, AnyAlone, AnyOf, FixedDenial, Leaf, Node, Split
 from pdp.decision.turns import TURN_SECONDS
 from pdp.engines.engine import ABSTAIN, FAILED, FORBID, PERMIT, SILENT, Engine, EngineQuestion, Verdicts
 from pdp.model.answer import DEFAULT_DENY, STORE_STALE, Reason
@@ -343,3 +343,43 @@ def _all_row(rows: Sequence[_Row], parts: Sequence[Node], *, named: bool) -> _Ro
     leaf, row = first_leaf(parts[number], at)
     name = format_resource(leaf.resources[row], leaf.group.ref, leaf.group.type)
     return (at, effect, f"{name}: {reason or DEFAULT_DENY}", errors)
+
+
+def first_leaf(node: Node, row: int) -> tuple[Leaf | FixedDenial, int]:
+    """Return the first leaf that decides a row of a tree, and the row within the leaf."""
+    if isinstance(node, Leaf | FixedDenial):
+        return node, row
+    if isinstance(node, Split):
+        part, row = branch(node, row)
+        return first_leaf(part, row)
+    return first_leaf(node.parts[0], row)
+
+
+def branch(node: Split, row: int) -> tuple[Node, int]:
+    """Return the part that decides a row, and the row within the part."""
+    for rows, part in zip(node.at, node.parts, strict=True):
+        if row in rows:
+            return part, rows.index(row)
+    raise IndexError(row)
+
+
+def leaves(node: Node, at: Sequence[int]) -> list[tuple[Leaf | FixedDenial, Sequence[int]]]:
+    """Return the leaves of a tree in order, each with the positions of its resources in the answer.
+
+    `at[i]` is the position of the tree's resource i.
+    """
+    found: list[tuple[Leaf | FixedDenial, Sequence[int]]] = []
+    _collect(node, at, found)
+    return found
+
+
+def _collect(node: Node, at: Sequence[int], found: list[tuple[Leaf | FixedDenial, Sequence[int]]]) -> None:
+    kind = type(node)
+    if kind is Leaf or kind is FixedDenial:
+        found.append((node, at))  # type: ignore[arg-type]
+    elif isinstance(node, Split):
+        for rows, part in zip(node.at, node.parts, strict=True):
+            _collect(part, [at[row] for row in rows], found)
+    else:
+        for part in node.parts:  # type: ignore[union-attr]
+            _collect(part, at, found)

@@ -13,9 +13,9 @@ from typing import Final, TypeAlias
 from msgspec.structs import replace
 
 from pdp.decision.active_policies import ActivePolicies
-from pdp.decision.combine import fold
+from pdp.decision.combine import branch, fold, leaves
 from pdp.decision.evaluation import LeafVerdicts
-from pdp.decision.plan import INSTANCE_ADMINS, AllOf, AnyAlone, AnyOf, FixedDenial, Leaf, Node, Split, branch, leaves
+from pdp.decision.plan import INSTANCE_ADMINS, AllOf, AnyAlone, AnyOf, FixedDenial, Leaf, Node, Split
 from pdp.decision.turns import Resumable, TurnClock
 from pdp.engines.engine import ABSTAIN, ALLOWED_BY_EFFECT, EFFECT_NAMES, NO_ERRORS, PERMIT, Engine, Verdicts
 from pdp.engines.guarded import AwaitedEngine, applying, unexplained

@@ -10,6 +10,7 @@ One tree covers all resources of a check: every node holds a column of resources
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
+from itertools import islice
 from typing import Any, Final, TypeAlias, TypeVar
 
 import msgspec
@@ -19,6 +20,7 @@ from pdp.decision.active_policies import ActivePolicies
 from pdp.engines.engine import EngineQuestion
 from pdp.engines.row_access.engine import Restriction
 from pdp.engines.row_access.through_views import through
+from pdp.facts.objects import ObjectKey
 from pdp.facts.snapshot import Facts
 from pdp.model.answer import Reason
 from pdp.model.arrays import positions_by
@@ -111,48 +113,35 @@ def leaves_of(node: Node) -> list[Leaf | FixedDenial]:
     return [leaf for part in node.parts for leaf in leaves_of(part)]  # type: ignore[union-attr]
 
 
-def leaves(node: Node, at: Sequence[int]) -> list[tuple[Leaf | FixedDenial, Sequence[int]]]:
-    """Return the leaves of a tree in order, each with the positions of its resources in the answer.
+def without_need(node: Node, by: Reason) -> Node:
+    """Return a plan that needs no permit: what forbids and failures of engines deny stays denied.
 
-    `at[i]` is the position of the tree's resource i.
+    A denial without an engine counts only where nothing else is asked. `by` is the reason of the permit.
     """
-    found: list[tuple[Leaf | FixedDenial, Sequence[int]]] = []
-    _collect(node, at, found)
-    return found
-
-
-def _collect(node: Node, at: Sequence[int], found: list[tuple[Leaf | FixedDenial, Sequence[int]]]) -> None:
-    kind = type(node)
-    if kind is Leaf or kind is FixedDenial:
-        found.append((node, at))  # type: ignore[arg-type]
-    elif isinstance(node, Split):
-        for rows, part in zip(node.at, node.parts, strict=True):
-            _collect(part, [at[row] for row in rows], found)
-    else:
-        for part in node.parts:  # type: ignore[union-attr]
-            _collect(part, at, found)
-
-
-def first_leaf(node: Node, row: int) -> tuple[Leaf | FixedDenial, int]:
-    """Return the first leaf that decides a row of a tree, and the row within the leaf."""
-    if isinstance(node, Leaf | FixedDenial):
-        return node, row
+    if isinstance(node, Leaf):
+        return replace(node, override=by)
+    if isinstance(node, FixedDenial):
+        return node
+    parts = tuple([without_need(part, by) for part in node.parts])
     if isinstance(node, Split):
-        part, row = branch(node, row)
-        return first_leaf(part, row)
-    return first_leaf(node.parts[0], row)
+        return replace(node, parts=parts)
+    return replace(node, parts=tuple([part for part in parts if not isinstance(part, FixedDenial)]) or parts)
 
 
-def branch(node: Split, row: int) -> tuple[Node, int]:
-    """Return the part that decides a row, and the row within the part."""
-    for rows, part in zip(node.at, node.parts, strict=True):
-        if row in rows:
-            return part, rows.index(row)
-    raise IndexError(row)
+def moved(type: str, path: Sequence[str], namespace: Resource) -> Resource:
+    """Return an object below a namespace that moves, at the new path."""
+    target = namespace.arguments.destination or namespace
+    return Resource(type, target.warehouse, (*target.path, *path[len(namespace.path) :]), target.ref)
 
 
 INSTANCE_ADMINS: Final = "config:identity.instance_admins"
 
+MOST_OBJECTS_BELOW: Final = 500
+"""Known objects below a namespace that one move, drop or rename of the namespace asks about."""
+TOO_MANY_OBJECTS: Final = "rule:too_many_objects"
+"""The reason of denials about namespaces with more known objects below."""
+MOVED_ALONG: Final = "rule:moved_along"
+"""The reason of a rename of an object together with its namespace, which nothing needs to permit."""
 _RENAME_FROM: Final = "CATALOG_RENAME_ENTITY_FROM"
 _RENAME_TO: Final = "CATALOG_RENAME_ENTITY_TO"
 """Actions by which Nessie's catalogs mark the two ends of a rename: the deletion and the creation."""
@@ -302,18 +291,55 @@ class PlanContext(msgspec.Struct, frozen=True, gc=False):
         return self.deny_restricted(resources, action, lambda part: self._rename(type, action, part))
 
     def _rename(self, type: str, action: str, resources: Sequence[Resource]) -> Node:
-        """Plan the source and, where a destination is given, the creation at the destination."""
-        target_context = self.with_actions((_RENAME_TO,))
+        """Plan the source and, where a destination is given, the creation at the destination.
 
-        def both_ends(target_type: str, part: list[Resource]) -> Node:
+        Known objects below a namespace come along. Forbids bind for each, at both ends. Where the row policies of the
+        store follow, each object is asked about by itself.
+        """
+
+        def both_ends(key: tuple[str, tuple[ObjectKey, ...]], part: list[Resource]) -> Node:
+            target_type, content = key
             if target_type not in ("", type, "table_or_view"):
                 return self.denied("rule:rename_target", action, part)
             source = self.leaf(type, action, part)
             if not target_type:
                 return source
-            return AllOf((source, target_context.in_parent(CREATE_ACTION[type], _destinations(part))))
+            target = self.arrivals(type, _destinations(part))
+            if len(content) > MOST_OBJECTS_BELOW:
+                return self.denied(TOO_MANY_OBJECTS, action, part)
+            return AllOf((source, target, *(node for one in content for node in self._taken_along(one, part))))
 
-        return split(resources, _destination_type, both_ends)
+        def key_of(resource: Resource) -> tuple[str, tuple[ObjectKey, ...]]:
+            target_type = _destination_type(resource)
+            return target_type, self.content(resource) if target_type and type == "namespace" else ()
+
+        return split(resources, key_of, both_ends)
+
+    def arrivals(self, type: str, resources: Sequence[Resource]) -> Node:
+        """Plan the creation of renamed objects at their new paths."""
+        return self.with_actions((_RENAME_TO,)).in_parent(CREATE_ACTION[type], resources)
+
+    def content(self, namespace: Resource) -> tuple[ObjectKey, ...]:
+        """Return the known objects below a namespace that moves; none where nothing forbids. At most one too many."""
+        if self.rules_follow or not self.bundle.may_forbid_moves(namespace.warehouse):
+            return ()
+        below = self.bundle.objects_below(self.facts, (namespace.warehouse, *namespace.path))
+        return tuple(sorted(islice((key for key in below if key[0] in CREATE_ACTION), MOST_OBJECTS_BELOW + 1)))
+
+    def departures(self, key: ObjectKey, namespaces: Sequence[Resource], new: Sequence[Resource | None]) -> Node:
+        """Plan the rename of a known object with its namespaces. No permit is needed."""
+        type, (_, *path) = key
+        old = [
+            Resource(type, namespace.warehouse, tuple(path), namespace.ref, arguments=Arguments(destination=target))
+            for namespace, target in zip(namespaces, new, strict=True)
+        ]
+        return without_need(self.leaf(type, "move" if type == "namespace" else "rename", old), MOVED_ALONG)
+
+    def _taken_along(self, key: ObjectKey, namespaces: Sequence[Resource]) -> tuple[Node, Node]:
+        """Plan both ends of the rename of a known object with its namespaces."""
+        new = [moved(key[0], key[1][1:], namespace) for namespace in namespaces]
+        arrivals = without_need(self.arrivals(key[0], new), MOVED_ALONG)
+        return self.departures(key, namespaces, new), arrivals
 
 
 Planner: TypeAlias = Callable[[PlanContext, Check], Node | None]

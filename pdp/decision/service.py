@@ -16,7 +16,7 @@ import msgspec
 from pdp.audit.records.record import DecidedCheck, DecisionRecord, LeafDecision, Listing
 from pdp.decision.active_policies import ActivePolicies
 from pdp.decision.cached_evaluation import CachedEvaluation, may_cache
-from pdp.decision.combine import CHUNK, fold
+from pdp.decision.combine import CHUNK, fold, leaves
 from pdp.decision.evaluation import LeafVerdicts
 from pdp.decision.explanation import (
     NO_TRACES,
@@ -28,7 +28,7 @@ from pdp.decision.explanation import (
     trace_checks,
 )
 from pdp.decision.inspection import GrantVisibility, guards, reduce_answer, reject_invisible, sees_all
-from pdp.decision.plan import FixedDenial, Leaf, Node, Planners, leaves
+from pdp.decision.plan import FixedDenial, Leaf, Node, Planners
 from pdp.decision.plan_cache import bound_traces, in_parts, plan_checks
 from pdp.decision.ports import AuditLog, DecisionSnapshot, FactsSource
 from pdp.decision.prepared_plan import decide_check

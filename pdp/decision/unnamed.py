@@ -6,11 +6,20 @@ as for a named object.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import cache, partial
 from typing import Final
 
-from pdp.decision.plan import AllOf, FixedDenial, Node, PlanContext, Split
+from pdp.decision.plan import (
+    MOST_OBJECTS_BELOW,
+    TOO_MANY_OBJECTS,
+    AllOf,
+    FixedDenial,
+    Node,
+    PlanContext,
+    Split,
+)
+from pdp.facts.objects import ObjectKey
 from pdp.facts.row_policies import TablePath
 from pdp.model.answer import MISSING_ARGUMENT
 from pdp.model.arrays import positions_by
@@ -35,8 +44,14 @@ def plan_unnamed(context: PlanContext, check: Check) -> Node | None:
     if not any(lacking):
         return None
     may_be_hidden = cache(partial(_may_be_hidden, context))
+    is_rename = question.action in RENAMES
+    takes_along = is_rename and type == "namespace"
     keys = [
-        (lacks and question.action in RENAMES, lacks and may_be_hidden(_top(resource, question.action)))
+        (
+            lacks and is_rename,
+            lacks and may_be_hidden(_top(resource, question.action)),
+            context.content(resource) if lacks and takes_along else (),
+        )
         for lacks, resource in zip(lacking, check.resources, strict=True)
     ]
     if not any(map(any, keys)):
@@ -48,12 +63,15 @@ def plan_unnamed(context: PlanContext, check: Check) -> Node | None:
     return Split(tuple(places.values()), parts)
 
 
-def _plan(context: PlanContext, key: tuple[bool, bool], resources: Sequence[Resource]) -> Node:
-    """Plan resources by two answers: is a destination missing, and does a row policy hide a possible name."""
+def _plan(context: PlanContext, key: tuple[bool, bool, tuple[ObjectKey, ...]], resources: Sequence[Resource]) -> Node:
+    """Plan resources by three answers: is a destination missing, may a row policy hide a name, and what comes along."""
     action, type = context.question.action, resources[0].type
-    is_moved, is_hidden = key
+    is_moved, is_hidden, content = key
+    if len(content) > MOST_OBJECTS_BELOW:
+        return context.denied(TOO_MANY_OBJECTS, action, resources)
     node = context.concrete(action, resources)
-    more = _creations(context, resources) if is_moved else []
+    more = _creations(context, resources, {key[0] for key in content}) if is_moved else []
+    more += [context.departures(key, resources, [None] * len(resources)) for key in content]
     if is_hidden:  # behind the other parts, so that these keep the reasons of their denials
         group = context.group(type, action, resources[0])
         more.append(FixedDenial(MISSING_ARGUMENT, group, resources, (MISSING_ARGUMENT,)))
@@ -76,8 +94,11 @@ def _may_be_hidden(context: PlanContext, top: TablePath) -> bool:
     return any(context.restriction(Resource("table", warehouse, each)).reason for each in tables)
 
 
-def _creations(context: PlanContext, resources: Sequence[Resource]) -> list[Node]:
-    """Return the creations at an unknown place behind a rename. A forbid there denies, and no permit is needed."""
+def _creations(context: PlanContext, resources: Sequence[Resource], below: Collection[str]) -> list[Node]:
+    """Return the creations at an unknown place behind a rename. A forbid there denies, and no permit is needed.
+
+    `below` are the types of the known objects that come along: each stands in a namespace afterwards.
+    """
     type = resources[0].type
     types = [kind for kind, _ in TABLE_OR_VIEW[context.question.action]] if type == "table_or_view" else [type]
     containers = ("warehouse", "namespace") if type == "namespace" else ("namespace",)
@@ -85,7 +106,9 @@ def _creations(context: PlanContext, resources: Sequence[Resource]) -> list[Node
     found: list[Node] = []
     for container in containers:
         places = [_place(resource, container) for resource in resources]
-        actions = (CREATE_ACTION[kind] for kind in types)
+        actions = [CREATE_ACTION[kind] for kind in types]
+        if container == "namespace":
+            actions += [CREATE_ACTION[kind] for kind in sorted(below) if kind not in types]
         found += [
             to.permitted(UNKNOWN_PLACE, action, places)
             for action in actions

@@ -16,11 +16,12 @@ from typing import Final, NamedTuple, Protocol
 from msgspec.structs import replace
 
 from pdp.decision.active_policies import ActivePolicies
-from pdp.decision.plan import PlanContext
+from pdp.decision.plan import MOST_OBJECTS_BELOW, PlanContext
 from pdp.decision.service import Pdp
 from pdp.dialects.trino.ambiguity import KnownObjects
 from pdp.dialects.trino.names import base_table, suffix_of
 from pdp.dialects.trino.spelling import SCHEMA_TYPES, TABLE_TYPES, Spelling, is_metadata_name
+from pdp.engines.engine import ForbiddenPath
 from pdp.engines.row_access.engine import UNRESTRICTED, Restriction, hide_everything
 from pdp.errors import AmbiguousName, Unavailable
 from pdp.facts.snapshot import Facts
@@ -32,9 +33,8 @@ from pdp.model.vocabulary import TABULAR_TYPES
 
 _ANY_NAME: Final = "t"
 """A name of a table that nobody knows."""
-MAX_OBJECTS_BELOW: Final = 500
-"""Known objects below a schema that one operation on the schema asks about."""
-
+_DOT: Final = "\x1d"
+"""A dot within a part, in the texts of ForbiddenPath."""
 
 _TABLES: Final = TABLE_TYPES | {"metadata_table"}
 
@@ -62,23 +62,17 @@ class SchemaContent(NamedTuple):
 
 
 def content_of(context: PlanContext, schema: Resource) -> SchemaContent | None:
-    """Return the content of a namespace; None for more than MAX_OBJECTS_BELOW."""
+    """Return the content of a namespace; None for more than MOST_OBJECTS_BELOW."""
     every = chain(_known_below(context, schema), _covered_below(context, schema))
-    known = sorted(islice(every, MAX_OBJECTS_BELOW + 1), key=attrgetter("path", "type"))
-    forbidden = tuple(islice(_forbidden_below(context, schema), MAX_OBJECTS_BELOW + 1))
-    return SchemaContent(tuple(known), forbidden) if len(known) + len(forbidden) <= MAX_OBJECTS_BELOW else None
+    known = sorted(islice(every, MOST_OBJECTS_BELOW + 1), key=attrgetter("path", "type"))
+    forbidden = tuple(islice(_forbidden_below(context, schema), MOST_OBJECTS_BELOW + 1))
+    return SchemaContent(tuple(known), forbidden) if len(known) + len(forbidden) <= MOST_OBJECTS_BELOW else None
 
 
 def _known_below(context: PlanContext, schema: Resource) -> Iterator[Resource]:
     """Yield the objects below a namespace, named by its own name, that facts know or policies declare."""
-    known = KnownObjects.of(context.facts, context.bundle.spelled)
-    containers = [(schema.warehouse, *schema.path)]
-    while containers:  # no recursion: namespaces can nest without limit
-        container = containers.pop()
-        for type, name in known.content(container):
-            yield Resource(type, schema.warehouse, (*container[1:], name), schema.ref)
-            if type == "namespace":
-                containers.append((*container, name))
+    for type, (warehouse, *path) in context.bundle.objects_below(context.facts, (schema.warehouse, *schema.path)):
+        yield Resource(type, warehouse, tuple(path), schema.ref)
 
 
 def _covered_below(context: PlanContext, schema: Resource) -> Iterator[Resource]:
@@ -92,21 +86,41 @@ def _covered_below(context: PlanContext, schema: Resource) -> Iterator[Resource]
 
 
 def _forbidden_below(context: PlanContext, schema: Resource) -> Iterator[Resource]:
-    """Yield the objects below a schema that forbids of drops name, and those that words of a forbid may name together.
+    """Yield the objects below a schema that forbids name: whole paths, and any name where a text meets the schema's.
 
     A pattern, or a rule that is more than plain tests, is known by its words. If one is the name of the schema, the
-    others may be names within, and so may any name.
+    others may be names within.
     """
-    inside = ".".join((*schema.path, "")).casefold()
+    inside = "".join(f"{part.replace('.', _DOT)}." for part in schema.path)
+    folded = inside.casefold()
     here = [
         path for path in context.bundle.undroppable if path.warehouses is None or schema.warehouse in path.warehouses
     ]
-    found = [tuple(path.text.split(".")) for path in here if path.text.casefold().startswith(inside)]
+    found = [path.text for path in here if path.text.casefold().startswith(folded)]
     words = {path.text for path in here if path.kind == "parts"}
-    if schema.path[-1].casefold() in map(str.casefold, words):
-        found += [(*schema.path, word) for word in sorted(words | {_ANY_NAME})]
-    for path in dict.fromkeys(found):
-        yield Resource("table_or_view", schema.warehouse, path, schema.ref)
+    if schema.path[-1].replace(".", _DOT).casefold() in map(str.casefold, words):
+        found += [inside + word for word in sorted(words)]
+    for path in here:
+        found += [spelled + _ANY_NAME for spelled in _spellings_met(inside, folded, path)]
+    for text in dict.fromkeys(found):
+        yield Resource(
+            "table_or_view", schema.warehouse, tuple(part.replace(_DOT, ".") for part in text.split(".")), schema.ref
+        )
+
+
+def _spellings_met(inside: str, folded: str, path: ForbiddenPath) -> Iterator[str]:
+    """Yield the beginning of all paths in a schema, if the text of a forbid meets it: as it is, and as the text has it.
+
+    A text that is a word begins a part of the path.
+    """
+    text = path.text.casefold()
+    before = "." if path.kind == "parts" else ""
+    at = f".{folded}".find(before + text) - (not before) if text and path.kind != "equals" else -1
+    if at < 0 or (path.kind == "starts" and at):
+        return
+    yield inside
+    if len(text) == len(path.text) and len(folded) == len(inside):
+        yield inside[:at] + path.text + inside[at + len(text) :]
 
 
 AMBIGUOUS_NAME: Final = AmbiguousName.code

@@ -8,14 +8,24 @@ Both plans therefore ask about the objects that the stronger form would take awa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from functools import partial
 from typing import Final
 
-from msgspec.structs import replace
-
-from pdp.decision.plan import AllOf, AnyOf, FixedDenial, Leaf, Node, PlanContext, Split, leaves_of, split
+from pdp.decision.plan import (
+    MOVED_ALONG,
+    TOO_MANY_OBJECTS,
+    AllOf,
+    FixedDenial,
+    Leaf,
+    Node,
+    PlanContext,
+    Split,
+    moved,
+    split,
+    without_need,
+)
 from pdp.dialects.trino.known_objects import content_of, is_metadata_table, known_at, objects_at
 from pdp.dialects.trino.names import base_table, suffix_of
 from pdp.dialects.trino.spelling import TABLE_TYPES, Spelling
@@ -141,23 +151,13 @@ def plan_spelled(planner: OperationPlanner, plan: Callable[[OperationPlanner], N
             return planner.fixed(False, AMBIGUOUS_NAME, [named[row] for row in rows])
         columns = zip(*(others[row] for row in rows), strict=True)
         parts = [planner.with_resources(list(column)) for column in columns]
-        forbids = [_spared(plan(part), part.resources) for part in parts]
+        forbids = [without_need(plan(part), _OTHER_SPELLING) for part in parts]
         return _all_of(plan(planner.with_resources([found for row in rows if (found := own[row])])), forbids)
 
     counts = [len(more) if found else -1 for found, more in zip(own, others, strict=True)]
     rows_by = positions_by(range(len(named)), counts.__getitem__)
     planned = tuple(spelled(count, rows) for count, rows in rows_by.items())
     return planned[0] if len(planned) == 1 else Split(tuple(rows_by.values()), planned)
-
-
-def _spared(node: Node, resources: Sequence[Resource]) -> Node:
-    """Return a plan that needs no permit: what forbids and failures of engines deny stays denied."""
-    if isinstance(node, Split):
-        parts = zip(node.at, node.parts, strict=True)
-        return Split(node.at, tuple(_spared(part, [resources[row] for row in rows]) for rows, part in parts))
-    found = [leaf for leaf in leaves_of(node) if isinstance(leaf, Leaf) and len(leaf.resources) == len(resources)]
-    # The leaf asks what the plan asks already, so that the permit adds no question.
-    return AnyOf((node, replace(found[0], override=_OTHER_SPELLING))) if found else node
 
 
 ADMIN: Final = "config:trino.admin_users"
@@ -268,7 +268,6 @@ MATERIALIZED_VIEWS: Final = "config:trino.catalogs.materialized_views"
 """The reason of denials of materialized views."""
 _UNKNOWN_OBJECT: Final = "rule:unknown_object"
 _EXTERNAL_LOCATIONS: Final = "config:trino.external_locations"
-_TOO_MANY: Final = "rule:too_many_objects"
 _MOST_SCHEMAS: Final = 10
 _DROPPED: Final = ("CATALOG_DROP_ENTITY",)
 _RENAMED: Final = ("CATALOG_RENAME_ENTITY_FROM",)
@@ -296,10 +295,10 @@ def plan_with_content(planner: OperationPlanner) -> Node:
     if planner.resources[0].type != "namespace":
         return plan_by_place(planner)
     if len(planner.resources) > _MOST_SCHEMAS:
-        return planner.fixed(False, _TOO_MANY)
+        return planner.fixed(False, TOO_MANY_OBJECTS)
     return split(
         planner.resources,
-        lambda schema: schema.path,
+        lambda schema: (schema.path, (target := schema.arguments.destination) and target.path),
         lambda _, part: _plan_schema(planner.with_resources(part)),
     )
 
@@ -329,7 +328,7 @@ def _plan_replacement(planner: OperationPlanner) -> Node:
         create = plan_by_place(planner.with_resources(tables))
         if types:
             return _all_of(create, _drops(context, types, tables))
-        if not context.bundle.forbids:
+        if not any(context.bundle.may_forbid(tables[0].warehouse, "drop", type) for type in ("table", "view")):
             return create
         return _all_of(create, [_unless_forbidden(context, [_without_arguments(table) for table in tables])])
 
@@ -338,10 +337,7 @@ def _plan_replacement(planner: OperationPlanner) -> Node:
 
 def _unless_forbidden(context: PlanContext, objects: Sequence[Resource]) -> Node:
     """Deny what forbids keep from being dropped. No permit is needed: nobody knows whether the objects exist."""
-    drop = context.concrete("drop", objects)
-    # Each leaf gets the permit, so that no forbid and no failure of an engine is lost.
-    leaves = [replace(leaf, override=_UNKNOWN_OBJECT) for leaf in leaves_of(drop) if isinstance(leaf, Leaf)]
-    return leaves[0] if len(leaves) == 1 else AnyOf(tuple(leaves))
+    return without_need(context.concrete("drop", objects), _UNKNOWN_OBJECT)
 
 
 def _drops(context: PlanContext, types: Sequence[str], tables: Sequence[Resource]) -> list[Node]:
@@ -355,12 +351,32 @@ def _plan_schema(planner: OperationPlanner) -> Node:
     count = len(planner.resources)
     content = content_of(planner.context, planner.resources[0])
     if content is None:
-        return planner.fixed(False, _TOO_MANY)
+        return planner.fixed(False, TOO_MANY_OBJECTS)
     context = planner.context.with_actions(_DROPPED if planner.name == "DropSchema" else _RENAMED)
     actions = ["delete" if found.type == "namespace" else "drop" for found in content.known]
     parts = [context.concrete(action, [found] * count) for action, found in zip(actions, content.known, strict=True)]
     parts += [_unless_forbidden(context, [found] * count) for found in content.forbidden]
+    parts += [
+        without_need(context.arrivals(type, [found] * count), MOVED_ALONG)
+        for type, found in _other_arrivals(planner, content.known)
+    ]
     return _all_of(plan_by_place(planner), parts)
+
+
+def _other_arrivals(planner: OperationPlanner, known: Sequence[Resource]) -> Iterator[tuple[str, Resource]]:
+    """Yield new names below a renamed schema by type, but for those that the rename asks about in any case.
+
+    These are other spellings of forbids, and tables or views of row policies.
+    """
+    schema = planner.resources[0]
+    if schema.arguments.destination is None or not planner.context.bundle.may_forbid_moves(schema.warehouse):
+        return
+    for found in known:
+        new = moved(found.type, found.path, schema)
+        is_covered = found.type == "table_or_view"
+        for other in [new, *planner.spelling.others(new)] if is_covered else planner.spelling.others(new):
+            for type in ("table", "view") if is_covered else (found.type,):
+                yield type, other
 
 
 def _all_of(first: Node, others: Sequence[Node]) -> Node:

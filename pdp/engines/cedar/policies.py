@@ -19,6 +19,7 @@ from pdp.engines.cedar.tokens import (
     UNNAMED,
     CedarToken,
     PolicyText,
+    condition_texts,
     entity_tokens,
     named_entities,
     never,
@@ -75,9 +76,8 @@ class CedarPolicy(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def texts(self) -> frozenset[str]:
-        """Return all strings of the policy, and the texts between the stars of patterns."""
-        strings = (unquote(token) for token in tokens_of(self.text) if token.kind == "text")
-        return frozenset(part for text in strings for part in text.split("*") if part)
+        """Return the strings of the conditions, and the texts between the stars of patterns."""
+        return frozenset(part for text in condition_texts(self.text) for part in text.split("*") if part)
 
 
 class RelaxedPolicies(NamedTuple):

@@ -73,6 +73,13 @@ def entity_tokens(policy: str) -> list[CedarToken]:
     return [token for token in _joined(list(tokens_of(policy))) if token.kind == "entity"]
 
 
+def condition_texts(policy: str) -> Iterator[str]:
+    """Yield the strings of the conditions of a policy, without the ids of entities."""
+    tokens = _joined(list(tokens_of(policy)))
+    begin = next((at for at, token in enumerate(tokens) if token.text in ("when", "unless")), len(tokens))
+    return (unquote(token) for token in tokens[begin:] if token.kind == "text")
+
+
 def guarded_entities(policy: str) -> frozenset[Uid]:
     """Return the entities that a policy asks for an attribute by `has`."""
     tokens = _joined(list(tokens_of(policy)))

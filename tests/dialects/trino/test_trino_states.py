@@ -13,7 +13,7 @@ import yaml
 from support.oracles.trino_wants import asking
 from support.paths import TESTS
 
-from pdp.dialects.trino.known_objects import MAX_OBJECTS_BELOW
+from pdp.decision.plan import MOST_OBJECTS_BELOW
 
 STATES: dict[str, Any] = yaml.safe_load((TESTS / "trino_cases" / "states" / "changes.yaml").read_text())
 MOST_SCHEMAS = 10
@@ -55,7 +55,7 @@ def wants() -> Iterator[Want]:
 def policies() -> dict[str, Any]:
     """Return the policies of the table, with two large schemas."""
     found = copy.deepcopy({key: STATES[key] for key in ("config", "forbid", "world", "row_access")})
-    for schema, count in (("full", MAX_OBJECTS_BELOW), ("crowded", MAX_OBJECTS_BELOW + 1)):
+    for schema, count in (("full", MOST_OBJECTS_BELOW), ("crowded", MOST_OBJECTS_BELOW + 1)):
         found["world"]["objects"] += [{"object": f"table:lake/{schema}/t{at}"} for at in range(count)]
     return found
 

@@ -1,0 +1,155 @@
+"""A move of a namespace takes known objects along: forbids are asked about each, at its new path and at the old one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from support.generators.generated_pdps import batch
+from support.paths import TESTS
+
+from pdp.app.facts import build_pdp
+from pdp.decision.service import Pdp
+from pdp.model.answer import MISSING_ARGUMENT, Answer
+from pdp.offline.cases.cases import Case
+from pdp.offline.cases.runner import MemoryAudit, build_case_pdp
+
+PAT = "user:oidc~pat"
+KNOWN = ["namespace:lake/gs", "table:lake/gs/t", "view:lake/gs/v", "namespace:lake/gs/deep", "table:lake/gs/deep/u"]
+GRANTS = [
+    {"principal": PAT, "privilege": "project_admin", "object": "project:p"},
+    {"principal": PAT, "privilege": "ownership", "object": "warehouse:lake"},
+    {"principal": "user:oidc~x", "privilege": "select", "object": "table:lake/granted/only"},
+]
+
+
+def pdp_of(forbid: str = "", cedar: str = "", known: Sequence[str] = KNOWN) -> Pdp:
+    """Return a service with one forbid, of CEL or Cedar."""
+    data: dict[str, Any] = {
+        "config": {
+            "warehouses": {"lake": {"default_ref": "main", "project": "p"}},
+            "trino": {"catalogs": {"lakehouse": {"warehouse": "lake", "ref": "main"}}},
+            "authorities": {"default": {"engines": ["cedar", "grants"] if cedar else ["grants"]}},
+        },
+        "world": {
+            "objects": [
+                {"object": "project:p"},
+                {"object": "warehouse:lake", "parent": "project:p"},
+                *({"object": name} for name in known),
+            ],
+            "grants": GRANTS,
+        },
+        "forbid": {"f": forbid} if forbid else {},
+        **({"cedar": {"policies": f'@id("f") {cedar}'}} if cedar else {}),
+    }
+    return build_case_pdp(Case("generated", TESTS, data), build_pdp, MemoryAudit())[0]
+
+
+def move(source: str, target: str | None, action: str = "move", **more: Any) -> dict[str, Any]:
+    arguments = {"destination": f"namespace:lake/{target}"} if target else {}
+    named = {"resource": f"namespace:lake/{source}", "context": {"arguments": arguments}}
+    return {"principal": PAT, "action": action, **named, **more}
+
+
+def ask(pdp: Pdp, *checks: dict[str, Any]) -> Answer:
+    asked = batch(list(checks))
+    result = pdp.decide_now(asked)
+    return result.answer if result else asyncio.run(pdp.check(asked))
+
+
+def allowed(pdp: Pdp, *checks: dict[str, Any]) -> list[bool]:
+    """Decide checks one by one and as a batch: both agree."""
+    alone = [bool(ask(pdp, each).allowed[0]) for each in checks]
+    assert [*map(bool, ask(pdp, *checks).allowed)] == alone
+    return alone
+
+
+ACTIONS = ["move", "trino:RenameSchema"]
+FORBIDS = {
+    "op == 'CREATE_ENTITY' && path.startsWith('closed.')": ("closed", ["gs", "granted"], ["other"]),
+    "op == 'CREATE_ENTITY' && path == 'closed.t'": ("closed", ["gs"], ["granted", "other"]),
+    "op == 'CREATE_ENTITY' && path == 'closed.only'": ("closed", ["granted"], ["gs", "other"]),
+    "op == 'CREATE_ENTITY' && path.endsWith('.deep.u')": ("closed", ["gs"], ["granted", "gs/deep"]),
+    "op == 'CREATE_ENTITY' && contentType == 'ICEBERG_VIEW' && path.startsWith('c')": ("closed", ["gs"], ["granted"]),
+    "'CATALOG_RENAME_ENTITY_TO' in actions && path == 'closed.t'": ("closed", ["gs"], ["granted", "other"]),
+    "op == 'DELETE_ENTITY' && path == 'gs.t'": ("fresh", ["gs"], ["granted", "gs/deep"]),
+    "op == 'DELETE_ENTITY' && path.startsWith('gs.deep.')": ("fresh", ["gs", "gs/deep"], ["granted"]),
+    "op == 'CREATE_ENTITY' && path == 'a.b.t'": ("a/b", ["gs"], ["gs/deep", "granted"]),
+}  # fmt: skip
+"""Forbid -> a target, and the namespaces that may not and may move there."""
+
+
+@pytest.mark.parametrize("action", ACTIONS)
+@pytest.mark.parametrize("forbid", FORBIDS)
+def test_known_objects_below_are_asked_at_both_ends(forbid: str, action: str) -> None:
+    target, denied, permitted = FORBIDS[forbid]
+    every = [move(name, target, action) for name in (*denied, *permitted)]
+    if action == "trino:RenameSchema" and "DELETE_ENTITY" not in forbid:
+        every = [each for each in every if each["resource"] != "namespace:lake/other"]
+    assert all(allowed(pdp_of(), *every))
+    found = allowed(pdp_of(forbid), *every)
+    assert found == [False] * len(denied) + [True] * (len(every) - len(denied))
+
+
+CEDAR = {
+    'action == Lakekeeper::Action::"CreateTable", resource in Lakekeeper::Namespace::"lake/closed"': ("closed", ["gs", "granted"], ["empty"]),
+    'action == Lakekeeper::Action::"CreateView", resource == Lakekeeper::Namespace::"lake/closed"': ("closed", ["gs"], ["granted", "gs/deep"]),
+    'action == Lakekeeper::Action::"CreateTable", resource) when { context has table_name && context.table_name == "u" }': ("closed", ["gs", "gs/deep"], ["granted"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("action", ACTIONS)
+@pytest.mark.parametrize("scope", CEDAR)
+def test_forbids_of_cedar_are_asked_about_known_objects_below(scope: str, action: str) -> None:
+    target, denied, permitted = CEDAR[scope]
+    pdp = pdp_of(cedar=f"forbid(principal, {scope};" if scope.endswith("}") else f"forbid(principal, {scope});")
+    found = allowed(pdp, *(move(name, target, action) for name in (*denied, *permitted)))
+    assert found == [False] * len(denied) + [True] * len(permitted)
+
+
+def test_no_right_is_needed_at_the_new_paths() -> None:
+    pdp = pdp_of("path == 'nowhere'")
+    assert allowed(pdp, move("gs", "fresh"))
+    denial = ask(pdp_of("op == 'CREATE_ENTITY' && path == 'closed.deep.u'"), move("gs", "closed"))
+    assert list(denial.by) == ["table:lake/gs/deep/u@main: cel:f"]
+
+
+def test_nothing_more_is_asked_where_nothing_forbids() -> None:
+    result = pdp_of().decide_now(batch([move("gs", "closed")]))
+    assert result
+    assert len(result.record.checks[0].concrete) == 2
+
+
+@pytest.mark.parametrize("action", ACTIONS)
+@pytest.mark.parametrize(("count", "permitted"), [(499, True), (501, False)])
+def test_too_many_objects_below_are_denied(action: str, count: int, permitted: bool) -> None:
+    known = ["namespace:lake/gs", *(f"table:lake/gs/t{number}" for number in range(count))]
+    answer = ask(pdp_of("path == 'nowhere'", known=known), move("gs", "fresh", action))
+    assert bool(answer.allowed[0]) is permitted
+    assert permitted or "rule:too_many_objects" in str(answer.by[0])
+    free = ask(pdp_of(known=known), move("gs", "fresh", "move"))
+    assert free.allowed[0]
+
+
+@pytest.mark.parametrize("kind", ["ICEBERG_TABLE", "ICEBERG_VIEW"])
+def test_a_move_to_an_unknown_place_takes_known_objects_along(kind: str) -> None:
+    pdp = pdp_of(f"op == 'CREATE_ENTITY' && contentType == '{kind}' && path.startsWith('closed.')")
+    answer = ask(pdp, move("gs", None), move("empty", None), move("gs/deep", None))
+    assert [*map(bool, answer.allowed)] == [False, True, kind == "ICEBERG_VIEW"]
+    assert MISSING_ARGUMENT in answer.errors[0]
+
+
+def test_an_acting_role_takes_along_what_its_person_may() -> None:
+    pdp = pdp_of("op == 'CREATE_ENTITY' && path == 'closed.t' && role == 'pat'")
+    assert allowed(pdp, move("gs", "closed"), move("granted", "closed")) == [False, True]
+
+
+@pytest.mark.parametrize("spelled", ["closed.T", "Closed.t", "closed.Deep.u", "CLOSED.deep.U"])
+def test_trino_meets_the_spelling_of_a_forbid(spelled: str) -> None:
+    pdp = pdp_of(f"op == 'CREATE_ENTITY' && path == '{spelled}'")
+    assert allowed(pdp, move("gs", "closed", "trino:RenameSchema"), move("gs", "open", "trino:RenameSchema")) == [
+        False,
+        True,
+    ]

@@ -1,0 +1,106 @@
+"""A drop or rename of a schema meets the unknown objects that a forbid of CEL or Cedar names, also under other spellings."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from support.generators.generated_pdps import batch
+from support.paths import TESTS
+
+from pdp.app.facts import build_pdp
+from pdp.decision.service import Pdp
+from pdp.offline.cases.cases import Case
+from pdp.offline.cases.runner import MemoryAudit, build_case_pdp
+
+ANN = "user:oidc~ann"
+DROPS = 'action in [Lakekeeper::Action::"DropTable", Lakekeeper::Action::"DropView"], '
+
+
+def pdp_of(forbid: str = "", cedar: str = "") -> Pdp:
+    """Return a service with one forbid, of CEL or Cedar, that knows no table."""
+    data: dict[str, Any] = {
+        "config": {
+            "warehouses": {"lake": {"default_ref": "main", "project": "p"}, "other": {"project": "p"}},
+            "trino": {"catalogs": {"lakehouse": {"warehouse": "lake", "ref": "main"}}},
+            "authorities": {"default": {"engines": ["cedar", "grants"] if cedar else ["grants"]}},
+        },
+        "world": {
+            "objects": [{"object": "project:p"}, {"object": "warehouse:lake", "parent": "project:p"}],
+            "grants": [{"principal": ANN, "privilege": "ownership", "object": "warehouse:lake"}],
+        },
+        "forbid": {"f": forbid} if forbid else {},
+        **({"cedar": {"policies": f'@id("f") {cedar}'}} if cedar else {}),
+    }
+    return build_case_pdp(Case("generated", TESTS, data), build_pdp, MemoryAudit())[0]
+
+
+def permits(pdp: Pdp, schema: str) -> list[bool]:
+    """Return the answers to a drop and to a rename of a schema."""
+    named = {"principal": ANN, "resource": f"namespace:lake/{schema}"}
+    renamed = {"context": {"arguments": {"destination": "namespace:lake/fresh"}}}
+    checks = [{**named, "action": "trino:DropSchema"}, {**named, "action": "trino:RenameSchema", **renamed}]
+    return [*map(bool, asyncio.run(pdp.check(batch(checks))).allowed)]
+
+
+CEDAR = {
+    f'{DROPS}resource in Lakekeeper::Namespace::"lake/keep");': ("keep", "kept"),
+    f'{DROPS}resource in Lakekeeper::Namespace::"lake/top");': ("top/keep", "topmost/keep"),
+    f'{DROPS}resource == Lakekeeper::Table::"lake/Caps/Pay");': ("caps", "cap"),
+    f'{DROPS}resource == Lakekeeper::View::"lake/deep/er/v");': ("deep", "er"),
+    f'{DROPS}resource in Lakekeeper::Namespace::"lake/deep/er");': ("deep/er", "deep/err"),
+    f'{DROPS}resource) when {{ resource.namespace.name like "ke*" }};': ("keep", "other"),
+    f'{DROPS}resource) when {{ resource.namespace.name like "top.ke*" }};': ("top/keep", "top"),
+    f'{DROPS}resource) when {{ resource has namespace && resource.namespace.name == "keep" }};': ("keep", "kept"),
+    f'{DROPS}resource) unless {{ !(resource in Lakekeeper::Namespace::"lake/keep") }};': ("keep", "kept"),
+    'action, resource in Lakekeeper::Namespace::"lake/keep") unless { resource is Lakekeeper::Namespace };': ("keep", "kept"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("scope", CEDAR)
+def test_a_forbid_of_cedar_on_unknown_objects_binds_for_their_schema(scope: str) -> None:
+    bound, free = CEDAR[scope]
+    pdp = pdp_of(cedar=f"forbid(principal, {scope}")
+    assert (permits(pdp, bound), permits(pdp, free)) == ([False, False], [True, True])
+
+
+CEL = {
+    "path.startsWith('top.')": ("top/keep", "topmost/keep"),
+    "path.startsWith('top.keep.')": ("top/keep", "top/kept"),
+    "path.startsWith('Caps.')": ("caps/in", "cap/in"),
+    "path.contains('.keep.')": ("top/keep", "top/kept"),
+    "path.matches('^top[.]')": ("top/keep", "other"),
+}
+
+
+@pytest.mark.parametrize("test", CEL)
+@pytest.mark.parametrize("kind", ["contentType == 'ICEBERG_TABLE'", "contentType in ['ICEBERG_VIEW', 'X']"])
+def test_a_forbid_on_tables_alone_binds_for_schemas_below_its_path(kind: str, test: str) -> None:
+    bound, free = CEL[test]
+    pdp = pdp_of(f"op == 'DELETE_ENTITY' && {kind} && {test}")
+    assert (permits(pdp, bound), permits(pdp, free)) == ([False, False], [True, True])
+
+
+def test_a_forbid_without_a_path_sees_no_unknown_object() -> None:
+    """As the manual says, of CEL and Cedar."""
+    for pdp in (
+        pdp_of("op == 'DELETE_ENTITY' && contentType == 'ICEBERG_TABLE'"),
+        pdp_of(cedar=f"forbid(principal, {DROPS}resource);"),
+        pdp_of(cedar=f'forbid(principal, {DROPS}resource) unless {{ principal in Lakekeeper::Role::"keep" }};'),
+        pdp_of(
+            cedar=f"forbid(principal, {DROPS}resource) when {{ resource is Lakekeeper::Table && resource.protected }};"
+        ),
+    ):
+        assert permits(pdp, "keep") == [True, True]
+
+
+def test_a_creation_over_an_unknown_name_meets_a_forbid_of_cedar() -> None:
+    """Trino does not tell `CREATE OR REPLACE`: a forbid of the drop keeps it from creating, as one of CEL does."""
+    pdp = pdp_of(cedar=f'forbid(principal, {DROPS}resource == Lakekeeper::Table::"lake/s/pay");')
+    checks = [
+        {"principal": ANN, "action": f"trino:{operation}", "resource": f"table_or_view:lake/s/{name}"}
+        for operation in ("CreateTable", "CreateView", "CreateMaterializedView")
+        for name in ("pay", "paid")
+    ]
+    assert [*map(bool, asyncio.run(pdp.check(batch(checks))).allowed)] == [False, True] * 3
