@@ -11,13 +11,17 @@ import pytest
 from support.generators.generated_pdps import make_pdp
 from support.service.serving import settings_of
 
+from pdp.app.facts import build_pdp
 from pdp.app.wiring import build_cache, seal_keys
 from pdp.decision.active_policies import ActivePolicies, Authority
 from pdp.decision.cache.local import InProcessCache, TieredCache
 from pdp.decision.cache.mac_keys import MacKeys, machine_keys
 from pdp.decision.cache.redis import RedisCache
+from pdp.decision.verdict_cache import served_engines
 from pdp.engines.engine import READS_POLICIES, Cost
 from pdp.errors import ConfigError
+from pdp.offline.cases.cases import Case
+from pdp.offline.cases.runner import MemoryAudit, build_case_pdp
 from pdp.telemetry import Telemetry
 
 KEY = "canary-key-" * 4
@@ -57,6 +61,17 @@ async def test_settings_choose_the_cache(tmp_path: Path) -> None:
     assert built(tmp_path, redis=LOCAL, redis_for="none", local_entries=0) is None
     assert isinstance(built(tmp_path, redis=LOCAL), TieredCache)
     assert isinstance(built(tmp_path, redis=LOCAL, local_entries=0), RedisCache)
+
+
+async def test_by_default_this_process_keeps_the_verdicts_of_cedar(tmp_path: Path) -> None:
+    assert built(tmp_path, TODAY) is None
+    data = {
+        "config": {"authorities": {"default": {"engines": ["cedar", "grants"]}}},
+        "cedar": {"policies": "permit(principal, action, resource);"},
+    }
+    bundle = build_case_pdp(Case("cached", tmp_path, data), build_pdp, MemoryAudit())[0].bundle
+    assert [each.name for each in served_engines(bundle, every_engine=False)] == ["cedar"]
+    assert isinstance(built(tmp_path, bundle), InProcessCache)
 
 
 async def test_only_all_takes_the_engines_of_today(tmp_path: Path) -> None:

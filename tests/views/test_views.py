@@ -74,6 +74,16 @@ async def test_an_answer_has_every_field_of_the_contract(tmp_path: Path) -> None
     assert len(answer["steps"]) == 5
 
 
+async def test_a_load_through_one_s_own_definer_view_is_delegated(tmp_path: Path) -> None:
+    """The manual says so of a forbid on `delegated`."""
+    async with load_client(tmp_path) as asked:
+        status, answer = await asked.post("/v1/load", LOAD | {"principal": "user:oidc~bob"})
+    assert status == 200
+    behind = [step for step in answer["steps"] if step["resource"] == "table:lake/ns/t"]
+    assert behind
+    assert {(step["as"], step["delegated"]) for step in behind} == {("user:oidc~bob", True)}
+
+
 @pytest.mark.parametrize(
     ("path", "body"),
     [
