@@ -23,16 +23,15 @@ from pdp.decision.active_policies import (
     SpelledNames,
     source_text,
 )
+from pdp.decision.missing_arguments import plan_missing_arguments
 from pdp.decision.plan import Planners
 from pdp.decision.scopes import plan_scope
-from pdp.decision.unnamed import plan_unnamed
 from pdp.dialects.trino.known_objects import meant_by_names, own_names, restriction_of
 from pdp.dialects.trino.operations import plan_operation
 from pdp.engines.allow_all import WARNING, build_allow_all, permit_development
-from pdp.engines.cedar.kind import build_cedar, read_cedar
-from pdp.engines.cedar.kind import unfed_by_trino as cedar_unfed_by_trino
+from pdp.engines.cedar.kind import build_cedar, cedar_unfed_by_trino, read_cedar
 from pdp.engines.cel.engine import CelEngine, CelForbid
-from pdp.engines.cel.rules import RuleSet, configured_check, load_rules, unfed_by_trino
+from pdp.engines.cel.rules import RuleSet, configured_check, load_rules, rules_unfed_by_trino
 from pdp.engines.custom import installed_kind, missing_engine
 from pdp.engines.engine import Engine, EngineQuestion, ForbiddenPath, NamingEngine
 from pdp.engines.engine_types import EngineType, PolicySources
@@ -50,7 +49,7 @@ from pdp.model.references import parse_resource
 from pdp.views.plans import plan_views
 
 PLANNERS: Final = Planners(
-    (plan_views, plan_operation, plan_scope, plan_unnamed), restriction_of, own_names, meant_by_names
+    (plan_views, plan_operation, plan_scope, plan_missing_arguments), restriction_of, own_names, meant_by_names
 )
 """Planners of view chains, of Trino's operations, of LakeQL's scopes and of checks without a needed name."""
 ENGINES: Final[Mapping[str, EngineType]] = {
@@ -330,7 +329,7 @@ def _warnings(settings: Settings, rules: RuleSet, forbid: RuleSet) -> tuple[str,
         warnings.append("`policies.cedar.policies` decides nothing: no authority names the engine `cedar`")
     if "allow_all" in named:
         warnings.append(WARNING)
-    warnings += map(str, unfed_by_trino(forbid.rules, settings.trino))
+    warnings += map(str, rules_unfed_by_trino(forbid.rules, settings.trino))
     if not rules.rules and "cel" in named:
         warnings.append("no rules are loaded: CEL permits nothing but VIEW_REFERENCE")
     modes = (settings.row_access.through_views, *(known.through_views for known in settings.warehouses.values()))

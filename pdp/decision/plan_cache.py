@@ -21,7 +21,7 @@ from pdp.errors import TooManyChecks
 from pdp.facts.snapshot import Facts
 from pdp.model.arrays import PathArray
 from pdp.model.bounded_cache import BoundedCache
-from pdp.model.question import Batch, Check, Question, Resource, is_unnamed
+from pdp.model.question import Batch, Check, Question, Resource, has_missing_argument
 from pdp.model.vocabulary import NAMING_ACTIONS
 
 _MAX_PLANS: Final = 4096
@@ -94,7 +94,7 @@ class PlanCache:
             some = resources[0]
             if some.arguments.destination is not None or not some.path:
                 return check, None
-            if question.action in NAMING_ACTIONS and is_unnamed(some.type, question.action, some):
+            if question.action in NAMING_ACTIONS and has_missing_argument(some.type, question.action, some):
                 return check, None
         if question.view_security is not None or question.rules_follow or question.session is not None:
             return check, None

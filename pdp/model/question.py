@@ -39,13 +39,13 @@ RESOURCE_TYPES = VERSIONED_TYPES | NAMED_TYPES | ENGINE_TYPES | {"server", "ware
 class Arguments(msgspec.Struct, frozen=True, gc=False):
     """Arguments of a check: the name of a new object, the target of a rename, and all arguments as given.
 
-    `unplaced`: nobody knows the container of a new object, which stands in the warehouse of the resource.
+    `missing_place`: nobody knows the container of a new object, which stands in the warehouse of the resource.
     """
 
     name: str | None = None
     destination: Resource | None = None
     given: Mapping[str, Any] = msgspec.field(default_factory=dict)
-    unplaced: bool = False
+    missing_place: bool = False
 
 
 NO_ARGUMENTS = Arguments()
@@ -221,16 +221,16 @@ class Question(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
         return msgspec.structs.replace(self, principal=principal, **_PLANNED)
 
 
-def lacks_argument(argument: str, resource: Resource) -> bool:
-    """Tell whether a resource lacks an argument of ARGUMENTS. Nobody knows the path of the new object then."""
+def is_missing(argument: str, resource: Resource) -> bool:
+    """Tell whether an argument of ARGUMENTS is missing in a resource. Nobody knows the path of the new object then."""
     arguments = resource.arguments
     return not (arguments.name if argument == "name" else arguments.destination)
 
 
-def is_unnamed(type: str, action: str, resource: Resource) -> bool:
-    """Tell whether a resource lacks the argument that an action on a type takes."""
+def has_missing_argument(type: str, action: str, resource: Resource) -> bool:
+    """Tell whether the argument is missing in a resource that an action on a type takes."""
     argument = ARGUMENTS.get((type, action))
-    return argument is not None and lacks_argument(argument, resource)
+    return argument is not None and is_missing(argument, resource)
 
 
 _PLANNED: Final[Mapping[str, Any]] = {

@@ -41,7 +41,7 @@ from pdp.audit.records.schema import RecordedRoles, write_view_security
 from pdp.engines.engine import ALLOWED_BY_EFFECT, PERMIT, EngineQuestion
 from pdp.model.answer import DEFAULT_DENY, Answer, Reason, Rejection
 from pdp.model.arrays import PathArray
-from pdp.model.question import Check, Principal, Question, Resource, is_unnamed
+from pdp.model.question import Check, Principal, Question, Resource, has_missing_argument
 from pdp.model.redaction import Redactor
 from pdp.model.vocabulary import NAMING_ACTIONS
 
@@ -292,7 +292,7 @@ def missing_text(question: Question, type: str, resources: Sequence[Resource]) -
     """Return the field of an entry without the name of a new object; empty for all other entries."""
     if question.action not in NAMING_ACTIONS or question.nameless:
         return ""
-    return ',"missing":true' if any(is_unnamed(type, question.action, each) for each in resources) else ""
+    return ',"missing":true' if any(has_missing_argument(type, question.action, each) for each in resources) else ""
 
 
 def question_text(action: str, subject: str, *, delegated: bool) -> str:

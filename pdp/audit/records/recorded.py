@@ -35,7 +35,7 @@ from pdp.model.question import (
     Question,
     RequestContext,
     Resource,
-    is_unnamed,
+    has_missing_argument,
 )
 from pdp.model.references import format_resource, parse_principal, parse_resource
 from pdp.model.vocabulary import NAMING_ACTIONS
@@ -193,7 +193,7 @@ def ask_about(check: Check, written: WrittenResource, *, delegated: bool) -> tup
     question = check.question
     if question.delegated != delegated:
         question = msgspec.structs.replace(question, delegated=delegated)
-    if question.nameless and not is_unnamed(resource.type, question.action, resource):
+    if question.nameless and not has_missing_argument(resource.type, question.action, resource):
         question = msgspec.structs.replace(question, nameless=False)
     return msgspec.structs.replace(check, question=question, resources=(resource,), at=(0,)), key
 

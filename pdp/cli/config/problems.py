@@ -25,12 +25,11 @@ from pdp.config.policy_files import FileKey, policy_files
 from pdp.config.references import foreign_cel_provider, known_names, known_warehouses, listed_warehouses
 from pdp.config.settings import Settings
 from pdp.decision.cache.cache import read_authorities
-from pdp.engines.cedar.kind import configured_sources
-from pdp.engines.cedar.kind import unfed_by_trino as cedar_unfed_by_trino
+from pdp.engines.cedar.kind import cedar_unfed_by_trino, configured_sources
 from pdp.engines.cedar.lint import CedarRemark, lint_cedar
 from pdp.engines.cel.lint.linter import Finding, LintOptions, lint_files, spellings, unasked_spellings
 from pdp.engines.cel.lint.remarks import NAME_CODES, Severity, remark_on_roles
-from pdp.engines.cel.rules import Rule, RuleSet, load_rules, permits_on_stored_roles, unfed_by_trino
+from pdp.engines.cel.rules import Rule, RuleSet, load_rules, permits_on_stored_roles, rules_unfed_by_trino
 from pdp.engines.cel.sources import read_rule_file
 from pdp.engines.row_access.engine import RowPolicies, unprotected_catalogs
 from pdp.engines.row_access.policies import read_documents
@@ -174,7 +173,7 @@ def _loaded_rules(settings: Settings, key: FileKey) -> Sequence[Rule]:
 
 def _unfed(settings: Settings) -> Iterator[ConfigProblem]:
     """Yield a warning for each forbid on evidence without a source in Trino."""
-    for notice in unfed_by_trino(_loaded_rules(settings, "forbid"), settings.trino):
+    for notice in rules_unfed_by_trino(_loaded_rules(settings, "forbid"), settings.trino):
         yield ConfigProblem(str(notice.place), "warning", f"{notice.message} (`policies.forbid`)")
 
 

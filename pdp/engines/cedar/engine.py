@@ -48,13 +48,13 @@ from pdp.engines.cedar.requests import (
     property_entities,
 )
 from pdp.engines.cedar.schema import action_uid, load_cedarpy
-from pdp.engines.cedar.tokens import UNNAMED
+from pdp.engines.cedar.tokens import MISSING_NAME
 from pdp.engines.engine import FAILED, Cost, Dependency, EngineQuestion, ForbiddenPath, Verdicts
 from pdp.facts.objects import ObjectKey
 from pdp.facts.snapshot import Facts
 from pdp.model.answer import MISSING_ARGUMENT, Reason, Trace
 from pdp.model.bounded_cache import BoundedCache
-from pdp.model.question import Principal, Resource, lacks_argument
+from pdp.model.question import Principal, Resource, is_missing
 from pdp.model.vocabulary import ARGUMENTS
 
 _READS: Final = frozenset({Dependency.POLICIES, Dependency.FACTS})
@@ -150,7 +150,7 @@ class CedarEngine:
             effects[row] = judgement.effect
             by[row] = f"cedar:{judgement.by.id}" if judgement.by else None
             if judgement.raised:
-                missing = {MISSING_ARGUMENT} if UNNAMED in judgement.raised.values() else ()
+                missing = {MISSING_ARGUMENT} if MISSING_NAME in judgement.raised.values() else ()
                 errors[row] = tuple(sorted({*judgement.raised, *missing}))
         return Verdicts(bytes(effects), by, errors)
 
@@ -192,7 +192,7 @@ class CedarEngine:
             except TornRing:
                 judged[row] = TORN_RING
                 continue
-            unknown = known | _unnamed(resource) if is_creation else known
+            unknown = known | _missing_parts(resource) if is_creation else known
             table = tables.get(unknown)
             if table is None:
                 table = tables[unknown] = self._table(shown, action)
@@ -268,7 +268,7 @@ class CedarEngine:
 
 
 def _takes_name(group: EngineQuestion) -> bool:
-    """Tell whether checks of a group may lack the name of a new object."""
+    """Tell whether the name of a new object may be missing in checks of a group."""
     return not group.question.nameless and ARGUMENTS.get((group.type, group.action)) == "name"
 
 
@@ -278,11 +278,11 @@ def _unknown_of(principal: Principal) -> frozenset[str]:
     return unknown | {"attributes.email"} if has_unreadable_email(principal) else unknown
 
 
-def _unnamed(resource: Resource) -> frozenset[str]:
+def _missing_parts(resource: Resource) -> frozenset[str]:
     """Return the unknown parts of an object to be made in a container: `name`, and `place` without a container."""
-    if resource.arguments.unplaced:
+    if resource.arguments.missing_place:
         return _NAME_AND_PLACE
-    return _NAME if lacks_argument("name", resource) else _NOTHING
+    return _NAME if is_missing("name", resource) else _NOTHING
 
 
 def _memo_key(group: EngineQuestion) -> tuple[Principal, bool]:

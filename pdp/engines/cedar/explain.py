@@ -15,7 +15,7 @@ import msgspec
 from pdp.engines.cedar.actions import Uid, as_text
 from pdp.engines.cedar.entity_files import MOST_ENTRIES
 from pdp.engines.cedar.policies import CedarPolicy, policy_number
-from pdp.engines.cedar.tokens import UNKNOWN_EVIDENCE, UNNAMED
+from pdp.engines.cedar.tokens import MISSING_NAME, UNKNOWN_EVIDENCE
 from pdp.engines.engine import ABSTAIN, EFFECT_NAMES, FORBID, PERMIT
 from pdp.model.answer import Reason, Trace
 
@@ -116,7 +116,7 @@ def _why(judgement: Judgement, principal: Uid, action: Uid, resource: Uid) -> st
         return f"policy `{by.id}` permits"
     forbids = sorted({policy.id for policy in judgement.holding if policy.effect == "forbid"} or {by.id})
     names = ", ".join(f"`{id}`" for id in forbids)
-    if judgement.raised.get(by.id) == UNNAMED:
+    if judgement.raised.get(by.id) == MISSING_NAME:
         return f"policy {names} reads a name or a place that the check lacks, and such a forbid denies"
     if judgement.raised.get(by.id) == UNKNOWN_EVIDENCE:
         return f"policy {names} reads evidence that nobody knows, and such a forbid denies"

@@ -37,7 +37,7 @@ def build_cedar(settings: Settings, sources: PolicySources) -> CedarEngine:
     return CedarEngine(trusted_model(texts) if is_checked else load_model(texts))
 
 
-def unfed_by_trino(settings: Settings, engine: object = None) -> Iterator[Notice]:
+def cedar_unfed_by_trino(settings: Settings, engine: object = None) -> Iterator[Notice]:
     """Yield a notice for each forbid on evidence without a source in Trino: of an engine, else of the configured files.
 
     A user of Trino is in a role by the store, and by `trino.groups`.

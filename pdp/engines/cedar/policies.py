@@ -15,8 +15,8 @@ from pdp.engines.cedar.names import PolicyFault, find_faults, may_compare
 from pdp.engines.cedar.schema import GENERATIONS, CedarSchema, CedarSources, SourceText, load_cedarpy
 from pdp.engines.cedar.tokens import (
     MAY_READ,
+    MISSING_NAME,
     UNKNOWN_EVIDENCE,
-    UNNAMED,
     CedarToken,
     PolicyText,
     condition_texts,
@@ -311,12 +311,12 @@ def _relaxed(policies: Sequence[CedarPolicy], unknown: frozenset[str], placed: f
         is_forbid = policy.effect == "forbid"
         text, is_known = policy.text, unknown.isdisjoint(policy.evidence)
         # a permit without a name to read decides as Cedar does
-        is_unnamed = number in placed or (is_forbid and "name" in unknown and policy.reads_name)
-        if is_unnamed or not is_known:
+        is_missing = number in placed or (is_forbid and "name" in unknown and policy.reads_name)
+        if is_missing or not is_known:
             form = form_of(text)
             if is_forbid:
                 form = relax(form, unknown)
-                relaxed[number] = UNNAMED if is_unnamed else UNKNOWN_EVIDENCE
+                relaxed[number] = MISSING_NAME if is_missing else UNKNOWN_EVIDENCE
             else:
                 form = never(form)
             written = {"staticPolicies": {"policy0": form}, "templates": {}, "templateLinks": []}

@@ -186,7 +186,7 @@ _WIDE: Final = frozenset({WAREHOUSE, PROJECT, SERVER[0]})
 """Types of the containers of all places in a warehouse."""
 UNKNOWN_EVIDENCE: Final = "the evidence of the principal is unknown"
 """Error of a forbid on unknown evidence."""
-UNNAMED: Final = "nobody knows the name or the place of what is made"
+MISSING_NAME: Final = "nobody knows the name or the place of what is made"
 """Error of a forbid on a path that the check does not name."""
 _ROLE_OR_VARIABLE: Final = re.compile(r"Role'|'Var': '(?!resource')")
 """Mention of a role, or of another variable than the resource, in an expression as Python prints it."""

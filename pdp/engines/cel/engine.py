@@ -22,7 +22,7 @@ from pdp.engines.cel.group_checks import (
     GroupChecks,
     RankVerdicts,
     ResidueQuestion,
-    RoleSight,
+    SeenRoles,
     find_rules,
     prepare_question,
 )
@@ -101,7 +101,7 @@ class _RuleEngine:
 
     def __init__(self, rules: Sequence[Rule], digest: str, provider: str, masker: Redactor) -> None:
         self.rules = rules
-        self._sight = TOKEN_ROLES
+        self._seen_roles = TOKEN_ROLES
         """Roles that count among `roles`."""
         self._masker = masker
         self.digest = digest
@@ -124,7 +124,7 @@ class _RuleEngine:
     @property
     def counts_stored_roles(self) -> bool:
         """Tell whether verdicts rest on stored roles."""
-        return self._selector.counts_roles or (bool(self._sight.stored) and self._selector.reads_roles)
+        return self._selector.counts_roles or (bool(self._seen_roles.stored) and self._selector.reads_roles)
 
     @property
     def cost(self) -> Cost:
@@ -139,7 +139,7 @@ class _RuleEngine:
         """Return the checks of a group, remembered if the group is short."""
         checks = self._groups.get(group)
         if checks is None:
-            checks = GroupChecks(group, self._provider, self._selector, self._sight)
+            checks = GroupChecks(group, self._provider, self._selector, self._seen_roles)
             self._groups.keep(group, checks, checks.length())
         return checks
 
@@ -184,7 +184,7 @@ class _RuleEngine:
             return verdicts
         errors = dict(verdicts.errors)
         for row, raised in verdicts.errors.items():
-            if group_checks.lacks_argument(resources[row]) and not self._on_path.isdisjoint(raised):
+            if group_checks.has_missing_argument(resources[row]) and not self._on_path.isdisjoint(raised):
                 errors[row] = tuple(sorted({*raised, MISSING_ARGUMENT}))
         return msgspec.structs.replace(verdicts, errors=errors)
 
@@ -251,7 +251,7 @@ class CelEngine(_RuleEngine):
         self.has_implicit_rule = not any("VIEW_REFERENCE" in text for text in rules.texts.values())
         used = with_implicit_rule(rules.rules) if self.has_implicit_rule else rules.rules
         super().__init__(used, rules.digest(provider, stored=stored), provider, masker)
-        self._sight = RoleSight(not rules.as_sent, _WITH_ROLES if stored else frozenset())
+        self._seen_roles = SeenRoles(not rules.as_sent, _WITH_ROLES if stored else frozenset())
         self._last_verdicts: tuple[tuple[tuple[RuleRanks, ...], int], Verdicts] = (((), 0), Verdicts(b"", ()))
 
     def applies(self, action: str, type: str) -> bool:
@@ -335,7 +335,7 @@ class CelForbid(_RuleEngine):
         if not rules.as_sent:
             forbids = [replace(rule, program=forbid_program(rule.program)) for rule in rules.rules]
         super().__init__(forbids, rules.digest(provider, stored=stored), provider, masker)
-        self._sight = RoleSight(not rules.as_sent, _WITHOUT_ROLES if stored else frozenset())
+        self._seen_roles = SeenRoles(not rules.as_sent, _WITHOUT_ROLES if stored else frozenset())
 
     @property
     def forbids_read(self) -> frozenset[str]:

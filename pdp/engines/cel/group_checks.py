@@ -16,7 +16,7 @@ from pdp.engines.cel.selection import Selector
 from pdp.engines.engine import SILENT, EngineQuestion, FixedAnswer, ResourceCall, Verdicts
 from pdp.model.answer import Reason
 from pdp.model.arrays import PathArray
-from pdp.model.question import NO_ARGUMENTS, VERSIONED_TYPES, Arguments, Principal, Resource, lacks_argument
+from pdp.model.question import NO_ARGUMENTS, VERSIONED_TYPES, Arguments, Principal, Resource, is_missing
 from pdp.model.references import policy_name
 from pdp.model.vocabulary import ARGUMENTS, CEL_CHECKS, CONTENT_TYPE, NessieCheck, is_cluster_action, rule_checks
 
@@ -37,11 +37,11 @@ _MADE: Final = ("new", "destination")
 class GroupChecks:
     """The checks of a group. `lacks_ref`: a ref is needed, but neither the resource nor the warehouse has one.
 
-    The selector has the residues for the values of a check. The residues of the group are remembered. `sight` tells
+    The selector has the residues for the values of a check. The residues of the group are remembered. `seen` tells
     which roles count among `roles`.
     """
 
-    def __init__(self, group: EngineQuestion, provider: str, selector: Selector, sight: RoleSight) -> None:
+    def __init__(self, group: EngineQuestion, provider: str, selector: Selector, seen: SeenRoles) -> None:
         self.checks = rule_checks(group.type, group.action)
         self._is_cluster = is_cluster_action(group.action)
         self._names_argument = selector.uses_arguments and (group.type, group.action) not in CEL_CHECKS
@@ -57,20 +57,20 @@ class GroupChecks:
         """Each resource is of a kind of its own."""
         self._group = group
         self._provider = provider
-        self._subject = _subject_of(group, provider, sight)
+        self._subject = _subject_of(group, provider, seen)
         self.unknown = self._subject.unknown
         """Unknown evidence of the principal."""
         self.every_role = self._subject.every_role if selector.counts_roles else ()
         """Roles by any evidence, if a rule counts them."""
 
-    def lacks_argument(self, resource: Resource) -> bool:
-        """Tell whether a resource lacks the argument that the path of a check needs."""
-        return bool(self.argument) and lacks_argument(self.argument, resource)
+    def has_missing_argument(self, resource: Resource) -> bool:
+        """Tell whether the argument is missing that the path of a check needs."""
+        return bool(self.argument) and is_missing(self.argument, resource)
 
     def unknown_of(self, check: NessieCheck, resource: Resource) -> tuple[str, ...]:
         """Return the unknown variables of a check of a resource: evidence, and `path` without its argument."""
-        lacks_path = check.path in _MADE and self.lacks_argument(resource)
-        return (*self.unknown, PATH) if lacks_path else self.unknown
+        is_path_missing = check.path in _MADE and self.has_missing_argument(resource)
+        return (*self.unknown, PATH) if is_path_missing else self.unknown
 
     def length(self) -> int:
         """Count the characters of the group's texts."""
@@ -102,7 +102,7 @@ class GroupChecks:
         if type(resources) is PathArray:  # a path array has no arguments
             return True
         first, *others = resources
-        if self.argument and len({self.lacks_argument(resource) for resource in resources}) > 1:
+        if self.argument and len({self.has_missing_argument(resource) for resource in resources}) > 1:
             return False
         if self._selector.uses_properties and any(resource.properties != first.properties for resource in others):
             return False
@@ -125,7 +125,7 @@ class GroupChecks:
         return self._values(check, self._kind(check, resource))
 
     def _has_own_kind(self, resource: Resource) -> bool:
-        if resource.content_type or self.has_kinds or self.lacks_argument(resource):
+        if resource.content_type or self.has_kinds or self.has_missing_argument(resource):
             return True
         return self._selector.uses_properties and bool(resource.properties)
 
@@ -142,8 +142,8 @@ class GroupChecks:
             properties = json_text(resource.properties)
         if self._names_argument:
             arguments = json_text(self._arguments(resource))
-        lacks_path = check.path in _MADE and self.lacks_argument(resource)
-        return content_type, type, properties, arguments, PATH if lacks_path else ""
+        is_path_missing = check.path in _MADE and self.has_missing_argument(resource)
+        return content_type, type, properties, arguments, PATH if is_path_missing else ""
 
     def _needed_argument(self, group: EngineQuestion) -> str:
         is_made = any(check.path in _MADE for check in self.checks)
@@ -169,7 +169,7 @@ class GroupChecks:
 
     def _values(self, check: NessieCheck, kind: _Kind) -> CheckValues:
         group = self._group
-        content_type, type, properties, arguments, lacking = kind
+        content_type, type, properties, arguments, missing = kind
         subject = self._subject
         if self._selector.uses_time and not group.context.now:
             raise ValueError("the time of the decision is not set")
@@ -190,19 +190,19 @@ class GroupChecks:
             properties,
             group.context.now,
             arguments,
-            (*subject.unknown, lacking) if lacking else subject.unknown,
+            (*subject.unknown, missing) if missing else subject.unknown,
             self.every_role,
         )
 
 
-class RoleSight(NamedTuple):
+class SeenRoles(NamedTuple):
     """Roles that rules see beside those of a token or request: mapped ones, and stored ones of types of principals."""
 
     mapped: bool = True
     stored: frozenset[str] = frozenset()
 
 
-TOKEN_ROLES: Final = RoleSight()
+TOKEN_ROLES: Final = SeenRoles()
 """Roles of tokens and requests, and of the role map."""
 
 
@@ -221,7 +221,7 @@ class _Subject(NamedTuple):
     every_role: tuple[str, ...]
 
 
-def _subject_of(group: EngineQuestion, provider: str, sight: RoleSight) -> _Subject:
+def _subject_of(group: EngineQuestion, provider: str, seen: SeenRoles) -> _Subject:
     """Return what rules see of a principal. A role, as principal or acting, has only itself among `roles`."""
     principal, stored, acting = group.principal, group.stored_roles, group.question.acting_role
     is_role = principal.type == "role"
@@ -231,12 +231,12 @@ def _subject_of(group: EngineQuestion, provider: str, sight: RoleSight) -> _Subj
     elif acting is not None:
         roles = (acting,)
         unknown = tuple(name for name in unknown if name not in ("roles", "member_of"))
-    elif sight.mapped:
+    elif seen.mapped:
         roles = _joined(roles, principal.member_of)
     every_role = _joined(_joined(roles, stored or ()), group.person_roles)
     if stored is None or "roles" in unknown:
         unknown = (*unknown, EVERY_ROLE)
-    if ("role" if acting is not None else principal.type) in sight.stored:
+    if ("role" if acting is not None else principal.type) in seen.stored:
         roles = _joined(roles, stored or ())
         unknown = (*unknown, "roles") if stored is None else unknown
     if is_role:
@@ -371,7 +371,7 @@ class CreationQuestion(RuleQuestion):
 
     def __call__(self, resource: Resource) -> Verdicts | None:
         """Return the verdicts on a resource; None for one without the argument, too."""
-        return None if self._group_checks.lacks_argument(resource) else super().__call__(resource)
+        return None if self._group_checks.has_missing_argument(resource) else super().__call__(resource)
 
 
 def prepare_question(

@@ -161,7 +161,7 @@ def _compile(rule: RuleText, extensions: frozenset[str]) -> Rule:
         raise RuleCompileError(rule.id, message, rule.place(error.offset)) from None
 
 
-def unfed_by_trino(rules: Sequence[Rule], trino: TrinoSettings) -> Iterator[Notice]:
+def rules_unfed_by_trino(rules: Sequence[Rule], trino: TrinoSettings) -> Iterator[Notice]:
     """Yield a notice for each forbid on evidence without a source in Trino, where the evidence is empty.
 
     `trino.groups` feeds `roles`, and `trino.unknown` makes such a forbid deny.

@@ -23,8 +23,8 @@ def expected(engine: Any, group: EngineQuestion, resource: Resource) -> tuple[in
     true = [outcome.rule for outcome in outcomes if outcome.rule is not None]
     rules = tuple(sorted({rule for outcome in outcomes for rule in outcome.raised}))
     on_path = {rule.id for rule in engine.rules if "path" in rule.program.variables}
-    lacks_path = engine.group_checks(group).lacks_argument(resource) and not on_path.isdisjoint(rules)
-    raised = tuple(sorted({*rules, "missing_argument"})) if lacks_path else rules
+    is_path_missing = engine.group_checks(group).has_missing_argument(resource) and not on_path.isdisjoint(rules)
+    raised = tuple(sorted({*rules, "missing_argument"})) if is_path_missing else rules
     if isinstance(engine, CelForbid):
         return (FORBID, f"cel:{min(true or rules)}", raised) if true or rules else (ABSTAIN, None, ())
     if engine.group_checks(group).lacks_ref:

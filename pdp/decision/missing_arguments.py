@@ -23,7 +23,7 @@ from pdp.facts.objects import ObjectKey
 from pdp.facts.row_policies import TablePath
 from pdp.model.answer import MISSING_ARGUMENT
 from pdp.model.arrays import positions_by
-from pdp.model.question import Arguments, Check, Resource, lacks_argument
+from pdp.model.question import Arguments, Check, Resource, is_missing
 from pdp.model.vocabulary import ARGUMENTS, CREATE_ACTION, RENAMES, TABLE_OR_VIEW
 
 UNKNOWN_PLACE: Final = "rule:unknown_destination"
@@ -33,26 +33,26 @@ _DEEP: Final = frozenset({*RENAMES, CREATE_ACTION["namespace"]})
 """Actions by which tables at any depth can get their names."""
 
 
-def plan_unnamed(context: PlanContext, check: Check) -> Node | None:
+def plan_missing_arguments(context: PlanContext, check: Check) -> Node | None:
     """Plan a check with resources without a name or destination; None for every other check."""
     question, type = check.question, check.resources[0].type
     argument = ARGUMENTS.get((type, question.action), "")
     has_rules = context.bundle.row_access.tables or context.facts.index.rules
     if not argument or question.nameless or not (has_rules or question.action in RENAMES):
         return None
-    lacking = [lacks_argument(argument, resource) for resource in check.resources]
-    if not any(lacking):
+    missing = [is_missing(argument, resource) for resource in check.resources]
+    if not any(missing):
         return None
     may_be_hidden = cache(partial(_may_be_hidden, context))
     is_rename = question.action in RENAMES
     takes_along = is_rename and type == "namespace"
     keys = [
         (
-            lacks and is_rename,
-            lacks and may_be_hidden(_top(resource, question.action)),
-            context.content(resource) if lacks and takes_along else (),
+            without and is_rename,
+            without and may_be_hidden(_top(resource, question.action)),
+            context.content(resource) if without and takes_along else (),
         )
-        for lacks, resource in zip(lacking, check.resources, strict=True)
+        for without, resource in zip(missing, check.resources, strict=True)
     ]
     if not any(map(any, keys)):
         return None
@@ -70,8 +70,8 @@ def _plan(context: PlanContext, key: tuple[bool, bool, tuple[ObjectKey, ...]], r
     if len(content) > MOST_OBJECTS_BELOW:
         return context.denied(TOO_MANY_OBJECTS, action, resources)
     node = context.concrete(action, resources)
-    more = _creations(context, resources, {key[0] for key in content}) if is_moved else []
-    more += [context.departures(key, resources, [None] * len(resources)) for key in content]
+    more = _creations(context, resources, {one[0] for one in content}) if is_moved else []
+    more += [context.departures(one, resources, [None] * len(resources)) for one in content]
     if is_hidden:  # behind the other parts, so that these keep the reasons of their denials
         group = context.group(type, action, resources[0])
         more.append(FixedDenial(MISSING_ARGUMENT, group, resources, (MISSING_ARGUMENT,)))
@@ -120,4 +120,4 @@ def _creations(context: PlanContext, resources: Sequence[Resource], below: Colle
 def _place(resource: Resource, container: str) -> Resource:
     """Return the container of an object without a destination: somewhere in the warehouse."""
     path = (resource.path[:-1] or resource.path) if container == "namespace" else ()
-    return Resource(container, resource.warehouse, path, resource.ref, arguments=Arguments(unplaced=True))
+    return Resource(container, resource.warehouse, path, resource.ref, arguments=Arguments(missing_place=True))
