@@ -55,9 +55,9 @@ def _with_person(node: Node, acting: PlanContext, person: Principal) -> Node:
 
 
 def _may_forbid(bundle: ActivePolicies, warehouse: str, action: str, type: str) -> bool:
-    """Tell whether an engine can forbid an action on a type in a warehouse, one in report mode included."""
+    """Tell whether a policy can forbid an action on a type in a warehouse, one in report mode included."""
     reporting = (report.bundle for report in bundle.reports if report.covers(warehouse))
-    return any(each.may_forbid(warehouse, action, type) for each in (bundle, *reporting))
+    return any(each.has_forbids(warehouse, action, type) for each in (bundle, *reporting))
 
 
 def _assumption(check: Check, context: PlanContext, role: str) -> Leaf:

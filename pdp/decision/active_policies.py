@@ -255,6 +255,11 @@ class ActivePolicies(msgspec.Struct, frozen=True, dict=True):
         stack = self.engines_for(warehouse, action, type)
         return bool(stack.forbids) or _can_forbid(stack.engines)
 
+    def has_forbids(self, warehouse: str, action: str, type: str) -> bool:
+        """Tell whether a policy can forbid an action on a type in a warehouse: not only the failure of an engine."""
+        stack = self.engines_for(warehouse, action, type)
+        return any(getattr(engine, "has_forbids", engine.forbids) for engine in stack.engines)
+
     def may_forbid_moves(self, warehouse: str) -> bool:
         """Tell whether an engine can forbid that an object of any type gets another path in a warehouse."""
         places = [(action, "namespace") for action in (*CREATE_ACTION.values(), "move")]

@@ -213,6 +213,8 @@ def test_no_more_is_asked_where_nothing_forbids() -> None:
     _, record = decide_and_record(pdp_of(), [check()])
     (decided,) = record.checks
     assert [leaf.group.principal.id for leaf in decided.concrete] == ["role:etl"]
+    _, record = decide_and_record(pdp_of(cedar="permit(principal, action, resource);"), [check()])
+    assert [leaf.group.principal.id for leaf in record.checks[0].concrete] == ["role:etl"]
     _, record = decide_and_record(pdp_of("path == 'g.t'"), [check(OTHER)])
     asked = [(leaf.group.action, leaf.group.principal.id) for leaf in record.checks[0].concrete]
     assert asked == [("read_data", "role:etl"), ("read_data", ANN), ("assume", ANN)]

@@ -80,6 +80,8 @@ class CedarEngine:
     def __init__(self, model: CedarModel) -> None:
         self.model = model
         policies, files, schema = model.policies, model.files, model.schema
+        self.has_forbids = any(policy.effect == "forbid" for policy in policies.policies)
+        """A policy forbids. Without such a policy the engine denies by failures alone."""
         self._named = policies.reads | files.references
         self._shows_properties = "properties" in policies.words or any(type == PROPERTIES for type, _ in self._named)
         self._actions = {

@@ -174,6 +174,11 @@ class ObservedEngine:
         return self.engine.counts_stored_roles
 
     @property
+    def has_forbids(self) -> bool:
+        """Tell whether a policy of the observed engine forbids."""
+        return bool(getattr(self.engine, "has_forbids", self.engine.forbids))
+
+    @property
     def forbids(self) -> bool:
         """Tell whether a verdict of the observed engine may forbid."""
         return self.engine.forbids
