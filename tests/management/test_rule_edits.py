@@ -355,6 +355,19 @@ def test_rules_never_join_those_of_the_new_name() -> None:
             edit_objects(facts, move=[move])
 
 
+def test_a_table_without_rules_takes_those_of_the_new_name() -> None:
+    """docs/row-access.md tells which moves to a name with policies are refused: those of tables with policies alone."""
+    there = RowPolicyPut(policy("open", ("lake", "pub", "t"), "TRUE"))
+    plain, orders = table("sales", "plain"), table("sales", "orders")
+    facts = world(ObjectPut(Object(plain)), ObjectPut(Object(orders)), RowPolicyPut(policy()), there)
+    assert live(edit_objects(facts, move=[(plain, table("pub", "t"))]), "pub", "t") == ["open"]
+    with pytest.raises(InvalidArgument, match="drop those first"):
+        edit_objects(facts, move=[(orders, table("pub", "t"))])
+    facts = edit_objects(facts.apply(9, [ObjectPut(Object(table("pub", "t")))]), delete=[table("pub", "t")])
+    moved = edit_objects(facts, move=[(orders, table("pub", "t"))])
+    assert (live(moved, "pub", "t"), dead(moved, "pub", "t")) == (["p"], ["open"])
+
+
 def test_a_drop_leaves_a_tombstone_and_the_return_of_the_table_ends_it(tmp_path: Path) -> None:
     orders = table("sales", "orders")
     facts = world(ObjectPut(Object(orders, id="1")), RowPolicyPut(policy(text="TRUE")))
