@@ -36,6 +36,18 @@ def test_nothing_left_exits_with_0(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["application.properties"]
 
 
+def test_a_part_that_is_not_given_exits_with_1(tmp_path: Path) -> None:
+    rules = {"NESSIE_SERVER_AUTHORIZATION_RULES_READ": "op=='READ_ENTITY_VALUE'"}
+    service = {"environment": rules, "volumes": ["./conf:/deployments/config"]}
+    (tmp_path / "compose.yaml").write_text(json.dumps({"services": {"nessie": service}}))
+    ended = run_pdp("migrate", "nessie", "compose.yaml", "--out", "new", cwd=tmp_path)
+    assert (ended.returncode, ended.stderr) == (1, "")
+    assert (
+        "left        compose.yaml:1:124  `./conf`: may hold settings, and was not given: give it, too" in ended.stdout
+    )
+    assert "left-parts: 'false // VIEW_REFERENCE" in (tmp_path / "new" / "rules.yaml").read_text()
+
+
 def test_files_are_overwritten_only_on_request(tmp_path: Path) -> None:
     (tmp_path / "a.properties").write_text(RULE)
     arguments = ("migrate", "nessie", "a.properties", "--out", "new")

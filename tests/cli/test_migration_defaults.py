@@ -19,6 +19,7 @@ from pdp.cli.migrate import openfga
 from pdp.config.foreign_files import advice_for
 from pdp.offline.cases.cases import Case
 from pdp.offline.cases.runner import run_case
+from pdp.offline.migration.lakekeeper import migrate_lakekeeper
 from pdp.offline.migration.nessie import migrate_nessie
 from pdp.offline.migration.openfga import migrate_openfga
 from pdp.rewrite.policy_statements import CreatePolicy, read_policy_statement
@@ -28,7 +29,9 @@ TESTS = ROOT / "tests"
 Holds = Callable[[Path], None]
 _FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 _ABOUT_A_DEFAULT = re.compile(
-    r"\b(by default|defaults?|unless|without|else|otherwise|stay|at most|is missing|nothing|everybody)\b", re.IGNORECASE
+    r"\b(by default|defaults?|unless|without|else|otherwise|stay|at most|is missing|nothing|everybody"
+    r"|as long as|ignored if|no container|if both|wins|replaces its|needs no|only|own counts|before 4|logs one line)\b",
+    re.IGNORECASE,
 )
 
 
@@ -126,9 +129,40 @@ def an_id_is_spelt_with_dots(folder: Path) -> None:
     assert list(yaml.safe_load(migration.files["rules.yaml"])["rules"]) == ["allow.x"]
 
 
+def variables_that_are_off_are_ignored(folder: Path) -> None:
+    names = (
+        "ROLE_PROVIDER__LDAP",
+        "OPENID_ADDITIONAL_ISSUERS_X",
+        "ENABLE_KUBERNETES_AUTHENTICATION",
+        "MAINTENANCE_MODE",
+    )
+    for text, status in (("false", "ignored"), ("off", "ignored"), ("OFF", "ignored"), ("no", "left"), ("", "left")):
+        for name in (names[0], *names[2:]):
+            (folder / "a.env").write_text(f"LAKEKEEPER__AUTHZ_BACKEND=openfga\nLAKEKEEPER__{name}={text}\n")
+            parts = migrate_lakekeeper([folder / "a.env"]).parts
+            assert [part.status for part in parts if part.subject == f"LAKEKEEPER__{name}"] == [status], (name, text)
+
+
+def a_role_needs_no_project(folder: Path) -> None:
+    tuples = [
+        {"user": "project:p", "relation": "project", "object": "warehouse:w"},
+        {"user": "warehouse:w", "relation": "warehouse", "object": "project:p"},
+        {"user": "user:oidc~a", "relation": "assignee", "object": "role:r"},
+        {"user": "role:r#assignee", "relation": "select", "object": "warehouse:w"},
+    ]
+    (folder / "tuples.json").write_text(json.dumps(tuples))
+    (folder / "names.json").write_text(json.dumps({"warehouse:w": "lake", "role:r": "readers"}))
+    migration = migrate_openfga([folder / "tuples.json"], build_pdp, folder / "names.json")
+    assert migration.left == []
+    grants = yaml.safe_load(migration.files["world.yaml"])["grants"]
+    assert {grant["privilege"] for grant in grants} == {"assignee", "select"}
+
+
 _WIDER = "offline/migration/test_openfga_never_wider.py"
 _LAKEKEEPER = "offline/migration/test_lakekeeper.py"
 _DEPLOYMENTS = "offline/migration/test_nessie_deployments.py"
+_PARTS = "offline/migration/test_deployment_parts.py"
+_ENV_FILES = "offline/migration/test_env_files.py"
 _GRANTS = "offline/migration/test_openfga.py"
 DEFAULTS: Mapping[str, Holds | Sequence[str]] = {
     "Existing files stay unless you give `--force`": ["cli/test_migrate.py::test_files_are_overwritten_only_on_request"],
@@ -199,6 +233,41 @@ DEFAULTS: Mapping[str, Holds | Sequence[str]] = {
         f"{_GRANTS}::test_what_has_no_counterpart_is_left",
         f"{_GRANTS}::test_two_objects_of_one_name_are_left",
     ],
+    "In another folder, or without a container among the files that mounts it, a text with settings is left, and its "
+    "rules are not written": [f"{_PARTS}::test_a_text_that_nessie_does_not_read_permits_nothing"],
+    "If the files have no container, `application.properties` of a ConfigMap is read": [
+        f"{_DEPLOYMENTS}::test_every_form_of_deployment_gives_the_same_rules"
+    ],
+    "As long as such a part may set variables, providers without a scope are left, because it may hold one": [
+        f"{_PARTS}::test_parts_that_are_left_close_what_they_might_open"
+    ],
+    "as long as any such part is left, other catalogs stay closed": [
+        f"{_PARTS}::test_parts_that_are_left_close_what_they_might_open"
+    ],
+    "The exit code is then 1, and Nessie's branches stay hidden": [
+        f"{_PARTS}::test_a_part_that_stands_elsewhere_is_named",
+        "cli/test_migrate.py::test_a_part_that_is_not_given_exits_with_1",
+    ],
+    "Without a manifest it is docker compose, and a line to look at names the lines that others read otherwise": [
+        f"{_ENV_FILES}::test_a_file_of_nobody_is_read_as_by_compose_with_a_note"
+    ],
+    "the file of a profile (`application-prod.properties`) wins over its main file, and `config_ordinal` counts": [
+        "offline/migration/test_nessie.py::test_files_and_variables_are_joined_by_rank"
+    ],
+    "The address of the keys is known for Keycloak only": [f"{_LAKEKEEPER}::test_what_has_no_counterpart_is_left"],
+    "ignored if `false` or `off`": variables_that_are_off_are_ignored,
+    "If both are there, `LAKEKEEPER__...` wins": [f"{_LAKEKEEPER}::test_the_older_beginning_of_variables_counts"],
+    "A variable replaces its half of a pair": [
+        f"{_LAKEKEEPER}::test_a_half_of_a_pair_has_the_other_half_of_the_bridge"
+    ],
+    "beside them it logs one line": [
+        "cli/config/test_foreign_rules.py::test_variables_of_lakekeeper_are_mentioned_in_one_line"
+    ],
+    "Of several spellings in the export, only Lakekeeper's own counts": [f"{_WIDER}::test_what_would_be_wider_is_left"],
+    "before 4.7, `can_grant_data_admin` needed `data_admin`, and `can_read_assignments` of a role its ownership": [
+        f"{_WIDER}::test_without_a_model_the_version_tells"
+    ],
+    "A role or tag needs no project, a project no server": a_role_needs_no_project,
     "Without `GRANT TO`, a policy is for `allAuthenticatedUsers`": a_policy_without_grantees_is_for_all,
     "By default, a user without an entry, or whose list `Query` is empty, may read as in LakeQL, and may not write": (
         a_user_reads_as_in_lakeql

@@ -26,15 +26,11 @@ from pdp.offline.migration.lakekeeper_parts import (
     is_bridge_variable,
     read_bridge,
     report_others,
+    report_texts,
 )  # fmt: skip
-from pdp.offline.migration.report import TESTS_FILE, Migration, Status, to_yaml
-from pdp.offline.migration.variables import (
-    NOT_GIVEN,
-    check_unique,
-    missing_references,
-    read_deployment,
-    read_variables,
-)  # fmt: skip
+from pdp.offline.migration.manifests import read_deployment
+from pdp.offline.migration.report import TESTS_FILE, Migration, Status, report_references, to_yaml
+from pdp.offline.migration.variables import ELSEWHERE, check_unique
 
 _OWN_NAME: Final = re.compile(rf"^(?:{PREFIX}|{OLD_PREFIX})", re.IGNORECASE)
 _GRANTS: Final = "grants come by `pdp migrate openfga`"
@@ -95,28 +91,26 @@ _NO_POLICY_NAMES: Final = frozenset(
 def migrate_lakekeeper(files: Sequence[Path]) -> Migration:
     """Return the migration of the variables in env files and manifests; raise InvalidArgument if there are none."""
     migration = Migration()
-    read = [read_variables(file) for file in files]
-    entries = [entry for one in read for entry in one.entries]
+    read = read_deployment(files, _OWN_NAME)
+    entries = [entry for one in read for entry in one.variables]
     own = _own_entries(migration, entries)
     bridge = [entry for entry in entries if is_bridge_variable(entry.key)]
     check_unique([*own, *bridge])
-    if not own and not bridge:
+    left = report_references(migration, read, files)
+    has_policies = report_texts(migration, read)
+    if not own and not bridge and not migration.left:
         raise InvalidArgument(_nothing_found(entries))
     hidden = [entry for one in read for entry in one.elsewhere]
     own_hidden = _own_entries(migration, hidden)
     bridge_hidden = [entry for entry in hidden if is_bridge_variable(entry.key)]
     for entry in (*own_hidden, *bridge_hidden):
         status: Status = "left" if _concerns(entry) else "ignored"
-        migration.add(status, entry.key_place, entry.key, "its value stands in a secret or in another object")
+        migration.add(status, entry.key_place, entry.key, ELSEWHERE)
     report_others(migration, [*entries, *hidden])
-    for entry in missing_references([read_deployment(file, _OWN_NAME) for file in files], files):
-        migration.add("left", entry.place(), f"`{entry.key}`", NOT_GIVEN)
-    for key in (entry for one in read for entry in one.chart):
-        message = "is a value of the Helm chart, which becomes variables: migrate the output of `helm template`"
-        migration.add("left", key.key_place, f"`{key.key}`", message)
-    settings = LakekeeperSettings(migration)
+    unread = next((reference.entry.key for reference in left if not reference.is_volume), "")
+    settings = LakekeeperSettings(migration, unread)
     settings.read(own, own_hidden)
-    settings.data |= read_bridge(migration, bridge, bridge_hidden)
+    settings.data |= read_bridge(migration, bridge, bridge_hidden, is_whole=not left and not has_policies)
     _write(migration, settings.data)
     return migration
 
@@ -148,14 +142,14 @@ _POLICY_NAMES: Final = ("instance_admins", "referenced_by", "authz_backend")
 
 
 class LakekeeperSettings:
-    """Settings of this service, collected from Lakekeeper's variables."""
+    """Settings of this service from Lakekeeper's variables. `unread`: a part with possible further variables."""
 
-    def __init__(self, migration: Migration) -> None:
+    def __init__(self, migration: Migration, unread: str = "") -> None:
         self.data: dict[str, Any] = {"authorities": {"default": {"engines": ["grants"]}}}
         self._migration = migration
         self._engines: dict[str, dict[str, Any]] = {}
         self._places: dict[str, ConfigEntry] = {}
-        self._providers = ProviderReader(migration)
+        self._providers = ProviderReader(migration, unread)
         self._other: Counter[str] = Counter()
 
     def read(self, entries: Sequence[ConfigEntry], hidden: Sequence[ConfigEntry] = ()) -> None:

@@ -8,12 +8,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
+from pathlib import PurePosixPath
 from typing import Any, Final
 
 import yaml
 
 from pdp.config.quarkus.properties import ConfigEntry
 from pdp.offline.migration.report import Migration, Status
+from pdp.offline.migration.variables import ManifestContent
 
 PRIMARY: Final = "oidc"
 """Id of the provider of `OPENID_PROVIDER_URI`."""
@@ -41,10 +43,11 @@ _DISCOVERY: Final = "/.well-known/openid-configuration"
 
 
 class ProviderReader:
-    """Reader of the variables of all providers."""
+    """Reader of the variables of all providers. `unread`: a part with possible further variables."""
 
-    def __init__(self, migration: Migration) -> None:
+    def __init__(self, migration: Migration, unread: str = "") -> None:
         self._migration = migration
+        self._unread = unread
         self._entries: dict[str, dict[str, ConfigEntry]] = {}
         self._hidden: dict[str, set[str]] = {}
 
@@ -126,6 +129,8 @@ class ProviderReader:
         hidden = sorted(self._hidden.get(idp, set()) - {"additional_issuers"})
         if hidden:
             return f"the value of `{hidden[0]}` stands elsewhere, so the provider is not written"
+        if self._unread and "scope" not in entries:
+            return f"`{self._unread}` may hold a scope, without which more tokens would count"
         return "a token without the scope would count" if "scope" in entries and entries["scope"].text.strip() else ""
 
     def _report(self, status: Status, entries: Iterable[ConfigEntry], message: str) -> None:
@@ -197,8 +202,13 @@ def decides(name: str) -> bool:
     return not _CLIENT.fullmatch(name)
 
 
-def read_bridge(migration: Migration, entries: Sequence[ConfigEntry], hidden: Sequence[ConfigEntry]) -> dict[str, Any]:
-    """Return the sections `trino` and `warehouses`, and report every variable. `hidden`: variables without a value."""
+def read_bridge(
+    migration: Migration, entries: Sequence[ConfigEntry], hidden: Sequence[ConfigEntry], *, is_whole: bool = True
+) -> dict[str, Any]:
+    """Return the sections `trino` and `warehouses`, and report every variable.
+
+    `hidden`: variables without a value. `is_whole`: no part is left with possible further catalogs.
+    """
     trino: dict[str, Any] = {}
     for entry in entries:
         if entry.key == _ADMINS:
@@ -216,7 +226,7 @@ def read_bridge(migration: Migration, entries: Sequence[ConfigEntry], hidden: Se
     if not any(decides(entry.key) or entry.key == _TOKENS for entry in (*entries, *hidden)):
         return {}
     pairs, complete = _CatalogReader(migration, entries, hidden).pairs()
-    if trino.get("unmanaged_catalogs") == "allow" and not complete:
+    if trino.get("unmanaged_catalogs") == "allow" and not (complete and is_whole):
         trino["unmanaged_catalogs"] = "deny"
         message = "a catalog of an unknown name would be open to everybody: `trino.unmanaged_catalogs` is `deny`"
         migration.add("left", "", _UNMANAGED, f"{message}; write `allow` after all catalogs are in `trino.catalogs`")
@@ -246,6 +256,12 @@ class _CatalogReader:
                 complete = False
                 continue
             name, warehouse = pair
+            if name != name.lower():
+                entry = self._names[id]
+                message = f"Trino has no catalog `{name}`, because its names are in lower case: write `trino.catalogs`"
+                self._migration.add("left", entry.key_place, f"catalog `{name}`", message)
+                complete = False
+                continue
             if name in pairs:
                 entry = self._names.get(id) or next(iter(self._names.values()))
                 raise entry.error(f"two catalogs of the bridge have the name `{name}`: name each catalog once")
@@ -288,6 +304,35 @@ def _by_id(pattern: re.Pattern[str], entries: Sequence[ConfigEntry]) -> dict[str
 
 def _stock_names() -> str:
     return ", ".join(f"`{id}`" for id in STOCK_CATALOGS)
+
+
+_LOOKS: Final = re.compile(
+    rf"{PREFIX}|{OLD_PREFIX}|TRINO_\w+_CATALOG_NAME|LAKEKEEPER_\w+_WAREHOUSE|{_ADMINS}|{_UNMANAGED}", re.IGNORECASE
+)
+"""Text about variables of Lakekeeper or its bridge."""
+_POLICIES: Final[Mapping[str, str]] = {
+    ".rego": "a policy of the OPA bridge may name catalogs and users: write `trino.catalogs` and `trino.admin_users`",
+    ".cedar": "name policies of Cedar in `policies.cedar` (docs/cedar.md)",
+}
+"""Suffix of a file inside a manifest -> what to write instead."""
+
+
+def report_texts(migration: Migration, read: Sequence[ManifestContent]) -> bool:
+    """Report values of charts and other texts about Lakekeeper; tell whether there are any."""
+    before = len(migration.left)
+    for key in (entry for one in read for entry in one.chart):
+        message = "is a value of the Helm chart, which becomes variables: migrate the output of `helm template`"
+        migration.add("left", key.key_place, f"`{key.key}`", message)
+    for one in read:
+        texts = ((entry, "") for entry in (*one.rest, *one.commands, *one.files, *one.mounted))
+        for entry, message in (*one.dropped, *texts):
+            suffix = PurePosixPath(entry.key).suffix
+            if suffix in _POLICIES and entry.text:
+                migration.add("left", entry.place(), f"`{entry.key}`", _POLICIES[suffix])
+            elif _LOOKS.search(entry.key) or _LOOKS.search(entry.text):
+                told = message or "names variables, and stands where Lakekeeper does not read them"
+                migration.add("left", entry.place(), f"`{entry.key.lstrip('.') or 'a text'}`", told)
+    return len(migration.left) > before
 
 
 def report_others(migration: Migration, entries: Sequence[ConfigEntry]) -> None:

@@ -1,211 +1,272 @@
-"""Configuration in files of a deployment: env files, and manifests of docker compose, Kubernetes and Helm.
+"""Reader of the files of a deployment: manifests of docker compose, Kubernetes and Helm, and files of a host.
 
-`read_variables` returns environment variables alone, `read_deployment` all that a manifest says.
+`read_deployment` returns the content of each file, joined with the objects in the other files.
 """
 
 from __future__ import annotations
 
+import itertools
 import re
-import shlex
 from base64 import b64decode
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import partial
-from pathlib import Path
-from typing import Any, Final, NamedTuple
+from pathlib import Path, PurePosixPath
+from typing import Any, Final
 
 import yaml
 
 from pdp.config.foreign_files import advice_for
-from pdp.config.quarkus.properties import ConfigEntry, positions_of
+from pdp.config.quarkus.properties import ConfigEntry
 from pdp.config.quarkus.yaml_text import YamlText, position_of
 from pdp.errors import InvalidArgument, Place, PolicyError
+from pdp.offline.migration.host_files import read_as_text, read_dockerfile, read_env_file, read_unit
+from pdp.offline.migration.references import (
+    ReferenceFinder,
+    is_other_program,
+    items_of,
+    iterate,
+    pairs_of,
+    scalar,
+)
+from pdp.offline.migration.variables import (
+    HELD_FILE,
+    VARIABLE,
+    ManifestContent,
+    StoredObject,
+    Use,
+    entry_of,
+    join_contents,
+    read_text,
+    split_words,
+)
 
-_LINE: Final = re.compile(r"\s*(?:export\s+|-e\s+|ENV\s+)?(?P<name>[^\s=#][^\s=]*)\s*=[ \t]*(?P<value>.*?)\s*\\?")
 _ASSIGNED: Final = re.compile(r"(?P<name>[A-Za-z_][\w.%-]*)=(?P<value>.*)", re.DOTALL)
-_NAME: Final = re.compile(r"_?[A-Z][A-Z0-9]*_[A-Z0-9_<>-]*[A-Z0-9_>]")
 _MAX_DEPTH: Final = 32
-_CHART: Final = frozenset({"auth", "authn", "authz", "OPABridge"})
-"""Keys of the values of Lakekeeper's Helm chart that its templates turn into variables."""
-NOT_GIVEN: Final = "has more variables, and was not given: give it, too"
-"""Message about an object or a file."""
-_MANIFEST: Final = (".yaml", ".yml", ".json")
+_MOST_NODES: Final = 1_000_000
+"""Nodes of one file. Aliases can make a small file stand for far more."""
+MANIFEST_SUFFIXES: Final = (".yaml", ".yml", ".json")
+_UNITS: Final = (".service", ".container", ".conf", ".slice", ".pod")
+_AS_TEXT: Final = (".tf", ".tfvars", ".hcl", ".nomad", ".bicep", ".j2", ".tpl", ".gotmpl", ".jsonnet", ".cue", ".ps1")
+_DOCKERFILE: Final = re.compile(r"(?:.*\.)?(?:Docker|Container)file(?:[.-].*)?", re.IGNORECASE)
 
 
-class Variables(NamedTuple):
-    """Variables with their texts, and variables with a value that stands elsewhere, such as in a secret.
+def is_host_file(file: Path) -> bool:
+    """Tell whether a file is a unit of systemd, a Dockerfile, or of another tool for deployments."""
+    names = (".tf.json", *_UNITS, *_AS_TEXT)
+    return file.name.endswith(names) or bool(_DOCKERFILE.fullmatch(file.name))
 
-    `chart`: places of keys that a Helm chart turns into variables.
+
+def read_deployment(files: Sequence[Path], own: re.Pattern[str]) -> Sequence[ManifestContent]:
+    """Return everything in files about a server. `own` matches the names of the server's variables in any case.
+
+    An env file is read by the rules of the program whose manifest names the file.
+    Raise PolicyError for a line without an assignment.
     """
-
-    entries: Sequence[ConfigEntry]
-    elsewhere: Sequence[ConfigEntry]
-    chart: Sequence[ConfigEntry] = ()
-
-
-def read_variables(file: Path) -> Variables:
-    """Return the variables of a file; of a manifest, those of all containers. A variable may have several values.
-
-    Raise PolicyError for a line that is no assignment.
-    """
-    advice = advice_for(file.suffix)
-    if advice:
-        raise InvalidArgument(f"`{file}`: {advice}")
-    text = read_text(file)
-    documents = YamlText(text, str(file)).documents if file.suffix in _MANIFEST else []
-    found = [_resolved_pair(*pair, is_compose=_is_compose(root)) for root in documents for pair in _in_node(root, file)]
-    if file.suffix not in _MANIFEST:
-        found = list(_in_env_file(text, file))
-    entries: dict[tuple[str, str], ConfigEntry] = {}
-    for entry, known in found:
-        if known:
-            entries.setdefault((entry.key, entry.text), entry)
-    elsewhere = [entry for entry, known in found if not known]
-    return Variables(list(entries.values()), elsewhere, [key for root in documents for key in _chart_keys(root, file)])
+    read: dict[Path, ManifestContent] = {}
+    env_files = []
+    for file in files:
+        advice = advice_for(file.suffix)
+        if advice:
+            raise InvalidArgument(f"`{file}`: {advice}")
+        read[file] = content = ManifestContent(file)
+        if not _read_manifest(file, own, content):
+            env_files.append(file)
+    for file in env_files:
+        forms = _forms_of(file, list(read.values()))
+        if len(forms) > 1:
+            readers = " and ".join(sorted(forms))
+            raise PolicyError(f"{readers} read this file, each by other rules: give one of them", Place(str(file)))
+        read_env_file(read_text(file), file, next(iter(forms), ""), read[file])
+    contents = [read[file] for file in dict.fromkeys(files)]
+    join_contents(contents, own)
+    return contents
 
 
-@dataclass
-class ManifestContent:
-    """Configuration in an env file, or in all documents of a manifest.
-
-    `elsewhere`: variables with a value that stands in a secret or in another variable. `files`: files that the manifest
-    holds, name and text. `commands`: words of a command line, joined by NUL. `values`: sections of a Helm chart, with
-    the node of each. `references`: names of objects and files with further variables. `objects`: names of the objects
-    here. `rest`: all other texts, below the keys around them.
-    """
-
-    variables: list[ConfigEntry] = field(default_factory=list)
-    elsewhere: list[ConfigEntry] = field(default_factory=list)
-    files: list[ConfigEntry] = field(default_factory=list)
-    commands: list[ConfigEntry] = field(default_factory=list)
-    values: list[tuple[ConfigEntry, Any]] = field(default_factory=list)
-    references: list[ConfigEntry] = field(default_factory=list)
-    objects: set[str] = field(default_factory=set)
-    rest: list[ConfigEntry] = field(default_factory=list)
-
-
-def _resolved_pair(entry: ConfigEntry, known: bool, *, is_compose: bool) -> tuple[ConfigEntry, bool]:
-    """Return a variable as docker compose or Kubernetes gives the value to a container."""
-    unknown = _OF_COMPOSE if is_compose else _OF_KUBERNETES
-    text = entry.text.replace("$$", "$") if is_compose else entry.text.replace("$$(", "$(")
-    return entry._replace(text=text), known and not unknown.search(entry.text)
-
-
-def missing_references(contents: Sequence[ManifestContent], files: Sequence[Path]) -> Iterator[ConfigEntry]:
-    """Yield the objects and files with variables that manifests name, without those at hand. `files` are given."""
-    objects = {name for one in contents for name in one.objects}
-    given = {file.name for file in files}
-    for entry in (entry for one in contents for entry in one.references):
-        if entry.key not in objects and Path(entry.key).name not in given:
-            yield entry
-
-
-def read_deployment(file: Path, own: re.Pattern[str]) -> ManifestContent:
-    """Return everything in a file about a server. `own` matches the names of the server's variables in any case.
-
-    Raise PolicyError for a line that is no assignment.
-    """
-    advice = advice_for(file.suffix)
-    if advice:
-        raise InvalidArgument(f"`{file}`: {advice}")
-    deployment = ManifestContent()
-    if file.suffix not in _MANIFEST:
-        deployment.variables += [entry for entry, _ in _in_env_file(read_text(file), file)]
-    else:
+def _read_manifest(file: Path, own: re.Pattern[str], content: ManifestContent) -> bool:
+    """Read a file, and return True; return False for an env file."""
+    if file.name.endswith((".tf.json", *_AS_TEXT)):
+        read_as_text(read_text(file), file, content)
+    elif file.name.endswith(_UNITS):
+        read_unit(read_text(file), file, content)
+    elif _DOCKERFILE.fullmatch(file.name):
+        read_dockerfile(read_text(file), file, content)
+    elif file.suffix in MANIFEST_SUFFIXES or file.name == "Kustomization":
         for root in YamlText(read_text(file), str(file)).documents:
-            _ManifestReader(file, own, deployment, is_compose=_is_compose(root)).read(root)
-    unique: dict[tuple[str, str], ConfigEntry] = {}
-    for entry in deployment.variables:
-        unique.setdefault((entry.key, entry.text), entry)
-    deployment.variables = list(unique.values())
-    return deployment
+            _ManifestReader(file, own, content, is_compose=_is_compose(root)).read_root(root)
+    else:
+        return False
+    return True
+
+
+def _forms_of(file: Path, contents: Sequence[ManifestContent]) -> set[str]:
+    """Return the programs of the manifests naming an env file."""
+    named = [(one.file, reference) for one in contents for reference in one.references if reference.form]
+    exact = {
+        reference.form for manifest, reference in named
+        if (manifest.parent / reference.entry.key).resolve() == file.resolve()
+    }  # fmt: skip
+    return exact or {
+        reference.form for _, reference in named if PurePosixPath(reference.entry.key).name == file.name
+    }  # fmt: skip
 
 
 def _is_compose(root: Any) -> bool:
-    return isinstance(root, yaml.MappingNode) and any(key.value == "services" for key, _ in root.value)
+    keys = pairs_of(root)
+    return "services" in keys or bool("include" in keys and not {"apiVersion", "kind"} & keys.keys())
 
 
-_HELD_FILE: Final = re.compile(r"(?:.*/)?[\w.,-]+\.(?:properties|ya?ml)")
 _SECTIONS: Final[Mapping[str, frozenset[str]]] = {
     "authorization": frozenset({"enabled", "rules"}),
     "advancedConfig": frozenset(),
 }
 """Section of a chart -> keys. A section has at least one."""
+_CHART: Final[Mapping[str, frozenset[str]]] = {
+    "auth": frozenset({"oauth2", "k8s"}),
+    "authn": frozenset(),
+    "authz": frozenset({"backend", "openfga", "cedar"}),
+    "OPABridge": frozenset(),
+}
+"""Keys of the values of Lakekeeper's Helm chart that its templates turn into variables -> keys below, at any depth."""
 _ENCODED: Final = (("Secret", "data"), ("ConfigMap", "binaryData"))
 """Kinds of objects, with the key of texts in base64."""
+_TEXTS: Final = ("data", "stringData", "binaryData")
 _COPY: Final = "kubectl.kubernetes.io/last-applied-configuration"
 """Annotation with a copy of the object."""
-_OF_OTHERS: Final = frozenset({"envFrom", "env_file"})
 _COMMANDS: Final = ("entrypoint", "command", "args")
 _OF_COMPOSE: Final = re.compile(r"(?<!\$)(?:\$\$)*\$(?!\$)|\{\{")
 """Variable of docker compose inside a text, or a template."""
 _OF_KUBERNETES: Final = re.compile(r"(?<!\$)\$\([\w.-]+\)|\{\{")
 """Variable of Kubernetes inside a text, or a template of Helm."""
+_KEY_REFS: Final[Mapping[str, str]] = {"configMapKeyRef": "ConfigMap", "secretKeyRef": "Secret"}
 
 
 class _ManifestReader:
     """Reader of a document of a manifest, at every depth."""
 
-    def __init__(self, file: Path, own: re.Pattern[str], deployment: ManifestContent, *, is_compose: bool) -> None:
+    def __init__(self, file: Path, own: re.Pattern[str], content: ManifestContent, *, is_compose: bool) -> None:
         self._file = file
         self._own = own
-        self._to = deployment
+        self._to = content
         self._is_compose = is_compose
+        self._finder = ReferenceFinder(file, content, is_compose=is_compose)
+        self._count = itertools.count()
+        self._seen: set[int] = set()
 
-    def read(self, node: Any, above: str = "", depth: int = 0) -> None:
-        """Read a node below some keys."""
-        if depth > _MAX_DEPTH:
+    def read_root(self, root: Any) -> None:
+        """Read a document. Of extensions of docker compose, only parts used by services count; the rest are texts."""
+        if not self._is_compose:
+            self._read(root)
+            return
+        extensions = {key: value for key, value in pairs_of(root).items() if key.startswith("x-")}
+        own = [(key, value) for key, value in root.value if scalar(key) not in extensions]
+        self._read(yaml.MappingNode(root.tag, own, root.start_mark, root.end_mark))
+        for key, value in extensions.items():
+            self._read_unused(key, value)
+
+    def _read_unused(self, above: str, node: Any) -> None:
+        if id(node) in self._seen:
+            return
+        if isinstance(node, yaml.MappingNode):
+            for key, value in pairs_of(node).items():
+                self._read_unused(f"{above}.{key}", value)
+        elif isinstance(node, yaml.SequenceNode):
+            for item in node.value:
+                self._read_unused(above, item)
+        else:
+            self._to.rest.append(self._entry(f".{above}", node))
+
+    def _read(self, node: Any, above: str = "", depth: int = 0, *, is_other: bool = False) -> None:
+        """Read a node below the keys `above`. `is_other`: inside a container of another program."""
+        if depth > _MAX_DEPTH or next(self._count) > _MOST_NODES:
             raise PolicyError("nested too deeply", Place(str(self._file), *position_of(node)))
+        self._seen.add(id(node))
         if isinstance(node, yaml.ScalarNode):
             self._to.rest.append(self._entry(above, node))
         elif isinstance(node, yaml.SequenceNode):
             for item in node.value:
                 match = _ASSIGNED.fullmatch(item.value) if isinstance(item, yaml.ScalarNode) else None
+                self._seen.add(id(item))
                 if match:
                     self._add_variable(match["name"], match["value"], item)
                 else:
-                    self.read(item, above, depth + 1)
+                    self._read(item, above, depth + 1, is_other=is_other)
         elif isinstance(node, yaml.MappingNode):
-            self._read_mapping(node, above, depth)
+            self._read_mapping(node, above, depth, is_other=is_other)
 
-    def _read_mapping(self, node: Any, above: str, depth: int) -> None:
-        pairs = {str(key.value): value for key, value in node.value}
+    def _read_mapping(self, node: Any, above: str, depth: int, *, is_other: bool) -> None:
+        pairs = pairs_of(node)
+        self._seen |= {id(value) for key, value in node.value if key.tag.endswith(":merge")}
+        self._seen |= {id(one) for key, value in node.value if key.tag.endswith(":merge") for one in _merged(value)}
         named = pairs.get("name")
         if isinstance(named, yaml.ScalarNode) and {"value", "valueFrom"} & pairs.keys():
-            value = pairs.get("value")
-            known = isinstance(value, yaml.ScalarNode)
-            self._add_variable(named.value, value.value if known else None, named)  # type: ignore[union-attr]
+            self._read_named(named, pairs)
             return
-        kind = getattr(pairs.get("kind"), "value", "")
-        if kind in ("ConfigMap", "Secret"):
-            self._to.objects.add(_name_of(pairs))
+        kind = scalar(pairs.get("kind"))
+        if kind in ("ConfigMap", "Secret") and set(_TEXTS) & pairs.keys():
+            self._add_object(kind, pairs)
+        self._to.has_containers |= bool(items_of(pairs.get("containers")))
+        is_other = is_other or is_other_program(pairs)
+        done = self._finder.find(pairs, above, is_other=is_other)
         self._add_command([pairs[name] for name in _COMMANDS if name in pairs], node)
+        read = {*_COMMANDS, *done, *(_TEXTS if kind in ("ConfigMap", "Secret") else ())}
         for key, value in node.value:
-            if str(key.value) not in _COMMANDS:
-                content = _decoded(value, self._file) if (kind, key.value) in _ENCODED else value
-                self._read_pair(key, content, above, depth)
+            name = str(key.value)
+            if name not in read and pairs.get(name) is value:
+                self._read_pair(key, value, above, depth, is_other=is_other)
+        own = {str(key.value) for key, _ in node.value}
+        for name, value in pairs.items():
+            if name not in own and name not in read:
+                key = yaml.ScalarNode("", name, value.start_mark, value.end_mark)
+                self._read_pair(key, value, above, depth, is_other=is_other)
 
-    def _read_pair(self, key: Any, value: Any, above: str, depth: int) -> None:
+    def _read_named(self, named: Any, pairs: Mapping[str, Any]) -> None:
+        """Read a variable with the value, or with the name of the object holding the value."""
+        self._seen |= {id(one) for one in pairs.values()}
+        for key, reference in pairs_of(pairs.get("valueFrom")).items():
+            below = pairs_of(reference)
+            if key in _KEY_REFS and "name" in below:
+                entry = self._entry(named.value, named)._replace(text="")
+                use = Use(_KEY_REFS[key], scalar(below["name"]), key=scalar(below.get("key")), variable=entry)
+                self._to.uses.append(use)
+                return
+        value = pairs.get("value")
+        self._add_variable(named.value, value.value if isinstance(value, yaml.ScalarNode) else None, named)
+
+    def _read_pair(self, key: Any, value: Any, above: str, depth: int, *, is_other: bool) -> None:
         name = str(key.value)
         if name == _COPY:
             return
-        below = {str(one.value) for one, _ in value.value} if isinstance(value, yaml.MappingNode) else set()
+        self._seen.add(id(value))
+        below = pairs_of(value).keys()
+        in_chart = name in _CHART and (not above or (below & _CHART[name] if _CHART[name] else below))
+        if in_chart:
+            self._to.chart.append(self._entry(name, key)._replace(text=""))
         if name in _SECTIONS and below and (below & _SECTIONS[name] or not _SECTIONS[name]) and not _is_quarkus(above):
             self._to.values.append((self._entry(name, key), value))
-        elif name in _OF_OTHERS:
-            self._add_references(value)
         elif not isinstance(value, yaml.ScalarNode):
-            self.read(value, f"{above}.{name}", depth + 1)
-        elif _HELD_FILE.fullmatch(name):
+            self._read(value, f"{above}.{name}", depth + 1, is_other=is_other)
+        elif HELD_FILE.fullmatch(name):
             self._to.files.append(self._entry(name, value))
-        elif _NAME.fullmatch(name) or self._own.search(name):
+        elif VARIABLE.fullmatch(name) or self._own.search(name):
             self._add_variable(name, None if value.tag.endswith(":null") else value.value, value)
         else:
             self._to.rest.append(self._entry(f"{above}.{name}", value))
 
+    def _add_object(self, kind: str, pairs: Mapping[str, Any]) -> None:
+        entries: dict[str, ConfigEntry] = {}
+        for key in _TEXTS:
+            node = pairs.get(key)
+            found = _decoded(node, self._file) if (kind, key) in _ENCODED else pairs_of(node)
+            entries |= {name: self._entry(name, value) for name, value in found.items()}
+        templates = [entry for entry in entries.values() if "{{" in entry.text and not HELD_FILE.fullmatch(entry.key)]
+        for entry in templates:
+            self._to.elsewhere.append(entries.pop(entry.key))
+        name = scalar(pairs_of(pairs.get("metadata")).get("name"))
+        self._to.objects.append(StoredObject(kind, name, list(entries.values())))
+
     def _add_variable(self, name: str, text: str | None, node: Any) -> None:
-        entry = _entry(name, text or "", self._file, position_of(node))
-        entry, known = _resolved_pair(entry, text is not None, is_compose=self._is_compose)
+        """Add a variable as docker compose or Kubernetes gives the value to a container."""
+        known = text is not None and not (_OF_COMPOSE if self._is_compose else _OF_KUBERNETES).search(text)
+        entry = entry_of(name, self._resolved(text or ""), self._file, position_of(node))
         (self._to.variables if known else self._to.elsewhere).append(entry)
 
     def _add_command(self, nodes: Sequence[Any], place: Any) -> None:
@@ -216,144 +277,44 @@ class _ManifestReader:
             elif isinstance(node, yaml.ScalarNode):
                 words += split_words(node.value)
             else:
-                self.read(node, "command", 1)
+                self._read(node, "command", 1)
+            self._seen |= {id(one) for one in (node, *iterate(node))}
         if words:
             text = "\0".join(self._resolved(word) for word in words)
-            self._to.commands.append(_entry("command", text, self._file, position_of(nodes[0] if nodes else place)))
+            self._to.commands.append(
+                entry_of("command", text, self._file, position_of(nodes[0] if nodes else place))
+            )  # fmt: skip
 
     def _resolved(self, text: str) -> str:
         return text.replace("$$", "$") if self._is_compose else text.replace("$$(", "$(")
 
-    def _add_references(self, value: Any) -> None:
-        """Add the objects of `envFrom`, or the files of `env_file`."""
-        for node in value.value if isinstance(value, yaml.SequenceNode) else [value]:
-            pairs = {str(key.value): one for key, one in node.value} if isinstance(node, yaml.MappingNode) else {}
-            inner = [pairs[key] for key in ("configMapRef", "secretRef") if key in pairs]
-            if isinstance(node, yaml.ScalarNode):
-                self._to.references.append(self._entry(str(node.value), node))
-            elif inner and "prefix" not in pairs:
-                names = {str(key.value): str(one.value) for key, one in inner[0].value}
-                self._to.references.append(self._entry(names.get("name", ""), inner[0]))
-            else:
-                path = pairs.get("path")
-                self._to.references.append(self._entry(str(getattr(path, "value", "")), node))
-
     def _entry(self, name: str, node: Any) -> ConfigEntry:
         text = str(node.value) if isinstance(node, yaml.ScalarNode) else ""
-        return _entry(name, text, self._file, position_of(node))
+        return entry_of(name, text, self._file, position_of(node))
+
+
+def _merged(node: Any) -> Iterator[Any]:
+    """Yield the values of merged mappings, at the top level."""
+    for one in node.value if isinstance(node, yaml.SequenceNode) else [node]:
+        yield one
+        for _, value in one.value if isinstance(one, yaml.MappingNode) else ():
+            yield value
 
 
 def _is_quarkus(above: str) -> bool:
     return above.replace('"', "").endswith("nessie.server")
 
 
-def _name_of(pairs: Mapping[str, Any]) -> str:
-    metadata = getattr(pairs.get("metadata"), "value", ())
-    return next((str(value.value) for key, value in metadata if key.value == "name"), "")
-
-
-def _decoded(node: Any, file: Path) -> Any:
-    """Return the `data` of a Kubernetes object as texts."""
-    pairs = []
-    for key, value in node.value if isinstance(node, yaml.MappingNode) else ():
+def _decoded(node: Any, file: Path) -> dict[str, Any]:
+    """Return the `data` of a Kubernetes object as texts, by key."""
+    found = {}
+    for key, value in pairs_of(node).items():
         try:
-            text = b64decode(value.value, validate=True).decode()
+            text = b64decode("".join(value.value.split()), validate=True).decode()
         except UnicodeDecodeError:  # a key store, no configuration
             continue
-        except (ValueError, TypeError):
-            message = f"`{key.value}` is no base64"
+        except (ValueError, TypeError, AttributeError):
+            message = f"`{key}` is no base64"
             raise PolicyError(message, Place(str(file), *position_of(value))) from None
-        pairs.append((key, yaml.ScalarNode(value.tag, text, value.start_mark, value.end_mark)))
-    return yaml.MappingNode(node.tag, pairs, node.start_mark, node.end_mark)
-
-
-def split_words(text: str) -> list[str]:
-    """Return the words of a command line as a shell reads them; the whole text if no shell could."""
-    try:
-        return shlex.split(text)
-    except ValueError:
-        return [text]
-
-
-def check_unique(entries: Sequence[ConfigEntry]) -> None:
-    """Raise PolicyError if a variable has two values."""
-    first: dict[str, ConfigEntry] = {}
-    for entry in entries:
-        if first.setdefault(entry.key, entry) is not entry:
-            raise entry.error(f"`{entry.key}` has another value at {first[entry.key].key_place}: keep one of them")
-
-
-def read_text(file: Path) -> str:
-    """Return the text of a file; raise InvalidArgument if the file cannot be read."""
-    try:
-        return file.read_text(encoding="utf-8-sig")
-    except OSError as error:
-        raise InvalidArgument(f"cannot read `{file}`: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise InvalidArgument(f"cannot read `{file}`: not UTF-8") from None
-
-
-def _in_env_file(text: str, file: Path) -> Iterator[tuple[ConfigEntry, bool]]:
-    for number, line in enumerate(text.splitlines(), 1):
-        if not line.strip() or line.lstrip().startswith("#"):
-            continue
-        match = _LINE.fullmatch(line)
-        if match is None:
-            raise PolicyError("not `NAME=value`", Place(str(file), number))
-        start = (number, match.start("value") + 1)
-        yield _entry(match["name"], _unquoted(match["value"]), file, start), True
-
-
-def _unquoted(value: str) -> str:
-    if value[:1] in ("'", '"') and value.count(value[0]) == 2 and value.endswith(value[0]):
-        return value[1:-1]
-    return re.split(r"\s#", value, maxsplit=1)[0].rstrip()
-
-
-def _entry(name: str, text: str, file: Path, start: tuple[int, int]) -> ConfigEntry:
-    return ConfigEntry(name, text, str(file), start, partial(positions_of, text, *start), (start[0], 1))
-
-
-def _chart_keys(root: Any, file: Path) -> Iterator[ConfigEntry]:
-    for key, _ in root.value if isinstance(root, yaml.MappingNode) else ():
-        if key.value in _CHART:
-            yield _entry(key.value, "", file, position_of(key))
-
-
-def _in_secret(secret: Any, file: Path) -> Iterator[tuple[ConfigEntry, bool]]:
-    """Yield the variables of a Kubernetes secret, whose `data` are base64."""
-    for entry, known in _in_node(secret, file, 1):
-        try:
-            text = b64decode(entry.text, validate=True).decode()
-        except ValueError:
-            raise entry.error(f"`{entry.key}` is no base64, as the `data` of a secret are") from None
-        yield entry._replace(text=text), known
-
-
-def _in_node(node: Any, file: Path, depth: int = 0) -> Iterator[tuple[ConfigEntry, bool]]:
-    """Yield variables below a node: `name` with `value`, `NAME: value`, and `NAME=value` in lists."""
-    if depth > _MAX_DEPTH:
-        raise PolicyError("nested too deeply", Place(str(file), *position_of(node)))
-    if isinstance(node, yaml.SequenceNode):
-        for item in node.value:
-            match = _ASSIGNED.fullmatch(item.value) if isinstance(item, yaml.ScalarNode) else None
-            if match:
-                yield _entry(match["name"], match["value"], file, position_of(item)), True
-            else:
-                yield from _in_node(item, file, depth + 1)
-    elif isinstance(node, yaml.MappingNode):
-        pairs = {key.value: value for key, value in node.value if isinstance(key, yaml.ScalarNode)}
-        if getattr(pairs.get("kind"), "value", "") == "Secret" and "data" in pairs:
-            yield from _in_secret(pairs["data"], file)
-            node = pairs.get("stringData", yaml.MappingNode("", []))
-        named = pairs.get("name")
-        if isinstance(named, yaml.ScalarNode) and {"value", "valueFrom"} & pairs.keys():
-            value = pairs.get("value")
-            known = isinstance(value, yaml.ScalarNode)
-            yield _entry(named.value, value.value if known else "", file, position_of(named)), known  # type: ignore[union-attr]
-            return
-        for key, value in node.value:
-            if isinstance(value, yaml.ScalarNode) and _NAME.fullmatch(str(key.value)):
-                yield _entry(key.value, value.value, file, position_of(value)), True
-            else:
-                yield from _in_node(value, file, depth + 1)
+        found[key] = yaml.ScalarNode(value.tag, text, value.start_mark, value.end_mark)
+    return found

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, Final, NamedTuple
 
 import yaml
@@ -21,15 +21,10 @@ from pdp.config.quarkus.yaml_text import YamlText, position_of
 from pdp.engines.cel.nessie_keys import AUTHORIZATION
 from pdp.errors import Place, PolicyError
 from pdp.model.vocabulary import NESSIE_CHECKS
-from pdp.offline.migration.report import Migration
-from pdp.offline.migration.variables import (
-    NOT_GIVEN,
-    ManifestContent,
-    missing_references,
-    read_deployment,
-    read_text,
-    split_words,
-)
+from pdp.offline.migration.manifests import is_host_file, read_deployment
+from pdp.offline.migration.references import pairs_of as _keys
+from pdp.offline.migration.report import Migration, report_references
+from pdp.offline.migration.variables import ELSEWHERE, ManifestContent, read_text, split_words
 
 FILE_PROFILE: Final = re.compile(r".+-(?P<profile>[^.-]+)\.(?:properties|ya?ml)")
 """Name of the file of a profile."""
@@ -54,6 +49,15 @@ _SWITCHES: Final = frozenset({
 })  # fmt: skip
 """Variables that choose other keys."""
 _NAMES_FILE: Final = re.compile(r"(?:^|[/\s:=,])(application[\w.-]*\.(?:properties|ya?ml))", re.IGNORECASE)
+
+
+_OWN_TEXT: Final = re.compile(r"^\s*(?:%[\w-]+\.)?\"?(?:nessie|quarkus|smallrye)\b", re.MULTILINE)
+"""Text of a configuration file of Nessie."""
+_EXTRA: Final = re.compile(r"extra(?:Env|Volume|InitContainer)")
+"""Key in the values of a chart."""
+_CONFIG: Final = PurePosixPath("/deployments/config")
+"""Folder where the image of Nessie reads its configuration: the start script goes to the folder above."""
+_READ_THERE: Final = re.compile(r"application(?:-[\w-]+)?\.(?:properties|ya?ml)")
 
 
 class HeldFile(NamedTuple):
@@ -92,9 +96,13 @@ class NessieServer:
 
 def is_manifest(file: Path) -> bool:
     """Tell whether a file is a manifest or holds values of a chart, and is no configuration of Quarkus."""
-    if file.suffix == ".json":
+    if file.suffix == ".json" or is_host_file(file) or file.stem.lower() == "kustomization":
         return True
-    return file.suffix in ORDINALS and file.suffix != ".properties" and any(map(_has_manifest, _documents(file)))
+    if file.suffix not in ORDINALS or file.suffix == ".properties":
+        return False
+    roots = _documents(file)
+    is_own = file.name.startswith("application") or any(_has_quarkus(root) or "rules" in _keys(root) for root in roots)
+    return any(map(_has_manifest, roots)) or not is_own
 
 
 def is_quarkus(file: Path) -> bool:
@@ -109,7 +117,7 @@ def _documents(file: Path) -> Sequence[Any]:
 
 def _has_manifest(root: Any) -> bool:
     keys = _keys(root)
-    if {"apiVersion", "kind"} & keys.keys() or "services" in keys or {"advancedConfig", "extraEnv"} & keys.keys():
+    if {"apiVersion", "kind", "services", "include", "advancedConfig"} & keys.keys() or any(map(_EXTRA.match, keys)):
         return True
     charts = [keys, *(below for value in keys.values() if "server" not in (below := _keys(value)))]
     return any({"rules", "enabled"} & _keys(chart.get("authorization")).keys() for chart in charts)
@@ -118,10 +126,6 @@ def _has_manifest(root: Any) -> bool:
 def _has_quarkus(root: Any) -> bool:
     keys = _keys(root)
     return "server" in _keys(keys.get("nessie")) or any(name.startswith(("%", "nessie.", "quarkus")) for name in keys)
-
-
-def _keys(node: Any) -> dict[str, Any]:
-    return {str(key.value): value for key, value in node.value} if isinstance(node, yaml.MappingNode) else {}
 
 
 def source_of(name: str, entries: Sequence[ConfigEntry], *, in_config: bool) -> ConfigSource:
@@ -139,7 +143,7 @@ def source_of(name: str, entries: Sequence[ConfigEntry], *, in_config: bool) -> 
 def read_server(files: Sequence[Path], others: Sequence[Path], migration: Migration) -> NessieServer:
     """Return the configuration in manifests and env files, and report all that is not read. `others` are given, too."""
     server = NessieServer()
-    read = [read_deployment(file, _OWN_NAME) for file in files]
+    read = read_deployment(files, _OWN_NAME)
     properties = _JavaProperties(migration)
     for one in read:
         server.variables += one.variables
@@ -149,17 +153,38 @@ def read_server(files: Sequence[Path], others: Sequence[Path], migration: Migrat
             properties.read_command(entry)
         for entry in one.files:
             server.files += _held_file(entry, migration)
+        for entry in one.mounted:
+            server.files += _mounted_file(entry, migration)
         server.sources += _chart_sources(one, migration)
         _report_elsewhere(one, migration)
         _report_rest(one, migration)
     if properties.entries:
         server.sources.append(ConfigSource(2 * _PROPERTIES, properties.entries))
-    _report_missing(read, [*files, *others], migration)
+    report_references(migration, read, [*files, *others])
+    _report_named_files(read, [*files, *others], migration)
     return server
+
+
+def _mounted_file(entry: ConfigEntry, migration: Migration) -> Iterator[HeldFile]:
+    """Yield a file in a container's folder of configuration; report a file with settings in another place."""
+    path = PurePosixPath(entry.key)
+    if path.parent == _CONFIG and _READ_THERE.fullmatch(path.name):
+        yield from _held_file(entry, migration)
+    elif _is_about_settings(entry):
+        migration.add("left", entry.place(), f"`{entry.key}`", "is mounted where Nessie does not read it by itself")
+
+
+def _is_about_settings(entry: ConfigEntry) -> bool:
+    texts = (entry.key, entry.text)
+    return any(_LOOKS.search(text) or _OWN_TEXT.search(text) or _OWN_NAME.search(text) for text in texts)
 
 
 def _held_file(entry: ConfigEntry, migration: Migration) -> Iterator[HeldFile]:
     name = Path(entry.key).name
+    if name.startswith("values"):
+        message = "holds values of a chart, which are not read there: migrate the output of `helm template`"
+        migration.add("left", entry.place(), f"`{name}`", message)
+        return
     if not (name.startswith("application") or name == _MICROPROFILE[0] or _LOOKS.search(entry.text)):
         return
     place = f"{entry.file}:{entry.start[0]} {name}"
@@ -239,9 +264,11 @@ def _indented(text: str) -> str:
 def _report_elsewhere(one: ManifestContent, migration: Migration) -> None:
     for entry in one.elsewhere:
         spelt = spelling(entry.key)
-        if _OWN_SPELLING in spelt or spelt in _SWITCHES or entry.key in _OPTIONS:
-            message = "its value stands in a secret or in another object: write it into a file"
-            migration.add("left", entry.key_place, f"variable `{entry.key}`", message)
+        if _OWN_SPELLING in spelt or spelt in _SWITCHES or entry.key in _OPTIONS or _LOOKS.search(entry.key):
+            migration.add("left", entry.key_place, f"variable `{entry.key}`", f"{ELSEWHERE}: write it into a file")
+    for entry, message in one.dropped:
+        if _is_about_settings(entry):
+            migration.add("left", entry.place(), f"`{entry.key}`", message)
 
 
 def _report_rest(one: ManifestContent, migration: Migration) -> None:
@@ -257,11 +284,10 @@ def _report_rest(one: ManifestContent, migration: Migration) -> None:
             migration.add("left", entry.key_place, f"variable `{entry.key}`", message)
 
 
-def _report_missing(read: Sequence[ManifestContent], files: Sequence[Path], migration: Migration) -> None:
-    """Report objects and files that a manifest names, and that were not given."""
-    for entry in missing_references(read, files):
-        migration.add("left", entry.place(), f"`{entry.key}`", NOT_GIVEN)
-    given = {file.name for file in files} | {Path(entry.key).name for one in read for entry in one.files}
+def _report_named_files(read: Sequence[ManifestContent], files: Sequence[Path], migration: Migration) -> None:
+    """Report files named by a text, and not given."""
+    held = {Path(entry.key).name for one in read for entry in (*one.files, *one.mounted)}
+    given = {file.name for file in files} | held
     for one in read:
         named = [(match[1], entry) for entry in one.rest for match in _NAMES_FILE.finditer(entry.text)]
         for name, entry in named:

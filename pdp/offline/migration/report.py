@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Final, Literal
 
 import msgspec
 import yaml
+
+from pdp.offline.migration.variables import ManifestContent, Reference, missing_references
 
 Status = Literal["done", "note", "left", "ignored"]
 TESTS: Final = "tests."
@@ -60,6 +63,26 @@ class Migration(msgspec.Struct):
         """Return the number of parts of each status."""
         statuses: tuple[Status, ...] = ("done", "note", "left", "ignored")
         return {status: sum(part.status == status for part in self.parts) for status in statuses}
+
+
+def report_references(
+    migration: Migration, contents: Sequence[ManifestContent], files: Sequence[Path]
+) -> Sequence[Reference]:
+    """Report parts of a deployment not at hand, and parts to look at; return the parts left."""
+    left = []
+    reported = {part.place for part in migration.left}
+    for reference in missing_references(contents, files):
+        place = str(reference.entry.place())
+        if reference.is_ignored:
+            migration.add("ignored", place, f"`{reference.entry.key}`", reference.message)
+            continue
+        left.append(reference)
+        if place not in reported:
+            migration.add("left", place, f"`{reference.entry.key}`", reference.message)
+    for one in contents:
+        for entry, message in one.notes:
+            migration.add("note", entry.place(), f"`{entry.key}`", message)
+    return left
 
 
 def accepting(name: str) -> str:

@@ -182,7 +182,7 @@ NOT_READ: dict[str, tuple[object, str]] = {
     ),
     "config map with a prefix": (
         [{**CONFIG_MAP, "data": {"RULES_A": READ}}, pod({"envFrom": [{"configMapRef": {"name": "nessie"}, "prefix": "X_"}]})],
-        "was not given",
+        "Nessie reads no such variable",
     ),
     "env file that is missing": (compose({"env_file": ["rules.env"], "environment": [ANOTHER]}), "was not given"),
     "mounted file that is missing": (

@@ -1,0 +1,286 @@
+"""Files that start a server on a host: env files, units of systemd, Dockerfiles, and texts of other tools.
+
+Readers of env files differ in quotes, comments and `export`. A line is read by the rules of the program named for the
+file.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from pdp.config.quarkus.properties import ConfigEntry, positions_of
+from pdp.errors import Place, PolicyError
+from pdp.offline.migration.variables import ManifestContent, Reference, entry_of, split_words
+
+_NEWLINE: Final = re.compile(r"\r\n|\r|\n")
+_LINE: Final = re.compile(r"\s*(?:export\s+|-e\s+|ENV\s+)?(?P<name>[^\s=#][^\s=]*)\s*=[ \t]*(?P<value>.*)", re.DOTALL)
+_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_ESCAPES: Final[Mapping[str, str]] = {"n": "\n", "r": "\r"}
+_OF_COMPOSE: Final = re.compile(r"\$(?:\$|\{|[A-Za-z_])")
+"""Variable or escaped dollar inside a value."""
+
+
+def _of_docker(line: str) -> str | None:
+    """Return a value by the rules of `docker run --env-file` and kustomize: all behind `=`; None for a bad line."""
+    name, separator, value = line.lstrip().partition("=")
+    return value if separator and name and not re.search(r"\s", name) else None
+
+
+def _of_compose(line: str) -> str | None:
+    """Return a value by the rules of docker compose: without quotes, or up to a comment."""
+    match = _LINE.fullmatch(line)
+    if match is None or not re.fullmatch(r"[\w.\[\]-]+", match["name"]):
+        return None
+    value = match["value"]
+    quoted = re.fullmatch(r"""(['"])((?:\\.|(?!\1).)*)\1\s*(?:#.*)?""", value, re.DOTALL)
+    if quoted is None:
+        text = re.split(r"\s#", value, maxsplit=1)[0].rstrip()
+        is_refused = value[:1] in ("'", '"') or value.startswith("#")
+        return None if is_refused or _OF_COMPOSE.search(text) else text
+    if quoted[1] == "'":
+        return None if "\\'" in quoted[2] else quoted[2]
+    text = re.sub(r"\\(.)", lambda escape: _ESCAPES.get(escape[1], escape[1]), quoted[2], flags=re.DOTALL)
+    return None if _OF_COMPOSE.search(text) else text
+
+
+def _of_systemd(line: str) -> str | None:
+    """Return a value by the rules of systemd: quotes end anywhere, a comment inside a line is text, names are words."""
+    name, separator, rest = line.strip(" \t").partition("=")
+    if not separator or not _NAME.fullmatch(name.rstrip()):
+        return None
+    return _unquoted_by_systemd(rest)
+
+
+def _unquoted_by_systemd(rest: str) -> str | None:
+    value, blanks, quote, is_value, signs = "", "", "", False, iter(rest)
+    for sign in signs:
+        if quote == "'" or (quote and sign not in ('"', "\\")):
+            quote, value = ("", value) if sign == quote else (quote, value + sign)
+        elif quote and sign == '"':
+            quote = ""
+        elif sign == "\\":
+            escaped = next(signs, "")
+            value, blanks = value + blanks + ("\\" if quote and escaped not in '"\\`$' else "") + escaped, ""
+            is_value = is_value or not quote
+        elif not is_value and sign in ("'", '"'):
+            quote = sign
+        elif sign in " \t":
+            blanks += sign if is_value else ""
+        else:
+            value, blanks, is_value = value + blanks + sign, "", True
+    return None if quote else value
+
+
+READERS: Final[Mapping[str, Callable[[str], str | None]]] = {
+    "docker": _of_docker, "compose": _of_compose, "systemd": _of_systemd,
+}  # fmt: skip
+"""Program -> reader of a line of its env files."""
+
+
+def read_env_file(text: str, file: Path, form: str, content: ManifestContent) -> None:
+    """Read lines `NAME=value` as the program `form` does; for "", as docker compose, and note other readings.
+
+    Raise PolicyError for a line without an assignment.
+    """
+    different: list[int] = []
+    for number, line in _logical_lines(text, file, form):
+        match = _LINE.fullmatch(line)
+        if match is None:
+            if re.fullmatch(r"\s*[\w.-]+\s*", line) and form in ("docker", "compose"):
+                content.elsewhere.append(entry_of(line.strip(), "", file, (number, 1)))
+                continue
+            raise PolicyError("not `NAME=value`", Place(str(file), number))
+        name = match["name"]
+        if not form and line.rstrip().endswith("\\"):
+            line = line.rstrip()[:-1].rstrip()  # noqa: PLW2901  a line of a script
+        read = {one: reader(line) for one, reader in READERS.items()}
+        value = read[form] if form else _of_any(read)
+        if not form and (value is None or len({one for one in read.values() if one is not None}) > 1):
+            different.append(number)
+        start = (number, match.start("value") + 1 + len(match["value"]) - len(match["value"].lstrip("'\"")))
+        entry = ConfigEntry(
+            name, value or "", str(file), start, partial(positions_of, value or "", *start), (number, 1)
+        )
+        (content.elsewhere if value is None else content.variables).append(entry)
+    if different:
+        lines = ", ".join(map(str, different))
+        message = (
+            f"is read as docker compose reads it; `docker run --env-file` keeps quotes and comments, systemd comments: "
+            f"lines {lines}"
+        )
+        content.notes.append((entry_of(file.name, "", file, (different[0], 1)), message))
+
+
+def _of_any(read: Mapping[str, str | None]) -> str | None:
+    """Return the value of a line without a known reader: of docker compose, or of docker if compose refuses the line.
+
+    Docker compose expands a variable, and docker keeps the text: then no text is known to be in force.
+    """
+    docker = read["docker"]
+    if read["compose"] is not None:
+        return read["compose"]
+    return None if docker is None or _OF_COMPOSE.search(docker) else docker
+
+
+def _logical_lines(text: str, file: Path, form: str) -> Iterator[tuple[int, str]]:
+    """Yield the lines with text. Some programs join the lines of a value in quotes."""
+    comments = ("#", ";") if form == "systemd" else ("#",)
+    lines = enumerate(_NEWLINE.split(text), 1)
+    for number, line in lines:
+        if not line.strip() or line.lstrip().startswith(comments):
+            continue
+        whole = line
+        while form != "docker" and _is_open(whole, form):
+            following = next(lines, None)
+            if following is None:
+                raise PolicyError("a value in quotes, or continued, without an end", Place(str(file), number))
+            joined = whole[:-1] if form == "systemd" and whole.endswith("\\") else f"{whole}\n"
+            whole = joined + following[1]
+        yield number, whole
+
+
+def _is_open(line: str, form: str) -> bool:
+    value = line.partition("=")[2].lstrip()
+    if form == "systemd" and line.endswith("\\"):
+        return True
+    if value[:1] not in ("'", '"'):
+        return False
+    escaped = re.sub(r"\\.", "", value, flags=re.DOTALL)
+    return form in ("systemd", "compose") and escaped.count(value[0]) % 2 == 1
+
+
+def read_unit(text: str, file: Path, content: ManifestContent) -> None:
+    """Read a unit of systemd, a drop-in, or a container unit of podman."""
+    for number, line in _continued(text, ("#", ";")):
+        key, separator, value = (part.strip() for part in line.partition("="))
+        place = (number, 1)
+        if not separator or line.startswith("["):
+            continue
+        if not value and key in ("Environment", "EnvironmentFile", "ExecStart"):
+            message = f"`{key}=` takes away what other lines set: remove these lines, and this one"
+            raise PolicyError(message, Place(str(file), number))
+        if key == "Environment":
+            _read_environment(value, file, place, content)
+        elif key == "EnvironmentFile":
+            path = value.lstrip("-").strip("'\"")
+            content.references += [Reference(entry_of(path, "", file, place), "file", form="systemd")] if path else []
+        elif key.startswith("Exec"):
+            words = split_words(value.replace("%%", "%").replace("$$", "$").lstrip("@-:+!"))
+            content.commands.append(entry_of(key, "\0".join(words), file, place))
+        elif key in _HOLDERS:
+            message = f"`{key}` may give the server settings, which are not read: write them into a file"
+            content.references.append(Reference(entry_of(value, "", file, place), "", message))
+        else:
+            content.rest.append(entry_of(f".{key}", value, file, place))
+    folder = file.with_name(f"{file.name}.d")
+    for drop_in in sorted(folder.glob("*.conf")) if folder.is_dir() else ():
+        content.references.append(Reference(entry_of(f"{folder.name}/{drop_in.name}", "", file, (1, 1)), "file"))
+
+
+_HOLDERS: Final = frozenset(
+    """PassEnvironment UnsetEnvironment LoadCredential LoadCredentialEncrypted SetCredential SetCredentialEncrypted
+    ImportCredential
+    BindPaths BindReadOnlyPaths Volume Secret Mount EnvironmentHost PodmanArgs""".split()  # noqa: SIM905
+)
+"""Keys of a unit that bring files or variables from elsewhere."""
+
+
+def _read_environment(value: str, file: Path, place: tuple[int, int], content: ManifestContent) -> None:
+    for word in split_words(value):
+        name, separator, text = word.replace("%%", "%").partition("=")
+        entry = entry_of(name, text, file, place)
+        if not separator or "\\" in value or re.search(r"(?<!%)(?:%%)*%(?!%)", word):
+            content.elsewhere.append(entry)
+        elif _NAME.fullmatch(name):
+            content.variables.append(entry)
+        else:
+            content.dropped.append((entry, "systemd drops a variable of such a name: write it in capitals"))
+
+
+def _continued(text: str, comments: tuple[str, ...]) -> Iterator[tuple[int, str]]:
+    """Yield lines; a backslash at the end joins the next line, and a comment between is skipped."""
+    number, joined = 0, ""
+    for at, line in enumerate(_NEWLINE.split(text), 1):
+        if line.lstrip().startswith(comments):
+            continue
+        number = number if joined else at
+        if line.rstrip().endswith("\\"):
+            joined += line.rstrip()[:-1] + " "
+        elif (joined + line).strip():
+            yield number, (joined + line).strip()
+            joined = ""
+    if joined.strip():
+        yield number, joined.strip()
+
+
+_COPIED: Final = frozenset({"COPY", "ADD"})
+_BASE: Final = re.compile(r"(?:ghcr\.io|quay\.io|docker\.io)?/?(?:projectnessie|lakekeeper|openpolicyagent)/")
+"""Images whose settings are the stock ones."""
+
+
+def read_dockerfile(text: str, file: Path, content: ManifestContent) -> None:
+    """Read a Dockerfile: `ENV` of the last stage and of the stages below, and other sources of settings."""
+    stages: list[tuple[str, str, ManifestContent]] = []
+    for number, line in _continued(text, ("#",)):
+        word, _, rest = line.partition(" ")
+        word, rest, place = word.upper(), rest.strip(), (number, 1)
+        if word == "FROM":
+            words = [one for one in rest.split() if not one.startswith("--")]
+            stages.append((words[2] if len(words) > 2 else "", words[0] if words else "", ManifestContent(file)))
+            stages[-1][2].notes.append((entry_of(stages[-1][1], "", file, place), ""))
+        else:
+            _read_step(word, rest, file, place, stages[-1][2] if stages else content)
+    below = stages[-1][1] if stages else ""
+    for at, (name, base, stage) in reversed([*enumerate(stages)]):
+        image = stage.notes.pop()[0]
+        if at < len(stages) - 1 and name != below:
+            content.dropped += [(one, _OTHER_STAGE) for one in stage.variables]
+            continue
+        below = base
+        if base not in {one[0] for one in stages[:at]} and not _BASE.match(base):
+            content.references.append(Reference(image, "", _IMAGE))
+        content.variables += stage.variables
+        content.elsewhere += stage.elsewhere
+        content.references += stage.references
+        content.rest += stage.rest
+        content.commands += stage.commands
+
+
+_OTHER_STAGE: Final = "is set in a stage that the image does not come of"
+_IMAGE: Final = "is an image that may hold settings, which are not read: write them into a file"
+
+
+def _read_step(word: str, rest: str, file: Path, place: tuple[int, int], content: ManifestContent) -> None:
+    if word == "ENV":
+        _read_env(rest, file, place, content)
+    elif word in ("CMD", "ENTRYPOINT"):
+        words = re.findall(r'"((?:\\.|[^"\\])*)"', rest) if rest.startswith("[") else split_words(rest)
+        content.commands.append(entry_of(word, "\0".join(words), file, place))
+    elif word in _COPIED:
+        sources = [one for one in rest.strip("[]").replace('"', "").replace(",", " ").split() if one[:2] != "--"]
+        for source in sources[:-1]:
+            content.references.append(Reference(entry_of(source, "", file, place), "file", is_volume=True))
+    else:
+        content.rest.append(entry_of(f".{word}", rest, file, place))
+
+
+def _read_env(rest: str, file: Path, place: tuple[int, int], content: ManifestContent) -> None:
+    words = split_words(rest)
+    if words and "=" not in rest.split(maxsplit=1)[0]:
+        name, _, text = rest.partition(" ")
+        words = [f"{name}={text.strip()}"]
+    for one in words:
+        name, _, text = one.partition("=")
+        known = not re.search(r"\$(?:\{|\w)", text)
+        (content.variables if known else content.elsewhere).append(entry_of(name, text, file, place))
+
+
+def read_as_text(text: str, file: Path, content: ManifestContent) -> None:
+    """Keep the lines of a file of another tool, and name the file, because no settings are read there."""
+    content.rest += [entry_of("", line, file, (number, 1)) for number, line in enumerate(_NEWLINE.split(text), 1)]
+    message = "is not read: migrate the manifests or variables that come of it"
+    content.references.append(Reference(entry_of(file.name, "", file, (1, 1)), "", message))

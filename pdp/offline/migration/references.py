@@ -1,0 +1,395 @@
+"""Parts of a deployment outside of a manifest: volumes, objects, files of docker compose, kustomize, Argo CD and Flux.
+
+Finds references by their keys, at every depth. Reads no text behind a reference.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path, PurePosixPath
+from typing import Any, Final, NamedTuple
+
+import yaml
+
+from pdp.config.quarkus.properties import ConfigEntry
+from pdp.config.quarkus.yaml_text import position_of
+from pdp.offline.migration.variables import (
+    NOT_GIVEN,
+    OF_OTHERS,
+    ManifestContent,
+    Reference,
+    StoredObject,
+    Use,
+    entry_of,
+)
+
+_OTHER_PROGRAMS: Final = frozenset(
+    """alertmanager azurite bitnami-postgresql cassandra cockroach clickhouse-server dex etcd gitea grafana haproxy
+    jaeger jupyter kafka keycloak localstack loki mailhog mariadb mc memcached minio mongo mongo-express mongodb mysql
+    nginx openfga openldap otel-collector pgadmin4 postgres postgresql postgresql-repmgr prometheus pyspark-notebook
+    rabbitmq redis redpanda spark superset traefik trino valkey vault zookeeper""".split()  # noqa: SIM905
+)
+"""Last part of the name of an image that is neither Nessie, Lakekeeper nor the bridge."""
+_READ_FOLDERS: Final = tuple(map(PurePosixPath, ("/deployments/config", "/policies", "/etc/opa")))
+"""Folders that Nessie and the bridge read by themselves."""
+_EMPTY: Final = frozenset({"emptyDir", "ephemeral", "persistentVolumeClaim", "downwardAPI", "tmpfs", "volume"})
+"""Kinds of volumes that hold data."""
+_VOLUMES: Final = re.compile(r"(?:volumes|\w+Volumes)")
+_POD: Final = re.compile(r"containers|volumes|\w+Volumes|\w+VolumeMounts")
+"""Key of a pod, or of values of a chart about one."""
+_MOUNTS: Final = re.compile(r"(?:volumeMounts|\w+VolumeMounts)")
+_ENV_FROM: Final = re.compile(r"(?:envFrom|\w+EnvFrom|env_file|\w+[eE]nvFiles?)")
+_EXISTING: Final = re.compile(
+    r"existing\w*(?:Secret|ConfigMap)\w*|\w*[eE]nv\w*(?:Secret|ConfigMap|CM)(?:Name)?|\w*[cC]onfigMapName"
+)
+"""Key of a chart whose value names an object."""
+_SETTING: Final = re.compile(
+    r"auth|advancedConfig|extra|env|volume|config|secret|java|jvm|command|args|opa|values|catalog", re.IGNORECASE
+)
+"""Word in the name of a parameter of a chart, or in a patch, that is about settings."""
+_PATCHED: Final = re.compile(
+    r"\b(?:\$patch|env|envFrom|volumes?|volumeMounts|command|args|data|stringData|values\w*|initContainers|containers"
+    r"|authorization|advancedConfig|rules|configMap\w*|secret\w*)\b"
+)
+_FILES: Final = frozenset({"valueFiles", "valuesFiles", "valuesFile", "additionalValuesFiles"})
+_OF_KUSTOMIZE: Final = frozenset({"resources", "components", "bases", "generators", "transformers", "configurations"})
+_PATCHES: Final = frozenset({"patches", "patchesJson6902", "patchesStrategicMerge", "postRenderers", "replacements"})
+_PATH: Final = re.compile(r"[^\s{]+")
+_GENERATORS: Final[Mapping[str, str]] = {"configMapGenerator": "ConfigMap", "secretGenerator": "Secret"}
+_COMPOSE_KEYS: Final = frozenset({"include", "configs", "secrets", "volumes"})
+_BIND: Final = re.compile(r"(?P<source>(?:[A-Za-z]:)?[^:]*|\$\{[^}]*\}[^:]*):(?P<target>[^:]+)(?::[\w,]+)?")
+_AGENT: Final = re.compile(r"vault\.hashicorp\.com/agent-inject-(?:secret|template)-")
+_CANNOT: Final = "may hold settings, and its content is not in these files: write them into a file"
+_WRITTEN: Final = "is filled while the server runs or before it starts, and may hold settings: write them into a file"
+_CHART_TEXT: Final = "holds values of a chart, which are not read there: migrate the output of `helm template`"
+_DATA: Final = "holds data, where the server reads no settings"
+_INIT: Final = "runs before the server, and may write settings: write them into a file"
+
+
+class _Mount(NamedTuple):
+    """Place of a volume in a container. `is_other`: the container is another program's."""
+
+    path: str
+    sub_path: str
+    is_other: bool
+
+
+def pairs_of(node: Any) -> dict[str, Any]:
+    """Return the keys of a mapping with their values, and the other keys of merged mappings."""
+    found: dict[str, Any] = {}
+    merged: list[Any] = []
+    for key, value in node.value if isinstance(node, yaml.MappingNode) else ():
+        if key.tag.endswith(":merge"):
+            merged += value.value if isinstance(value, yaml.SequenceNode) else [value]
+        elif isinstance(key, yaml.ScalarNode):
+            found[str(key.value)] = value
+    for one in merged:
+        found = {**pairs_of(one), **found}
+    return found
+
+
+def is_other_program(pairs: Mapping[str, Any]) -> bool:
+    """Tell whether a container runs another program, by the name of the image."""
+    name = scalar(pairs.get("image")).partition("@")[0].rpartition("/")[2].partition(":")[0]
+    return name in _OTHER_PROGRAMS and "build" not in pairs
+
+
+def scalar(node: Any) -> str:
+    """Return the text of a scalar, "" for other nodes and for null."""
+    is_text = isinstance(node, yaml.ScalarNode) and not node.tag.endswith(":null")
+    return str(node.value) if is_text else ""
+
+
+def items_of(node: Any) -> Sequence[Any]:
+    """Return the items of a list; another node is a list of one item."""
+    if node is None or (isinstance(node, yaml.ScalarNode) and not scalar(node)):
+        return ()
+    return node.value if isinstance(node, yaml.SequenceNode) else [node]
+
+
+def _covers(path: str) -> bool:
+    """Tell whether a mount can change a folder of settings."""
+    mounted = PurePosixPath(path)
+    return any(mounted.is_relative_to(one) or one.is_relative_to(mounted) for one in _READ_FOLDERS)
+
+
+class ReferenceFinder:
+    """Finder of references in the mappings of a file."""
+
+    def __init__(self, file: Path, content: ManifestContent, *, is_compose: bool) -> None:
+        self._file = file
+        self._to = content
+        self._is_compose = is_compose
+
+    def find(self, pairs: Mapping[str, Any], above: str, *, is_other: bool) -> frozenset[str]:
+        """Add the references of a mapping; return the keys without further content."""
+        done = set()
+        if self._is_compose and above.count(".") <= 2:  # the root, all services, or a service
+            done |= self._find_of_compose(pairs, above, is_other=is_other)
+        if any(map(_POD.fullmatch, pairs)):
+            self._find_volumes(pairs)
+        kind = scalar(pairs.get("kind"))
+        spec = pairs_of(pairs.get("spec"))
+        if kind in ("Kustomization", "Component") or (self._file.stem.lower() == "kustomization" and not above):
+            done |= self._find_of_kustomize(pairs)
+        if "path" in pairs and "repoURL" in pairs:
+            self._add(pairs["path"], "file", NOT_GIVEN)
+        if "path" in spec and "sourceRef" in spec:
+            self._add(spec["path"], "file", NOT_GIVEN)
+        for key, value in pairs.items():
+            if self._find_by_key(key, value, is_other=is_other):
+                done.add(key)
+        return frozenset(done)
+
+    def _find_by_key(self, key: str, value: Any, *, is_other: bool) -> bool:
+        """Add the references of a key; tell whether there is no further content."""
+        if _ENV_FROM.fullmatch(key):
+            for node in items_of(value):
+                self._add_env_from(node, is_other=is_other)
+            return True
+        if _EXISTING.fullmatch(key) and scalar(value):
+            self._add(value, "Secret" if "ecret" in key else "ConfigMap", NOT_GIVEN)
+        elif _AGENT.match(key):
+            self._add_part(key, value, _CANNOT, is_volume=True)
+        elif key == "extraInitContainers" and items_of(value) and not isinstance(value, yaml.MappingNode):
+            self._add_part(key, value, _INIT, is_volume=True)
+        elif key in _PATCHES:
+            self._find_patches(value)
+        else:
+            self._find_values(key, value)
+        return False
+
+    def _find_values(self, key: str, value: Any) -> None:
+        """Add files, texts and parameters with values of a chart."""
+        if key in _FILES:
+            for node in items_of(value):
+                self._add(node, "file", NOT_GIVEN)
+        elif key in ("valuesFrom", "substituteFrom"):
+            for one in map(pairs_of, items_of(value)):
+                name = one.get("name", value)
+                self._add_part(scalar(name), name, _CHART_TEXT)
+        elif key in ("values", "valuesInline") and scalar(value).strip():
+            self._add_part(key, value, _CHART_TEXT)
+        elif key in ("parameters", "fileParameters"):
+            for one in map(pairs_of, items_of(value)):
+                name = one.get("name")
+                if name is not None and ("path" in one or _SETTING.search(scalar(name))):
+                    self._add_part(scalar(name), name, _CHART_TEXT)
+
+    def _find_patches(self, value: Any) -> None:
+        """Add patches: files, and texts about settings."""
+        for node in items_of(value):
+            pairs = pairs_of(node)
+            path = pairs.get("path", node)
+            if _PATH.fullmatch(scalar(path)):
+                self._add(path, "file", NOT_GIVEN)
+                continue
+            text = pairs.get("patch", node)
+            if not scalar(text) or _PATCHED.search(scalar(text)):
+                message = "changes settings, and is not read: migrate the output of `kustomize build`"
+                self._add_part("a patch", text, message)
+
+    def _add_env_from(self, node: Any, *, is_other: bool) -> None:
+        """Add an object or a file of variables."""
+        pairs = pairs_of(node)
+        for key, kind in (("configMapRef", "ConfigMap"), ("secretRef", "Secret")):
+            if key in pairs:
+                name = pairs_of(pairs[key]).get("name")
+                self._add(name if name is not None else pairs[key], kind, NOT_GIVEN, is_ignored=is_other)
+                if not is_other:
+                    self._to.uses.append(Use(kind, scalar(name), prefix=scalar(pairs.get("prefix"))))
+                return
+        path = pairs.get("path", node)
+        form = "docker" if scalar(pairs.get("format")) == "raw" else "compose"
+        entry = self._entry(scalar(path), path)
+        message = OF_OTHERS if is_other else NOT_GIVEN
+        self._to.references.append(Reference(entry, "file", message, form, is_ignored=is_other))
+
+    def _find_volumes(self, pairs: Mapping[str, Any]) -> None:
+        """Add the volumes of a pod, or of a chart's values, with their places in containers."""
+        mounts: dict[str, list[_Mount]] = {}
+        _collect_mounts(pairs, mounts, is_other=False)
+        named = set()
+        for key in pairs:
+            for node in items_of(pairs[key]) if _VOLUMES.fullmatch(key) else ():
+                volume = pairs_of(node)
+                if "name" in volume and len(volume) > 1:
+                    named.add(scalar(volume["name"]))
+                    self._add_volume(volume, mounts.get(scalar(volume["name"]), []))
+        for name in sorted(mounts.keys() - named):
+            if any(_covers(mount.path) and not mount.is_other for mount in mounts[name]):
+                node = next(iter(pairs.values()))
+                self._add_part(name, node, _CANNOT, is_volume=True)
+
+    def _add_volume(self, volume: Mapping[str, Any], mounts: Sequence[_Mount]) -> None:
+        is_other = bool(mounts) and all(mount.is_other for mount in mounts)
+        own = [mount for mount in mounts if not mount.is_other] or [_Mount("", "", False)]
+        sources = {key: value for key, value in volume.items() if key != "name"}
+        projected = pairs_of(sources.pop("projected", None)).get("sources")
+        parts = [*sources.items(), *(pair for one in items_of(projected) for pair in pairs_of(one).items())]
+        for key, value in parts:
+            below = pairs_of(value)
+            if key in ("configMap", "secret"):
+                kind = "ConfigMap" if key == "configMap" else "Secret"
+                name = below.get("secretName" if key == "secret" and "secretName" in below else "name", value)
+                self._add(name, kind, NOT_GIVEN, is_volume=True, is_ignored=is_other)
+                listed = [one for one in map(pairs_of, items_of(below.get("items"))) if "key" in one]
+                items = {scalar(one["key"]): scalar(one.get("path")) for one in listed}
+                for mount in () if is_other else own:
+                    use = Use(kind, scalar(name), None, mount.path, items or None, mount.sub_path)
+                    self._to.uses.append(use)
+            elif key not in ("serviceAccountToken", "clusterTrustBundle", "podCertificate"):
+                holds_data = key in _EMPTY and not any(_covers(mount.path or "/") for mount in own)
+                self._add_unknown(volume["name"], key, is_other=is_other, holds_data=holds_data)
+
+    def _add_unknown(self, name: Any, kind: str, *, is_other: bool, holds_data: bool) -> None:
+        message = OF_OTHERS if is_other else _DATA if holds_data else _WRITTEN if kind in _EMPTY else _CANNOT
+        entry = self._entry(f"{scalar(name)}` of `{kind}", name)
+        self._to.references.append(
+            Reference(entry, "", message, is_volume=True, is_ignored=is_other or holds_data)
+        )  # fmt: skip
+
+    def _find_of_kustomize(self, pairs: Mapping[str, Any]) -> set[str]:
+        for key in _OF_KUSTOMIZE & pairs.keys():
+            for node in items_of(pairs[key]):
+                self._add(node, "file", NOT_GIVEN)
+        for key in _GENERATORS.keys() & pairs.keys():
+            for one in map(pairs_of, items_of(pairs[key])):
+                self._add_generated(_GENERATORS[key], one)
+        return {*_OF_KUSTOMIZE, *_GENERATORS} & pairs.keys()
+
+    def _add_generated(self, kind: str, pairs: Mapping[str, Any]) -> None:
+        """Add an object made by kustomize of texts and files."""
+        entries = []
+        for node in items_of(pairs.get("literals")):
+            key, _, text = scalar(node).partition("=")
+            if len(text) > 1 and text[0] == text[-1] and text[0] in "'\"":
+                text = text[1:-1]
+            entries.append(self._entry(key, node)._replace(text=text))
+        for node in (*items_of(pairs.get("envs")), *items_of(pairs.get("env"))):
+            self._to.references.append(Reference(self._entry(scalar(node), node), "file", form="docker"))
+        for node in items_of(pairs.get("files")):
+            path = scalar(node).rpartition("=")[2]
+            self._to.references.append(Reference(self._entry(path, node), "file"))
+        self._to.objects.append(StoredObject(kind, scalar(pairs.get("name")), entries))
+
+    def _find_of_compose(self, pairs: Mapping[str, Any], above: str, *, is_other: bool) -> set[str]:
+        if not above:
+            self._find_at_root(pairs)
+            texts = any(isinstance(node, yaml.ScalarNode) for node in pairs_of(pairs.get("configs")).values())
+            return set(_COMPOSE_KEYS & pairs.keys()) - ({"configs"} if texts else set())
+        if not re.fullmatch(r"\.services\.[^.]+", above):
+            return set()
+        extended = pairs_of(pairs.get("extends")).get("file")
+        if extended is not None:
+            self._add(extended, "file", NOT_GIVEN)
+        self._find_build(pairs.get("build"))
+        if "profiles" in pairs and not is_other:
+            message = "decides whether the service runs: remove `profiles`, or the service, as it is"
+            self._add_part(above.rpartition(".")[2], pairs["profiles"], message, is_volume=True)
+        for node in items_of(pairs.get("volumes")):
+            self._add_compose_volume(node, is_other=is_other)
+        for key in ("configs", "secrets"):
+            for node in items_of(pairs.get(key)):
+                self._add_compose_use(key, node, is_other=is_other)
+        return {"extends", "build", "profiles", "volumes", "configs", "secrets"} & pairs.keys()
+
+    def _find_at_root(self, pairs: Mapping[str, Any]) -> None:
+        for node in items_of(pairs.get("include")):
+            for key in ("path", "env_file"):
+                for path in items_of(pairs_of(node).get(key)) if pairs_of(node) else [node] if key == "path" else ():
+                    self._add(path, "file", NOT_GIVEN)
+        for key in ("configs", "secrets"):
+            for name, node in pairs_of(pairs.get(key)).items():
+                self._add_compose_object(key, name, pairs_of(node), node)
+        for name, node in pairs_of(pairs.get("volumes")).items():
+            if "driver_opts" in pairs_of(node):
+                self._add_part(name, node, _CANNOT, is_volume=True)
+
+    def _add_compose_object(self, key: str, name: str, pairs: Mapping[str, Any], node: Any) -> None:
+        if "content" in pairs:
+            text = pairs["content"]
+            entry = self._entry("", text)._replace(text=scalar(text).replace("$$", "$"))
+            self._to.objects.append(StoredObject(key, name, [entry]))
+        elif "file" in pairs:
+            self._add(pairs["file"], "file", NOT_GIVEN, is_volume=True)
+            self._to.objects.append(StoredObject(key, name, []))
+        elif pairs:
+            self._add_part(name, node, _CANNOT, is_volume=True)
+            self._to.objects.append(StoredObject(key, name, []))
+
+    def _add_compose_use(self, key: str, node: Any, *, is_other: bool) -> None:
+        pairs = pairs_of(node)
+        source = pairs.get("source", node)
+        default = f"/{scalar(source)}" if key == "configs" else f"/run/secrets/{scalar(source)}"
+        self._add(source, key, NOT_GIVEN, is_volume=True, is_ignored=is_other)
+        self._to.uses.append(Use(key, scalar(source), path=scalar(pairs.get("target")) or default))
+
+    def _add_compose_volume(self, node: Any, *, is_other: bool) -> None:
+        pairs = pairs_of(node)
+        match = _BIND.fullmatch(scalar(node))
+        source = scalar(pairs.get("source")) if pairs else match["source"] if match else ""
+        target = scalar(pairs.get("target")) if pairs else match["target"] if match else scalar(node)
+        is_bind = scalar(pairs.get("type")) == "bind" or bool(re.match(r"[./~$\\]|[A-Za-z]:", source))
+        if is_bind:
+            message = OF_OTHERS if is_other else NOT_GIVEN
+            entry = self._entry(source, node)
+            self._to.references.append(Reference(entry, "file", message, is_volume=True, is_ignored=is_other))
+        else:
+            holds_data = scalar(pairs.get("type")) in ("", *_EMPTY) and not _covers(target)
+            self._add_unknown(yaml.ScalarNode("", source or target, node.start_mark), "volume", is_other=is_other,
+                              holds_data=holds_data)  # fmt: skip
+
+    def _find_build(self, node: Any) -> None:
+        """Add the Dockerfile of an image built by docker compose."""
+        pairs = pairs_of(node)
+        if node is None:
+            return
+        if "dockerfile_inline" in pairs:
+            self._add_part("dockerfile_inline", node, _CANNOT)
+            return
+        context = scalar(pairs.get("context")) if pairs else scalar(node)
+        name = scalar(pairs.get("dockerfile")) or "Dockerfile"
+        path = name if "://" in context else str(Path(context or ".", name))
+        message = "makes the image, which may have more variables, and was not given: give it, too"
+        self._to.references.append(Reference(self._entry(path, node), "file", message))
+
+    def _add(
+        self, node: Any, kind: str, message: str, *, is_volume: bool = False, is_ignored: bool = False
+    ) -> None:  # fmt: skip
+        message = OF_OTHERS if is_ignored else message
+        entry = self._entry(scalar(node), node)
+        self._to.references.append(Reference(entry, kind, message, "", is_volume, is_ignored))
+
+    def _add_part(self, name: str, node: Any, message: str, *, is_volume: bool = False) -> None:
+        self._to.references.append(Reference(self._entry(name, node), "", message, is_volume=is_volume))
+
+    def _entry(self, name: str, node: Any) -> ConfigEntry:
+        return entry_of(name, scalar(node), self._file, position_of(node))
+
+
+def _collect_mounts(pairs: Mapping[str, Any], mounts: dict[str, list[_Mount]], *, is_other: bool) -> None:
+    """Add the places of volumes in all containers below a mapping."""
+    is_other = is_other or is_other_program(pairs)
+    for key, value in pairs.items():
+        for one in map(pairs_of, items_of(value)):
+            if _MOUNTS.fullmatch(key):
+                sub_path = scalar(one.get("subPath")) or ("?" if "subPathExpr" in one else "")
+                mount = _Mount(scalar(one.get("mountPath")), sub_path, is_other)
+                mounts.setdefault(scalar(one.get("name")), []).append(mount)
+            else:
+                _collect_mounts(one, mounts, is_other=is_other)
+
+
+def iterate(node: Any) -> Iterator[Any]:
+    """Yield the scalars below a node."""
+    stack = [node]
+    while stack:
+        one = stack.pop()
+        if isinstance(one, yaml.ScalarNode):
+            yield one
+        elif isinstance(one, yaml.MappingNode):
+            stack += [value for _, value in one.value]
+        else:
+            stack += one.value

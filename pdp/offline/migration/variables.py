@@ -1,0 +1,267 @@
+"""Configuration of a server in the files of a deployment: variables, held files, and references.
+
+Owns `ManifestContent`, filled by readers of all kinds of files, and joins the contents of several files: objects of
+Kubernetes and configs of docker compose become variables and files of their containers.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path, PurePosixPath
+from typing import Any, Final, NamedTuple
+
+from pdp.config.quarkus.properties import ConfigEntry, positions_of
+from pdp.errors import InvalidArgument
+
+NOT_GIVEN: Final = "may hold settings, and was not given: give it, too"
+"""Message about an object or a file."""
+OF_OTHERS: Final = "belongs to a container of another program"
+ELSEWHERE: Final = "its value stands in a secret or in another object"
+"""Message about a variable."""
+
+
+class Reference(NamedTuple):
+    """Part of a deployment outside of a file, with possible settings.
+
+    `kind`: of an object (`ConfigMap`, `Secret`, `config`), `file`, or "" for a part nobody can give. `form`: the
+    reader of an env file. `is_volume`: cannot set a variable. `is_ignored`: holds no settings.
+    """
+
+    entry: ConfigEntry
+    kind: str = ""
+    message: str = NOT_GIVEN
+    form: str = ""
+    is_volume: bool = False
+    is_ignored: bool = False
+
+
+class StoredObject(NamedTuple):
+    """ConfigMap, Secret, or config of docker compose, with texts."""
+
+    kind: str
+    name: str
+    entries: Sequence[ConfigEntry]
+
+
+class Use(NamedTuple):
+    """Use of an object by a container: all texts as variables behind a prefix, or as files below a path.
+
+    `items`: key -> path below `path`; None for all keys under their own names. `sub_path`: the file
+    mounted at `path`. `key`: the text used as the value of `variable`.
+    """
+
+    kind: str
+    name: str
+    prefix: str | None = None
+    path: str = ""
+    items: Mapping[str, str] | None = None
+    sub_path: str = ""
+    key: str = ""
+    variable: ConfigEntry | None = None
+
+
+@dataclass
+class ManifestContent:
+    """Configuration in an env file, or in all documents of a manifest.
+
+    `elsewhere`: variables with a value in a secret or in another variable. `files`: files inside the manifest, name
+    and text. `mounted`: the same, with the path in a container. `commands`: words of a command line, joined
+    by NUL. `values`: sections of a Helm chart, with the node of each. `chart`: keys of a chart for variables.
+    `references`: parts outside. `rest`: all other texts, with the keys above. `dropped`: parts out of reach for the
+    server, with the reason. `notes`: parts to look at.
+    """
+
+    file: Path = field(default_factory=Path)
+    variables: list[ConfigEntry] = field(default_factory=list)
+    elsewhere: list[ConfigEntry] = field(default_factory=list)
+    files: list[ConfigEntry] = field(default_factory=list)
+    mounted: list[ConfigEntry] = field(default_factory=list)
+    commands: list[ConfigEntry] = field(default_factory=list)
+    values: list[tuple[ConfigEntry, Any]] = field(default_factory=list)
+    chart: list[ConfigEntry] = field(default_factory=list)
+    references: list[Reference] = field(default_factory=list)
+    objects: list[StoredObject] = field(default_factory=list)
+    uses: list[Use] = field(default_factory=list)
+    has_containers: bool = False
+    rest: list[ConfigEntry] = field(default_factory=list)
+    dropped: list[tuple[ConfigEntry, str]] = field(default_factory=list)
+    notes: list[tuple[ConfigEntry, str]] = field(default_factory=list)
+
+
+HELD_FILE: Final = re.compile(r"(?:.*/)?[\w.,-]+\.(?:properties|ya?ml)")
+"""Name of a configuration file."""
+VARIABLE: Final = re.compile(r"_?[A-Z][A-Z0-9]*_[A-Z0-9_<>-]*[A-Z0-9_>]")
+_IN_ENVIRONMENT: Final = re.compile(r"[-._a-zA-Z][-._a-zA-Z0-9]*")
+"""Name that Kubernetes takes for a variable."""
+_UNUSED: Final = "no container of these files uses the object: give the manifest that does"
+
+
+def join_contents(contents: Sequence[ManifestContent], own: re.Pattern[str]) -> None:
+    """Turn the objects of files into variables and files of their containers.
+
+    `own` matches the names of the server's variables. Raise PolicyError for two objects with the same name.
+    """
+    first = _objects_of(contents)
+    uses = [use for content in contents for use in content.uses]
+    has_containers = any(content.has_containers for content in contents)
+    for (kind, name), (content, stored) in first.items():
+        found = [use for use in uses if (use.kind, use.name) == (kind, name)]
+        for use in found:
+            _use(stored, use, content)
+        if not found and has_containers:
+            content.dropped += [(entry, _UNUSED) for entry in stored.entries]
+        elif not found:
+            _without_use(stored, content, own)
+    for content in contents:
+        content.elsewhere += [
+            use.variable for use in content.uses if use.variable and (use.kind, use.name) not in first
+        ]
+        unique = {(entry.key, entry.text): entry for entry in reversed(content.variables)}
+        content.variables = list(reversed(unique.values()))
+
+
+def _objects_of(contents: Sequence[ManifestContent]) -> dict[tuple[str, str], tuple[ManifestContent, StoredObject]]:
+    first: dict[tuple[str, str], tuple[ManifestContent, StoredObject]] = {}
+    for content in contents:
+        for one in content.objects:
+            other = first.setdefault((one.kind, one.name), (content, one))[1]
+            if [entry[:2] for entry in other.entries] != [entry[:2] for entry in one.entries]:
+                differing = (*one.entries, *other.entries)[0]
+                message = f"{one.kind} `{one.name}` has other texts in another place: give one of each name"
+                raise differing.error(message)
+    return first
+
+
+def _use(stored: StoredObject, use: Use, content: ManifestContent) -> None:
+    """Add the texts of an object for a container."""
+    texts = {entry.key: entry for entry in stored.entries}
+    if use.variable:
+        entry = texts.get(use.key)
+        if entry is None:
+            content.elsewhere.append(use.variable)
+        else:
+            content.variables.append(entry._replace(key=use.variable.key))
+    elif use.prefix is not None:
+        for entry in stored.entries:
+            name = f"{use.prefix}{entry.key}"
+            is_named = _IN_ENVIRONMENT.fullmatch(name)
+            (content.variables if is_named else content.rest).append(entry._replace(key=name))
+    else:
+        paths = use.items if use.items is not None else {key: key for key in texts}
+        found = {key: path for key, path in paths.items() if key in texts}
+        content.mounted += [texts[key]._replace(key=_mounted(use, path)) for key, path in found.items()]
+        left = (texts[key] for key in texts.keys() - found.keys())
+        content.dropped += [(entry, "is not among the `items` of the volume") for entry in left]
+
+
+def _mounted(use: Use, path: str) -> str:
+    """Return the path of a file in a container; a path below `?` if the mount does not show the file."""
+    if not use.path or not path:
+        return use.path or f"?/{path}"
+    if not use.sub_path:
+        return str(PurePosixPath(use.path, path))
+    below = PurePosixPath(use.sub_path)
+    if PurePosixPath(path) == below:
+        return use.path
+    return (
+        str(PurePosixPath(use.path, *PurePosixPath(path).parts[len(below.parts) :]))
+        if (PurePosixPath(path).is_relative_to(below))
+        else f"?/{path}"
+    )
+
+
+def _without_use(stored: StoredObject, content: ManifestContent, own: re.Pattern[str]) -> None:
+    """Add the texts of an object without known containers."""
+    for entry in stored.entries:
+        if HELD_FILE.fullmatch(entry.key):
+            content.files.append(entry)
+        elif VARIABLE.fullmatch(entry.key) or own.search(entry.key):
+            content.variables.append(entry)
+        else:
+            content.rest.append(entry._replace(key=f".data.{entry.key}"))
+
+
+def missing_references(contents: Sequence[ManifestContent], files: Sequence[Path]) -> Iterator[Reference]:
+    """Yield the references to parts not at hand. `files` are given.
+
+    A path beside the manifest is the file there. A path of another machine is a given file of the same name, and each
+    given file stands for a single path.
+    """
+    objects = {(one.kind, one.name) for content in contents for one in content.objects}
+    given = {file.resolve() for file in files}
+    free = {file.resolve() for file in files if not file.is_dir()}
+    unclear: list[Reference] = []
+    for content in contents:
+        for reference in content.references:
+            path = content.file.parent / reference.entry.key
+            if reference.kind == "file" and not reference.is_ignored and _exists(path, reference.entry.key):
+                wanted = {file.resolve() for file in _files_of(path)}
+                free -= wanted
+                if not wanted or wanted - given:
+                    yield reference
+            elif reference.kind == "file" and not reference.is_ignored:
+                unclear.append(reference)
+            elif reference.is_ignored or (reference.kind, reference.entry.key) not in objects:
+                yield reference
+    stands: dict[str, Path] = {}
+    for reference in unclear:
+        key = reference.entry.key
+        fitting = [file for file in sorted(free) if file.name == PurePosixPath(key.replace("\\", "/")).name]
+        if "://" not in key and (key in stands or fitting):
+            free.discard(stands.setdefault(key, fitting[0] if fitting else Path()))
+        else:
+            yield reference
+
+
+def _exists(path: Path, text: str) -> bool:
+    try:
+        return bool(text) and path.exists()
+    except (OSError, ValueError):
+        return False
+
+
+_KUSTOMIZATIONS: Final = ("kustomization.yaml", "kustomization.yml", "Kustomization")
+_MOST_FILES: Final = 1000
+
+
+def _files_of(path: Path) -> Sequence[Path]:
+    """Return the files of a path: of a folder the kustomization, or all files."""
+    if not path.is_dir():
+        return [path]
+    entries = [path / name for name in _KUSTOMIZATIONS if (path / name).exists()]
+    return entries or [file for _, file in zip(range(_MOST_FILES), path.rglob("*"), strict=False) if file.is_file()]
+
+
+def split_words(text: str) -> list[str]:
+    """Return the words of a command line as a shell reads them; the whole text if no shell could."""
+    try:
+        return shlex.split(text)
+    except ValueError:
+        return [text]
+
+
+def check_unique(entries: Sequence[ConfigEntry]) -> None:
+    """Raise PolicyError if a variable has two values."""
+    first: dict[str, ConfigEntry] = {}
+    for entry in entries:
+        if first.setdefault(entry.key, entry).text != entry.text:
+            raise entry.error(f"`{entry.key}` has another value at {first[entry.key].key_place}: keep one of them")
+
+
+def read_text(file: Path) -> str:
+    """Return the text of a file; raise InvalidArgument if the file cannot be read."""
+    try:
+        return file.read_bytes().decode("utf-8-sig")
+    except OSError as error:
+        raise InvalidArgument(f"cannot read `{file}`: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise InvalidArgument(f"cannot read `{file}`: not UTF-8") from None
+
+
+def entry_of(name: str, text: str, file: Path, start: tuple[int, int]) -> ConfigEntry:
+    """Return an entry with the key at the beginning of the line."""
+    return ConfigEntry(name, text, str(file), start, partial(positions_of, text, *start), (start[0], 1))
