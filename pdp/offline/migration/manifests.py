@@ -23,7 +23,6 @@ from pdp.offline.migration.references import (
     ReferenceFinder,
     is_other_program,
     items_of,
-    iterate,
     pairs_of,
     scalar,
 )
@@ -31,6 +30,7 @@ from pdp.offline.migration.variables import (
     HELD_FILE,
     VARIABLE,
     ManifestContent,
+    Reference,
     StoredObject,
     Use,
     entry_of,
@@ -126,6 +126,13 @@ _CHART: Final[Mapping[str, frozenset[str]]] = {
     "OPABridge": frozenset(),
 }
 """Keys of the values of Lakekeeper's Helm chart that its templates turn into variables -> keys below, at any depth."""
+_OVERRIDES: Final[Mapping[str, Sequence[str]]] = {
+    f"{name}.{suffix}": [f"{name}.override.{one}" for one in ("yml", "yaml")]
+    for name in ("compose", "docker-compose") for suffix in ("yml", "yaml")
+}  # fmt: skip
+"""Manifest of docker compose -> files beside it that docker compose reads as well."""
+_RESETS: Final = frozenset({"!reset", "!override"})
+"""Tags of docker compose."""
 _ENCODED: Final = (("Secret", "data"), ("ConfigMap", "binaryData"))
 """Kinds of objects, with the key of texts in base64."""
 _TEXTS: Final = ("data", "stringData", "binaryData")
@@ -150,12 +157,16 @@ class _ManifestReader:
         self._finder = ReferenceFinder(file, content, is_compose=is_compose)
         self._count = itertools.count()
         self._seen: set[int] = set()
+        self._workload: tuple[str, ...] = ()
 
     def read_root(self, root: Any) -> None:
         """Read a document. Of extensions of docker compose, only parts used by services count; the rest are texts."""
         if not self._is_compose:
             self._read(root)
             return
+        for sibling in _OVERRIDES.get(self._file.name, ()):
+            if self._file.with_name(sibling).exists():
+                self._to.references.append(Reference(entry_of(sibling, "", self._file, (1, 1)), "file"))
         extensions = {key: value for key, value in pairs_of(root).items() if key.startswith("x-")}
         own = [(key, value) for key, value in root.value if scalar(key) not in extensions]
         self._read(yaml.MappingNode(root.tag, own, root.start_mark, root.end_mark))
@@ -203,8 +214,14 @@ class _ManifestReader:
         kind = scalar(pairs.get("kind"))
         if kind in ("ConfigMap", "Secret") and set(_TEXTS) & pairs.keys():
             self._add_object(kind, pairs)
+        if kind and "metadata" in pairs:
+            metadata = pairs_of(pairs["metadata"])
+            self._workload = (kind, scalar(metadata.get("name")), scalar(metadata.get("namespace")))
         self._to.has_containers |= bool(items_of(pairs.get("containers")))
+        for value in pairs.values():
+            self._refuse_reset(value)
         is_other = is_other or is_other_program(pairs)
+        before = len(self._to.variables)
         done = self._finder.find(pairs, above, is_other=is_other)
         self._add_command([pairs[name] for name in _COMMANDS if name in pairs], node)
         read = {*_COMMANDS, *done, *(_TEXTS if kind in ("ConfigMap", "Secret") else ())}
@@ -217,6 +234,15 @@ class _ManifestReader:
             if name not in own and name not in read:
                 key = yaml.ScalarNode("", name, value.start_mark, value.end_mark)
                 self._read_pair(key, value, above, depth, is_other=is_other)
+        if "env" in pairs or "environment" in pairs:
+            name = scalar(pairs.get("name")) or above.rpartition(".")[2]
+            variables = self._to.containers.setdefault((*self._workload, name), [])
+            variables += self._to.variables[before:]
+
+    def _refuse_reset(self, node: Any) -> None:
+        if node.tag in _RESETS:
+            message = f"`{node.tag}` takes away what other files set: remove the tag, and what it takes away"
+            raise PolicyError(message, Place(str(self._file), *position_of(node)))
 
     def _read_named(self, named: Any, pairs: Mapping[str, Any]) -> None:
         """Read a variable with the value, or with the name of the object holding the value."""
@@ -278,7 +304,7 @@ class _ManifestReader:
                 words += split_words(node.value)
             else:
                 self._read(node, "command", 1)
-            self._seen |= {id(one) for one in (node, *iterate(node))}
+            self._seen |= {id(one) for one in (node, *_iterate(node))}
         if words:
             text = "\0".join(self._resolved(word) for word in words)
             self._to.commands.append(
@@ -318,3 +344,35 @@ def _decoded(node: Any, file: Path) -> dict[str, Any]:
             raise PolicyError(message, Place(str(file), *position_of(value))) from None
         found[key] = yaml.ScalarNode(value.tag, text, value.start_mark, value.end_mark)
     return found
+
+
+def _iterate(node: Any) -> Iterator[Any]:
+    """Yield the scalars below a node."""
+    stack = [node]
+    while stack:
+        one = stack.pop()
+        if isinstance(one, yaml.ScalarNode):
+            yield one
+        elif isinstance(one, yaml.MappingNode):
+            stack += [value for _, value in one.value]
+        else:
+            stack += one.value
+
+
+def flat_values(node: Any, above: str = "") -> Iterator[tuple[str, Any, str]]:
+    """Yield the keys of nested values, joined by dots, with the node and the text of each."""
+    for key, value in node.value:
+        name = f"{above}.{key.value}" if above else str(key.value)
+        if isinstance(value, yaml.MappingNode):
+            yield from flat_values(value, name)
+        else:
+            yield name, key, printed_text(value)
+
+
+def printed_text(node: Any) -> str:
+    """Return the text of a value as a template prints it."""
+    if not isinstance(node, yaml.ScalarNode) or node.tag.endswith(":null"):
+        return ""
+    if node.tag.endswith(":bool"):
+        return "true" if node.value.lower() in ("true", "yes", "on") else "false"
+    return str(node.value)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from pdp.cel.values import RuleError
-from pdp.config.quarkus.expressions import ENVIRONMENT_ORDINAL, EnvironmentNames
+from pdp.config.quarkus.expressions import ENVIRONMENT_ORDINAL, EnvironmentNames, spelling
 from pdp.config.quarkus.profiles import PROD, ConfigSource
+from pdp.config.quarkus.yaml_text import YamlText
 from pdp.engines.cel.lint.linter import LintOptions, lint_rules
 from pdp.engines.cel.lint.search import Input
 from pdp.engines.cel.nessie_keys import NessieConfig, read_nessie
@@ -17,21 +19,25 @@ from pdp.engines.cel.rules import IMPLICIT_RULE, inline_rules
 from pdp.engines.cel.sources import PROFILE_VARIABLE, RuleText, advice_for_rule, inline_rule, read_entries
 from pdp.errors import InvalidArgument, PolicyError, RuleCompileError
 from pdp.model.vocabulary import CONFIG_CHECKS, CONTENT_CHECKS
+from pdp.offline.migration.manifests import is_host_file
 from pdp.offline.migration.nessie_server import (
     FILE_PROFILE,
     ORDINALS,
     NessieServer,
-    is_manifest,
-    is_quarkus,
     read_server,
     source_of,
 )
+from pdp.offline.migration.references import pairs_of
 from pdp.offline.migration.report import TESTS_FILE, Migration, to_yaml
-from pdp.offline.migration.variables import check_unique
+from pdp.offline.migration.variables import check_unique, read_text
 
 _DEFAULT_BRANCH: Final = "nessie.server.default-branch"
 _OWN: Final = ("nessie.", "quarkus.", "smallrye.")
 """Beginnings of the names that a variable has without a key of a file."""
+_SOURCES: Final = re.compile(
+    r"smallrye_config_source_|quarkus_(?:kubernetes|consul|spring_cloud|azure_app)_config|quarkus_vault_secret_config"
+)
+"""Key that names a source of configuration."""
 _CLOSED: Final = "left-parts"
 """Id of a rule without permits."""
 
@@ -56,6 +62,7 @@ def migrate_nessie(
     config = read_nessie([*sources, *read.sources], profiles, names)
     _report_switches(migration, config, profiles)
     _report_siblings(migration, plain, profiles)
+    _report_sources(migration, [*sources, *read.sources], read)
     read.report_inactive(profiles, migration)
     rules = list(_usable(migration, [RuleText(id, *rule[1:5]) for id, rule in config.rules]))
     if not rules and not migration.left:
@@ -63,6 +70,48 @@ def migrate_nessie(
     _keep_branches_closed(migration, rules)
     _write(migration, rules, warehouse, _default_branch([*sources, *read.sources], names))
     return migration
+
+
+_EXTRA: Final = re.compile(r"extra(?:Env|Volume|InitContainer)")
+"""Key in the values of a chart."""
+
+
+def is_manifest(file: Path) -> bool:
+    """Tell whether a file is a manifest or holds values of a chart, and is no configuration of Quarkus."""
+    if file.suffix == ".json" or is_host_file(file) or file.stem.lower() == "kustomization":
+        return True
+    if file.suffix not in ORDINALS or file.suffix == ".properties":
+        return False
+    roots = _documents(file)
+    is_own = file.name.startswith("application") or any(
+        _has_quarkus(root) or "rules" in pairs_of(root) for root in roots
+    )
+    return any(map(_has_manifest, roots)) or not is_own
+
+
+def is_quarkus(file: Path) -> bool:
+    """Tell whether a file among the env files is a configuration of Quarkus in YAML."""
+    is_yaml = file.suffix in ORDINALS and file.suffix != ".properties"
+    return is_yaml and not is_manifest(file) and any(map(_has_quarkus, _documents(file)))
+
+
+def _documents(file: Path) -> Sequence[Any]:
+    return YamlText(read_text(file), str(file)).documents
+
+
+def _has_manifest(root: Any) -> bool:
+    keys = pairs_of(root)
+    if {"apiVersion", "kind", "services", "include", "advancedConfig"} & keys.keys() or any(map(_EXTRA.match, keys)):
+        return True
+    charts = [keys, *(below for value in keys.values() if "server" not in (below := pairs_of(value)))]
+    return any({"rules", "enabled"} & pairs_of(chart.get("authorization")).keys() for chart in charts)
+
+
+def _has_quarkus(root: Any) -> bool:
+    keys = pairs_of(root)
+    return "server" in pairs_of(keys.get("nessie")) or any(
+        name.startswith(("%", "nessie.", "quarkus")) for name in keys
+    )
 
 
 def _keep_branches_closed(migration: Migration, rules: list[RuleText]) -> None:
@@ -119,6 +168,15 @@ def _report_switches(migration: Migration, config: NessieConfig, profiles: Seque
         migration.add("left", entry.key_place, f"key `{entry.key}`", message)
     for notice in config.notices:
         migration.add("ignored", notice.place, "other keys", notice.message)
+
+
+def _report_sources(migration: Migration, sources: Sequence[ConfigSource], read: NessieServer) -> None:
+    """Report keys that name further sources of configuration."""
+    entries = [*read.variables, *(entry for source in sources for entry in source.entries)]
+    for entry in entries:
+        if _SOURCES.search(spelling(entry.key)) and entry.text.strip().lower() not in ("", "false"):
+            message = "names a further source of configuration: give its texts in files"
+            migration.add("left", entry.key_place, f"key `{entry.key}`", message)
 
 
 def _report_siblings(migration: Migration, files: Sequence[Path], profiles: Sequence[str]) -> None:

@@ -21,10 +21,9 @@ from pdp.config.quarkus.yaml_text import YamlText, position_of
 from pdp.engines.cel.nessie_keys import AUTHORIZATION
 from pdp.errors import Place, PolicyError
 from pdp.model.vocabulary import NESSIE_CHECKS
-from pdp.offline.migration.manifests import is_host_file, read_deployment
-from pdp.offline.migration.references import pairs_of as _keys
+from pdp.offline.migration.manifests import flat_values, printed_text, read_deployment
 from pdp.offline.migration.report import Migration, report_references
-from pdp.offline.migration.variables import ELSEWHERE, ManifestContent, read_text, split_words
+from pdp.offline.migration.variables import ELSEWHERE, ManifestContent, split_words
 
 FILE_PROFILE: Final = re.compile(r".+-(?P<profile>[^.-]+)\.(?:properties|ya?ml)")
 """Name of the file of a profile."""
@@ -50,11 +49,8 @@ _SWITCHES: Final = frozenset({
 """Variables that choose other keys."""
 _NAMES_FILE: Final = re.compile(r"(?:^|[/\s:=,])(application[\w.-]*\.(?:properties|ya?ml))", re.IGNORECASE)
 
-
 _OWN_TEXT: Final = re.compile(r"^\s*(?:%[\w-]+\.)?\"?(?:nessie|quarkus|smallrye)\b", re.MULTILINE)
 """Text of a configuration file of Nessie."""
-_EXTRA: Final = re.compile(r"extra(?:Env|Volume|InitContainer)")
-"""Key in the values of a chart."""
 _CONFIG: Final = PurePosixPath("/deployments/config")
 """Folder where the image of Nessie reads its configuration: the start script goes to the folder above."""
 _READ_THERE: Final = re.compile(r"application(?:-[\w-]+)?\.(?:properties|ya?ml)")
@@ -94,40 +90,6 @@ class NessieServer:
                 migration.add("ignored", entry.key_place, f"variable `{entry.key}`", message)
 
 
-def is_manifest(file: Path) -> bool:
-    """Tell whether a file is a manifest or holds values of a chart, and is no configuration of Quarkus."""
-    if file.suffix == ".json" or is_host_file(file) or file.stem.lower() == "kustomization":
-        return True
-    if file.suffix not in ORDINALS or file.suffix == ".properties":
-        return False
-    roots = _documents(file)
-    is_own = file.name.startswith("application") or any(_has_quarkus(root) or "rules" in _keys(root) for root in roots)
-    return any(map(_has_manifest, roots)) or not is_own
-
-
-def is_quarkus(file: Path) -> bool:
-    """Tell whether a file among the env files is a configuration of Quarkus in YAML."""
-    is_yaml = file.suffix in ORDINALS and file.suffix != ".properties"
-    return is_yaml and not is_manifest(file) and any(map(_has_quarkus, _documents(file)))
-
-
-def _documents(file: Path) -> Sequence[Any]:
-    return YamlText(read_text(file), str(file)).documents
-
-
-def _has_manifest(root: Any) -> bool:
-    keys = _keys(root)
-    if {"apiVersion", "kind", "services", "include", "advancedConfig"} & keys.keys() or any(map(_EXTRA.match, keys)):
-        return True
-    charts = [keys, *(below for value in keys.values() if "server" not in (below := _keys(value)))]
-    return any({"rules", "enabled"} & _keys(chart.get("authorization")).keys() for chart in charts)
-
-
-def _has_quarkus(root: Any) -> bool:
-    keys = _keys(root)
-    return "server" in _keys(keys.get("nessie")) or any(name.startswith(("%", "nessie.", "quarkus")) for name in keys)
-
-
 def source_of(name: str, entries: Sequence[ConfigEntry], *, in_config: bool) -> ConfigSource:
     """Return the entries of a file with its rank."""
     ordinal = ORDINALS[Path(name).suffix] + (_IN_CONFIG if in_config else 0)
@@ -145,19 +107,22 @@ def read_server(files: Sequence[Path], others: Sequence[Path], migration: Migrat
     server = NessieServer()
     read = read_deployment(files, _OWN_NAME)
     properties = _JavaProperties(migration)
+    alone = _variables_of_one_server(read, migration)
     for one in read:
-        server.variables += one.variables
+        server.variables += [
+            entry._replace(text=f"false // {entry.text}") if (entry.key, entry.text) in alone else entry
+            for entry in one.variables
+        ]
         for entry in one.variables:
             properties.read_variable(entry, one)
         for entry in one.commands:
             properties.read_command(entry)
         for entry in one.files:
             server.files += _held_file(entry, migration)
-        for entry in one.mounted:
-            server.files += _mounted_file(entry, migration)
         server.sources += _chart_sources(one, migration)
         _report_elsewhere(one, migration)
         _report_rest(one, migration)
+    server.files += _mounted_files([entry for one in read for entry in one.mounted], migration)
     if properties.entries:
         server.sources.append(ConfigSource(2 * _PROPERTIES, properties.entries))
     report_references(migration, read, [*files, *others])
@@ -165,13 +130,39 @@ def read_server(files: Sequence[Path], others: Sequence[Path], migration: Migrat
     return server
 
 
-def _mounted_file(entry: ConfigEntry, migration: Migration) -> Iterator[HeldFile]:
-    """Yield a file in a container's folder of configuration; report a file with settings in another place."""
-    path = PurePosixPath(entry.key)
-    if path.parent == _CONFIG and _READ_THERE.fullmatch(path.name):
-        yield from _held_file(entry, migration)
-    elif _is_about_settings(entry):
-        migration.add("left", entry.place(), f"`{entry.key}`", "is mounted where Nessie does not read it by itself")
+def _variables_of_one_server(read: Sequence[ManifestContent], migration: Migration) -> set[tuple[str, str]]:
+    """Return the rules of a part of the servers, and report them: together, the rules permit more than each server."""
+    containers: dict[tuple[str, ...], set[tuple[str, str]]] = {}
+    entries: dict[tuple[str, str], ConfigEntry] = {}
+    for one in read:
+        for name, variables in one.containers.items():
+            rules = [entry for entry in variables if f"{_OWN_SPELLING}rules_" in spelling(entry.key)]
+            found = {(entry.key, entry.text): entry for entry in rules}
+            containers.setdefault(name, set()).update(found)
+            entries |= found
+    servers = [rules for rules in containers.values() if rules]
+    alone = {rule for rules in servers for rule in rules if any(rule not in others for others in servers)}
+    for key, entry in entries.items():
+        if key in alone:
+            migration.add("left", entry.key_place, f"variable `{entry.key}`", _SEVERAL)
+    return alone
+
+
+def _mounted_files(entries: Sequence[ConfigEntry], migration: Migration) -> Iterator[HeldFile]:
+    """Yield the files in the container's folder of configuration; report files with settings in other places."""
+    texts: dict[str, set[str]] = {}
+    for entry in entries:
+        texts.setdefault(entry.key, set()).add(entry.text)
+    for entry in {entry[:3]: entry for entry in entries}.values():
+        path = PurePosixPath(entry.key)
+        if path.parent != _CONFIG or not _READ_THERE.fullmatch(path.name):
+            if _is_about_settings(entry):
+                message = "is mounted where Nessie does not read it by itself"
+                migration.add("left", entry.place(), f"`{entry.key}`", message)
+        elif len(texts[entry.key]) > 1:
+            migration.add("left", entry.place(), f"`{entry.key}`", _SEVERAL)
+        else:
+            yield from _held_file(entry, migration)
 
 
 def _is_about_settings(entry: ConfigEntry) -> bool:
@@ -200,19 +191,27 @@ def _held_file(entry: ConfigEntry, migration: Migration) -> Iterator[HeldFile]:
 def _chart_sources(one: ManifestContent, migration: Migration) -> Iterator[ConfigSource]:
     """Yield the entries that Nessie's Helm chart writes into `application.properties` for its values."""
     written: dict[str, ConfigEntry] = {}
+    is_moved = any(reference.entry.key == "configDir" for reference in one.references)
+    rules = [node for entry, node in one.values if entry.key == "authorization"]
+    texts = {yaml.serialize(node, Dumper=yaml.SafeDumper) for node in rules}
     for entry, node in sorted(one.values, key=lambda pair: pair[0].key == "advancedConfig"):
-        pairs = _flat(node) if entry.key == "advancedConfig" else _authorization(entry, node, migration)
+        pairs = flat_values(node) if entry.key == "advancedConfig" else _authorization(entry, node, migration)
         for name, key, text in pairs:
-            start = position_of(key)
-            if "{{" in text and name.startswith(AUTHORIZATION):
-                message = "is a template: migrate the output of `helm template`"
-                migration.add("left", Place(entry.file, *start), f"`{name}`", message)
+            start, is_rule = position_of(key), name.startswith(f"{AUTHORIZATION}rules.")
+            doubt = _TEMPLATE if "{{" in text else _SEVERAL if len(texts) > 1 else ""
+            if is_rule and doubt:
+                migration.add("left", Place(entry.file, *start), f"`{name}`", doubt)
+            if is_rule and (doubt or is_moved):
                 text = f"false // {text}"  # noqa: PLW2901
             # the chart writes the text as it is, so escapes and line ends are those of a properties file
             for found in read_properties(f"{name}={_indented(text)}", entry.file):
                 written[found.key] = found._replace(start=start, locate=unknown_positions(start), key_start=start)
     if written:
         yield ConfigSource(2 * (ORDINALS[".properties"] + _IN_CONFIG), list(written.values()))
+
+
+_TEMPLATE: Final = "is a template: migrate the output of `helm template`"
+_SEVERAL: Final = "is a rule of one server of several: migrate the files of each server alone"
 
 
 def _authorization(entry: ConfigEntry, node: Any, migration: Migration) -> Iterator[tuple[str, Any, str]]:
@@ -222,36 +221,18 @@ def _authorization(entry: ConfigEntry, node: Any, migration: Migration) -> Itera
             place = Place(entry.file, *position_of(key))
             migration.add("left", place, f"`authorization.{name}`", "Nessie's chart has no such value")
     enabled = keys.get("enabled")
-    if enabled is None or _text(enabled[1]).lower() in ("", "false", "0"):
+    if enabled is None or printed_text(enabled[1]).lower() in ("", "false", "0"):
         message = "is not true, so the chart writes no rules: set it, and migrate again, or give the rules in a file"
         migration.add("left", entry.place(), "`authorization.enabled`", message)
         return
-    yield f"{AUTHORIZATION}enabled", enabled[0], _text(enabled[1])
+    yield f"{AUTHORIZATION}enabled", enabled[0], printed_text(enabled[1])
     rules = keys.get("rules", (None, None))[1]
     for key, value in rules.value if isinstance(rules, yaml.MappingNode) else ():
         if not isinstance(value, yaml.ScalarNode):
             raise PolicyError(f"rule `{key.value}` is not text", Place(entry.file, *position_of(value)))
-        yield f"{AUTHORIZATION}rules.{key.value}", key, _text(value)
+        yield f"{AUTHORIZATION}rules.{key.value}", key, printed_text(value)
     if isinstance(rules, yaml.SequenceNode):
         raise PolicyError("`authorization.rules` is a list: a rule has an id", Place(entry.file, *position_of(rules)))
-
-
-def _flat(node: Any, above: str = "") -> Iterator[tuple[str, Any, str]]:
-    for key, value in node.value:
-        name = f"{above}.{key.value}" if above else str(key.value)
-        if isinstance(value, yaml.MappingNode):
-            yield from _flat(value, name)
-        else:
-            yield name, key, _text(value)
-
-
-def _text(node: Any) -> str:
-    """Return the text of a value as a template prints it."""
-    if not isinstance(node, yaml.ScalarNode) or node.tag.endswith(":null"):
-        return ""
-    if node.tag.endswith(":bool"):
-        return "true" if node.value.lower() in ("true", "yes", "on") else "false"
-    return str(node.value)
 
 
 def _indented(text: str) -> str:
@@ -289,15 +270,11 @@ def _report_named_files(read: Sequence[ManifestContent], files: Sequence[Path], 
     held = {Path(entry.key).name for one in read for entry in (*one.files, *one.mounted)}
     given = {file.name for file in files} | held
     for one in read:
-        named = [(match[1], entry) for entry in one.rest for match in _NAMES_FILE.finditer(entry.text)]
+        texts = (*one.rest, *one.commands)
+        named = [(match[1], entry) for entry in texts for match in _NAMES_FILE.finditer(entry.text.replace("\0", " "))]
         for name, entry in named:
             if name not in given:
                 migration.add("left", entry.place(), f"`{name}`", "is a file that was not given: give it, too")
-
-
-def _plain_words(text: str) -> list[str]:
-    """Return the options as the start script of Nessie's image splits them: quotes mean nothing."""
-    return text.split()
 
 
 def _quoted_words(text: str) -> list[str]:
@@ -307,14 +284,18 @@ def _quoted_words(text: str) -> list[str]:
 
 
 _OPTIONS: Final[Mapping[str, Callable[[str], list[str]]]] = {
-    "JAVA_OPTS": _plain_words, "JAVA_OPTIONS": _plain_words, "JAVA_OPTS_APPEND": _plain_words,
+    "JAVA_OPTS": str.split, "JAVA_OPTIONS": str.split, "JAVA_OPTS_APPEND": str.split,
     "JAVA_TOOL_OPTIONS": _quoted_words, "JDK_JAVA_OPTIONS": _quoted_words, "_JAVA_OPTIONS": _quoted_words,
-    "JAVA_ARGS": _plain_words,
+    "JAVA_ARGS": str.split,
 }  # fmt: skip
-"""Variable with options of Java -> reader of its words."""
+"""Variable with options of Java -> reader of its words. The start script of Nessie's image knows no quotes."""
 _WITH_VALUE: Final = frozenset({"-cp", "-classpath", "--class-path", "-p", "--module-path", "--add-modules", "-m"})
 _SCRIPT: Final = re.compile(r"(?:^|[\s/;&])java\s")
 """Script of a shell that starts Java."""
+_LOADS: Final = re.compile(
+    r"(?:^|[\s;&|(])(?:source|\.|export|eval|envdir|envsubst|envconsul|set\s+-a)\s+\S|\$\(\s*(?:cat\b|<)|--env-file"
+)
+"""Script of a shell that reads variables."""
 _BLANK: Final = "a blank ends an option of Java here, so its value is cut off: write it without blanks"
 _ARGUMENT: Final = "Java gives this to the program, which does not read it: write it before `-jar`, or in JAVA_OPTS"
 _REPLACED: Final = "the image does not read JAVA_OPTS_APPEND beside JAVA_OPTS: write all options into one of them"
@@ -349,6 +330,9 @@ class _JavaProperties:
         """Read the words of a command line, also within `sh -c`."""
         words = []
         for word in entry.text.split("\0"):
+            if _LOADS.search(word):
+                message = "may set variables from elsewhere: write them into a file"
+                self._migration.add("left", entry.place(), "script of a command", message)
             words += split_words(word) if _SCRIPT.search(word) else [word]
         is_option, before = False, ""
         for word in words:

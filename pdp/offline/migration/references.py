@@ -6,7 +6,7 @@ Finds references by their keys, at every depth. Reads no text behind a reference
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any, Final, NamedTuple
 
@@ -28,7 +28,8 @@ _OTHER_PROGRAMS: Final = frozenset(
     """alertmanager azurite bitnami-postgresql cassandra cockroach clickhouse-server dex etcd gitea grafana haproxy
     jaeger jupyter kafka keycloak localstack loki mailhog mariadb mc memcached minio mongo mongo-express mongodb mysql
     nginx openfga openldap otel-collector pgadmin4 postgres postgresql postgresql-repmgr prometheus pyspark-notebook
-    rabbitmq redis redpanda spark superset traefik trino valkey vault zookeeper""".split()  # noqa: SIM905
+    rabbitmq redis redpanda seaweedfs spark superset traefik trino valkey vault zookeeper
+    authelia""".split()  # noqa: SIM905
 )
 """Last part of the name of an image that is neither Nessie, Lakekeeper nor the bridge."""
 _READ_FOLDERS: Final = tuple(map(PurePosixPath, ("/deployments/config", "/policies", "/etc/opa")))
@@ -64,6 +65,7 @@ _CANNOT: Final = "may hold settings, and its content is not in these files: writ
 _WRITTEN: Final = "is filled while the server runs or before it starts, and may hold settings: write them into a file"
 _CHART_TEXT: Final = "holds values of a chart, which are not read there: migrate the output of `helm template`"
 _DATA: Final = "holds data, where the server reads no settings"
+_PATCH: Final = "changes settings, and is not read: migrate the output of `kustomize build`"
 _INIT: Final = "runs before the server, and may write settings: write them into a file"
 
 
@@ -156,6 +158,10 @@ class ReferenceFinder:
             self._add_part(key, value, _INIT, is_volume=True)
         elif key in _PATCHES:
             self._find_patches(value)
+        elif key == "configDir" and scalar(value).rstrip("/") not in ("", str(_READ_FOLDERS[0])):
+            self._add_part(key, value, "moves the file of the chart to where Nessie does not read it by itself")
+        elif key == "$patch" or (key == "op" and scalar(value) in ("remove", "replace", "move")):
+            self._add_part("a patch", value, _PATCH)
         else:
             self._find_values(key, value)
         return False
@@ -169,6 +175,7 @@ class ReferenceFinder:
             for one in map(pairs_of, items_of(value)):
                 name = one.get("name", value)
                 self._add_part(scalar(name), name, _CHART_TEXT)
+                self._to.uses.append(Use(scalar(one.get("kind")), scalar(name), path=f"/{key}"))
         elif key in ("values", "valuesInline") and scalar(value).strip():
             self._add_part(key, value, _CHART_TEXT)
         elif key in ("parameters", "fileParameters"):
@@ -187,8 +194,7 @@ class ReferenceFinder:
                 continue
             text = pairs.get("patch", node)
             if not scalar(text) or _PATCHED.search(scalar(text)):
-                message = "changes settings, and is not read: migrate the output of `kustomize build`"
-                self._add_part("a patch", text, message)
+                self._add_part("a patch", text, _PATCH)
 
     def _add_env_from(self, node: Any, *, is_other: bool) -> None:
         """Add an object or a file of variables."""
@@ -380,16 +386,3 @@ def _collect_mounts(pairs: Mapping[str, Any], mounts: dict[str, list[_Mount]], *
                 mounts.setdefault(scalar(one.get("name")), []).append(mount)
             else:
                 _collect_mounts(one, mounts, is_other=is_other)
-
-
-def iterate(node: Any) -> Iterator[Any]:
-    """Yield the scalars below a node."""
-    stack = [node]
-    while stack:
-        one = stack.pop()
-        if isinstance(one, yaml.ScalarNode):
-            yield one
-        elif isinstance(one, yaml.MappingNode):
-            stack += [value for _, value in one.value]
-        else:
-            stack += one.value

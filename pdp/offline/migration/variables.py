@@ -72,7 +72,8 @@ class ManifestContent:
     and text. `mounted`: the same, with the path in a container. `commands`: words of a command line, joined
     by NUL. `values`: sections of a Helm chart, with the node of each. `chart`: keys of a chart for variables.
     `references`: parts outside. `rest`: all other texts, with the keys above. `dropped`: parts out of reach for the
-    server, with the reason. `notes`: parts to look at.
+    server, with the reason. `containers`: variables by workload and container.
+    `notes`: parts to look at.
     """
 
     file: Path = field(default_factory=Path)
@@ -87,6 +88,7 @@ class ManifestContent:
     objects: list[StoredObject] = field(default_factory=list)
     uses: list[Use] = field(default_factory=list)
     has_containers: bool = False
+    containers: dict[tuple[str, ...], list[ConfigEntry]] = field(default_factory=dict)
     rest: list[ConfigEntry] = field(default_factory=list)
     dropped: list[tuple[ConfigEntry, str]] = field(default_factory=list)
     notes: list[tuple[ConfigEntry, str]] = field(default_factory=list)

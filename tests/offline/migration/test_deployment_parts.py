@@ -369,7 +369,8 @@ def test_configs_of_compose_are_files_where_a_service_has_them(tmp_path: Path) -
     migration = migrated("nessie", written(tmp_path, given))
     assert (rules_of(migration), migration.left) == ({"read": READ, "view": VIEW}, [])
     migration = migrated("nessie", written(tmp_path, service(OF_NESSIE, root=root, configs=["c"])))
-    assert (rules_of(migration).keys(), left_of(migration)) == ({"read", "left-parts"}, {"`/c`"})
+    assert rules_of(migration).keys() == {"read", "left-parts"}
+    assert left_of(migration) == {"`/c`"}
 
 
 def test_two_objects_of_one_name_are_refused(tmp_path: Path) -> None:
@@ -510,3 +511,88 @@ def test_a_catalog_that_trino_cannot_have_is_left(tmp_path: Path) -> None:
     assert "catalog `Prod`" in left_of(migration)
     trino = yaml.safe_load(migration.files["pdp.yaml"])["trino"]
     assert (trino["unmanaged_catalogs"], "Prod" in trino["catalogs"]) == ("deny", False)
+
+
+def with_name(given: Any, name: str) -> Any:
+    return {**given, "metadata": {"name": name}}
+
+
+OTHER = {"NESSIE_SERVER_AUTHORIZATION_RULES_OTHER": VIEW}
+
+
+def chart_of(id: str, text: str) -> dict[str, Any]:
+    return {"kind": "HelmRelease", "spec": {"values": {"authorization": {"enabled": True, "rules": {id: text}}}}}
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"services": {"a": {"environment": OF_NESSIE}, "b": {"environment": OTHER}}},
+        [with_name(pod(OF_NESSIE), "a"), with_name(pod(OTHER), "b")],
+        [chart_of("read", READ), chart_of("other", VIEW)],
+        [chart_of("read", READ), chart_of("read", VIEW)],
+        [
+            *(mounted({}, {"configMap": {"name": id}}) for id in "ab"),
+            *(config_map({"application.properties": f"{PREFIX}{id}={VIEW}\n"}, id) for id in "ab"),
+        ],
+    ],
+)
+def test_the_rules_of_two_servers_are_not_joined(tmp_path: Path, given: Any) -> None:
+    migration = migrated("nessie", written(tmp_path, given))
+    messages = {part.message for part in migration.left}
+    assert messages == {"is a rule of one server of several: migrate the files of each server alone"}
+    assert all(text.startswith("false //") for text in rules_of(migration).values())
+
+
+def test_containers_with_the_same_rules_are_one_server(tmp_path: Path) -> None:
+    services = {"a": {"environment": OF_NESSIE}, "b": {"environment": {**OF_NESSIE, "A": "b"}}, "c": {"image": "x"}}
+    migration = migrated("nessie", written(tmp_path, {"services": services}))
+    assert (rules_of(migration), migration.left) == ({"read": READ}, [])
+    patch = with_name(pod({f"{PREFIX}view": VIEW}), "n")
+    migration = migrated("nessie", written(tmp_path, [with_name(pod(OF_NESSIE), "n"), patch]))
+    assert (rules_of(migration), migration.left) == ({"read": READ, "view": VIEW}, [])
+
+
+@pytest.mark.parametrize(
+    ("given", "subject"),
+    [
+        (pod(OF_NESSIE, {"command": ["sh", "-c", ". /etc/x.sh && exec java -jar x.jar"]}), "script of a command"),
+        (pod(OF_NESSIE, {"command": ["sh", "-c", "export A=$(cat /x); exec java -jar x"]}), "script of a command"),
+        (pod(OF_NESSIE, {"args": ["sh", "-c", "cp /x /deployments/config/application.properties"]}),
+         "`application.properties`"),
+        (pod({**OF_NESSIE, "SMALLRYE_CONFIG_SOURCE_FILE_LOCATIONS": "/x"}),
+         "key `SMALLRYE_CONFIG_SOURCE_FILE_LOCATIONS`"),
+        (pod({**OF_NESSIE, "QUARKUS_CONFIG_LOCATIONS": "/x"}), "key `QUARKUS_CONFIG_LOCATIONS`"),
+        (pod({**OF_NESSIE, "JAVA_TOOL_OPTIONS": "-Dquarkus.config.locations=/x"}), "key `quarkus.config.locations`"),
+        ([pod(OF_NESSIE), [{"op": "remove", "path": "/spec/containers/0/env/1"}]], "`a patch`"),
+        ([pod(OF_NESSIE), {"kind": "Deployment", "env": [{"name": "X", "$patch": "delete"}]}], "`a patch`"),
+    ],
+)  # fmt: skip
+def test_what_may_bring_or_take_settings_is_left(tmp_path: Path, given: Any, subject: str) -> None:
+    migration = migrated("nessie", written(tmp_path, given))
+    assert left_of(migration) == {subject}
+    assert rules_of(migration).keys() == {"read", "left-parts"}
+
+
+@pytest.mark.parametrize("kind", ["nessie", "lakekeeper"])
+def test_what_compose_takes_away_is_refused(tmp_path: Path, kind: str) -> None:
+    for text in ("environment: !reset {A: b}", "env_file: !override [x.env]"):
+        with pytest.raises(PolicyError, match="takes away what other files set"):
+            migrated(kind, written(tmp_path, f"services: {{a: {{{text}}}}}\n"))
+
+
+@pytest.mark.parametrize("kind", ["nessie", "lakekeeper"])
+def test_a_file_that_compose_reads_by_itself_is_named(tmp_path: Path, kind: str) -> None:
+    given = written(tmp_path, service(OF_NESSIE if kind == "nessie" else OF_LAKEKEEPER), name="compose.yaml")
+    assert migrated(kind, given).left == []
+    other = written(tmp_path, "services: {}\n", name="compose.override.yml")
+    assert left_of(migrated(kind, given)) == {"`compose.override.yml`"}
+    assert migrated(kind, given, other).left == []
+
+
+def test_rules_of_a_chart_in_another_folder_permit_nothing(tmp_path: Path) -> None:
+    values = {"authorization": {"enabled": True, "rules": {"view": VIEW}}, "image": {"configDir": "/opt/conf"}}
+    migration = migrated("nessie", written(tmp_path, values, name="values.yaml"))
+    assert (left_of(migration), rules_of(migration)) == ({"`configDir`"}, {"view": f"false // {VIEW}"})
+    values["image"] = {"configDir": "/deployments/config/"}
+    assert migrated("nessie", written(tmp_path, values, name="values.yaml")).left == []
