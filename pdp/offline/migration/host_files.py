@@ -19,7 +19,11 @@ from pdp.offline.migration.variables import ManifestContent, Reference, entry_of
 _NEWLINE: Final = re.compile(r"\r\n|\r|\n")
 _LINE: Final = re.compile(r"\s*(?:export\s+|-e\s+|ENV\s+)?(?P<name>[^\s=#][^\s=]*)\s*=[ \t]*(?P<value>.*)", re.DOTALL)
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_ESCAPES: Final[Mapping[str, str]] = {"n": "\n", "r": "\r"}
+_ESCAPES: Final[Mapping[str, str]] = {
+    **{f"\\{sign}": text for sign, text in zip("abfnrtv", "\a\b\f\n\r\t\v", strict=True)},
+    "\\\\": "\\", '\\"': '"', r"\$": "$$",
+}  # fmt: skip
+"""Escape between double quotes, as docker compose reads it."""
 _OF_COMPOSE: Final = re.compile(r"\$(?:\$|\{|[A-Za-z_])")
 """Variable or escaped dollar inside a value."""
 
@@ -31,20 +35,23 @@ def _of_docker(line: str) -> str | None:
 
 
 def _of_compose(line: str) -> str | None:
-    """Return a value by the rules of docker compose: without quotes, or up to a comment."""
+    """Return a value by the rules of docker compose: without quotes, or up to a comment; None with a variable."""
     match = _LINE.fullmatch(line)
     if match is None or not re.fullmatch(r"[\w.\[\]-]+", match["name"]):
         return None
     value = match["value"]
     quoted = re.fullmatch(r"""(['"])((?:\\.|(?!\1).)*)\1\s*(?:#.*)?""", value, re.DOTALL)
     if quoted is None:
-        text = re.split(r"\s#", value, maxsplit=1)[0].rstrip()
-        is_refused = value[:1] in ("'", '"') or value.startswith("#")
-        return None if is_refused or _OF_COMPOSE.search(text) else text
+        return None if value[:1] in ("'", '"') else _expanded(value.partition(" #")[0].rstrip())
     if quoted[1] == "'":
-        return None if "\\'" in quoted[2] else quoted[2]
-    text = re.sub(r"\\(.)", lambda escape: _ESCAPES.get(escape[1], escape[1]), quoted[2], flags=re.DOTALL)
-    return None if _OF_COMPOSE.search(text) else text
+        return quoted[2].replace("\\'", "'")
+    text = re.sub(r'\\(?:[abcfnrtv$"\\]|0\d{0,3})', lambda found: _ESCAPES.get(found[0], found[0]), quoted[2])
+    return None if r"\0" in text else _expanded(text)
+
+
+def _expanded(text: str) -> str | None:
+    """Return a text with a dollar for two; None with a variable inside."""
+    return None if "$" in text.replace("$$", "") else text.replace("$$", "$")
 
 
 def _of_systemd(line: str) -> str | None:
