@@ -199,6 +199,8 @@ class _ManifestReader:
                 if match:
                     self._add_variable(match["name"], match["value"], item)
                 else:
+                    if self._is_compose and above.endswith(".environment") and scalar(item):
+                        self._to.elsewhere.append(self._entry(scalar(item), item)._replace(text=""))
                     self._read(item, above, depth + 1, is_other=is_other)
         elif isinstance(node, yaml.MappingNode):
             self._read_mapping(node, above, depth, is_other=is_other)

@@ -73,12 +73,13 @@ def report_references(
     reported = {part.place for part in migration.left}
     for reference in missing_references(contents, files):
         place = str(reference.entry.place())
+        subject = f"`{reference.entry.key}`" if reference.entry.key else "a reference without a name"
         if reference.is_ignored:
-            migration.add("ignored", place, f"`{reference.entry.key}`", reference.message)
+            migration.add("ignored", place, subject, reference.message)
             continue
         left.append(reference)
         if place not in reported:
-            migration.add("left", place, f"`{reference.entry.key}`", reference.message)
+            migration.add("left", place, subject, reference.message)
     for one in contents:
         for entry, message in one.notes:
             migration.add("note", entry.place(), f"`{entry.key}`", message)

@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
+import hypothesis
 import pytest
 import yaml
+from hypothesis import strategies as st
 
 from pdp.errors import PolicyError
 from pdp.offline.migration.lakekeeper import migrate_lakekeeper
@@ -102,6 +105,9 @@ NAMED: dict[str, tuple[Form, str]] = {
     ),
     "objects of variables, optional": (
         lambda env: pod(env, {"envFrom": [{"secretRef": {"name": "more", "optional": True}}]}), "`more`",
+    ),
+    "objects of variables without a name": (
+        lambda env: pod(env, {"envFrom": [{"configMapRef": {}}]}), "a reference without a name",
     ),
     "agent of a vault": (
         lambda env: {"annotations": {"vault.hashicorp.com/agent-inject-secret-app": "kv/x"}, **pod(env)},
@@ -251,7 +257,7 @@ def test_a_part_that_stands_elsewhere_is_named(tmp_path: Path, form: str, kind: 
     in_json = kind == "lakekeeper" and not isinstance(given, list)
     ending, name = ("\n", "deploy.json") if in_json else ("\r\n", "deploy.yaml")
     migration = migrated(kind, written(tmp_path, given, ending, name))
-    expected = {f"`{one.strip('`')}`" for one in subjects.split("` `")}
+    expected = {f"`{one.strip('`')}`" if subjects[0] == "`" else one for one in subjects.split("` `")}
     assert left_of(migration) == expected, migration.parts
     if kind == "nessie":
         assert rules_of(migration).keys() == {"read", "left-parts"}
@@ -500,6 +506,10 @@ def test_parts_that_are_left_close_what_they_might_open(tmp_path: Path) -> None:
     assert (of_volume["trino"]["unmanaged_catalogs"], "providers" in of_volume["identity"]) == ("deny", True)
     policies = [mounted({**bridge, **provider}, CONFIG_MAP, "/policies"), config_map({"catalogs.rego": "package x"})]
     assert settings(policies)["trino"]["unmanaged_catalogs"] == "deny"
+    of_host = service(
+        {}, environment=[*(f"{name}={value}" for name, value in provider.items()), "LAKEKEEPER__OPENID_SCOPE"]
+    )
+    assert "identity" not in settings(of_host)
     of_variables = settings(pod({**bridge, **provider}, {"envFrom": [REFERENCE]}))
     assert of_variables["trino"]["unmanaged_catalogs"] == "deny"
     assert "identity" not in of_variables
@@ -596,3 +606,35 @@ def test_rules_of_a_chart_in_another_folder_permit_nothing(tmp_path: Path) -> No
     assert (left_of(migration), rules_of(migration)) == ({"`configDir`"}, {"view": f"false // {VIEW}"})
     values["image"] = {"configDir": "/deployments/config/"}
     assert migrated("nessie", written(tmp_path, values, name="values.yaml")).left == []
+
+
+WRAPPERS: tuple[Form, ...] = (
+    lambda given: given,
+    lambda given: {"kind": "List", "items": [given]},
+    lambda given: {"spec": {"values": {"part": given}}},
+    lambda given: {"a": [[given]], "b": None},
+)
+OBJECT_PARTS: Mapping[str, Form] = {
+    "volumes": lambda name: {"volumes": [{"name": name, "configMap": {"name": name}}]},
+    "extraVolumes": lambda name: {"extraVolumes": [{"name": name, "projected": {"sources": [
+        {"configMap": {"name": name}}, {"serviceAccountToken": {"path": "t"}}]}}]},
+    "envFrom": lambda name: {"envFrom": [{"prefix": "A_", "configMapRef": {"name": name}}]},
+    "extraEnvFrom": lambda name: {"extraEnvFrom": [{"configMapRef": {"name": name, "optional": True}}]},
+    "existingConfigMap": lambda name: {"existingConfigMap": name},
+}  # fmt: skip
+
+
+@hypothesis.given(
+    parts=st.dictionaries(st.sampled_from(sorted(OBJECT_PARTS)), st.booleans(), max_size=4),
+    wrapper=st.sampled_from(WRAPPERS),
+    ending=st.sampled_from(("\n", "\r\n")),
+)
+def test_an_object_is_named_unless_it_is_given(parts: dict[str, bool], wrapper: Form, ending: str) -> None:
+    pairs = [pair for part in parts for pair in OBJECT_PARTS[part](part.lower()).items()]
+    documents = [
+        wrapper({"env": pod(OF_LAKEKEEPER)["spec"]["template"]["spec"]["containers"][0]["env"], **dict(pairs)})
+    ]
+    documents += [config_map({"some": "text"}, part.lower()) for part, is_given in parts.items() if is_given]
+    with TemporaryDirectory() as folder:
+        migration = migrated("lakekeeper", written(Path(folder), documents, ending))
+    assert left_of(migration) == {f"`{part.lower()}`" for part, is_given in parts.items() if not is_given}
