@@ -608,13 +608,13 @@ def test_rules_of_a_chart_in_another_folder_permit_nothing(tmp_path: Path) -> No
     assert migrated("nessie", written(tmp_path, values, name="values.yaml")).left == []
 
 
-WRAPPERS: tuple[Form, ...] = (
+WRAPPERS: tuple[Callable[[Any], Any], ...] = (
     lambda given: given,
     lambda given: {"kind": "List", "items": [given]},
     lambda given: {"spec": {"values": {"part": given}}},
     lambda given: {"a": [[given]], "b": None},
 )
-OBJECT_PARTS: Mapping[str, Form] = {
+OBJECT_PARTS: Mapping[str, Callable[[str], Any]] = {
     "volumes": lambda name: {"volumes": [{"name": name, "configMap": {"name": name}}]},
     "extraVolumes": lambda name: {"extraVolumes": [{"name": name, "projected": {"sources": [
         {"configMap": {"name": name}}, {"serviceAccountToken": {"path": "t"}}]}}]},
@@ -629,7 +629,9 @@ OBJECT_PARTS: Mapping[str, Form] = {
     wrapper=st.sampled_from(WRAPPERS),
     ending=st.sampled_from(("\n", "\r\n")),
 )
-def test_an_object_is_named_unless_it_is_given(parts: dict[str, bool], wrapper: Form, ending: str) -> None:
+def test_an_object_is_named_unless_it_is_given(
+    parts: dict[str, bool], wrapper: Callable[[Any], Any], ending: str
+) -> None:
     pairs = [pair for part in parts for pair in OBJECT_PARTS[part](part.lower()).items()]
     documents = [
         wrapper({"env": pod(OF_LAKEKEEPER)["spec"]["template"]["spec"]["containers"][0]["env"], **dict(pairs)})
