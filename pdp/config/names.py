@@ -19,7 +19,8 @@ class KnownNames(msgspec.Struct, frozen=True):
     """Names of a configuration that policies may compare with. An empty set: no such name is known.
 
     `roles` are ids of roles, `token_roles` roles of tokens that stand for them. `provider` is `identity.cel_provider`,
-    whose users have no prefix; `users` are its subjects, if it has a list. `trino` tells whether Trino asks.
+    whose users have no prefix; `users` are its subjects, if it has a list. `catalogs` are those of Trino with a
+    warehouse behind them. `unmanaged` tells whether others may be used.
     """
 
     warehouses: frozenset[str] = frozenset()
@@ -30,7 +31,13 @@ class KnownNames(msgspec.Struct, frozen=True):
     providers: frozenset[str] = frozenset()
     provider: str = ""
     users: frozenset[str] = frozenset()
-    trino: bool = False
+    catalogs: frozenset[str] = frozenset()
+    unmanaged: bool = False
+
+    @property
+    def trino(self) -> bool:
+        """Tell whether Trino asks."""
+        return bool(self.catalogs)
 
 
 NO_NAMES: Final = KnownNames()
@@ -210,9 +217,66 @@ def _place_fault(test: str, text: str, known: KnownNames) -> NameFault | None:
     return NameFault("." in rest, f"{message}; for a namespace `{first}`, add a test of `warehouse`")
 
 
-def _catalog_fault(test: str, text: str, known: KnownNames) -> NameFault | None:
-    is_sent = text == text.lower()
-    return None if is_sent else NameFault(True, f"Trino sends `{text.lower()}`, names of catalogs in lower case")
+def _lowered(what: str) -> Callable[[str, str, KnownNames], NameFault | None]:
+    """Return the judge of a name that Trino sends in lower case."""
+
+    def fault(test: str, text: str, known: KnownNames) -> NameFault | None:
+        is_sent = text == text.lower()
+        return None if is_sent else NameFault(True, f"Trino sends `{text.lower()}`, names of {what} in lower case")
+
+    return fault
+
+
+def _routine_fault(test: str, text: str, known: KnownNames) -> NameFault | None:
+    """Return the fault of a function or procedure: `catalog.schema.name`."""
+    if fault := _lowered("functions and procedures")(test, text, known):
+        return fault
+    if test == "equals" and (len(parts := text.split(".")) < 3 or not all(parts)):
+        return NameFault(True, f"`{text}`: write the whole name, as `catalog.schema.name`")
+    return _blank_fault(text) if test == "equals" else None
+
+
+def _blank_fault(text: str) -> NameFault | None:
+    has_blank = any(part != part.strip() for part in text.split("."))
+    return NameFault(True, f"`{text}`: a name of Trino's has no blanks around") if has_blank else None
+
+
+_WORD: Final = re.compile(r"[a-z0-9_]+")
+
+
+def _property_fault(test: str, text: str, known: KnownNames) -> NameFault | None:
+    """Return the fault of a session property: `name` of one of Trino's own, or `catalog.name`."""
+    if (fault := _lowered("session properties")(test, text, known)) or test != "equals":
+        return fault
+    catalog, dot, name = text.rpartition(".")
+    if fault := _blank_fault(text):
+        return fault
+    if not name or (dot and not all(catalog.split("."))):
+        return NameFault(True, f"`{text}`: write the `name` of a system property, or `catalog.name`")
+    if catalog == "system":
+        return NameFault(True, f"`{text}`: a system property has no catalog: write `{name}`")
+    first = catalog.partition(".")[0]
+    if first != catalog and first in known.catalogs and catalog not in known.catalogs:
+        return NameFault(True, f"`{text}` has more than a catalog and a name: write `{first}.{name}`")
+    if not _WORD.fullmatch(name):
+        likely = f"{catalog}{dot}{re.sub('[^a-z0-9]+', '_', name).strip('_')}"
+        is_certain = not catalog or not _SIGNS.fullmatch(name)
+        return NameFault(is_certain, f"names of properties have letters, digits and `_` alone: write `{likely}`")
+    return _unknown_catalog(catalog, name, known)
+
+
+_SIGNS: Final = re.compile(r"[a-z0-9_-]+")
+"""Signs that a connector of somebody's may use in the name of a property."""
+
+
+def _unknown_catalog(catalog: str, name: str, known: KnownNames) -> NameFault | None:
+    if not catalog:
+        is_catalog = name in known.catalogs
+        return NameFault(False, f"`{name}` is a catalog: write `{name}.<name>` of a property") if is_catalog else None
+    may_be_unmanaged = known.unmanaged and catalog not in known.warehouses
+    if not known.catalogs or catalog in known.catalogs or may_be_unmanaged:
+        return None
+    return NameFault(False, f"no catalog `{catalog}` is in `trino.catalogs`{suggest(catalog, known.catalogs)}")
 
 
 NAME_KINDS: Final[Mapping[str, Callable[[str, str, KnownNames], NameFault | None]]] = {
@@ -225,7 +289,9 @@ NAME_KINDS: Final[Mapping[str, Callable[[str, str, KnownNames], NameFault | None
     "path": _path_fault,
     "name": _name_fault,
     "place": _place_fault,
-    "catalog": _catalog_fault,
+    "catalog": _lowered("catalogs"),
+    "routine": _routine_fault,
+    "property": _property_fault,
 }
 """Kind of names -> the function that returns the fault of a text. A `place` is a path without a test of a warehouse."""
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from pdp.config.names import KnownNames
-from pdp.config.origins import Key, suggest
+from pdp.config.names import KnownNames, name_fault
+from pdp.config.origins import Key, key_text, suggest
 from pdp.config.section import Section
 from pdp.config.settings import Settings
 
@@ -99,6 +99,38 @@ def unknown_names(settings: Settings) -> Iterator[tuple[Key, str]]:
             message = "" if idp in providers else f"no provider `{idp}` is configured{suggest(idp, providers)}"
             yield ("trusted_engines", name, "identities", idp), message
     yield from _wrong_forms(settings)
+    is_strict = settings.policies.strict_names
+    yield from ((key, message) for key, message, is_error in _judged_names(settings) if is_error or is_strict)
+
+
+def idle_names(settings: Settings) -> Iterator[tuple[Key, str]]:
+    """Yield the key and the warning of each name in settings that may match nothing."""
+    is_strict = settings.policies.strict_names
+    for key, message, is_error in _judged_names(settings):
+        if not (is_error or is_strict):
+            yield key, f"`{key_text(key)}`: {message}"
+
+
+def _judged_names(settings: Settings) -> Iterator[tuple[Key, str, bool]]:
+    """Yield the key and the fault of each name in settings, and whether it is an error: a denial that binds nobody."""
+    known, trino = known_names(settings), settings.trino
+    if foreign := _foreign_cel_provider(settings):
+        yield ("identity", "cel_provider"), foreign, False
+    for place, name in enumerate(trino.session_properties.deny):
+        # a denied property matches in any case
+        if fault := name_fault("property", "equals", name.lower(), known):
+            yield ("trino", "session_properties", "deny", place), fault.message, fault.is_wrong
+    permitted: list[tuple[tuple[str, str], str, Sequence[str]]] = [
+        (("functions", "allow"), "routine", trino.functions.allow),
+        (("functions", "builtin_catalogs"), "catalog", trino.functions.builtin_catalogs),
+        (("procedures", "allow"), "routine", trino.procedures.allow),
+    ]
+    for where, kind, names in permitted:
+        for place, name in enumerate(names):
+            is_bare = where[0] == "procedures" and "." not in name  # a table procedure, in any case
+            fault = name_fault(kind, "equals", f"any.any.{name.lower()}" if is_bare else name, known)
+            if fault:
+                yield ("trino", *where, place), fault.message.replace("any.any.", ""), False
 
 
 def _wrong_forms(settings: Settings) -> Iterator[tuple[Key, str]]:
@@ -160,14 +192,14 @@ def _prefixed_role(name: str) -> str:
     return "the id of a role has no prefix: leave out `role:`" if name.startswith("role:") else ""
 
 
-def foreign_cel_provider(settings: Settings) -> str:
-    """Return the warning of a `cel_provider` that is no provider: no `role` is a bare subject. Empty without one."""
+def _foreign_cel_provider(settings: Settings) -> str:
+    """Return the fault of a `cel_provider` that is no provider: no `role` is a bare subject. Empty without one."""
     providers, idp = settings.identity.providers, settings.identity.cel_provider
     if not providers or idp in providers:
         return ""
     other = min(providers)
     return (
-        f"`identity.cel_provider` names `{idp}`, which is none of `identity.providers`: in rules, `role` of a user "
+        f"names `{idp}`, which is none of `identity.providers`: in rules, `role` of a user "
         f"is `{other}~<subject>`; write `cel_provider: {other}` for the bare subject"
     )
 
@@ -186,7 +218,8 @@ def known_names(settings: Settings) -> KnownNames:
         frozenset(providers),
         settings.identity.cel_provider,
         frozenset(providers[idp].users) if (idp := settings.identity.cel_provider) in providers else frozenset(),
-        bool(settings.trino.catalogs),
+        frozenset(settings.trino.catalogs),
+        settings.trino.unmanaged_catalogs == "allow",
     )
 
 

@@ -22,7 +22,7 @@ from pdp.config.bundles.signing import read_public_key
 from pdp.config.idle_settings import idle_settings
 from pdp.config.names import NO_NAMES, KnownNames
 from pdp.config.policy_files import FileKey, policy_files
-from pdp.config.references import foreign_cel_provider, known_names, known_warehouses, listed_warehouses
+from pdp.config.references import idle_names, known_names, known_warehouses, listed_warehouses
 from pdp.config.settings import Settings
 from pdp.decision.cache.cache import read_authorities
 from pdp.engines.cedar.kind import cedar_unfed_by_trino, configured_sources
@@ -93,8 +93,8 @@ def _unplaced_problems(composition: Wiring, settings: Settings) -> Iterator[Conf
         yield ConfigProblem("environment", "warning", warning)
     for key, message in idle_settings(settings):
         yield ConfigProblem(settings.origins.nearest(key), "warning", message)
-    if foreign := foreign_cel_provider(settings):
-        yield ConfigProblem(settings.origins.nearest(("identity", "cel_provider")), "warning", foreign)
+    for key, message in idle_names(settings):
+        yield ConfigProblem(settings.origins.nearest(key), "warning", message)
     yield from _raised(checked_certificates, settings)
     yield from _policy_problems(composition, settings)
     try:

@@ -458,7 +458,7 @@ KNOWN = KnownNames(
     providers=frozenset({"oidc", "okta"}),
     provider="oidc",
     users=frozenset({"bob"}),
-    trino=True,
+    catalogs=frozenset({"lk"}),
 )
 TEXTS = st.sampled_from([
     "", "lake", "Lake", "lake.", "lake.hr.pay", "hr", "HR.Pay", "hr/pay", "table:lake/hr", "bob", "Bob", "user:bob", "oidc~bob",
@@ -491,7 +491,7 @@ RULES = TESTS | st.recursive(
 @example("' hr' in roles", True, True)
 @settings(max_examples=400, deadline=None)
 def test_conditions_call_no_name_sound_that_has_a_remark(rule: str, forbid: bool, trino: bool) -> None:
-    known = replace(KNOWN, trino=trino)
+    known = replace(KNOWN, catalogs=KNOWN.catalogs if trino else frozenset())
     strings = frozenset({"strings"})
     if has_sound_names(compile_program(rule, strings).requirements, known):
         assert list(remark_on_names(check_text(rule, strings), NameCheck(known, forbid))) == []

@@ -533,7 +533,7 @@ def run(*arguments: object) -> tuple[int, str]:
 )
 def test_names_by_the_configuration(tmp_path: Path, rule: str, code: str) -> None:
     """tests/cli/config/test_names_of_nobody.py has all forms."""
-    known = KnownNames(warehouses=frozenset({"lake"}), trino=True)
+    known = KnownNames(warehouses=frozenset({"lake"}), catalogs=frozenset({"lk"}))
     path = _write(tmp_path, "a.yaml", f'rules: {{f: "{rule}"}}\n')
     for forbid, severities in ((True, {"wrong-name": "error"}), (False, {})):
         found = lint_files([path], LintOptions(forbid=forbid, known=known))
