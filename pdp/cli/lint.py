@@ -31,9 +31,9 @@ from pdp.cli.options import format_option, say_configuration
 from pdp.cli.terminal import fail, one_line_errors
 from pdp.cli.wiring import Wiring, chosen_file
 from pdp.config.load import load_settings
-from pdp.config.names import NO_NAMES
+from pdp.config.names import NameCheck
 from pdp.config.policy_files import policy_files
-from pdp.config.references import known_names
+from pdp.config.references import name_check
 from pdp.config.settings import Settings
 from pdp.engines.cedar.lint import is_cedar_file, lint_cedar, sources_of_files
 from pdp.engines.cel.lint.linter import Finding, LintOptions, lint_files
@@ -102,8 +102,7 @@ def lint(
         len(settings.warehouses),
         witnesses=verbose,
         profiles=tuple(profile.split(",")) if profile else settings.policies.profiles,
-        known=known_names(settings) if settings.model_fields_set else NO_NAMES,
-        strict_names=settings.policies.strict_names,
+        names=name_check(settings, forbid=False) if settings.model_fields_set else NameCheck(),
     )
     rules = tuple(inspect_store(composition, settings).row_rules()) if stored else ()
     findings = _lint_paths(paths, options, rules) if paths else _lint_configured(settings, options, rules)
@@ -161,7 +160,7 @@ def _lint_configured(settings: Settings, options: LintOptions, stored: Sequence[
     for key in RULE_KEYS:
         errors = find_rule_errors(settings, key)
         missing = any(finding.code == CONFIGURATION for finding in errors)
-        of_key = msgspec.structs.replace(options, forbid=key == "forbid")
+        of_key = msgspec.structs.replace(options, names=options.names._replace(forbid=key == "forbid"))
         findings += errors if missing else lint_files(policy_files(settings, key).paths, of_key)
     problems = find_row_access_problems(settings)
     findings += map(finding_of, problems)

@@ -13,6 +13,8 @@ from typing import Final, NamedTuple
 import msgspec
 
 from pdp.config.origins import suggest
+from pdp.model.trino_operations import RULE_ACTIONS, RULE_OPS
+from pdp.model.vocabulary import ALIASES, CONTENT_TYPE
 
 
 class KnownNames(msgspec.Struct, frozen=True):
@@ -74,7 +76,7 @@ def name_fault(kind: str, test: str, text: str, known: KnownNames = NO_NAMES) ->
     return fault
 
 
-_BLANKS_COUNT: Final = frozenset({"role", "user", "path", "place"})
+_BLANKS_COUNT: Final = frozenset({"role", "user", "subject", "path", "place", "ref", "group"})
 """Kinds of names of which a configuration does not list all, so that nothing else finds a blank."""
 
 
@@ -99,6 +101,8 @@ def _of_set(what: str, test: str, text: str, known: Collection[str]) -> NameFaul
 def _warehouse_fault(test: str, text: str, known: KnownNames) -> NameFault | None:
     if text.startswith("warehouse:"):
         return NameFault(True, f"`{text}`: a warehouse has no prefix here: write `{text.removeprefix('warehouse:')}`")
+    if test == "equals" and text in known.catalogs - known.warehouses:
+        return NameFault(False, f"`{text}` is a catalog of Trino: write the warehouse behind the catalog")
     fault = _of_set("warehouse", test, text, known.warehouses)
     head = re.split("[/.@]", text, maxsplit=1)[0]
     if fault and not fault.is_wrong and head != text and head.casefold() in map(str.casefold, known.warehouses):
@@ -132,7 +136,8 @@ def _role_fault(test: str, text: str, known: KnownNames) -> NameFault | None:
 def _user_fault(test: str, text: str, known: KnownNames) -> NameFault | None:
     """Return the fault of the name of a user in rules: bare for one provider, else `<idp>~<subject>`."""
     if test not in ("equals", "starts"):
-        return None
+        is_prefixed = text == "role:" or (known.provider and f"{known.provider}~" in text)
+        return NameFault(False, f"`{text}`: {_BARE_USERS}") if is_prefixed else None
     if text.startswith("role:"):
         role = text.removeprefix("role:")
         return NameFault(True, f"`{text}` is a role and no user: test `roles`, such as `'{role}' in roles`")
@@ -144,15 +149,26 @@ def _user_fault(test: str, text: str, known: KnownNames) -> NameFault | None:
     if (near or idp) == known.provider and known.provider and _USER.fullmatch(subject) is None:
         name = subject
     if text.startswith("user:") or near or name != text:
-        why = "users of `identity.cel_provider` have no prefix, and all others `<idp>~`"
-        return NameFault(True, f"`{text}`: {why}" + (f": write `{name}`" if name else ""))
+        return NameFault(True, f"`{text}`: {_BARE_USERS}" + (f": write `{name}`" if name else ""))
     if idp and known.providers and idp not in providers:
         return NameFault(False, f"no provider `{idp}` is configured{suggest(idp, providers)}")
     if idp == "" and test == "equals" and (variant := case_variant(text, known.users)):
         return NameFault(True, f"`{text}` and the user `{variant}` differ in case: write `{variant}`")
+    if sign := _other_sign(text, providers):
+        idp, _, subject = text.partition(sign)
+        write = subject if idp == known.provider else f"{idp}~{subject}"
+        return NameFault(False, f"`{text}`: {_BARE_USERS}: write `{write}`")
     if text == "anonymous":
         return NameFault(False, "the anonymous user has no name: write `''`")
     return None
+
+
+_BARE_USERS: Final = "users of `identity.cel_provider` have no prefix, and all others `<idp>~`"
+
+
+def _other_sign(text: str, providers: Collection[str]) -> str:
+    """Return the sign in place of `~` behind a known provider; empty without."""
+    return next((sign for sign in ":/" if text.partition(sign)[0] in providers and text.partition(sign)[2]), "")
 
 
 def _subject_fault(test: str, text: str, known: KnownNames) -> NameFault | None:
@@ -163,6 +179,8 @@ def _subject_fault(test: str, text: str, known: KnownNames) -> NameFault | None:
     prefix = next((one for one in prefixes if text.casefold().startswith(one)), "")
     if not prefix and test == "equals" and (variant := case_variant(text, known.users)):
         return NameFault(True, f"`{text}` and the user `{variant}` differ in case: write `{variant}`")
+    if not prefix and (sign := _other_sign(text, known.providers | {known.provider})):
+        return NameFault(False, f"`{text}`: a subject has no prefix: write `{text.partition(sign)[2]}`")
     bare = text[len(prefix) :].rpartition("~")[2] if prefix == "user:" else text[len(prefix) :]
     return NameFault(True, f"`{text}`: a subject has no prefix: write `{bare}`") if prefix else None
 
@@ -180,23 +198,40 @@ def _path_fault(test: str, text: str, known: KnownNames) -> NameFault | None:
     typed = _TYPED.fullmatch(text) if test in ("equals", "starts") else None
     body = typed[1] if typed else text
     parts = [part for part in body.split("/") if part]
-    has_warehouse = len(parts) > 1 and bool(typed or _is_warehouse(parts[0], known))
+    has_warehouse = bool(parts) and bool(typed or ("/" in body and _is_warehouse(parts[0], known)))
     is_slashed = bool(parts) and "/" in body and "." not in body and (test != "contains" or len(parts) > 1)
     if typed or has_warehouse or is_slashed:
         wanted = ".".join(parts[has_warehouse:]) + ("." if body.endswith("/") else "")
-        place = f", and test `warehouse == '{parts[0]}'`" if has_warehouse else ""
-        write = f": write `{wanted}`{place}" if wanted.strip(".") else ""
+        wanted = wanted if wanted.strip(".") else ""
+        # a path alone could mean a namespace with the name of the warehouse
+        place = f"test `warehouse == '{parts[0]}'`" if has_warehouse else ""
+        hints = [f"write `{wanted}`"] * bool(wanted) + [place] * bool(place)
+        write = f": {', and '.join(hints)}" if hints else ""
         return NameFault(True, f"`{text}`: a path has dots between its parts, without type and warehouse{write}")
     base, at, ref = body.rpartition("@")
     if at and test in ("equals", "ends") and ref in known.refs | {"main"}:
         return NameFault(True, f"`{text}`: a path has no ref: write `{base}`, and test `ref == '{ref}'`")
-    return None
+    return _part_fault(text, known) if test == "contains" else None
+
+
+def _part_fault(text: str, known: KnownNames) -> NameFault | None:
+    """Return the fault of a part of a path. A name may have any sign, so nothing is certain."""
+    if _TYPED.search(text):
+        return NameFault(False, f"`{text}`: a path has no type and no warehouse")
+    _, at, ref = text.rpartition("@")
+    if at and ref in known.refs | {"main"}:
+        return NameFault(False, f"`{text}`: a path has no ref: test `ref == '{ref}'`")
+    return NameFault(False, f"`{text}`: a path has dots between its parts") if text.strip("/") != text != "/" else None
 
 
 def _name_fault(test: str, text: str, known: KnownNames) -> NameFault | None:
     """Return the fault of the name of an object, which may have any sign: of a path with its type or its warehouse."""
-    has_place = _TYPED.fullmatch(text) or ("/" in text and _is_warehouse(text.partition("/")[0], known))
-    return _path_fault(test, text, known) if has_place else None
+    if _TYPED.fullmatch(text) or ("/" in text and _is_warehouse(text.partition("/")[0], known)):
+        return _path_fault(test, text, known)
+    last = text.rpartition(".")[2]
+    if last in ("", text) or test != "equals":
+        return None
+    return NameFault(False, f"`{text}`: a name is the last part of a path: write `{last}`, and test the rest apart")
 
 
 def _is_warehouse(text: str, known: KnownNames) -> bool:
@@ -218,7 +253,7 @@ def _place_fault(test: str, text: str, known: KnownNames) -> NameFault | None:
 
 
 def _lowered(what: str) -> Callable[[str, str, KnownNames], NameFault | None]:
-    """Return the judge of a name that Trino sends in lower case."""
+    """Return the judge of names in lower case, as Trino sends names."""
 
     def fault(test: str, text: str, known: KnownNames) -> NameFault | None:
         is_sent = text == text.lower()
@@ -245,7 +280,7 @@ _WORD: Final = re.compile(r"[a-z0-9_]+")
 
 
 def _property_fault(test: str, text: str, known: KnownNames) -> NameFault | None:
-    """Return the fault of a session property: `name` of one of Trino's own, or `catalog.name`."""
+    """Return the fault of a session property: `name` of Trino's own, or `catalog.name`."""
     if (fault := _lowered("session properties")(test, text, known)) or test != "equals":
         return fault
     catalog, dot, name = text.rpartition(".")
@@ -266,7 +301,7 @@ def _property_fault(test: str, text: str, known: KnownNames) -> NameFault | None
 
 
 _SIGNS: Final = re.compile(r"[a-z0-9_-]+")
-"""Signs that a connector of somebody's may use in the name of a property."""
+"""Signs in names of properties of other connectors."""
 
 
 def _unknown_catalog(catalog: str, name: str, known: KnownNames) -> NameFault | None:
@@ -277,6 +312,52 @@ def _unknown_catalog(catalog: str, name: str, known: KnownNames) -> NameFault | 
     if not known.catalogs or catalog in known.catalogs or may_be_unmanaged:
         return None
     return NameFault(False, f"no catalog `{catalog}` is in `trino.catalogs`{suggest(catalog, known.catalogs)}")
+
+
+def _ref_fault(test: str, text: str, known: KnownNames) -> NameFault | None:
+    """Return the fault of a ref, which has no prefix of Git. A branch may have any name, so nothing is certain."""
+    if test not in ("equals", "starts"):
+        return None
+    prefix = next((one for one in _REF_PREFIXES if text.startswith(one)), "")
+    if prefix and text != prefix:
+        return NameFault(False, f"`{text}`: a ref has no prefix: write `{text.removeprefix(prefix)}`")
+    near = case_variant(text, known.refs) if test == "equals" else ""
+    return NameFault(False, f"`{text}` and the ref `{near}` differ in case: write `{near}`") if near else None
+
+
+_REF_PREFIXES: Final = ("refs/heads/", "refs/tags/", "refs/", "heads/", "branch:", "tag:", "ref:", "@")
+
+
+def _group_fault(test: str, text: str, known: KnownNames) -> NameFault | None:
+    bare = text.removeprefix("group:")
+    return None if bare in (text, "") else NameFault(False, f"`{text}`: a group has no prefix: write `{bare}`")
+
+
+def _content_fault(test: str, text: str, known: KnownNames) -> NameFault | None:
+    near = case_variant(text, frozenset(CONTENT_TYPE.values())) if test == "equals" else ""
+    return NameFault(False, f"`{text}` and `{near}` differ in case: write `{near}`") if near else None
+
+
+_ALIASES: Final = {other: action for names in ALIASES.values() for other, action in names.items()}
+"""Name of an action in Lakekeeper's API -> the name in rules."""
+
+
+def _word_of(what: str, words: frozenset[str]) -> Callable[[str, str, KnownNames], NameFault | None]:
+    """Return the judge of words of a closed set."""
+
+    def fault(test: str, text: str, known: KnownNames) -> NameFault | None:
+        if any(_TESTS[test](word, text) for word in words):
+            return None
+        if test == "equals" and _ALIASES.get(text) in words:
+            return NameFault(True, f"`{text}` is asked under another name: write `{_ALIASES[text]}`")
+        folded = text.casefold()
+        near = min((word for word in words if _TESTS[test](word.casefold(), folded)), default="")
+        if near and test == "equals":
+            return NameFault(True, f"`{text}` and the {what} `{near}` differ in case: write `{near}`")
+        others = f"differ in case from the {what} `{near}`" if near else f"fits no {what}{suggest(text, words)}"
+        return NameFault(True, f"`{text}` {others}")
+
+    return fault
 
 
 NAME_KINDS: Final[Mapping[str, Callable[[str, str, KnownNames], NameFault | None]]] = {
@@ -290,14 +371,21 @@ NAME_KINDS: Final[Mapping[str, Callable[[str, str, KnownNames], NameFault | None
     "name": _name_fault,
     "place": _place_fault,
     "catalog": _lowered("catalogs"),
+    "schema": _lowered("schemas"),
+    "table": _lowered("tables"),
     "routine": _routine_fault,
     "property": _property_fault,
+    "ref": _ref_fault,
+    "group": _group_fault,
+    "content": _content_fault,
+    "op": _word_of("op", RULE_OPS),
+    "action": _word_of("action", RULE_ACTIONS),
 }
 """Kind of names -> the function that returns the fault of a text. A `place` is a path without a test of a warehouse."""
 
 
 class NameCheck(NamedTuple):
-    """Names that policies are compared with, and what makes a fault an error.
+    """Judgement of names: the names of a configuration, and the faults that are errors.
 
     A name in a wrong form is an error of a forbid, which would bind nobody. With `strict`, every fault is an error.
     """
@@ -305,3 +393,7 @@ class NameCheck(NamedTuple):
     known: KnownNames = NO_NAMES
     forbid: bool = False
     strict: bool = False
+
+    def stops(self, *, is_wrong: bool) -> bool:
+        """Tell whether a fault is an error."""
+        return self.strict or (self.forbid and is_wrong)

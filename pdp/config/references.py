@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from pdp.config.names import KnownNames, name_fault
+from pdp.config.names import KnownNames, NameCheck, name_fault
 from pdp.config.origins import Key, key_text, suggest
 from pdp.config.section import Section
 from pdp.config.settings import Settings
@@ -99,27 +99,25 @@ def unknown_names(settings: Settings) -> Iterator[tuple[Key, str]]:
             message = "" if idp in providers else f"no provider `{idp}` is configured{suggest(idp, providers)}"
             yield ("trusted_engines", name, "identities", idp), message
     yield from _wrong_forms(settings)
-    is_strict = settings.policies.strict_names
-    yield from ((key, message) for key, message, is_error in _judged_names(settings) if is_error or is_strict)
+    yield from ((key, message) for key, message, is_error in _judged_names(settings) if is_error)
 
 
 def idle_names(settings: Settings) -> Iterator[tuple[Key, str]]:
-    """Yield the key and the warning of each name in settings that may match nothing."""
-    is_strict = settings.policies.strict_names
+    """Yield the key and the warning of each name in settings without a sure match."""
     for key, message, is_error in _judged_names(settings):
-        if not (is_error or is_strict):
+        if not is_error:
             yield key, f"`{key_text(key)}`: {message}"
 
 
 def _judged_names(settings: Settings) -> Iterator[tuple[Key, str, bool]]:
-    """Yield the key and the fault of each name in settings, and whether it is an error: a denial that binds nobody."""
-    known, trino = known_names(settings), settings.trino
+    """Yield the key and the fault of each name in settings, and whether it is an error, as a denial of nothing is."""
+    check, trino = name_check(settings), settings.trino
     if foreign := _foreign_cel_provider(settings):
-        yield ("identity", "cel_provider"), foreign, False
+        yield ("identity", "cel_provider"), foreign, check.stops(is_wrong=False)
     for place, name in enumerate(trino.session_properties.deny):
         # a denied property matches in any case
-        if fault := name_fault("property", "equals", name.lower(), known):
-            yield ("trino", "session_properties", "deny", place), fault.message, fault.is_wrong
+        if fault := name_fault("property", "equals", name.lower(), check.known):
+            yield ("trino", "session_properties", "deny", place), fault.message, check.stops(is_wrong=fault.is_wrong)
     permitted: list[tuple[tuple[str, str], str, Sequence[str]]] = [
         (("functions", "allow"), "routine", trino.functions.allow),
         (("functions", "builtin_catalogs"), "catalog", trino.functions.builtin_catalogs),
@@ -128,9 +126,9 @@ def _judged_names(settings: Settings) -> Iterator[tuple[Key, str, bool]]:
     for where, kind, names in permitted:
         for place, name in enumerate(names):
             is_bare = where[0] == "procedures" and "." not in name  # a table procedure, in any case
-            fault = name_fault(kind, "equals", f"any.any.{name.lower()}" if is_bare else name, known)
+            fault = name_fault(kind, "equals", f"any.any.{name.lower()}" if is_bare else name, check.known)
             if fault:
-                yield ("trino", *where, place), fault.message.replace("any.any.", ""), False
+                yield ("trino", *where, place), fault.message.replace("any.any.", ""), check.stops(is_wrong=False)
 
 
 def _wrong_forms(settings: Settings) -> Iterator[tuple[Key, str]]:
@@ -221,6 +219,11 @@ def known_names(settings: Settings) -> KnownNames:
         frozenset(settings.trino.catalogs),
         settings.trino.unmanaged_catalogs == "allow",
     )
+
+
+def name_check(settings: Settings, *, forbid: bool = True) -> NameCheck:
+    """Return the judgement of names by a configuration. `forbid`: of policies that forbid or hide."""
+    return NameCheck(known_names(settings), forbid, settings.policies.strict_names)
 
 
 def starred_names(settings: Settings) -> Iterator[tuple[Key, str]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from pdp.model.vocabulary import OperationStep
+from pdp.model.vocabulary import CATALOG_ACTIONS, LAKEQL_ACTIONS, NESSIE_CHECKS, OperationStep, rule_checks
 
 TRINO_PREFIX: Final = "trino:"
 
@@ -107,6 +107,13 @@ TRINO_OPERATIONS: Final[Mapping[str, TrinoOperation]] = {
     "GetColumnMask": TrinoOperation(rule="filter"),
 }
 """All operations of Trino's OPA plugin."""
+
+_CLUSTER: Final = frozenset({f"{TRINO_PREFIX}{name}" for name in TRINO_OPERATIONS} | LAKEQL_ACTIONS)
+_ASKED: Final = frozenset((type, action) for type, actions in CATALOG_ACTIONS.items() for action in actions)
+RULE_OPS: Final = NESSIE_CHECKS | _CLUSTER | {check.op for asked in _ASKED for check in rule_checks(*asked)}
+"""Values of `op` in forbids."""
+RULE_ACTIONS: Final = frozenset({action for _, action in _ASKED} | NESSIE_CHECKS | _CLUSTER)
+"""Values of `action` in forbids."""
 
 # --- names with a rule of their own ---------------------------------------------------------------------------------
 

@@ -19,6 +19,7 @@ from support.service.command_line import grants, policy
 from support.service.serving import settings_of
 
 from pdp.config.load import make_settings
+from pdp.config.names import KnownNames, NameCheck
 from pdp.engines.cedar.model import load_model
 from pdp.engines.cedar.schema import CedarSources, SourceText
 from pdp.engines.row_access.policies import parse_document
@@ -176,14 +177,14 @@ IDS = [
 @pytest.mark.parametrize(("type", "id"), IDS)
 def test_an_id_of_cedar_that_no_check_has(type: str, id: str) -> None:
     """In each place of a policy and of an entity file. The message has the place and the form to write."""
-    warehouses = frozenset({"lake"})
+    names = NameCheck(KnownNames(frozenset({"lake"})))
     uid = f'Lakekeeper::{type}::"{id}"'
     side = "principal" if type in ("Role", "User") else "resource"
     wheres = [f"when {{ {side} == {uid} }}", f"unless {{ {side} in [{uid}] }}", f"when {{ {uid} has name }}"]
     for condition in wheres:
         text = f"// one line above\npermit(principal, action, resource)\n  {condition};"
         with pytest.raises(PolicyError) as caught:
-            load_model(CedarSources((SourceText(text, "p.cedar"),), warehouses=warehouses))
+            load_model(CedarSources((SourceText(text, "p.cedar"),), names=names))
         assert caught.value.place.line == 3, caught.value
         assert "which is nothing" in str(caught.value)
     good = SourceText("permit(principal, action, resource);")
@@ -191,7 +192,7 @@ def test_an_id_of_cedar_that_no_check_has(type: str, id: str) -> None:
     user = {"type": "Lakekeeper::User", "id": "oidc~ann"}
     for entity in ({"uid": ref}, {"uid": user, "parents": [ref]}, {"uid": user, "attrs": {"x": {"__entity": ref}}}):
         source = SourceText(json.dumps([entity]), "entities.json")
-        assert "is nothing" in problem_of(load_model, CedarSources((good,), (source,), warehouses=warehouses))
+        assert "is nothing" in problem_of(load_model, CedarSources((good,), (source,), names=names))
 
 
 def test_ids_of_cedar_that_checks_have() -> None:
@@ -201,7 +202,7 @@ def test_ids_of_cedar_that_checks_have() -> None:
     conditions = [f"resource == Lakekeeper::{uid} || principal == Lakekeeper::{uid}" for uid in uids]
     conditions += ['resource has name && resource.name like "a*"', 'resource has name && resource.name == "a*"']
     text = "\n".join(f"permit(principal, action, resource) when {{ {condition} }};" for condition in conditions)
-    load_model(CedarSources((SourceText(text),), warehouses=frozenset({"lake"})))
+    load_model(CedarSources((SourceText(text),), names=NameCheck(KnownNames(frozenset({"lake"})))))
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from pdp.config.bundles.signing import read_public_key
 from pdp.config.idle_settings import idle_settings
 from pdp.config.names import NO_NAMES, KnownNames
 from pdp.config.policy_files import FileKey, policy_files
-from pdp.config.references import idle_names, known_names, known_warehouses, listed_warehouses
+from pdp.config.references import idle_names, known_warehouses, listed_warehouses, name_check
 from pdp.config.settings import Settings
 from pdp.decision.cache.cache import read_authorities
 from pdp.engines.cedar.kind import cedar_unfed_by_trino, configured_sources
@@ -33,6 +33,7 @@ from pdp.engines.cel.rules import Rule, RuleSet, load_rules, permits_on_stored_r
 from pdp.engines.cel.sources import read_rule_file
 from pdp.engines.row_access.engine import RowPolicies, unprotected_catalogs
 from pdp.engines.row_access.policies import read_documents
+from pdp.engines.scopes.explain import NAME_CODES as SCOPE_NAME_CODES
 from pdp.engines.scopes.explain import lint_entries
 from pdp.engines.scopes.permissions import read_entries
 from pdp.errors import ConfigError, PdpError, PolicyError
@@ -48,8 +49,8 @@ RULE_KEYS: Final[tuple[FileKey, ...]] = ("rules", "forbid")
 """Keys of `policies` that name rules."""
 CONFIGURATION: Final = "configuration"
 """Code of findings that are no findings on a rule."""
-_NAME_REMARKS: Final = frozenset({"cedar-name", "scopes-unknown-name"})
-"""Codes of Cedar and scopes on names that do not stop the start."""
+_NAME_REMARKS: Final = frozenset({"cedar-name", "cedar-never"}) | SCOPE_NAME_CODES
+"""Codes of Cedar and scopes on names that may not stop the start."""
 _PLACE: Final = re.compile(r"(.*):(\d+):(\d+)", re.DOTALL)
 _NO_FOLDER: Final = "`{}` is no folder that can be written to"
 _NO_RULES: Final = RuleSet((), {}, ())
@@ -238,10 +239,8 @@ def _options(settings: Settings, key: FileKey) -> LintOptions:
     policies = settings.policies
     return LintOptions(
         frozenset(policies.cel_extensions),
-        forbid=key == "forbid",
         profiles=policies.profiles,
-        known=known_names(settings),
-        strict_names=policies.strict_names,
+        names=name_check(settings, forbid=key == "forbid"),
     )
 
 
@@ -291,7 +290,7 @@ def find_scope_remarks(settings: Settings) -> list[Finding]:
     try:
         files = policy_files(settings, "scopes.permissions")
         strict = settings.policies.scopes.strict
-        return scope_findings(files.paths, strict=strict, known=known_names(settings)) if files.paths else []
+        return scope_findings(files.paths, strict=strict, known=name_check(settings).known) if files.paths else []
     except PdpError as error:
         return [finding_of(problem) for problem in problems_of(error)]
 

@@ -10,7 +10,7 @@ import msgspec
 
 from pdp.config.policies import CedarSchemaFiles
 from pdp.config.policy_files import FileKey, policy_files
-from pdp.config.references import known_names
+from pdp.config.references import name_check
 from pdp.config.settings import Settings
 from pdp.engines.cedar.actions import ROLE
 from pdp.engines.cedar.engine import CedarEngine
@@ -105,8 +105,7 @@ def configured_sources(settings: Settings) -> CedarSources:
     policies = _texts(settings, "cedar.policies")
     entities = _texts(settings, "cedar.entities")
     replacement, fragment = _schema_texts(settings)
-    names, strict = known_names(settings), settings.policies.strict_names
-    return CedarSources(policies, entities, replacement, fragment, names.warehouses, names, strict)
+    return CedarSources(policies, entities, replacement, fragment, name_check(settings))
 
 
 def _schema_texts(settings: Settings) -> tuple[SourceText | None, SourceText | None]:

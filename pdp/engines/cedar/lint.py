@@ -12,6 +12,7 @@ from typing import Final, Literal
 
 import msgspec
 
+from pdp.config.names import NameCheck
 from pdp.engines.cedar.actions import ROLE, as_text
 from pdp.engines.cedar.entity_files import EntityFiles, read_entities_json
 from pdp.engines.cedar.model import find_ids_of_nothing, find_misfits, find_wrong_parents
@@ -66,7 +67,7 @@ def sources_of_files(paths: Iterable[Path]) -> CedarSources:
     """Return the sources of Cedar files by their names; JSON has entities. A schema replaces pdp's own."""
     found = {suffix: [path for path in paths if path.suffix == suffix] for suffix in _KINDS}
     policies, schema, entities = (read_sources(found[suffix]) for suffix in _KINDS)
-    return CedarSources(policies, entities, schema[0] if schema else None, warehouses=frozenset(), strict=False)
+    return CedarSources(policies, entities, schema[0] if schema else None, names=NameCheck())
 
 
 def lint_cedar(sources: CedarSources) -> list[CedarRemark]:
@@ -80,7 +81,7 @@ def lint_cedar(sources: CedarSources) -> list[CedarRemark]:
     if sources.policies and not problems:
         policies = load_policies(sources, schema)
         remarks += _remarks(policies, schema, _declared(sources.entities))
-        for policy, fault in find_name_faults(sources, policies.policies) if sources.strict is not None else ():
+        for policy, fault in find_name_faults(sources, policies.policies):
             place = inside(policy, fault.offset)
             remarks.append(CedarRemark(NAME, "warning", place, f"{policy.effect} {fault.message}", policy.id))
     return [*problems, *remarks]
@@ -93,7 +94,7 @@ def _entity_problems(sources: CedarSources, schema: CedarSchema) -> Iterator[Ent
         yield error
         return
     yield from find_ids_of_nothing(declared, sources.warehouses)
-    if sources.strict is not None:
+    if sources.names:
         yield from find_wrong_parents(declared, schema)
     yield from find_misfits(declared, EntityFiles({each.uid: each.entity for each in declared}), schema)
 

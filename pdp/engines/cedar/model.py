@@ -37,9 +37,10 @@ def load_model(sources: CedarSources) -> CedarModel:
     schema = load_schema(sources.schema, sources.fragment)
     policies = load_policies(sources, schema)
     declared = read_entities_json(sources.entities)
-    for problem in find_wrong_parents(declared, schema) if sources.strict is not None else ():
+    parents = find_wrong_parents(declared, schema) if sources.names else ()
+    for problem in chain(find_ids_of_nothing(declared, sources.warehouses), parents):
         raise problem
-    entities = load_entities(declared, schema, sources.warehouses)
+    entities = load_entities(declared, schema)
     return CedarModel(schema, policies, entities)
 
 
@@ -54,14 +55,12 @@ def trusted_model(sources: CedarSources) -> CedarModel:
     return CedarModel(schema, parse_policies(sources.policies), files)
 
 
-def load_entities(
-    declared: Sequence[DeclaredEntity], schema: CedarSchema, warehouses: frozenset[str] | None = None
-) -> EntityFiles:
+def load_entities(declared: Sequence[DeclaredEntity], schema: CedarSchema) -> EntityFiles:
     """Return the entities of files in Cedar's explicit form; raise EntitiesInvalid for the first that does not fit."""
     if not declared:
         return EntityFiles({})
     files = EntityFiles({each.uid: each.entity for each in declared})
-    for problem in chain(find_ids_of_nothing(declared, warehouses), find_misfits(declared, files, schema)):
+    for problem in find_misfits(declared, files, schema):
         raise problem
     explicit = _explicit(files, schema)
     return EntityFiles({each.uid: _as_declared(each, explicit[each.uid]) for each in declared})

@@ -180,8 +180,9 @@ def _operators(body: Form) -> Iterator[tuple[str, Form]]:
 def _faults(operator: str, part: Form, kinds: Mapping[str, str], known: KnownNames) -> Iterator[tuple[str, NameFault]]:
     left, right = part["left"], part.get("right", {})
     if operator in ("==", "!=", "contains"):
-        yield from _value_faults(left, right, kinds, known)
-        yield from _value_faults(right, left, kinds, known)
+        for given, fault in (*_value_faults(left, right, kinds, known), *_value_faults(right, left, kinds, known)):
+            if fault.is_wrong or operator != "!=":  # beside `!=`, an unknown name makes a forbid bind more
+                yield given, fault
     elif operator == "like":
         test, text = _pattern(part["pattern"])
         if fault := _text_fault(left, test, text, kinds, known):

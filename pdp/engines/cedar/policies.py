@@ -9,6 +9,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 
+from pdp.config.names import NameCheck
 from pdp.engines.cedar.actions import Uid, as_text, id_problem
 from pdp.engines.cedar.entity_files import declared_uids
 from pdp.engines.cedar.names import PolicyFault, find_faults, may_compare
@@ -174,8 +175,9 @@ def find_problems(given: CedarSources, schema: CedarSchema) -> Iterator[PolicyIn
         yield PolicyInvalid("no policy in the text", Place(sources[0].file if sources else Place().file, 1))
     yield from _find_bad_ids(policies)
     yield from _find_ids_of_nothing(policies, given.warehouses)
-    for policy, fault in find_name_faults(given, policies) if given.strict is not None else ():
-        if given.strict or (fault.is_wrong and policy.effect == "forbid"):
+    for policy, fault in find_name_faults(given, policies):
+        check = (given.names or NameCheck())._replace(forbid=policy.effect == "forbid")
+        if check.stops(is_wrong=fault.is_wrong):
             yield PolicyInvalid(f"policy `{policy.id}` {fault.message}", inside(policy, fault.offset))
     yield from _find_misfits(policies, joined_text(sources), schema) if policies else ()
 
@@ -250,12 +252,14 @@ def _find_ids_of_nothing(policies: Sequence[CedarPolicy], warehouses: frozenset[
 
 
 def find_name_faults(given: CedarSources, policies: Sequence[CedarPolicy]) -> Iterator[tuple[CedarPolicy, PolicyFault]]:
-    """Yield each policy with each fault of its names."""
+    """Yield each policy with each fault of its names, if names are judged."""
+    if given.names is None:
+        return
     declared = declared_uids(given.entities)
     comparing = [number for number, policy in enumerate(policies) if may_compare(policy.text)]
     forms = dict(zip(comparing, _forms_of([policies[number].text for number in comparing]), strict=True))
     for number, policy in enumerate(policies):
-        for fault in find_faults(policy.text, given.known, declared, forms.get(number)):
+        for fault in find_faults(policy.text, given.names.known, declared, forms.get(number)):
             yield policy, fault
 
 

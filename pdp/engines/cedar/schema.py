@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import msgspec
 
-from pdp.config.names import NO_NAMES, KnownNames
+from pdp.config.names import NameCheck
 from pdp.config.regular_files import read_regular
 from pdp.engines.cedar.actions import ACTION, Uid
 from pdp.engines.cedar.tokens import CedarToken, tokens_of
@@ -52,18 +52,20 @@ class SourceText(msgspec.Struct, frozen=True, dict=True):
 class CedarSources(msgspec.Struct, frozen=True):
     """All texts that a Cedar engine is made of.
 
-    `schema` replaces the schema of pdp, `fragment` adds to the schema; None for neither. `warehouses` are those of the
-    configuration that ids may name; None without a configuration. `known` are the names of the configuration. With
-    `strict`, every name at fault is an error; None: names are not judged, as for policies that decided before.
+    `schema` replaces the schema of pdp, `fragment` adds to the schema; None for neither. `names` is the judgement of
+    names; None: names are not judged, as for policies that decided before.
     """
 
     policies: tuple[SourceText, ...]
     entities: tuple[SourceText, ...] = ()
     schema: SourceText | None = None
     fragment: SourceText | None = None
-    warehouses: frozenset[str] | None = None
-    known: KnownNames = NO_NAMES
-    strict: bool | None = None
+    names: NameCheck | None = None
+
+    @property
+    def warehouses(self) -> frozenset[str] | None:
+        """Return the warehouses that ids may name; None without a configuration."""
+        return self.names.known.warehouses if self.names else None
 
 
 def read_sources(paths: Iterable[Path]) -> tuple[SourceText, ...]:

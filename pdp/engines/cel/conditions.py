@@ -20,6 +20,7 @@ from pdp.cel.checker import CheckedExpression, Variable
 from pdp.cel.syntax import Call, Comprehension, Conditional, Constant, ListOf, Logic, Node
 from pdp.cel.unparse import children, variable_name, walk
 from pdp.config.names import KnownNames, name_fault
+from pdp.model.vocabulary import is_cluster_action
 
 Kind: TypeAlias = Literal["equals", "starts", "ends", "contains", "holds"]
 _STRINGS: Final = frozenset({"op", "role", "ref", "path", "contentType", "type", "warehouse", "action"})
@@ -289,25 +290,54 @@ def _text(node: Node) -> str | None:
 NAME_KINDS: Final[Mapping[str, str]] = {
     "role": "user",
     "roles": "role",
+    "groups": "group",
     "warehouse": "warehouse",
     "path": "path",
+    "ref": "ref",
+    "contentType": "content",
+    "op": "op",
+    "action": "action",
     "arguments.user": "user",
     "arguments.catalog": "catalog",
+    "arguments.schema": "schema",
+    "arguments.table": "table",
+    "arguments.function": "routine",
+    "arguments.property": "property",
 }
 """Variable, or key of one -> the kind of its names."""
+WORDS: Final = frozenset({"op", "action"})
+"""Variables with words of a closed set. Lint has other remarks on these in permits."""
+_EMPTY_ON_CLUSTERS: Final = ("warehouse", "path", "ref", "contentType")
+"""Variables without a value in a question on a cluster."""
 _NAME_TESTS: Final = {"holds": "equals"}
 """Kind of a condition -> the test of a name that it is, if the kinds differ."""
 
 
 def has_sound_names(requirements: Requirements, known: KnownNames) -> bool:
     """Tell whether a rule surely has no name at fault. Conditions have all tests of a plain rule."""
-    if not requirements.sufficient:
+    conditions = requirements.conditions
+    # few rules name a question on a cluster, of which more is to be said
+    if not requirements.sufficient or any(_is_on_cluster(one) for one in conditions):
         return False
-    has_place = any(one.variable == "warehouse" for one in requirements.conditions)
+    has_place = any(one.variable == "warehouse" for one in conditions)
     kinds = NAME_KINDS if has_place else {**NAME_KINDS, "path": "place"}
     return not any(
         name_fault(kinds[one.variable], _NAME_TESTS.get(one.kind, one.kind), text, known)
-        for one in requirements.conditions
+        for one in conditions
         if one.variable in kinds
         for text in one.texts
     )
+
+
+def _is_on_cluster(condition: Condition) -> bool:
+    return condition.variable in WORDS and any(map(is_cluster_action, condition.texts))
+
+
+def empty_on_clusters(checked: CheckedExpression) -> str:
+    """Return a variable needed by a rule and empty in all questions of the rule; empty for none."""
+    conditions = requirements_of(checked).conditions
+    asked = [one for one in conditions if one.variable in WORDS and one.kind in ("equals", "starts") and one.texts]
+    if not any(all(map(is_cluster_action, one.texts)) for one in asked):
+        return ""
+    needed = {one.variable for one in conditions if one.kind in _PATTERN_KINDS and not one.is_met_by("")}
+    return next((name for name in _EMPTY_ON_CLUSTERS if name in needed), "")

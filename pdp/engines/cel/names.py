@@ -6,7 +6,7 @@ Finds the tests in a rule; `pdp.config.names` judges the texts. The load of forb
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from pdp.cel import patterns
@@ -14,8 +14,10 @@ from pdp.cel.checker import CheckedExpression
 from pdp.cel.syntax import Call, Comprehension, Conditional, Constant, ListOf, Name, Node, Select
 from pdp.cel.unparse import children, variable_name, walk
 from pdp.config.names import NameCheck, name_fault
-from pdp.engines.cel.conditions import NAME_KINDS
-from pdp.engines.cel.lint.remarks import CODES, Remark, comparisons, elements_of, is_text, operands_of
+from pdp.config.origins import suggest
+from pdp.engines.cel.conditions import NAME_KINDS, WORDS, empty_on_clusters
+from pdp.engines.cel.lint.remarks import REMOVED_OPS, Remark, comparisons, elements_of, is_match, is_text, operands_of
+from pdp.model.trino_operations import RULE_ACTIONS, RULE_OPS, TRINO_OPERATIONS, TRINO_PREFIX
 
 
 class NameTest(NamedTuple):
@@ -28,12 +30,15 @@ class NameTest(NamedTuple):
     change: str = ""
 
 
+ARGUMENT_KEYS: Final = frozenset({"name", "user", "catalog", "schema", "table", "function", "property"})
+"""Keys of `arguments`. `group_checks` gives the values."""
 _TEST_KINDS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("_==_", "_!=_", "@in"), "equals"),
     "startsWith": "starts",
     "endsWith": "ends",
     "contains": "contains",
 }
+_LISTS: Final = frozenset({"roles", "groups"})
 _CASES: Final = {"lowerAscii": str.lower, "upperAscii": str.upper}
 
 
@@ -41,21 +46,71 @@ def remark_on_names(checked: CheckedExpression, check: NameCheck) -> Iterator[Re
     """Yield the remarks on names that no check has, and of a forbid on paths that Trino may spell in another way."""
     tests = list(name_tests(checked))
     has_place = any(variable_name(node, checked) == "warehouse" for node in walk(checked.root))
-    for subject, test, text, offset, change in tests:
+    for found in tests:
+        subject, test, text, offset, change = found
         if change and _CASES[change](text) != text:
             message = f"`{text}` is never what `{change}` returns: write `{_CASES[change](text)}`"
             yield _remark(check, "wrong-name", offset, message)
+        if subject in WORDS:
+            yield from _on_word(found, check)
+            continue
         kind = "place" if subject == "path" and not has_place else NAME_KINDS[subject]
         fault = None if change else name_fault(kind, test, text, check.known)
         if fault:
             yield _remark(check, "wrong-name" if fault.is_wrong else "unknown-name", offset, fault.message)
+    yield from _on_questions(checked, [found for found in tests if found.subject in WORDS], check)
     if check.forbid and check.known.trino:
         yield from _on_spelling(checked, check)
 
 
 def _remark(check: NameCheck, code: str, offset: int, message: str, hint: str = "") -> Remark:
-    is_error = check.strict or (check.forbid and CODES[code] == "error")
-    return Remark(code, offset, message, hint, "error" if is_error else "warning")
+    return Remark(code, offset, message, hint, "error" if check.stops(is_wrong=code in _WRONG) else "warning")
+
+
+_WRONG: Final = frozenset({"wrong-name", "unknown-op", "unknown-catalog-action"})
+_WORD_CODES: Final = {"op": "unknown-op", "action": "unknown-catalog-action"}
+
+
+def _on_word(found: NameTest, check: NameCheck) -> Iterator[Remark]:
+    """Yield a remark of a forbid on a word of no question. `remarks` has the remarks of permits."""
+    subject, test, text, offset, change = found
+    if not check.forbid or change:
+        return
+    if test == "pattern":
+        if not any(is_match(text, word) for word in (RULE_OPS if subject == "op" else RULE_ACTIONS)):
+            yield _remark(check, _WORD_CODES[subject], offset, f"the pattern `{text}` fits no {subject}")
+    elif subject == "op" and text in REMOVED_OPS:
+        message = f"`{text}` is no check type any more and never asked for: {REMOVED_OPS[text]}"
+        yield _remark(check, "removed-op", offset, message)
+    elif fault := name_fault(subject, test, text, check.known):
+        yield _remark(check, _WORD_CODES[subject], offset, fault.message)
+
+
+def _on_questions(checked: CheckedExpression, words: Sequence[NameTest], check: NameCheck) -> Iterator[Remark]:
+    """Yield the remarks on tests of values absent in the questions of a rule."""
+    nodes = list(walk(checked.root))
+    if name := empty_on_clusters(checked):
+        first = next(node.pos for node in nodes if variable_name(node, checked) == name)
+        message = f"`{name}` is empty in questions without a warehouse, so the rule never holds: test `arguments`"
+        yield _remark(check, "wrong-name", first, message)
+    keys = [node for node in nodes if isinstance(node, Select) and variable_name(node.operand, checked) == "arguments"]
+    for node in keys:
+        if node.field not in ARGUMENT_KEYS:
+            message = f"no question has the argument `{node.field}`{suggest(node.field, ARGUMENT_KEYS)}"
+            yield _remark(check, "wrong-name", node.pos, message)
+    if any(variable_name(node, checked) in ("arguments", "warehouse") for node in nodes):
+        return
+    exact = [found for found in words if found.test == "equals" and not found.change]
+    if check.known.trino and exact and all(found.text.startswith(TRINO_PREFIX) for found in words):
+        for found in exact:
+            operation = TRINO_OPERATIONS.get(found.text.removeprefix(TRINO_PREFIX))
+            if operation and operation.steps:
+                asked = operation.steps[0].action
+                message = (
+                    f"`{found.text}` is asked only where no warehouse stands behind a catalog: for a mapped catalog "
+                    f"test `action == '{asked}'`; a test of `arguments` says that others are meant"
+                )
+                yield _remark(check, "unknown-name", found.offset, message)
 
 
 def name_tests(checked: CheckedExpression) -> Iterator[NameTest]:
@@ -80,11 +135,15 @@ def name_tests(checked: CheckedExpression) -> Iterator[NameTest]:
 def _tests(function: str, found: NameTest) -> Iterator[NameTest]:
     if function in _TEST_KINDS:
         yield found._replace(test=_TEST_KINDS[function])
+    elif function == "matches" and found.subject in WORDS:
+        yield found._replace(test="pattern")
     elif function == "matches" and (pattern := patterns.find_string_test(found.text)):
         for text in pattern.texts:
             yield found._replace(test=pattern.kind, text=text)
     elif function == "matches" and (text := _beginning(found.text)):
         yield found._replace(test="starts", text=text)
+    elif function == "matches" and (text := patterns.required_text(found.text)):
+        yield found._replace(test="contains", text=text)
 
 
 def _beginning(pattern: str) -> str:
@@ -102,6 +161,8 @@ def _subject(node: Node, bound: Mapping[str, Node], checked: CheckedExpression) 
     operands = operands_of(node)
     if isinstance(node, Call) and node.function == "_[_]" and is_text(operands[1]):
         return f"{variable_name(operands[0], checked)}.{operands[1].value}", ""  # type: ignore[attr-defined]
+    if isinstance(node, Call) and node.function == "_[_]" and variable_name(operands[0], checked) in _LISTS:
+        return variable_name(operands[0], checked), ""
     if isinstance(node, Call) and node.function in _CASES and len(operands) == 1:
         return _subject(operands[0], bound, checked)[0], node.function
     return variable_name(node, checked), ""

@@ -22,7 +22,7 @@ from pdp.cel.syntax import Call, CompileError, Conditional, Logic, Node
 from pdp.cel.unparse import unparse, walk
 from pdp.config.names import NameCheck
 from pdp.config.quarkus.profiles import PROD
-from pdp.config.references import known_names
+from pdp.config.references import name_check
 from pdp.config.settings import Settings
 from pdp.config.trino import TrinoSettings
 from pdp.engines.cel.conditions import has_sound_names, role_names
@@ -98,8 +98,8 @@ def load_rules(
 
 def configured_check(settings: Settings, *, is_forbid: bool) -> NameCheck | None:
     """Return the judgement of names at a load; None for permits, whose faults lint names, unless they are errors."""
-    strict = settings.policies.strict_names
-    return NameCheck(known_names(settings), is_forbid, strict) if is_forbid or strict else None
+    check = name_check(settings, forbid=is_forbid)
+    return check if check.forbid or check.strict else None
 
 
 def _name_notices(text: RuleText, program: Program, names: NameCheck) -> Iterator[Notice]:

@@ -12,7 +12,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from pdp.config.names import NO_NAMES, KnownNames, NameFault, name_fault
+from pdp.config.names import NO_NAMES, KnownNames, NameCheck, NameFault, name_fault
 from pdp.engines.engine import EFFECT_NAMES, PERMIT
 from pdp.engines.scopes.permissions import (
     ANY_TABLE,
@@ -87,6 +87,9 @@ _LIST_OF_ENTRIES: Final = re.compile(
 _LITERAL: Final = "scopes-literal"
 _WRONG: Final = "scopes-wrong-name"
 _UNKNOWN: Final = "scopes-unknown-name"
+_BLANK: Final = "scopes-blank"
+NAME_CODES: Final = frozenset({_WRONG, _UNKNOWN, _BLANK})
+"""Codes of remarks on names."""
 _ERRORS: Final = frozenset({_LITERAL, _WRONG, "scopes-no-tables"})
 _SLOTS: Final = {"Query": "query", "Mutation": "mutation"}
 
@@ -112,18 +115,15 @@ def is_permission_file(path: Path) -> bool:
         return False  # the reader of the kind names the cause
 
 
-def load_entries(
-    paths: Sequence[Path], known: KnownNames | None = None, *, strict_names: bool = False
-) -> list[NamedEntry]:
+def load_entries(paths: Sequence[Path], names: NameCheck | None = None) -> list[NamedEntry]:
     """Return the entries of files; raise PolicyError as `read_entries` does, and for a `*` without effect.
 
-    With `known`, raise PolicyError for a name in a form or case that nobody has, too; with `strict_names` for each
-    unknown one.
+    With `names`, raise PolicyError for a name in a form or case that nobody has, too, and for others as `names` tells.
     """
     entries = list(read_entries(paths))
-    wrong = {_LITERAL, *([_WRONG] if known is not None else ()), *([_UNKNOWN] if strict_names else ())}
-    for remark in lint_entries(entries, strict=True, known=known or NO_NAMES):
-        if remark.code in wrong:
+    for remark in lint_entries(entries, strict=True, known=names.known if names else NO_NAMES):
+        is_at_fault = names and remark.code in NAME_CODES and names.stops(is_wrong=remark.code == _WRONG)
+        if remark.code == _LITERAL or is_at_fault:
             raise PolicyError(remark.message, remark.place)
     return entries
 
@@ -140,7 +140,7 @@ def lint_entries(entries: Sequence[NamedEntry], *, strict: bool, known: KnownNam
         first[name] = each
         if name != name.strip() or not name:
             message = "the name is empty or has blanks around: names match exactly, and an empty `userName` is a name"
-            yield ScopeRemark("scopes-blank", "warning", each.place("name"), name, message)
+            yield ScopeRemark(_BLANK, "warning", each.place("name"), name, message)
         if ANY_TABLE in name:
             message = f"`{name}` is no pattern of users: write an entry for each user, by the whole `userName`"
             yield ScopeRemark(_LITERAL, "error", each.place("name"), name, message)
@@ -160,7 +160,7 @@ def _name_remarks(each: NamedEntry, known: KnownNames) -> Iterator[ScopeRemark]:
     """Yield the remarks on the user of an entry, who is a subject, and on the warehouses and schemas of its rules."""
     name = each.entry.name
     found: list[tuple[tuple[str | int, ...], NameFault | None]] = [
-        (("name",), name_fault("subject", "equals", name, known))
+        (("name",), name_fault("subject", "equals", name.strip(), known))  # blanks have a code of their own
     ]
     for slot, field in _SLOTS.items():
         for number, rule in enumerate(getattr(each.entry.permissions, field) or ()):

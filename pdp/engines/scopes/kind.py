@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from pdp.config.policy_files import FileKey, policy_files
-from pdp.config.references import known_names
+from pdp.config.references import name_check
 from pdp.config.settings import Settings
 from pdp.engines.custom import find_entry, load_entry, loaded_package, missing_entry, require_recorded
 from pdp.engines.engine import Engine
@@ -29,7 +29,7 @@ def read_permissions(settings: Settings) -> PolicySources:
     """Return the entries of the configured files; raise ConfigError or PolicyError."""
     files = policy_files(settings, KEY)
     with files.naming_key():
-        entries = load_entries(files.paths, known_names(settings), strict_names=settings.policies.strict_names)
+        entries = load_entries(files.paths, name_check(settings))
     files.require_content({each.file for each in entries})
     return sources_of([each.entry for each in entries], settings)
 

@@ -10,17 +10,23 @@ import re
 from pathlib import Path
 from typing import Any
 
-from cli.config.test_names_of_nobody import CONFIG, command, starts, strict, write
+from cli.config.test_names_of_nobody import CONFIG, command, starts, strict, with_rules, write
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from support.service.command_line import COMPOSITION
 
 from pdp.config.load import load_settings
+from pdp.config.names import KnownNames, name_fault
+from pdp.engines.cel.program import RULE_VARIABLES, compile_program
 from pdp.facts.snapshot import Facts
+from pdp.model.trino_operations import RULE_ACTIONS, RULE_OPS, TRINO_OPERATIONS
+from pdp.model.vocabulary import CATALOG_ACTIONS, CEL_CHECKS, rule_checks
 
 
 def warnings_of(config: Path) -> str:
     """Return the warnings of a start."""
-    settings = load_settings(config, (), {})
-    return "\n".join(COMPOSITION.build_pdp(settings, Facts.empty(), COMPOSITION.read_rules(settings)).bundle.warnings)
+    loaded = load_settings(config, (), {})
+    return "\n".join(COMPOSITION.build_pdp(loaded, Facts.empty(), COMPOSITION.read_rules(loaded)).bundle.warnings)
 
 
 def with_trino(folder: Path, base: dict[str, Any] = CONFIG, **keys: Any) -> Path:
@@ -98,3 +104,159 @@ def test_strict_names_stop_a_foreign_provider_of_rules(tmp_path: Path) -> None:
         config = write(tmp_path, {**base, "identity": {**CONFIG["identity"], "cel_provider": "keycloak"}})
         code, output = command("config", "check", "-c", config)
         assert (bool(starts(config)), code, "none of `identity.providers`" in output) == (stops, stops, True)
+
+
+WRONG_FORBIDS = {
+    "action == 'READ_DATA'": "write `read_data`",
+    "action in ['select', 'reed_data']": "`reed_data` fits no action",
+    "'Drop' == action": "write `drop`",
+    "action.startsWith('Grant')": "differ in case",
+    "action.matches('^(?i)zzz')": "fits no action",
+    "action == 'read_grants'": "write `read_assignments`",
+    "op == 'read_entity_value'": "write `READ_ENTITY_VALUE`",
+    "op == 'READ_ENTITY'": "`READ_ENTITY` fits no op",
+    "op == 'trino:selectfromcolumns'": "write `trino:SelectFromColumns`",
+    "op == 'SelectFromColumns'": "`SelectFromColumns` fits no op",
+    "op == 'catalog:CREATE_ROLE'": "write `catalog:create_role`",
+    "op.matches('^Trino:')": "fits no op",
+    "op == 'trino:CreateCatalog' && arguments.schema == 'HR'": "Trino sends `hr`",
+    "arguments['table'] in ['Pay']": "Trino sends `pay`",
+    "arguments.function == 'Lk.system.f'": "Trino sends `lk.system.f`",
+    "arguments.function == 'lk.f'": "catalog.schema.name",
+    "arguments.property == 'Query_X'": "Trino sends `query_x`",
+    "arguments.property == 'system.query_x'": "write `query_x`",
+    "arguments.property.startsWith('LK.')": "Trino sends `lk.`",
+    "has(arguments.usr) && arguments.usr == 'root'": "no question has the argument `usr`",
+    "op == 'trino:ImpersonateUser' && arguments.username == 'root'": "no question has the argument `username`",
+    "op == 'trino:SelectFromColumns' && warehouse == 'lake'": "`warehouse` is empty",
+    "op == 'trino:DropTable' && path.startsWith('hr.')": "`path` is empty",
+    "op in ['trino:DropTable', 'trino:DropView'] && ref == 'main'": "`ref` is empty",
+    "op.startsWith('trino:') && contentType == 'ICEBERG_TABLE'": "`contentType` is empty",
+    "action == 'trino:DropTable' && path == 'hr.pay'": "`path` is empty",
+    "roles[0] == 'role:hr'": "write `hr`",
+    "path.startsWith('lake/')": "test `warehouse == 'lake'`",
+    "path == 'namespace:lake'": "test `warehouse == 'lake'`",
+}
+UNKNOWN_IN_FORBIDS = {
+    "op == 'trino:SelectFromColumns'": "test `action == 'read_data'`",
+    "action == 'trino:DropTable' && role == 'x'": "test `action == 'drop'`",
+    "op == 'VIEW_REFLOG'": "no check type any more",
+    "role.contains('oidc~')": "have no prefix",
+    "role.endsWith('oidc~ann')": "have no prefix",
+    "role.contains('role:')": "have no prefix",
+    "role.matches('user:oidc~svc-.*')": "have no prefix",
+    "role == 'oidc:alice'": "write `alice`",
+    "role == 'okta/alice'": "write `okta~alice`",
+    "path.contains('/salaries')": "dots between its parts",
+    "path.contains('@main')": "a path has no ref",
+    "path.matches('s.*@main')": "a path has no ref",
+    "path.matches('namespace:lake')": "no type and no warehouse",
+    "'group:eu' in groups": "write `eu`",
+    "groups.exists(g, g == 'group:eu')": "write `eu`",
+    "groups[0] == 'group:eu'": "write `eu`",
+    "warehouse == 'lk'": "`lk` is a catalog of Trino",
+    "ref == 'refs/heads/main'": "write `main`",
+    "ref == 'Main'": "write `main`",
+    "contentType == 'iceberg_table'": "write `ICEBERG_TABLE`",
+}
+SOUND_FORBIDS = (
+    "op in ['READ_ENTITY_VALUE', 'trino:SelectFromColumns'] && path == 'hr.pay'",
+    "op == 'trino:SelectFromColumns' && arguments.catalog == 'tpch' && arguments.schema == 'tiny'",
+    "op == 'trino:ExecuteQuery' || op == 'trino:SetSystemSessionProperty' && arguments.property == 'query_x'",
+    "op.startsWith('trino:') || op.startsWith('catalog:grant_') || op.startsWith('lakeql_')",
+    "op == 'trino:ExecuteProcedure' && arguments.function == 'lk.system.f' && arguments.catalog == 'lk'",
+    "op == 'catalog:rename' || op == 'catalog:get_metadata' || op == 'catalog:create_role' && arguments.name == 'Hr'",
+    "op == 'trino:DropTable' && warehouse == '' && path == ''",
+    "action in ['read_data', 'select', 'rename', 'trino:ExecuteQuery', 'READ_ENTITY_VALUE']",
+    "action.matches('^(drop|delete)$') || op.matches('.*_ENTITY$') || action.upperAscii() == 'READ_DATA'",
+    "ref == 'feature/x' && contentType == 'UDF' && groups.exists(g, g == 'eu')",
+)
+
+
+def test_forbids_that_bind_nobody(tmp_path: Path) -> None:
+    """The start, config check and lint refuse each, or name each as a finding, which `strict_names` makes an error."""
+    rules = {f"f{number}": rule for number, rule in enumerate(WRONG_FORBIDS)}
+    config = with_rules(tmp_path, rules)
+    for arguments in (("config", "check"), ("lint",)):
+        code, output = command(*arguments, "-c", config)
+        assert code == 1
+        for id, wanted in zip(rules, WRONG_FORBIDS.values(), strict=True):
+            said = [line for line in output.splitlines() if f"rule `{id}`" in line and ": error: " in line]
+            assert any(wanted in line for line in said), (rules[id], output)
+    for rule, wanted in WRONG_FORBIDS.items():
+        assert wanted in starts(with_rules(tmp_path, {"f": rule})), rule
+        assert starts(with_rules(tmp_path, {"f": rule}, forbid=False)) == "", rule
+
+
+def test_forbids_that_may_bind_nobody(tmp_path: Path) -> None:
+    rules = {f"f{number}": rule for number, rule in enumerate(UNKNOWN_IN_FORBIDS)}
+    config = with_rules(tmp_path, rules)
+    outputs = [command("config", "check", "-c", config), command("lint", "-c", config)]
+    assert [code for code, _ in outputs] == [0, 0]
+    for said in (warnings_of(config), *(output for _, output in outputs)):
+        for id, wanted in zip(rules, UNKNOWN_IN_FORBIDS.values(), strict=True):
+            assert any(f"rule `{id}`" in line and wanted in line for line in said.splitlines()), (rules[id], said)
+    for rule, wanted in UNKNOWN_IN_FORBIDS.items():
+        assert wanted in starts(with_rules(tmp_path, {"f": rule}, strict_names=True)), rule
+
+
+def test_forbids_that_bind(tmp_path: Path) -> None:
+    config = with_rules(tmp_path, dict(zip("abcdefghijk", SOUND_FORBIDS, strict=False)), strict_names=True)
+    assert starts(config) == ""
+
+
+def test_every_op_and_action_that_rules_are_asked_is_a_word() -> None:
+    for (type, action), checks in CEL_CHECKS.items():
+        assert {check.op for check in checks} <= RULE_OPS, type
+        assert action in RULE_ACTIONS
+    for type, actions in CATALOG_ACTIONS.items():
+        for action in actions:
+            assert {check.op for check in rule_checks(type, action)} <= RULE_OPS
+            assert action in RULE_ACTIONS
+    for name in TRINO_OPERATIONS:
+        assert [check.op for check in rule_checks("server", f"trino:{name}")] == [f"trino:{name}"]
+        assert f"trino:{name}" in RULE_OPS & RULE_ACTIONS
+
+
+PARTS = st.lists(st.sampled_from(["hr", "pay", "lake", "a", "x1"]), min_size=1, max_size=3)
+SPELLINGS = (
+    "lake/{slashed}",
+    "table:lake/{slashed}",
+    "namespace:lake/{slashed}",
+    "{slashed}",
+    "lake.{dotted}",
+    "Lake/{slashed}",
+)
+
+
+@given(PARTS, st.sampled_from(SPELLINGS), st.sampled_from(["==", "starts"]), st.sampled_from(["", "/"]))
+@settings(max_examples=200)
+def test_a_hint_that_is_followed_binds_what_was_meant(parts: list[str], spelling: str, test: str, end: str) -> None:
+    """A path in another form means a place in the warehouse. The rule that a message tells to write holds there."""
+    if parts[0] == "lake" and spelling == "{slashed}":
+        return  # may mean either
+    dotted = ".".join(parts)
+    text = spelling.format(slashed="/".join(parts), dotted=dotted)
+    text = text + end if test == "starts" and "/" in text else text
+    known = KnownNames(frozenset({"lake"}))
+    fault = name_fault("place", "equals" if test == "==" else "starts", text, known)
+    if fault is None or not fault.is_wrong:
+        return
+    place = re.search(r"`warehouse == '([^']*)'`", fault.message)
+    written = re.search(r"write `((?!warehouse ==)[^`]*)`", fault.message)
+    tests = [f"warehouse == '{place[1].lower()}'"] if place else []
+    if written:
+        tests.append(f"path == '{written[1]}'" if test == "==" else f"path.startsWith('{written[1]}')")
+    asked = dotted if test == "==" else f"{dotted}.t"
+    assert tests, fault.message
+    values = [{"path": asked, "warehouse": "lake"}.get(name, "") for name in RULE_VARIABLES]
+    assert compile_program(" && ".join(tests)).evaluate(*values) is True, (text, fault.message)
+
+
+def test_the_name_of_a_warehouse_before_a_slash_is_no_namespace() -> None:
+    """`path.startsWith('lake.')` would bind no table of the warehouse `lake`."""
+    for text in ("lake/", "lake/hr", "namespace:lake/", "Lake/"):
+        for test in ("equals", "starts"):
+            fault = name_fault("path", test, text, KnownNames(frozenset({"lake"})))
+            assert fault is not None
+            assert "write `lake" not in fault.message.lower()

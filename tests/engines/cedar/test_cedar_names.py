@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from support.service.command_line import COMPOSITION
 
 from pdp.config.load import load_settings
-from pdp.config.names import KnownNames
+from pdp.config.names import KnownNames, NameCheck
 from pdp.engines.cedar.lint import CedarRemark, lint_cedar
 from pdp.engines.cedar.model import load_model
 from pdp.engines.cedar.schema import CedarSources, SourceText
@@ -53,7 +53,7 @@ def sources(
     when = f" when {{ {condition} }}" if condition else ""
     text = full(f'{PERMIT}@id("it")\n{effect}({scope}){when};')
     files = (SourceText(json.dumps(entities), "e.json"),)
-    return CedarSources((SourceText(text, "p.cedar"),), files, warehouses=LAKE, known=KNOWN, strict=strict)
+    return CedarSources((SourceText(text, "p.cedar"),), files, names=NameCheck(KNOWN, strict=strict))
 
 
 def error_of(given: CedarSources) -> str:

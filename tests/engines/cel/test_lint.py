@@ -19,7 +19,7 @@ from support.service.commands import run_pdp
 
 from pdp.cel.values import RuleError
 from pdp.cli.lint import lint as command
-from pdp.config.names import KnownNames
+from pdp.config.names import KnownNames, NameCheck
 from pdp.engines.cel.lint.check_bindings import LintRule, analyze_rule
 from pdp.engines.cel.lint.linter import Finding, LintOptions, lint_files, lint_rules
 from pdp.engines.cel.lint.remarks import ACTIONS, CODES
@@ -31,8 +31,9 @@ from pdp.engines.cel.sources import inline_rule
 PREFIX = "nessie.server.authorization.rules."
 
 
-def findings(rules: Mapping[str, str], **options: Any) -> list[Finding]:
-    return list(lint_rules([inline_rule(id, text) for id, text in rules.items()], LintOptions(**options)))
+def findings(rules: Mapping[str, str], *, forbid: bool = False, **options: Any) -> list[Finding]:
+    names = NameCheck(forbid=forbid)
+    return list(lint_rules([inline_rule(id, text) for id, text in rules.items()], LintOptions(names=names, **options)))
 
 
 def codes(rules: Mapping[str, str], **options: Any) -> list[tuple[str, str, int, int]]:
@@ -536,7 +537,7 @@ def test_names_by_the_configuration(tmp_path: Path, rule: str, code: str) -> Non
     known = KnownNames(warehouses=frozenset({"lake"}), catalogs=frozenset({"lk"}))
     path = _write(tmp_path, "a.yaml", f'rules: {{f: "{rule}"}}\n')
     for forbid, severities in ((True, {"wrong-name": "error"}), (False, {})):
-        found = lint_files([path], LintOptions(forbid=forbid, known=known))
+        found = lint_files([path], LintOptions(names=NameCheck(known, forbid)))
         wanted = [] if code == "path-spelling" and not forbid else [(code, severities.get(code, "warning"))]
         assert [(one.code, one.severity) for one in found if one.code == code] == wanted
 

@@ -17,7 +17,7 @@ import msgspec
 from pdp.cel.syntax import Constant
 from pdp.cel.unparse import canonical_text, unparse_value, walk
 from pdp.cel.values import Timestamp
-from pdp.config.names import NO_NAMES, KnownNames, NameCheck
+from pdp.config.names import NameCheck
 from pdp.config.quarkus.profiles import PROD
 from pdp.engines.cel.conditions import warehouses_of
 from pdp.engines.cel.lint import check_bindings, remarks
@@ -57,19 +57,16 @@ class Finding(msgspec.Struct, frozen=True, rename="camel"):
 class LintOptions(msgspec.Struct, frozen=True):
     """Options of lint.
 
-    `warehouses`: the number of warehouses that the rules serve. `forbid`: the rules forbid instead of permitting.
-    `witnesses`: also find an input for every rule, and the roles that the rule sees. `profiles`: the rules in force of
-    a file with several profiles. `known`: the names of the configuration. `strict_names`: every fault of a name is an
-    error.
+    `warehouses`: the number of warehouses that the rules serve. `witnesses`: also find an input for every rule, and the
+    roles that the rule sees. `profiles`: the rules in force of a file with several profiles. `names`: the judgement of
+    names, and whether the rules forbid instead of permitting.
     """
 
     extensions: frozenset[str] = frozenset()
     warehouses: int = 1
-    forbid: bool = False
     witnesses: bool = False
     profiles: tuple[str, ...] = PROD
-    known: KnownNames = NO_NAMES
-    strict_names: bool = False
+    names: NameCheck = NameCheck()
 
 
 def lint_files(files: Sequence[Path], options: LintOptions) -> list[Finding]:
@@ -108,7 +105,7 @@ def lint_rules(texts: Sequence[RuleText], options: LintOptions) -> Iterator[Find
     yield from _lookalikes(rules)
     unique = [rule for rule in rules if first[rule.source.id] is rule.source and rule.is_test]
     yield from _redundant_rules(sorted(unique, key=lambda rule: rule.source.id), options, budget)
-    if not options.forbid:
+    if not options.names.forbid:
         yield from _lint_viewing(texts, rules, budget)
 
 
@@ -156,11 +153,10 @@ def _is_asked(compared: remarks.Comparison, known: AbstractSet[str]) -> bool:
 
 
 def _lint_alone(rule: LintRule, options: LintOptions, budget: SearchBudget) -> Iterator[Remark]:
-    yield from remarks.remark_on_rule(rule.checked, forbid=options.forbid)
+    yield from remarks.remark_on_rule(rule.checked, forbid=options.names.forbid)
     if options.witnesses:
-        yield from remarks.remark_on_roles(rule.checked, forbid=options.forbid)
-    check = NameCheck(options.known, options.forbid, options.strict_names)
-    yield from remark_on_names(rule.checked, check)
+        yield from remarks.remark_on_roles(rule.checked, forbid=options.names.forbid)
+    yield from remark_on_names(rule.checked, options.names)
     if rule.is_test:
         yield from check_bindings.empty_variables(rule, budget)
     if options.warehouses > 1 and "warehouse" not in rule.model.program.variables:

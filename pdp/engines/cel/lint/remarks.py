@@ -19,9 +19,7 @@ from pdp.cel.unparse import children, variable_name, walk
 from pdp.cel.values import RuleError
 from pdp.engines.cel.conditions import role_tests
 from pdp.engines.cel.program import RULE_VARIABLES
-from pdp.model.trino_operations import TRINO_OPERATIONS, TRINO_PREFIX
-from pdp.model.vocabulary import CATALOG_ACTIONS as VOCABULARY
-from pdp.model.vocabulary import CEL_CHECKS, CONTENT_TYPE, LAKEQL_ACTIONS, NESSIE_CHECKS
+from pdp.model.vocabulary import CEL_CHECKS, CONTENT_TYPE, NESSIE_CHECKS
 
 Severity: TypeAlias = Literal["error", "warning", "info"]
 CODES: Final[Mapping[str, Severity]] = {
@@ -86,7 +84,9 @@ class Remark(NamedTuple):
     severity: Severity | None = None
 
 
-NAME_CODES: Final = frozenset({"wrong-name", "unknown-name", "path-spelling"})
+NAME_CODES: Final = frozenset(
+    {"wrong-name", "unknown-name", "path-spelling", "unknown-op", "unknown-catalog-action", "removed-op"}
+)
 """Codes of the remarks on names."""
 
 
@@ -131,7 +131,7 @@ def remark_on_rule(checked: CheckedExpression, *, forbid: bool = False) -> Itera
     if kind not in ("bool", "dyn"):
         yield Remark("not-boolean", checked.root.pos, f"the result is of type {kind}, so the rule always raises")
     for compared in comparisons(checked):
-        yield from _on_comparison(compared, _FORBIDDEN if forbid else _PERMITTED)
+        yield from _on_comparison(compared, _OF_FORBIDS if forbid else _WORDS)
     yield from _on_unsent(checked)
     for node in walk(checked.root):
         if isinstance(node, Call):
@@ -214,20 +214,15 @@ def is_text(node: Node | None) -> bool:
     return isinstance(node, Constant) and isinstance(node.value, str)
 
 
-_CLUSTER: Final = frozenset({f"{TRINO_PREFIX}{name}" for name in TRINO_OPERATIONS} | LAKEQL_ACTIONS)
-_ALL_ACTIONS: Final = frozenset(action for actions in VOCABULARY.values() for action in actions)
-_PERMITTED: Final[Mapping[str, frozenset[str]]] = {
+_WORDS: Final[Mapping[str, frozenset[str]]] = {
     "op": NESSIE_CHECKS,
     "contentType": frozenset({*CONTENT_TYPES, ""}),
     "actions": ACTIONS,
     "action": CATALOG_ACTIONS,
 }
-_FORBIDDEN: Final[Mapping[str, frozenset[str]]] = {
-    **_PERMITTED,
-    "op": NESSIE_CHECKS | _CLUSTER | {f"catalog:{action}" for action in _ALL_ACTIONS - CATALOG_ACTIONS},
-    "action": CATALOG_ACTIONS | _ALL_ACTIONS | _CLUSTER,
-}
-"""Variable -> the texts that it can be, for rules that permit and for forbids."""
+"""Variable -> the possible texts, for permits."""
+_OF_FORBIDS: Final = {name: words for name, words in _WORDS.items() if name not in ("op", "action")}
+"""The same for forbids. `pdp.engines.cel.names` judges the other two."""
 
 
 def _on_comparison(compared: Comparison, words: Mapping[str, frozenset[str]]) -> Iterator[Remark]:
@@ -241,12 +236,12 @@ def _on_comparison(compared: Comparison, words: Mapping[str, frozenset[str]]) ->
 def _fits(compared: Comparison, word: str) -> bool:
     test, text = compared.test, compared.text
     if test == "matches":
-        return _matches(text, word)
+        return is_match(text, word)
     tests = {"startsWith": word.startswith, "endsWith": word.endswith, "contains": word.__contains__}
     return tests[test](text) if test in tests else text == word or test not in ("_==_", "_!=_", "@in")
 
 
-def _matches(pattern: str, word: str) -> bool:
+def is_match(pattern: str, word: str) -> bool:
     """Tell whether the pattern matches the word. True if RE2 refuses the pattern, as another remark says so."""
     try:
         return patterns.matches(word, pattern)
