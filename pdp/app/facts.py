@@ -232,18 +232,11 @@ def unknown_roles(settings: Settings, facts: Facts) -> Iterator[tuple[Key, str]]
     named = list(_named_roles(settings)) if listed_warehouses(settings) else []
     if not named or settings.policies.source:  # policies of a source may name any role
         return
-    known = known_roles(facts)
+    known = facts.known_roles()
     texts = [read_regular(file).decode("utf-8", "replace") for key in FILE_KEYS for file in _existing(settings, key)]
     for key, role in named:
         if role not in known and not any(_mentions(text, role) for text in texts):
             yield key, f"no role `{role}` is registered, granted or named in a policy{suggest(role, known)}"
-
-
-def known_roles(facts: Facts) -> frozenset[str]:
-    """Return the ids of all roles that are registered, have members, or have grants."""
-    registered = {name for type, name in facts.index.objects.get((), {}) if type == "role"}
-    grantees = {name.removeprefix(_ROLE) for name in facts.grantees() if name.startswith(_ROLE)}
-    return frozenset(registered | grantees)
 
 
 def _named_roles(settings: Settings) -> Iterator[tuple[Key, str]]:

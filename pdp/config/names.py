@@ -346,7 +346,7 @@ def _word_of(what: str, words: frozenset[str]) -> Callable[[str, str, KnownNames
     """Return the judge of words of a closed set."""
 
     def fault(test: str, text: str, known: KnownNames) -> NameFault | None:
-        if any(_TESTS[test](word, text) for word in words):
+        if text in words or any(_TESTS[test](word, text) for word in words):
             return None
         if test == "equals" and _ALIASES.get(text) in words:
             return NameFault(True, f"`{text}` is asked under another name: write `{_ALIASES[text]}`")

@@ -191,6 +191,12 @@ class Facts:
         """Yield every principal with a grant."""
         return iter(self.index.grantees)
 
+    def known_roles(self) -> frozenset[str]:
+        """Return the bare ids of all roles that are registered, have members, or have grants."""
+        registered = {name for type, name in self.index.objects.get((), {}) if type == "role"}
+        grantees = {name.removeprefix("role:") for name in self.grantees() if name.startswith("role:")}
+        return frozenset(registered | grantees)
+
     def subtree(self, key: ObjectKey) -> Iterator[tuple[ObjectKey, ObjectNode]]:
         """Yield an object, if known, and all known objects below; a container comes before its content."""
         node = self.node(key)

@@ -8,8 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
-from functools import cache
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -17,6 +16,14 @@ import msgspec
 
 from pdp.audit.push.http import open_receiver
 from pdp.cli.config.foreign_variables import refuse_nessie, warn_of_lakekeeper
+from pdp.cli.config.rules import (
+    KeyRules,
+    seen_roles,
+    stored_names,
+    stored_permits,
+    unasked_permits,
+    unfed_forbids,
+)
 from pdp.cli.wiring import Wiring
 from pdp.config.bundles.signing import read_public_key
 from pdp.config.idle_settings import idle_settings
@@ -27,16 +34,15 @@ from pdp.config.settings import Settings
 from pdp.decision.cache.cache import read_authorities
 from pdp.engines.cedar.kind import cedar_unfed_by_trino, configured_sources
 from pdp.engines.cedar.lint import CedarRemark, lint_cedar
-from pdp.engines.cel.lint.linter import Finding, LintOptions, lint_files, spellings, unasked_spellings
-from pdp.engines.cel.lint.remarks import NAME_CODES, Severity, remark_on_roles
-from pdp.engines.cel.rules import Rule, RuleSet, load_rules, permits_on_stored_roles, rules_unfed_by_trino
-from pdp.engines.cel.sources import read_rule_file
+from pdp.engines.cel.lint.linter import Finding
+from pdp.engines.cel.lint.remarks import Severity
+from pdp.engines.cel.rules import RuleSet
 from pdp.engines.row_access.engine import RowPolicies, unprotected_catalogs
 from pdp.engines.row_access.policies import read_documents
 from pdp.engines.scopes.explain import NAME_CODES as SCOPE_NAME_CODES
 from pdp.engines.scopes.explain import lint_entries
 from pdp.engines.scopes.permissions import read_entries
-from pdp.errors import ConfigError, PdpError, PolicyError
+from pdp.errors import ConfigError, Notice, PdpError, PolicyError
 from pdp.facts.snapshot import Facts
 from pdp.identity.jwks import read_key_file
 from pdp.identity.tls import checked_certificates
@@ -88,6 +94,7 @@ def find_problems(composition: Wiring, settings: Settings) -> Iterator[ConfigPro
 
 
 def _unplaced_problems(composition: Wiring, settings: Settings) -> Iterator[ConfigProblem]:
+    rules = {key: KeyRules(settings, key) for key in RULE_KEYS}
     if error := refuse_nessie(os.environ):
         yield ConfigProblem("environment", "error", error)
     if warning := warn_of_lakekeeper(os.environ):
@@ -97,14 +104,14 @@ def _unplaced_problems(composition: Wiring, settings: Settings) -> Iterator[Conf
     for key, message in idle_names(settings):
         yield ConfigProblem(settings.origins.nearest(key), "warning", message)
     yield from _raised(checked_certificates, settings)
-    yield from _policy_problems(composition, settings)
+    yield from _policy_problems(composition, settings, rules)
     try:
         facts = (composition.inspect_facts or composition.read_facts)(settings)
     except PdpError as error:
         yield from problems_of(error)
     else:
-        yield from _unasked(composition, settings, facts)
-        yield from find_stored_roles(settings, facts)
+        yield from _unasked(composition, settings, facts, rules["rules"])
+        yield from find_stored_roles(settings, facts, rules)
     for idp, provider in settings.identity.providers.items():
         for each in provider.each_issuer:
             if "://" not in each.jwks:
@@ -115,20 +122,20 @@ def _unplaced_problems(composition: Wiring, settings: Settings) -> Iterator[Conf
     yield from _folder_problems(settings)
 
 
-def _policy_problems(composition: Wiring, settings: Settings) -> Iterator[ConfigProblem]:
+def _policy_problems(
+    composition: Wiring, settings: Settings, rules: Mapping[FileKey, KeyRules]
+) -> Iterator[ConfigProblem]:
     if source := settings.policies.source:
         for key in source.keys:
             yield from _raised(read_public_key, settings.path(key))
         message = "policies of `policies.source` are not checked here: `pdp bundle verify` unpacks a bundle to check"
         yield ConfigProblem("", "warning", message)
         return
-    for key in RULE_KEYS:
-        found = find_rule_errors(settings, key)
-        yield from (_of_finding(finding, key) for finding in found or find_name_remarks(settings, key))
-        if not found:
-            yield from _seen_roles(settings, key)
-        if key == "forbid" and not found:
-            yield from _unfed(settings)
+    for key, of_key in rules.items():
+        found = _rule_errors(of_key)
+        yield from (_of_finding(finding, key) for finding in found or of_key.name_remarks)
+        yield from (ConfigProblem(str(notice.place), "info", notice.message) for notice in seen_roles(of_key))
+    yield from map(_warning, unfed_forbids(rules["forbid"], settings))
     yield from _unfed_cedar(settings)
     yield from find_row_access_problems(settings)
     yield from _unprotected(composition, settings)
@@ -145,59 +152,42 @@ def _bare_pdp(composition: Wiring, settings: Settings) -> Pdp:
     return composition.build_pdp(bare, Facts.empty(), (_NO_RULES, _NO_RULES))
 
 
-def find_stored_roles(settings: Settings, facts: Facts) -> Iterator[ConfigProblem]:
-    """Yield a warning for each permit on a role that the store knows and no setting feeds."""
-    engines = {engine for authority in settings.authorities.values() for engine in authority.engines}
-    if settings.identity.cel_roles == "all" or "cel" not in engines or settings.policies.source:
-        return
-    fed = {role for provider in settings.identity.providers.values() for role in provider.role_map.values()}
-    fed.update(settings.trino.groups.values())
-    with contextlib.suppress(PdpError):  # the problems of rules stand elsewhere
-        for notice in permits_on_stored_roles(_loaded_rules(settings, "rules"), fed, facts):
-            yield ConfigProblem(str(notice.place), "warning", f"{notice.message} (`policies.rules`)")
+def find_rule_errors(settings: Settings, key: FileKey) -> list[Finding]:
+    """Return the errors of the rules of a key, or its own error if a file is missing or empty."""
+    return _rule_errors(KeyRules(settings, key))
 
 
-def _seen_roles(settings: Settings, key: FileKey) -> Iterator[ConfigProblem]:
-    """Yield which roles the rules of a key see."""
-    for rule in _loaded_rules(settings, key):
-        if "roles" in rule.program.variables:
-            (checked,) = rule.program.readings()
-            for remark in remark_on_roles(checked, forbid=key == "forbid"):
-                message = f"rule `{rule.id}`: {remark.message} (`policies.{key}`)"
-                yield ConfigProblem(str(rule.place), "info", message)
-
-
-def _loaded_rules(settings: Settings, key: FileKey) -> Sequence[Rule]:
-    policies = settings.policies
-    return load_rules(policy_files(settings, key).paths, frozenset(policies.cel_extensions), policies.profiles).rules
-
-
-def _unfed(settings: Settings) -> Iterator[ConfigProblem]:
-    """Yield a warning for each forbid on evidence without a source in Trino."""
-    for notice in rules_unfed_by_trino(_loaded_rules(settings, "forbid"), settings.trino):
-        yield ConfigProblem(str(notice.place), "warning", f"{notice.message} (`policies.forbid`)")
-
-
-def _unasked(composition: Wiring, settings: Settings, facts: Facts) -> Iterator[ConfigProblem]:
-    """Yield a warning for each text with capitals in a permit, if no name of Trino meets the text."""
-    policies = settings.policies
-    if not settings.trino.catalogs or policies.source or find_rule_errors(settings, "rules"):
-        return
-    rules = load_rules(policy_files(settings, "rules").paths, frozenset(policies.cel_extensions), policies.profiles)
+def _rule_errors(rules: KeyRules) -> list[Finding]:
     try:
-        declared = _bare_pdp(composition, settings).bundle.spelled.declared
+        return rules.errors
+    except PdpError as error:
+        return [finding_of(problem) for problem in problems_of(error)]
+
+
+def find_stored_roles(settings: Settings, facts: Facts, rules: Mapping[FileKey, KeyRules]) -> Iterator[ConfigProblem]:
+    """Yield the problems of policies on roles of the store: roles that no setting feeds, and another case."""
+    yield from map(_warning, stored_permits(rules["rules"], settings, facts))
+    if settings.policies.source:
+        return
+    severity: Severity = "error" if settings.policies.strict_names else "warning"
+    with contextlib.suppress(PdpError):  # the problems of files stand elsewhere
+        for notice in stored_names(rules.values(), settings, facts):
+            yield ConfigProblem(str(notice.place), severity, notice.message)
+
+
+def _unasked(composition: Wiring, settings: Settings, facts: Facts, rules: KeyRules) -> Iterator[ConfigProblem]:
+    """Yield a warning for each text with capitals in a permit, if no name of Trino meets the text."""
+    if not settings.trino.catalogs or settings.policies.source or not rules.rules:
+        return
+    try:
+        spelled = _bare_pdp(composition, settings).bundle.spelled
     except PdpError:  # listed among the problems of policies already
         return
+    yield from map(_warning, unasked_permits(rules, settings, facts, spelled))
 
-    mapped = frozenset(catalog.warehouse for catalog in settings.trino.catalogs.values())
 
-    @cache
-    def known(warehouses: frozenset[str] | None) -> frozenset[str] | None:
-        asked = mapped if warehouses is None else mapped & warehouses
-        return frozenset((*spellings(facts.index.objects, asked), *spellings(declared, asked))) if asked else None
-
-    for notice in unasked_spellings(rules.rules, known):
-        yield ConfigProblem(str(notice.place), "warning", f"{notice.message} (`policies.rules`)")
+def _warning(notice: Notice) -> ConfigProblem:
+    return ConfigProblem(str(notice.place), "warning", notice.message)
 
 
 def _unfed_cedar(settings: Settings) -> Iterator[ConfigProblem]:
@@ -220,36 +210,6 @@ def _unprotected(composition: Wiring, settings: Settings) -> Iterator[ConfigProb
         yield ConfigProblem(settings.origins.nearest(("trino", "catalogs")), "warning", message)
 
 
-def find_rule_errors(settings: Settings, key: FileKey) -> list[Finding]:
-    """Return the errors of the rules of a key, or its own error if a file is missing or empty."""
-    policies = settings.policies
-    try:
-        files = policy_files(settings, key)
-        errors = [
-            finding for finding in lint_files(files.paths, _options(settings, key)) if finding.severity == "error"
-        ]
-        if not errors:
-            files.require_content({str(path) for path in files.paths if read_rule_file(path, policies.profiles).rules})
-    except PdpError as error:
-        return [finding_of(problem) for problem in problems_of(error)]
-    return errors
-
-
-def _options(settings: Settings, key: FileKey) -> LintOptions:
-    policies = settings.policies
-    return LintOptions(
-        frozenset(policies.cel_extensions),
-        profiles=policies.profiles,
-        names=name_check(settings, forbid=key == "forbid"),
-    )
-
-
-def find_name_remarks(settings: Settings, key: FileKey) -> list[Finding]:
-    """Return the findings on names in the rules of a key without errors."""
-    findings = lint_files(policy_files(settings, key).paths, _options(settings, key))
-    return [finding for finding in findings if finding.code in NAME_CODES]
-
-
 def find_world_problems(settings: Settings) -> list[ConfigProblem]:
     """Return the problems of the world file or of the seed, else permits on roles that this file alone knows."""
     file = settings.store.world_file() or settings.store.seed
@@ -259,7 +219,7 @@ def find_world_problems(settings: Settings) -> list[ConfigProblem]:
         facts = load_world(settings.path(file), listed_warehouses(settings))
     except PdpError as error:
         return problems_of(error)
-    return list(find_stored_roles(settings, facts))
+    return list(find_stored_roles(settings, facts, {key: KeyRules(settings, key) for key in RULE_KEYS}))
 
 
 def find_world_file_problems(file: Path) -> list[ConfigProblem]:

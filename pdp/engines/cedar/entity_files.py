@@ -13,7 +13,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -93,13 +93,21 @@ def read_entities_json(sources: Iterable[SourceText]) -> list[DeclaredEntity]:
     return list(declared.values())
 
 
-def declared_uids(sources: Iterable[SourceText]) -> frozenset[Uid]:
-    """Return the uids of the entities of files and of their parents; none where a file cannot be read."""
+class DeclaredNames(NamedTuple):
+    """Names of entity files: the uids of entities and of parents, and the attributes of entities."""
+
+    uids: frozenset[Uid] = frozenset()
+    attributes: frozenset[str] = frozenset()
+
+
+def declared_names(sources: Iterable[SourceText]) -> DeclaredNames:
+    """Return the names of files; none where a file cannot be read."""
     try:
         declared = read_entities_json(sources)
     except EntitiesInvalid:
-        return frozenset()
-    return frozenset(uid for each in declared for uid in (each.uid, *each.entity.parents))
+        return DeclaredNames()
+    uids = frozenset(uid for each in declared for uid in (each.uid, *each.entity.parents))
+    return DeclaredNames(uids, frozenset(name for each in declared for name in each.entity.attributes))
 
 
 def _entities_of(source: SourceText) -> Iterator[DeclaredEntity]:

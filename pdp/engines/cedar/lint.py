@@ -11,16 +11,24 @@ from pathlib import Path
 from typing import Final, Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from pdp.config.names import NameCheck
 from pdp.engines.cedar.actions import ROLE, as_text
 from pdp.engines.cedar.entity_files import EntityFiles, read_entities_json
 from pdp.engines.cedar.model import find_ids_of_nothing, find_misfits, find_wrong_parents
 from pdp.engines.cedar.names import is_never_true
-from pdp.engines.cedar.policies import CedarPolicies, find_name_faults, find_problems, inside, load_policies
+from pdp.engines.cedar.policies import (
+    CedarPolicies,
+    find_name_faults,
+    find_problems,
+    inside,
+    load_policies,
+    read_policies,
+)
 from pdp.engines.cedar.schema import CedarSchema, CedarSources, SourceText, load_schema, read_sources
 from pdp.engines.cedar.tokens import guarded_entities
-from pdp.errors import EntitiesInvalid, Place, PolicyError, PolicyInvalid, SchemaInvalid
+from pdp.errors import EntitiesInvalid, Notice, Place, PolicyError, PolicyInvalid, SchemaInvalid
 
 POLICY_SUFFIX: Final = ".cedar"
 SCHEMA_SUFFIX: Final = ".cedarschema"
@@ -85,6 +93,20 @@ def lint_cedar(sources: CedarSources) -> list[CedarRemark]:
             place = inside(policy, fault.offset)
             remarks.append(CedarRemark(NAME, "warning", place, f"{policy.effect} {fault.message}", policy.id))
     return [*problems, *remarks]
+
+
+def roles_in_another_case(sources: CedarSources, roles: frozenset[str]) -> Iterator[Notice]:
+    """Yield a notice for each role of a policy that differs in case alone from one of `roles`.
+
+    Raise PolicyInvalid for a text that Cedar cannot parse.
+    """
+    check, policies = sources.names or NameCheck(), read_policies(sources)
+    known = replace(check.known, roles=check.known.roles | roles)
+    judged = {(policy.id, fault) for policy, fault in find_name_faults(sources, policies)}
+    for policy, fault in find_name_faults(replace(sources, names=check._replace(known=known)), policies):
+        if (policy.id, fault) not in judged:
+            message = f"{policy.effect} `{policy.id}` of Cedar {fault.message}"
+            yield Notice(inside(policy, fault.offset), message)
 
 
 def _entity_problems(sources: CedarSources, schema: CedarSchema) -> Iterator[EntitiesInvalid]:

@@ -6,26 +6,36 @@ Finds what a policy compares; `pdp.config.names` judges the texts. The ids that 
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from typing import Any, Final, NamedTuple
+
+from msgspec.structs import replace
 
 from pdp.config.names import KnownNames, NameFault, case_variant, name_fault
 from pdp.engines.cedar.actions import (
     CEDAR_ACTIONS,
+    CONTEXTS,
     ENTITY_NAMES,
     NAMESPACE,
     NAMESPACE_TYPE,
     PROJECT,
     ROLE,
     TABULAR,
+    TAG,
     USER,
     WAREHOUSE,
     Uid,
     as_text,
     path_of,
 )
+from pdp.engines.cedar.entities import EntityBuilder
+from pdp.engines.cedar.entity_files import DeclaredNames
 from pdp.engines.cedar.tokens import CedarToken, entity_tokens, tokens_of, unquote
+from pdp.facts.snapshot import Facts
+from pdp.model.question import Principal
 
 Form = Mapping[str, Any]
 """Part of a policy in Cedar's JSON."""
@@ -40,9 +50,10 @@ class PolicyFault(NamedTuple):
 
 
 _MAY_COMPARE: Final = re.compile(
-    r'principal\s*[=!]=|resource\s*(?:[=!]=|is)|[=!]=\s*principal|\.\s*contains|"\s*[=!]=|[=!]=\s*"|\blike\b'
+    r'principal\s*[=!]=|resource\s*(?:[=!]=|is)|[=!]=\s*principal|\.\s*contains|\bhas\b|"\s*[=!]=|[=!]=\s*"|\blike\b'
 )
-"""Signs of a comparison with a text or with the principal. Cedar takes half a millisecond to parse a policy."""
+"""Signs of a comparison with a text or the principal, or of a test for an attribute. Cedar takes half a millisecond for
+a policy."""
 _ATTRIBUTES: Final[Mapping[str, str]] = {
     "warehouse.name": "warehouse",
     "namespace.name": "place",
@@ -73,23 +84,28 @@ def may_compare(text: str) -> bool:
     return _MAY_COMPARE.search(signs) is not None
 
 
-def find_faults(text: str, known: KnownNames, declared: frozenset[Uid], form: Form | None) -> list[PolicyFault]:
+def find_faults(text: str, known: KnownNames, declared: DeclaredNames, form: Form | None) -> list[PolicyFault]:
     """Return the faults of the names in a policy, in the order of the text.
 
-    `declared` are the entities of files, which may have any name. `form` is the policy in Cedar's JSON.
+    `declared` are the names of files, where entities may have any name. `form` is the policy in Cedar's JSON.
     """
     found = []
     for token in entity_tokens(text):
-        fault = (
-            None if (token.type, token.text) in declared else entity_fault((token.type, token.text), known, declared)
-        )
+        uid = token.type, token.text
+        fault = None if uid in declared.uids else entity_fault(uid, known, declared.uids)
         if fault:
             message = f"names `{as_text((token.type, token.text))}`: {fault.message}"
             found.append(PolicyFault(fault.is_wrong, message, token.start))
     if form is not None:
         tokens = list(tokens_of(text))
-        for given, fault in _compared(form, known):
+        # a permit that misses an object closes
+        asked = known if form["effect"] == "forbid" else replace(known, catalogs=frozenset())
+        for given, fault in _compared(form, asked):
             found.append(PolicyFault(fault.is_wrong, fault.message, _offset_of(tokens, given)))
+        if form["effect"] == "forbid" and (name := _lacking_attribute(form, declared.attributes)):
+            message = f"is never true: no entity has the attribute `{name}`, so name it in an entity file"
+            at = next((token.start for token in tokens if token.text == name), 0)
+            found.append(PolicyFault(False, message, at))
     return sorted(found, key=lambda fault: fault.offset)
 
 
@@ -151,15 +167,49 @@ def _actions(scope: Form) -> list[str]:
 
 def is_never_true(form: Form) -> bool:
     """Tell whether a constant part of a condition keeps a policy from ever holding."""
-    return any(_is_constant(each["body"], each["kind"] == "unless") for each in form["conditions"])
+    return any({"Value": value} in _deciding(form, value) for value in (False, True))
 
 
-def _is_constant(body: Form, value: bool) -> bool:
-    """Tell whether a part of `&&`, or of `||` for true, is the constant that decides the whole."""
-    sign = "||" if value else "&&"
+@cache
+def _made_attributes(variable: str) -> frozenset[str]:
+    """Return the attributes that entities without a file may have; of contexts for the variable `context`."""
+    if variable == "context":
+        forms = CONTEXTS.values()
+        own = (name for form in forms for name in (form.initial, form.updates, form.removal))
+        return frozenset(("delegated", *own, *(name for form in forms for name in (*form.texts, *form.flags))))
+    user = Principal("user", "a~b", attributes='{"email":"a@b"}')
+    builder = EntityBuilder(Facts.empty(), user, on_server=False)
+    types = (USER, ROLE) if variable == "principal" else (USER, ROLE, TAG, WAREHOUSE, NAMESPACE_TYPE, *TABULAR)
+    texts = (builder.make((type, "a~b" if type == USER else "a/b")).text for type in types)
+    return frozenset(name for text in texts for name in json.loads(text)["attrs"])
+
+
+def _lacking_attribute(form: Form, declared: frozenset[str]) -> str:
+    """Return an attribute that no entity has, and whose absence keeps a policy from ever holding; empty without one."""
+    for part in _deciding(form, value=False):
+        tested = part.get("has", {})
+        variable = tested.get("left", {}).get("Var", "")
+        if variable and tested["attr"] not in _made_attributes(variable) | declared:
+            return str(tested["attr"])
+    return ""
+
+
+def _deciding(form: Form, value: bool) -> Iterator[Form]:
+    """Yield the parts of conditions that keep a policy from ever holding if they are always false, or true."""
+    for each in form["conditions"]:
+        yield from _parts(each["body"], each["kind"] == "unless", value)
+
+
+def _parts(body: Form, whole: bool, value: bool) -> Iterator[Form]:
+    """Yield the parts of an expression with `value`, of which each alone makes the expression `whole`."""
+    sign = "||" if whole else "&&"
     if sign in body:
-        return any(_is_constant(body[sign][side], value) for side in ("left", "right"))
-    return bool(body == {"Value": value})
+        for side in ("left", "right"):
+            yield from _parts(body[sign][side], whole, value)
+    elif "!" in body:
+        yield from _parts(body["!"]["arg"], not whole, value)
+    elif whole == value:
+        yield body
 
 
 def _operators(body: Form) -> Iterator[tuple[str, Form]]:
@@ -185,14 +235,15 @@ def _faults(operator: str, part: Form, kinds: Mapping[str, str], known: KnownNam
                 yield given, fault
     elif operator == "like":
         test, text = _pattern(part["pattern"])
-        if fault := _text_fault(left, test, text, kinds, known):
-            yield text, fault
+        found = _text_fault(left, test, text, kinds, known) or _capitals_fault(left, part["pattern"], kinds, known)
+        if found:
+            yield text, found
     if operator.startswith("contains"):
         providers = (record.get("provider_id", {}) for each in (left, right) for record in _records(each))
         for value in (value for provider in providers for value in _values(provider)):
-            fault = name_fault("provider", "equals", value, known)
-            if fault and fault.is_wrong:  # a role may have a provider that no token comes from
-                yield value, NameFault(True, f"compares `provider_id`: {fault.message}")
+            found = name_fault("provider", "equals", value, known)
+            if found and found.is_wrong:  # a role may have a provider that no token comes from
+                yield value, NameFault(True, f"compares `provider_id`: {found.message}")
 
 
 def _value_faults(
@@ -209,9 +260,13 @@ def _value_faults(
 
 def _text_fault(tested: Form, test: str, text: str, kinds: Mapping[str, str], known: KnownNames) -> NameFault | None:
     chain = _chain(tested)
-    kind = next((kinds[end] for end in (".".join(chain[-2:]), chain[-1] if chain else "") if end in kinds), "")
+    kind = _kind_of(chain, kinds)
     fault = name_fault(kind, test, text, known) if kind else None
     return fault and NameFault(fault.is_wrong, f"compares `{'.'.join(chain)}`: {fault.message}")
+
+
+def _kind_of(chain: Sequence[str], kinds: Mapping[str, str]) -> str:
+    return next((kinds[end] for end in (".".join(chain[-2:]), chain[-1] if chain else "") if end in kinds), "")
 
 
 def _chain(part: Form) -> list[str]:
@@ -246,6 +301,18 @@ def _pattern(pattern: Sequence[Any]) -> tuple[str, str]:
             return "starts", text
         text += element["Literal"]
     return "equals", text
+
+
+def _capitals_fault(
+    tested: Form, pattern: Sequence[Any], kinds: Mapping[str, str], known: KnownNames
+) -> NameFault | None:
+    """Return the fault of a pattern with capitals on names that Trino lowers. A name as a whole is asked as written."""
+    text = "".join("*" if element == "Wildcard" else element["Literal"] for element in pattern)
+    is_name = _kind_of(_chain(tested), kinds) in ("name", "place")
+    if not known.trino or not is_name or "Wildcard" not in pattern or text == text.lower():
+        return None
+    message = "Trino sends names in lower case, and this pattern with capitals misses an object that nobody registered"
+    return NameFault(False, f"compares `{'.'.join(_chain(tested))}`: {message}: write `{text.lower()}`, too")
 
 
 def _principal_fault(entity: Form) -> NameFault | None:

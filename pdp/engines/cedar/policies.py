@@ -11,7 +11,7 @@ import msgspec
 
 from pdp.config.names import NameCheck
 from pdp.engines.cedar.actions import Uid, as_text, id_problem
-from pdp.engines.cedar.entity_files import declared_uids
+from pdp.engines.cedar.entity_files import declared_names
 from pdp.engines.cedar.names import PolicyFault, find_faults, may_compare
 from pdp.engines.cedar.schema import GENERATIONS, CedarSchema, CedarSources, SourceText, load_cedarpy
 from pdp.engines.cedar.tokens import (
@@ -182,6 +182,13 @@ def find_problems(given: CedarSources, schema: CedarSchema) -> Iterator[PolicyIn
     yield from _find_misfits(policies, joined_text(sources), schema) if policies else ()
 
 
+def read_policies(sources: CedarSources) -> tuple[CedarPolicy, ...]:
+    """Return the policies of texts without a check of any; raise PolicyInvalid for a text that Cedar cannot parse."""
+    for problem in _find_unparsed(sources.policies):
+        raise problem
+    return tuple(_policies(sources.policies))
+
+
 def policy_number(cedar_id: str) -> int:
     """Return the place of a policy by the id that Cedar gave."""
     return int(cedar_id.removeprefix("policy"))
@@ -255,7 +262,7 @@ def find_name_faults(given: CedarSources, policies: Sequence[CedarPolicy]) -> It
     """Yield each policy with each fault of its names, if names are judged."""
     if given.names is None:
         return
-    declared = declared_uids(given.entities)
+    declared = declared_names(given.entities)
     comparing = [number for number, policy in enumerate(policies) if may_compare(policy.text)]
     forms = dict(zip(comparing, _forms_of([policies[number].text for number in comparing]), strict=True))
     for number, policy in enumerate(policies):

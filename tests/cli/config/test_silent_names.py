@@ -1,7 +1,7 @@
 """Names that can match nothing, at each place that takes one: an error or a finding, and the same at every door.
 
-`test_names_of_nobody` has the forms of names in rules. Here are the places that were silent: keys of Trino, words of
-actions, arguments, roles of the store, patterns of Cedar and attributes that no entity has.
+tests/cli/config/test_names_of_nobody.py has the forms of names in rules. Here are keys of Trino, words of actions,
+arguments, and roles of the store.
 """
 
 from __future__ import annotations
@@ -10,13 +10,16 @@ import re
 from pathlib import Path
 from typing import Any
 
-from cli.config.test_names_of_nobody import CONFIG, command, starts, strict, with_rules, write
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.service.command_line import COMPOSITION
+from support.service.named_configuration import CONFIG, command, starts, strict, with_rules, write
 
 from pdp.config.load import load_settings
 from pdp.config.names import KnownNames, name_fault
+from pdp.engines.cel import rules
+from pdp.engines.cel.lint import linter
 from pdp.engines.cel.program import RULE_VARIABLES, compile_program
 from pdp.facts.snapshot import Facts
 from pdp.model.trino_operations import RULE_ACTIONS, RULE_OPS, TRINO_OPERATIONS
@@ -175,27 +178,27 @@ SOUND_FORBIDS = (
 
 def test_forbids_that_bind_nobody(tmp_path: Path) -> None:
     """The start, config check and lint refuse each, or name each as a finding, which `strict_names` makes an error."""
-    rules = {f"f{number}": rule for number, rule in enumerate(WRONG_FORBIDS)}
-    config = with_rules(tmp_path, rules)
+    named = {f"f{number}": rule for number, rule in enumerate(WRONG_FORBIDS)}
+    config = with_rules(tmp_path, named)
     for arguments in (("config", "check"), ("lint",)):
         code, output = command(*arguments, "-c", config)
         assert code == 1
-        for id, wanted in zip(rules, WRONG_FORBIDS.values(), strict=True):
+        for id, wanted in zip(named, WRONG_FORBIDS.values(), strict=True):
             said = [line for line in output.splitlines() if f"rule `{id}`" in line and ": error: " in line]
-            assert any(wanted in line for line in said), (rules[id], output)
+            assert any(wanted in line for line in said), (named[id], output)
     for rule, wanted in WRONG_FORBIDS.items():
         assert wanted in starts(with_rules(tmp_path, {"f": rule})), rule
         assert starts(with_rules(tmp_path, {"f": rule}, forbid=False)) == "", rule
 
 
 def test_forbids_that_may_bind_nobody(tmp_path: Path) -> None:
-    rules = {f"f{number}": rule for number, rule in enumerate(UNKNOWN_IN_FORBIDS)}
-    config = with_rules(tmp_path, rules)
+    named = {f"f{number}": rule for number, rule in enumerate(UNKNOWN_IN_FORBIDS)}
+    config = with_rules(tmp_path, named)
     outputs = [command("config", "check", "-c", config), command("lint", "-c", config)]
     assert [code for code, _ in outputs] == [0, 0]
     for said in (warnings_of(config), *(output for _, output in outputs)):
-        for id, wanted in zip(rules, UNKNOWN_IN_FORBIDS.values(), strict=True):
-            assert any(f"rule `{id}`" in line and wanted in line for line in said.splitlines()), (rules[id], said)
+        for id, wanted in zip(named, UNKNOWN_IN_FORBIDS.values(), strict=True):
+            assert any(f"rule `{id}`" in line and wanted in line for line in said.splitlines()), (named[id], said)
     for rule, wanted in UNKNOWN_IN_FORBIDS.items():
         assert wanted in starts(with_rules(tmp_path, {"f": rule}, strict_names=True)), rule
 
@@ -260,3 +263,65 @@ def test_the_name_of_a_warehouse_before_a_slash_is_no_namespace() -> None:
             fault = name_fault("path", test, text, KnownNames(frozenset({"lake"})))
             assert fault is not None
             assert "write `lake" not in fault.message.lower()
+
+
+STORE = "objects: [warehouse:lake, role:contractor, role:external, role:hr, role:Ops]\n"
+STORE += "grants: [{principal: 'user:oidc~ann', privilege: assignee, object: role:seen}]\n"
+
+
+@pytest.mark.parametrize(
+    ("rule", "wanted"),
+    [
+        ("'HR' in roles", "write `hr`"),
+        ("roles.exists(r, r == 'Hr')", "write `hr`"),
+        ("!(roles.exists(r, r in ['ops']))", "write `Ops`"),
+        ("'Seen' in roles", "write `seen`"),
+        ("'hr' in roles || 'Ops' in roles || 'seen' in roles || 'new' in roles", ""),
+    ],
+)
+@pytest.mark.parametrize("forbid", [True, False])
+def test_a_role_in_another_case_than_the_role_of_the_store(
+    tmp_path: Path, rule: str, wanted: str, forbid: bool
+) -> None:
+    """The start does not ask the store about names: a role that somebody registers could stop a reload."""
+    config = with_rules(tmp_path, {"f": rule}, forbid=forbid)
+    (tmp_path / "world.yaml").write_text(STORE)
+    for arguments in (("config", "check"), ("lint",)):
+        code, output = command(*arguments, "-c", config)
+        assert (code, "differ in case" in output, wanted in output) == (0, bool(wanted), True), output
+    config = with_rules(tmp_path, {"f": rule}, forbid=forbid, strict_names=True)
+    (tmp_path / "world.yaml").write_text(STORE)
+    assert (starts(config), command("config", "check", "-c", config)[0]) == ("", int(bool(wanted)))
+
+
+def test_a_role_of_cedar_in_another_case_than_the_role_of_the_store(tmp_path: Path) -> None:
+    head = "permit (principal, action, resource);\n"
+    names = {"HR": True, "seen": False, "SEEN": True, "Ops": False, "new": False}
+    forbids = "".join(
+        f'@id("{name}") forbid (principal in Lakekeeper::Role::"{name}", action, resource);\n' for name in names
+    )
+    policies = {**CONFIG["policies"], "scopes": {}, "cedar": {"policies": ["p.cedar"]}}
+    config = {**CONFIG, "authorities": {"default": {"engines": ["cedar"]}}, "policies": policies}
+    file = write(tmp_path, config, p_cedar=head + forbids, world_yaml=STORE)
+    for arguments in (("config", "check"), ("lint",)):
+        code, output = command(*arguments, "-c", file)
+        said = [line for line in output.splitlines() if "differs in case" in line]
+        assert code == 0
+        assert [f"`{name}` of Cedar" in "".join(said) for name in names] == list(names.values()), output
+        assert all(f"{tmp_path / 'p.cedar'}:" in line for line in said)
+
+
+def test_the_files_of_a_key_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By lint and by the load: `config check` reads each file once for both."""
+    config = with_rules(tmp_path, {"f": "'hr' in roles && path == 'HR.x'"})
+    read: list[str] = []
+    original = linter.read_rule_file
+
+    def noted(path: Path, *more: Any) -> Any:
+        read.append(path.name)
+        return original(path, *more)
+
+    for module in (linter, rules):
+        monkeypatch.setattr(module, "read_rule_file", noted)
+    assert command("config", "check", "-c", config)[0] == 0
+    assert sorted(read) == ["forbid.yaml"] * 2

@@ -14,6 +14,7 @@ import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from support.service.command_line import COMPOSITION
 
 from pdp.config.load import load_settings
@@ -303,3 +304,60 @@ def test_the_start_and_its_configuration(tmp_path: Path) -> None:
     settings = load_settings(tmp_path / "pdp.yaml", (), {})
     with pytest.raises(PdpError, match="write `contractor`"):
         COMPOSITION.build_pdp(settings, Facts.empty(), COMPOSITION.read_rules(settings))
+
+
+TRINO = replace(KNOWN, catalogs=frozenset({"lk"}))
+CAPITALS = ("Sec*", "*Sec", "se*T", "*.Pay", "[A-Z]*", "\\u{53}ec*")
+
+
+@pytest.mark.parametrize("attribute", ["name", "namespace.name"])
+@pytest.mark.parametrize("pattern", CAPITALS)
+def test_a_pattern_with_capitals_is_a_finding_where_trino_asks(pattern: str, attribute: str) -> None:
+    """A text that is compared whole is a spelling to ask about; a part of a name is none."""
+
+    def of(pattern: str, names: NameCheck, effect: str = "forbid") -> CedarSources:
+        condition = f'resource is Table && resource.{attribute} like "{pattern}"'
+        return replace(sources(effect, EVERYBODY, condition), names=names)
+
+    (found,) = remarks(of(pattern, NameCheck(TRINO)))
+    assert (found.severity, found.code) == ("warning", "cedar-name")
+    assert "in lower case" in found.message
+    assert "in lower case" in error_of(of(pattern, NameCheck(TRINO, strict=True)))
+    for other in (of(pattern, NameCheck(KNOWN)), of("sec*", NameCheck(TRINO)), of("Sec", NameCheck(TRINO))):
+        assert remarks(other) == []
+    assert remarks(of(pattern, NameCheck(TRINO), "permit")) == []
+
+
+NEVER = (
+    ('principal has display_name && principal.display_name == "x"', "display_name"),
+    ('context.delegated && (principal has derived_attributes) && principal.derived_attributes.hasTag("x")', "derived_attributes"),
+    ("principal has display_name || false", ""),
+    ("!(principal has display_name)", ""),
+    ("resource has pii && true", "pii"),
+    ("resource is Table && resource has protectd && true", "protectd"),
+    ("context has table_nam && true", "table_nam"),
+    ('principal has email && principal.email like "*@x"', ""),
+    ("resource has protected && resource has name && context has table_name", ""),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("condition", "attribute"), NEVER)
+def test_an_attribute_that_no_entity_has_keeps_a_forbid_from_holding(condition: str, attribute: str) -> None:
+    found = [each for each in remarks(sources("forbid", EVERYBODY, condition)) if "has the attribute" in each.message]
+    assert [f"`{attribute}`" in each.message and each.severity == "warning" for each in found] == [True] * bool(
+        attribute
+    )
+    if attribute:
+        assert attribute in error_of(sources("forbid", EVERYBODY, condition, strict=True))
+
+
+def test_an_attribute_of_a_file_is_given() -> None:
+    user = {"uid": {"type": "Lakekeeper::User", "id": "oidc~u"}, "attrs": {"display_name": "x"}, "parents": []}
+    given = sources("forbid", EVERYBODY, NEVER[0][0], entities=[*ENTITIES, user])
+    assert remarks(given) == []
+    (found,) = remarks(sources("forbid", EVERYBODY, f"!({NEVER[3][0]}) && true"))
+    assert "`display_name`" in found.message
+    (found,) = remarks(replace(given, entities=(), policies=(SourceText(full(
+        '@id("it") forbid(principal, action, resource) unless { !(principal has display_name) || context.delegated };'
+    ), "p.cedar"),)))  # fmt: skip
+    assert "`display_name`" in found.message

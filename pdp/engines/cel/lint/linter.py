@@ -17,14 +17,14 @@ import msgspec
 from pdp.cel.syntax import Constant
 from pdp.cel.unparse import canonical_text, unparse_value, walk
 from pdp.cel.values import Timestamp
-from pdp.config.names import NameCheck
+from pdp.config.names import NameCheck, name_fault
 from pdp.config.quarkus.profiles import PROD
 from pdp.engines.cel.conditions import warehouses_of
 from pdp.engines.cel.lint import check_bindings, remarks
 from pdp.engines.cel.lint.check_bindings import LintRule, analyze_rule
 from pdp.engines.cel.lint.remarks import CODES, Remark, Severity
 from pdp.engines.cel.lint.search import Reachable, RuleModel, SearchBudget, Shadowed, Unreachable, determine_reach
-from pdp.engines.cel.names import remark_on_names
+from pdp.engines.cel.names import name_tests, remark_on_names
 from pdp.engines.cel.path_tables import path_string
 from pdp.engines.cel.program import check_rule
 from pdp.engines.cel.rules import IMPLICIT_RULE, Rule
@@ -137,6 +137,18 @@ def unasked_spellings(
                     f"names, and no known object is spelled so; write `{shown.lower()}`, or register the object"
                 )
                 yield Notice(rule.place, message)
+
+
+def roles_in_another_case(rules: Sequence[Rule], check: NameCheck, roles: AbstractSet[str]) -> Iterator[Notice]:
+    """Yield a notice for each role of a rule that differs in case alone from one of `roles`, which `check` lacks."""
+    known = msgspec.structs.replace(check.known, roles=check.known.roles | roles)
+    for rule in rules:
+        if "roles" in rule.program.variables:
+            for found in name_tests(check_rule(rule.program.text, rule.program.extensions)):
+                is_judged = found.subject == "roles" and not found.change
+                faults = [name_fault("role", found.test, found.text, names) for names in (check.known, known)]
+                if is_judged and faults[0] is None and faults[1]:
+                    yield Notice(rule.place, f"rule `{rule.id}`: {faults[1].message}")
 
 
 def _is_asked(compared: remarks.Comparison, known: AbstractSet[str]) -> bool:
