@@ -17,9 +17,13 @@ class Secret(NamedTuple):
 
 
 _PART_OF_SECRET: Final = re.compile(
-    r"secret|pass|pwd|token|cred|key|jaas|authorization|basic.?auth|cookie|private|connection.?string", re.IGNORECASE
+    r"secret|pass|pwd|token|cred|key|jaas|authorization|basic.?auth|cookie|private|connection.?string"
+    r"|webhook|header\.|executorEnv|appMasterEnv",
+    re.IGNORECASE,
 )
-_WORDS_OF_SECRET: Final = frozenset({"auth", "bearer", "dsn", "otp", "pat", "pin", "psk", "sas", "sig", "signature"})
+_WORDS_OF_SECRET: Final = frozenset(
+    {"auth", "bearer", "dsn", "jwt", "otp", "pat", "pem", "pin", "psk", "sas", "session", "sig", "signature"}
+)
 _WORD: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 """Word of a name such as `sasToken`, `SAS_TOKEN` and `sas-token`."""
 

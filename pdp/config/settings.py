@@ -175,6 +175,11 @@ def is_hidden(key: Sequence[str | int]) -> bool:
     return any(names_secret(str(step)) for length in free for step in key[length:])
 
 
+def is_free(key: Sequence[str | int]) -> bool:
+    """Tell whether a key is in a map of free names."""
+    return any(_fits(path, key[: len(path)]) for path in _FREE_TREES)
+
+
 def _fits(path: Sequence[str], key: Sequence[str | int]) -> bool:
     return len(path) == len(key) and all(step in (ANY_NAME, name) for step, name in zip(path, key, strict=True))
 

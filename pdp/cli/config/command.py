@@ -17,7 +17,7 @@ from pdp.cli.terminal import one_line_errors, plural, visible
 from pdp.cli.wiring import Wiring
 from pdp.config.origins import Key, key_text
 from pdp.config.section import names_secret
-from pdp.config.settings import Settings, is_hidden
+from pdp.config.settings import Settings, is_free, is_hidden
 from pdp.errors import ConfigError
 
 _MASK: Final = "***"
@@ -27,7 +27,30 @@ _ASSIGNED: Final = re.compile(
     r"""(?P<name>[\w.-]+)(?P<sign>\s*=\s*|["']?\s*:(?!//)\s*)(?P<value>"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|[^;&]+)"""
 )
 """Value of a name inside a text: a parameter of an address, `a=b;c=d`, `a: b`, or JSON."""
-_BEARER: Final = re.compile(r"\b((?:Bearer|Basic)\s+)\S+", re.IGNORECASE)
+_BEARER: Final = re.compile(r"\b((?:Bearer|Basic|Digest|Negotiate|ApiKey|Token)\s+)\S+", re.IGNORECASE)
+_BLOCK: Final = re.compile(r"(-----BEGIN [A-Z0-9 ]*-----).*?(?:-----END [A-Z0-9 ]*-----|\Z)", re.DOTALL)
+"""Block of PEM, or the beginning of such a block."""
+_SHAPED: Final = re.compile(
+    r"""\beyJ[\w-]*(?:\.[\w-]*)*                                   # a token of JSON, signed or encrypted
+    |\b(?:AKIA|ASIA|AIza|gh[opsru]_|github_pat_|glpat-|xox[a-z]-|sk[-_]|pk_live_|hv[sbr]\.|dckr_pat_|npm_|dapi|ya29\.)[\w.-]+
+    |(?<=hooks\.slack\.com/services/)\S+|(?<=/webhooks/)\S+|(?<=/hooks/)\S+""",
+    re.VERBOSE,
+)
+"""Text with the shape of a secret, whatever its name."""
+_RANDOM: Final = re.compile(
+    r"(?<![\w+=~-])(?=[\w+=~-]*\d)(?=[\w+=~-]*[a-z])(?=[\w+=~-]*[A-Z])[\w+=~-]{24,}|\b[0-9a-f]{32,}\b"
+)
+"""Long text of letters of both cases and digits, or of hexadecimal digits, as generators of keys make."""
+_QUOTED: Final = r""" "(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*' """.strip()
+_TAG: Final = re.compile(r"(<(?P<name>[\w.-]+)>)[^<]*")
+_OPTION: Final = re.compile(
+    rf"(?P<name>(?<![\w-])--?[\w.-]+|\b[\w.-]+)(?P<space>\s+(?:is\s+)?)(?P<value>{_QUOTED}|\S+)(?=\s|$)"
+)
+"""Option of a command with a value, or a word before another."""
+_SHORT: Final = re.compile(rf"(?<![\w-])(-[puaUPk]\s*)(?:{_QUOTED}|\S+)")
+"""Option of one letter, with which commands take a user, a password or a key."""
+_SLASHED: Final = re.compile(r"(\b[\w.-]+/)[^\s/@]+(?=@)")
+"""Password behind a user, as Oracle writes both."""
 
 
 @click.group()
@@ -104,14 +127,33 @@ def shown(key: Key, value: Any) -> Any:
         return {name: shown((*key, name), below) for name, below in value.items()}
     if isinstance(value, list | tuple):
         return [shown((*key, at), below) for at, below in enumerate(value)]
-    return masked(value)
+    return masked(value, free=is_free(key))
 
 
-def masked(value: Any) -> Any:
-    """Return a value without passwords inside the text of an address or of assignments."""
+def masked(value: Any, *, free: bool = False) -> Any:
+    """Return a value without secrets inside: of addresses, assignments and options, and texts shaped like secrets.
+
+    `free`: the value is of a key unknown to all sections, so that in doubt a text is a secret.
+    """
     if not isinstance(value, str):
         return value
-    return _ASSIGNED.sub(_masked_value, _PASSWORD.sub(_masked_user, _BEARER.sub(rf"\1{_MASK}", value)))
+    text = _SHAPED.sub(_MASK, _BEARER.sub(rf"\1{_MASK}", _BLOCK.sub(rf"\1{_MASK}", value)))
+    text = _ASSIGNED.sub(_masked_value, _PASSWORD.sub(_masked_user, text))
+    if not free:
+        return text
+    text = _SLASHED.sub(rf"\1{_MASK}", _SHORT.sub(rf"\1{_MASK}", _options_masked(text)))
+    text = _TAG.sub(lambda match: f"{match[1]}{_MASK}" if names_secret(match["name"]) else match[0], text)
+    return _RANDOM.sub(_MASK, text)
+
+
+def _options_masked(text: str) -> str:
+    """Return a text without the words behind names of secrets."""
+    at = 0
+    while found := _OPTION.search(text, at):
+        at = found.start("value")
+        if names_secret(found["name"]) and not found["name"].startswith(_MASK):
+            text = f"{text[:at]}{_MASK}{text[found.end('value') :]}"
+    return text
 
 
 def _masked_user(match: re.Match[str]) -> str:

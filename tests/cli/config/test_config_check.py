@@ -7,6 +7,7 @@ import socket
 import sqlite3
 from contextlib import closing
 from pathlib import Path
+from typing import Any, Final
 
 import pytest
 from hypothesis import given
@@ -265,3 +266,61 @@ def test_a_database_without_tables_is_a_new_one_and_that_of_another_program_is_n
         link.commit()
     ended = run_pdp("config", "check", cwd=tmp_path)
     assert (ended.returncode, "belongs to another program" in ended.stdout) == (1, True)
+
+
+C: Final = CANARY
+HOSTILE: Final = (
+    f"--password {C}", f"-password {C}", f"--password '{C} two'", f'--password "{C} two"', f"--password={C}", f"--token {C}",
+    f"run --user u --pass {C} --port 1", f"--client-secret {C}", f"--api-key\t{C}", f"--apiKey  {C}", f"curl -u user:{C} http://h",
+    f"mysql -p{C} -h h", f"psql -p {C}", f"redis-cli -a {C}", f"-P '{C}'", f"password {C}", f"the password is {C}",
+    f"token {C} of ci", f"-Djavax.net.ssl.keyStorePassword={C} -Dx=1", f"-Dx=1 -Da.b.token={C}", f"PGPASSWORD={C} psql",
+    f"export AWS_SECRET_ACCESS_KEY={C}", f"-----BEGIN PRIVATE KEY-----{C}", f"-----BEGIN RSA PRIVATE KEY-----\n{C}\n-----END RSA PRIVATE KEY-----",
+    f"x\n-----BEGIN OPENSSH PRIVATE KEY-----\n{C}\n-----END OPENSSH PRIVATE KEY-----\ny", f"-----BEGIN PGP PRIVATE KEY BLOCK-----\n{C}",
+    f"-----BEGIN ENCRYPTED PRIVATE KEY-----\r\n{C}\r\n", f"eyJhbGciOiJIUzI1NiJ9.{C}.sig", f"eyJhbGciOiJub25lIn0.{C}.", f"jwt eyJ{C}", f"a eyJ{C}.{C}.{C}.{C}.{C} b",
+    f"AKIA{C}", f"id ASIA{C}", f"ghp_{C}", f"github_pat_{C}", f"glpat-{C}", f"xoxb-1-{C}", f"sk-{C}", f"sk_live_{C}", f"hvs.{C}", f"dckr_pat_{C}",
+    f"npm_{C}", f"AIza{C}", f"ya29.{C}", f"https://hooks.slack.com/services/T0/B0/{C}", f"https://discord.com/api/webhooks/1/{C}",
+    f"Authorization: Bearer {C}", f"Basic {C}", f"Digest {C}", f"Authorization: ApiKey {C}", f"u/{C}@//h:1521/x", f"jdbc:oracle:thin:u/{C}@h:1521:x",
+    f"https://u:{C}@h/x", f"amqp://u:{C}@h", f"mongodb+srv://u:{C}@h/?a=b", f"Server=x;Uid=u;Pwd={C};", f"a=1&sig={C}&b=2",
+    f'{{"a": {{"password": "{C}"}}}}', f"password: {C}", f"user=u, pass: {C}", f'org.x.Login required password="{C}";',
+    f"AccountName=a;AccountKey={C}==;EndpointSuffix=x", f"[{{'secret': '{C}'}}]", f"<password>{C}</password>", f"sftp://u:{C}@h",
+)  # fmt: skip
+"""Texts with a secret, as commands, files and services write secrets."""
+FREE: Final = (("lakes", "l", "properties"), ("lakes", "l", "spark"), ("policies", "engines", "e", "options"))
+
+
+def test_free_values_show_no_secret() -> None:
+    """In every free key, below lists and maps, whatever the name."""
+    assert len(HOSTILE) >= 60
+    for text in HOSTILE:
+        for key in FREE:
+            given: dict[str, Any] = {"name": text}
+            if key[-1] == "options":
+                given |= {"list": [text, {"deep": [text]}], "map": {"a": {"b": text}}}
+            written = json.dumps(shown(key, given))
+            assert CANARY not in written, (key, text)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "Xk9fQ2mT7vRb4LzN8cWd1PsH", "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08", "aGVsbG8gd29ybGQhISEhMTIzNDU2Nzg5MA==",
+        f"x {'Ab3' * 12} y",
+    ],
+)  # fmt: skip
+def test_a_random_text_of_a_free_key_is_hidden(value: str) -> None:
+    for key in FREE:
+        assert shown(key, {"name": value})["name"].strip("xy ") == "***"
+    assert shown(("trino", "admin_users"), [value]) == [value]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "org.apache.spark:spark-sql_2.13:4.0.0,org.apache.iceberg:iceberg-spark-runtime-4.0_2.13:1.10.0", "-Xmx4g -XX:+UseG1GC -Dfile.encoding=UTF-8",
+        "s3://bucket/warehouse/path", "local[2]", "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions", "read committed", "5 minutes",
+        "https://h:9000/a/b?x=1", "/opt/spark/jars/some-long-name-of-a-jar-1.2.3.jar", "00000000-0000-0000-0000-000000000000",
+    ],
+)  # fmt: skip
+def test_plain_values_of_free_keys_are_shown(value: str) -> None:
+    for key in FREE:
+        assert shown(key, {"name": value}) == {"name": value}
