@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,10 @@ from pdp.config.load import make_settings
 from pdp.config.names import KnownNames, NameCheck
 from pdp.engines.cedar.model import load_model
 from pdp.engines.cedar.schema import CedarSources, SourceText
+from pdp.engines.cel.conditions import NAME_KINDS
+from pdp.engines.cel.lint.linter import LintOptions, lint_files
+from pdp.engines.cel.names import ARGUMENT_KEYS
+from pdp.engines.cel.rules import load_rules
 from pdp.engines.row_access.policies import parse_document
 from pdp.engines.row_access.validation import compile_policies
 from pdp.engines.scopes.explain import load_entries
@@ -203,6 +208,36 @@ def test_ids_of_cedar_that_checks_have() -> None:
     conditions += ['resource has name && resource.name like "a*"', 'resource has name && resource.name == "a*"']
     text = "\n".join(f"permit(principal, action, resource) when {{ {condition} }};" for condition in conditions)
     load_model(CedarSources((SourceText(text),), names=NameCheck(KnownNames(frozenset({"lake"})))))
+
+
+VARIABLES = {*NAME_KINDS} | {f"arguments.{key}" for key in ARGUMENT_KEYS - {"name"}}
+
+
+@pytest.mark.parametrize("variable", sorted(VARIABLES))
+def test_a_rule_of_cel(tmp_path: Path, variable: str) -> None:
+    """A name may have a star, so it is a finding, and an error with `strict_names`; names with a form have none."""
+    is_list = variable in ("roles", "groups")
+    forms = ["'a*' in {}", "{}.exists(n, n == 'a*')", "{}[0] == 'a*'"] if is_list else []
+    forms = forms or ["{} == 'a*'", "{} in ['x', '*']", "{}.startsWith('a*')", "{} != 'a.*'"]
+    file = tmp_path / "forbid.yaml"
+    for form in forms:
+        file.write_text(json.dumps({"rules": {"f": form.format(variable)}}))
+        for check in (NameCheck(forbid=True), NameCheck(forbid=True, strict=True)):
+            error = problem_of(partial(load_rules, [file], names=check))
+            assert error or not check.strict, form
+            if not error:
+                (found,) = load_rules([file], names=check).warnings
+                assert "is no wildcard" in found.message
+    findings = lint_files([file], LintOptions(names=NameCheck(forbid=True)))
+    assert [each.code for each in findings if "*" in each.message] != []
+
+
+def test_a_pattern_of_cel_may_have_a_star(tmp_path: Path) -> None:
+    file = tmp_path / "forbid.yaml"
+    file.write_text(
+        json.dumps({"rules": {"f": "path.matches('^hr[.].*') && role.matches('svc-.*') && ref.matches('a*b')"}})
+    )
+    assert load_rules([file], names=NameCheck(forbid=True, strict=True)).warnings == ()
 
 
 @pytest.fixture

@@ -168,7 +168,7 @@ def _name_remarks(each: NamedEntry, known: KnownNames) -> Iterator[ScopeRemark]:
             found.append(((*at, "catalog"), name_fault("warehouse", "equals", rule.catalog, known)))
             found.append(((*at, "schema"), name_fault("path", "equals", rule.schema, known)))
     for where, fault in found:
-        if fault:
+        if fault and ANY_TABLE not in fault.message:  # no pattern, which is an error with a code of its own
             code = _WRONG if fault.is_wrong else _UNKNOWN
             yield ScopeRemark(code, "error" if fault.is_wrong else "warning", each.place(*where), name, fault.message)
 
