@@ -1,0 +1,397 @@
+"""Each key that always has an effect shows the effect: two configurations that differ in the key alone differ outside.
+
+The differences are answers to Trino and to checks, callers, principals of tokens, and errors. No service starts. A key
+that takes a process, a clock or another server names the test that shows the key. `test_idle_settings` has the keys that
+may be without effect.
+"""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import copy
+import json
+import re
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from support.generators.setting_keys import NAME, setting_keys
+from support.paths import ROOT
+from support.servers.idp import ISSUER, jwk, rsa_key, token
+
+from pdp.app.assembly import read_rules
+from pdp.app.facts import build_pdp
+from pdp.config.idle_settings import RULES
+from pdp.config.load import load_settings
+from pdp.config.settings import Settings
+from pdp.decision.codec import decode_batch
+from pdp.dialects.trino.endpoints import TrinoSurface
+from pdp.errors import PdpError
+from pdp.identity.callers import EMBEDDED_CALLER, Callers, Peer
+from pdp.identity.evidence import admit
+from pdp.identity.tokens import Tokens
+from pdp.store.world import parse_world
+from pdp.telemetry import Telemetry
+
+NOTHING: Final = object()
+WORLD: Final = parse_world(
+    {
+        "objects": ["table:lake/hr/pay", "table:pond/hr/pay", "role:r"],
+        "grants": [{"principal": "user:oidc~ann", "privilege": "select", "object": "warehouse:lake"}],
+    }
+)
+BASE: Final[dict[str, Any]] = {
+    "warehouses": {"lake": {"default_ref": "main"}, "pond": {"default_ref": "main"}},
+    "authorities": {"default": {"engines": ["cel"]}},
+    "policies": {"rules": ["permit.yaml"], "forbid": ["forbid.yaml"], "row_access": ["rows.yaml"]},
+    "trino": {"catalogs": {"lk": {"warehouse": "lake"}}},
+    "identity": {
+        "providers": {
+            "oidc": {"issuer": ISSUER, "jwks": "jwks.json", "audiences": ["pdp"]},
+            "kc": {"issuer": "https://kc.example", "jwks": "jwks.json", "audiences": ["pdp"]},
+        }
+    },
+}
+Outcome = Callable[[Settings], Any]
+
+
+def trino(
+    operation: str, resource: Any = None, *, user: str = "ann", groups: tuple[str, ...] = (), **more: Any
+) -> Outcome:
+    """Return the probe of an answer to Trino."""
+    action = {"operation": operation, **({"resource": resource} if resource else {}), **more}
+    body = {"input": {"context": {"identity": {"user": user, "groups": list(groups)}}, "action": action}}
+
+    def probe(settings: Settings) -> Any:
+        surface = TrinoSurface(build_pdp(settings, WORLD, read_rules(settings)), 1000, 10)
+        return json.loads(asyncio.run(surface.allow(json.dumps(body).encode(), EMBEDDED_CALLER)))
+
+    return probe
+
+
+def check(
+    resource: str = "table:lake/hr/pay", action: str = "read_data", principal: str = "user:oidc~ann", own: str = ""
+) -> Outcome:
+    """Return the probe of the answer to a check, by a program on this machine, or about the owner of a token."""
+    asked = {"action": action, "resource": resource, **({} if own else {"principal": principal})}
+
+    def probe(settings: Settings) -> Any:
+        pdp = build_pdp(settings, WORLD, read_rules(settings))
+        who = EMBEDDED_CALLER
+        if own:
+            peer = Peer(host="127.0.0.1", authorization=(f"Bearer {own}",))
+            who = asyncio.run(Callers(settings, Tokens(settings, Telemetry())).identify(peer))
+        batch = admit(decode_batch(json.dumps({"checks": [asked]}).encode(), 10), who)
+        answer = asyncio.run(pdp.decide(batch)).answer
+        return [*answer.allowed], [*answer.by], dict(answer.errors)
+
+    return probe
+
+
+def caller(**peer: Any) -> Outcome:
+    """Return the probe of the caller behind a peer."""
+
+    def probe(settings: Settings) -> Any:
+        callers = Callers(settings, Tokens(settings, Telemetry()))
+        found = asyncio.run(callers.identify(Peer(**peer)))
+        return found.name, sorted(found.may_assert), found.may_write, found.may_inspect, found.engines, found.own
+
+    return probe
+
+
+def said(key: Any = None, algorithm: str = "RS256", **claims: Any) -> Outcome:
+    """Return the probe of the principal of a token."""
+
+    text = token(key, algorithm, **claims)
+
+    def probe(settings: Settings) -> Any:
+        return asyncio.run(Tokens(settings, Telemetry()).verify(text))
+
+    return probe
+
+
+def start(settings: Settings) -> None:
+    """Make the service's policies; the error is the effect."""
+    build_pdp(settings, WORLD, read_rules(settings))
+
+
+TABLE: Final = {"table": {"catalogName": "lk", "schemaName": "hr", "tableName": "pay", "columns": ["x"]}}
+SELECT: Final = "SelectFromColumns"
+FUNCTION: Final = {"function": {"catalogName": "lk", "schemaName": "system", "functionName": "f"}}
+BEARER: Final = {"bearer": {"idp": "oidc", "subjects": ["alice"]}, "may_assert": ["principals"]}
+ENGINE: Final = {"type": "trino", "owner_property": "o", "identities": {"oidc": {"subjects": ["alice"]}}}
+PROVIDER: Final = "identity.providers.oidc"
+ISSUERS: Final = {"audiences": ["pdp"], "issuers": [{"issuer": ISSUER, "jwks": "jwks.json"}]}
+OTHER: Final = rsa_key("two")
+
+
+def by_token(**more: Any) -> dict[str, Any]:
+    return {"host": "127.0.0.1", "authorization": (f"Bearer {token(**more)}",)}
+
+
+Case = tuple[Outcome, Any, Mapping[str, Any]]
+"""A probe, the value of the key, and keys and texts of files that both configurations have."""
+SHOWN: Final[dict[str, Case]] = {
+    "trino.admin_users": (trino("KillQueryOwnedBy", {"user": {"user": "bob"}}), ["ann"], {}),
+    "trino.execute_query.allow": (trino("ExecuteQuery"), ["bob"], {}),
+    "trino.functions.allow": (trino("ExecuteFunction", FUNCTION), ["lk.system.f"], {}),
+    "trino.functions.builtin_catalogs": (trino("ExecuteFunction", FUNCTION), ["lk"], {}),
+    "trino.procedures.allow": (trino("ExecuteProcedure", FUNCTION), ["lk.system.f"], {}),
+    "trino.session_properties.deny": (trino("SetSystemSessionProperty", {"systemSessionProperty": {"name": "x"}}), ["x"], {}),
+    "trino.impersonation": (trino("ImpersonateUser", {"user": {"user": "bob"}}), {"ann": ["bob"]}, {}),
+    "trino.unmanaged_catalogs": (trino("AccessCatalog", {"catalog": {"name": "tpch"}}), "allow", {}),
+    "trino.groups": (trino(SELECT, TABLE, groups=("g",)), {"g": "r"}, {"forbid": "'r' in roles"}),
+    "trino.unknown": (trino(SELECT, TABLE), ["attributes"], {"forbid": "has(attributes.x)"}),
+    "trino.user_prefix": (trino(SELECT, TABLE), "kc~", {"forbid": "role == 'kc~ann'"}),
+    "trino.catalogs.lk.ref": (trino(SELECT, TABLE), "dev", {"forbid": "ref == 'dev'"}),
+    "trino.catalogs.lk.warehouse": (trino(SELECT, TABLE), "pond", {"forbid": "warehouse == 'pond'"}),
+    "trino.catalogs.lk.materialized_views": (trino("RefreshMaterializedView", {"table": {**TABLE["table"]}}), "denied", {"policies.row_access": []}),
+    "trino.external_locations": (
+        trino("CreateTable", {"table": {"catalogName": "lk", "schemaName": "hr", "tableName": "n",
+                                        "properties": {"external_location": "s3://a/b"}}}), "allow", {},
+    ),
+    "trino.create_over_listed": (start, "deny", {}),
+    "authorities.default.engines": (check(), ["grants"], {}),
+    "authorities.strict.engines": (check(), ["cel"], {"authorities.strict": {"engines": ["grants"], "warehouses": ["lake"]}}),
+    "authorities.strict.warehouses": (
+        check(action="drop"), ["lake"], {"authorities.strict": {"engines": ["grants"], "warehouses": ["pond"]}},
+    ),
+    "authorities.strict.mode": (
+        check(action="drop"), "report", {"authorities.strict": {"engines": ["grants"], "warehouses": ["lake"]}},
+    ),
+    "identity.cel_provider": (check(principal="user:kc~ann"), "kc", {"forbid": "role == 'ann'"}),
+    "identity.inspect": (caller(**by_token()), "deny", {}),
+    "identity.callers.c.loopback": (caller(host="127.0.0.1"), True, {"identity.callers.c": {"may_assert": ["roles"]}}),
+    "identity.callers.c.unix_socket": (caller(uid=77), True, {"identity.callers.c": {"may_assert": ["roles"]}, "server.unix": "s"}),
+    "identity.callers.c.mtls.subjects": (
+        caller(certificate=frozenset({"CN=x"})), ["CN=x"],
+        {"identity.callers.c": {"mtls": {"subjects": ["CN=y"]}}, "server.tls": {"cert": "c", "key": "k", "client_ca": "a"}},
+    ),
+    "identity.callers.c.bearer.subjects": (caller(**by_token()), ["bob"], {"identity.callers.c": {**BEARER}}),
+    "identity.callers.c.bearer.audiences": (caller(**by_token()), ["gw"], {"identity.callers.c": {**BEARER}}),
+    "identity.callers.c.bearer.idp": (caller(**by_token()), "kc", {"identity.callers.c": {**BEARER}}),
+    "identity.callers.c.may_assert": (caller(**by_token()), ["roles"], {"identity.callers.c": {**BEARER}}),
+    "identity.callers.c.may_write": (caller(**by_token()), True, {"identity.callers.c": {**BEARER}}),
+    "trusted_engines.e.identities.oidc.subjects": (caller(**by_token()), ["bob"], {"trusted_engines.e": {**ENGINE}}),
+    "trusted_engines.e.identities.oidc.audiences": (
+        caller(**by_token()), ["pdp"], {"trusted_engines.e": {**ENGINE, "identities": {"oidc": {"subjects": ["bob"]}}}},
+    ),
+    f"{PROVIDER}.algorithms": (said(), ["ES256"], {}),
+    f"{PROVIDER}.audiences": (said(aud="other"), ["other"], {}),
+    f"{PROVIDER}.issuer": (said(iss="https://new"), "https://new", {}),
+    f"{PROVIDER}.jwks": (said(), "other.json", {}),
+    f"{PROVIDER}.issuers.0.issuer": (said(iss="https://new"), "https://new", {PROVIDER: {**ISSUERS}}),
+    f"{PROVIDER}.issuers.0.jwks": (said(), "other.json", {PROVIDER: {**ISSUERS}}),
+    f"{PROVIDER}.leeway_seconds": (said(exp=int(time.time()) - 20), 50, {f"{PROVIDER}.leeway_seconds": 0}),
+    f"{PROVIDER}.role_map": (check(own=token(roles=["x"])), {"x": "r"}, {"forbid": "'r' in roles"}),
+    f"{PROVIDER}.claims.subject": (said(email="e"), "email", {}),
+    f"{PROVIDER}.claims.roles": (said(groups=["x"]), "groups", {}),
+    f"{PROVIDER}.claims.groups": (said(roles=["x"]), "roles", {}),
+    f"{PROVIDER}.claims.audience": (said(azp="pdp"), "sub", {}),
+    f"{PROVIDER}.claims.attributes": (said(email="e"), {"mail": "email"}, {}),
+    f"{PROVIDER}.claims.required": (said(), ["groups"], {}),
+    f"{PROVIDER}.claims.separator": (said(roles="a,b"), ",", {}),
+    f"{PROVIDER}.claims.keys_of": (said(roles={"a": {}}), ["roles"], {}),
+    f"{PROVIDER}.claims.types": (said(lvl="x"), {"level": "number"}, {f"{PROVIDER}.claims.attributes": {"level": "lvl"}}),
+    f"{PROVIDER}.users": (start, ["bob"], {"forbid": "role == 'Bob'"}),
+    "policies.forbid.0.path": (check(), "deny.yaml", {"policies.forbid": [{"path": "forbid.yaml"}]}),
+    "policies.forbid.0.allow_empty": (start, True, {"policies.forbid": [{"path": "empty.yaml"}]}),
+    "policies.row_access.0.path": (start, "deny.yaml", {"policies.row_access": [{"path": "rows.yaml"}]}),
+    "policies.row_access.0.allow_empty": (start, True, {"policies.row_access": [{"path": "empty.yaml"}]}),
+    "policies.strict_names": (start, True, {"forbid": "warehouse == 'hive'"}),
+    "row_access.member.template": (start, "user:{idp}~{subject}", {}),
+    "warehouses.lake.default_ref": (check(), "dev", {"forbid": "ref == 'dev'"}),
+    "warehouses.lake.kind": (trino(SELECT, {"table": {**TABLE["table"], "tableName": "pay@dev"}}), "nessie", {}),
+}  # fmt: skip
+"""Key -> the case in which configurations with and without the key differ."""
+FILES: Final = {
+    "permit.yaml": "rules: {all: 'true'}",
+    "deny.yaml": "rules: {no: 'true'}",
+    "empty.yaml": "",
+    "rows.yaml": "policies: [{id: p, table: lake.hr.pay, grantees: ['user:ann'], filter: x = 1}]",
+    "jwks.json": json.dumps({"keys": [jwk()]}),
+    "other.json": json.dumps({"keys": [jwk(key=OTHER)]}),
+}
+
+
+def put(config: Any, key: str, value: Any) -> None:
+    *above, last = key.split(".")
+    for name in above:
+        config = config[int(name)] if isinstance(config, list) else config.setdefault(name, {})
+    config[int(last) if isinstance(config, list) else last] = copy.deepcopy(value)
+
+
+def outcome(folder: Path, case: Case, key: str, value: Any) -> Any:
+    probe, _, given = case
+    config = copy.deepcopy(BASE)
+    for name, text in {**FILES, "forbid.yaml": json.dumps({"rules": {"f": given.get("forbid", "false")}})}.items():
+        (folder / name).write_text(text)
+    for name, known in given.items():
+        if name != "forbid":
+            put(config, name, known)
+    if value is not NOTHING:
+        put(config, key, value)
+    (folder / "pdp.yaml").write_text(json.dumps(config))
+    try:
+        return probe(load_settings(folder / "pdp.yaml", (), {}))
+    except PdpError as error:
+        return str(error)
+
+
+@pytest.mark.parametrize("key", SHOWN)
+def test_a_key_changes_what_is_seen_outside(tmp_path: Path, key: str) -> None:
+    case = SHOWN[key]
+    found = [outcome(tmp_path, case, key, value) for value in (NOTHING, case[1])]
+    assert found[0] != found[1], found[0]
+
+
+BY_NAME: Final = (
+    (r"^(authorities|warehouses|trusted_engines|lakes)\.[^.]+", r"\1.<name>"),
+    (r"^(identity\.(?:providers|callers)|trino\.catalogs)\.[^.]+", r"\1.<name>"),
+    (r"\.identities\.[^.]+", ".identities.<name>"),
+)
+TESTED: Final = {
+    "audit.sinks.0.file": "cli/audit/test_audit_tail.py::test_the_configuration_names_the_folder",
+    "audit.sinks.0.http.gzip": "audit/push/test_push.py::test_compression_is_a_choice",
+    "audit.sinks.0.http.headers_file": "audit/push/test_push.py::test_a_batch_has_an_id_headers_and_the_lines",
+    "audit.sinks.0.http.spool": "audit/push/test_push.py::test_a_lost_cursor_repeats_what_is_in_the_spool",
+    "audit.sinks.0.http.spool_mib": "audit/push/test_push.py::test_a_full_spool_takes_no_more_until_the_receiver_comes_back",
+    "audit.sinks.0.http.url": "audit/push/test_push.py::test_compression_is_a_choice",
+    "audit.sinks.0.otlp.endpoint": "audit/push/test_push.py::test_opentelemetry_gets_log_records",
+    "audit.sinks.0.otlp.service": "audit/push/test_push.py::test_opentelemetry_gets_log_records",
+    "audit.sinks.0.stdout": "config/test_sink_settings.py::test_answers_wait_for_sinks_that_keep_records",
+    "identity.instance_admins": "decision/test_inspection.py::test_without_the_setting_nobody_is_one",
+    "identity.providers.<name>.claims.optional": "identity/test_unknown_evidence.py::test_a_path_that_no_token_had_is_unknown_to_a_forbid_until_one_has",
+    "identity.providers.<name>.fetch_timeout_seconds": "identity/test_tokens.py::test_a_slow_provider_holds_up_nobody_for_long",
+    "identity.providers.<name>.max_stale_seconds": "identity/test_tokens.py::test_a_provider_that_is_down_keeps_its_keys_for_a_while",
+    "identity.providers.<name>.refresh_seconds": "identity/test_tokens.py::test_keys_are_refreshed_and_what_they_verified_is_forgotten",
+    "identity.providers.<name>.retry_seconds": "identity/test_key_sets.py::test_a_service_refuses_removed_keys_on_connections_that_know_them",
+    "lakes.<name>.credential": "lake/test_catalog.py::test_secrets_of_a_lake_may_be_in_files",
+    "lakes.<name>.token": "lake/test_catalog.py::test_secrets_of_a_lake_may_be_in_files",
+    "lakes.<name>.uri": "lake/test_catalog.py::test_secrets_of_a_lake_may_be_in_files",
+    "limits.idle_timeout_seconds": "surfaces/test_http.py::test_an_idle_connection_is_closed",
+    "limits.max_body_bytes": "surfaces/test_http.py::test_an_announced_body_above_the_limit_is_413",
+    "limits.max_values": "surfaces/test_content_attacks.py::test_values_beyond_the_limit_are_refused_before_parsing",
+    "limits.max_in_flight": "surfaces/test_http.py::test_a_client_that_disconnects_frees_its_place",
+    "limits.request_timeout_seconds": "audit/queue/test_refusals.py::test_a_body_that_never_comes_is_recorded",
+    "limits.referenced_by_depth": "views/test_views.py::test_both_numbers_are_in_the_text",
+    "limits.trino_max_body_bytes": "surfaces/test_http.py::test_trino_has_its_own_body_limit",
+    "policies.refresh_seconds": "app/sources/test_git_policies.py::test_each_commit_serves_and_edits_without_one_do_not",
+    "policies.source.git": "app/sources/test_git_policies.py::test_each_commit_serves_and_edits_without_one_do_not",
+    "policies.source.http": "app/sources/test_machine_failures.py::test_content_at_hand_is_taken_while_the_source_is_silent",
+    "policies.source.keys": "app/sources/test_machine_failures.py::test_content_at_hand_is_taken_while_the_source_is_silent",
+    "policies.source.max_mib": "app/sources/test_http_bundles.py::test_large_answers_and_other_keys",
+    "policies.source.oci": "app/sources/test_oci_bundles.py::test_a_service_follows_a_tag",
+    "policies.source.poll_seconds": "app/sources/test_oci_bundles.py::test_a_service_follows_a_tag",
+    "policies.source.token_file": "config/test_regular_files.py::test_certificates_keys_and_tokens_are_regular_files",
+    "policies.source.unsigned": "config/test_sources.py::test_a_source_that_could_open_is_refused",
+    "policies.source.username": "config/test_sources.py::test_a_source_that_could_open_is_refused",
+    "policies.watch": "app/reload/test_file_events.py::test_each_way_to_change_a_file_is_seen",
+    "row_access.member.claim": "row_access/test_rewriting.py::test_members_by_a_claim_are_those_of_row_filters",
+    "row_access.member.service_accounts": "row_access/test_rewriting.py::test_members_by_a_claim_are_those_of_row_filters",
+    "row_access.protected": "dialects/trino/test_materialized_views.py::test_a_protected_container_is_a_policy",
+    "row_access.through_views": "row_access/test_rewriting.py::test_views_run_for_whom_the_setting_says",
+    "server.diagnostics": "identity/test_evidence.py::test_diagnostics_may_leave_loopback",
+    "server.drain_seconds": "app/test_stop.py::test_a_second_signal_stops_at_once",
+    "server.lame_duck_seconds": "app/test_stop.py::test_a_second_signal_stops_at_once",
+    "server.grpc": "surfaces/test_listeners.py::test_an_address_of_another_machine_is_named_with_its_key",
+    "server.http": "surfaces/test_listeners.py::test_a_port_in_use_is_named_with_its_key",
+    "server.tls.cert": "identity/test_callers.py::test_certificates_that_cannot_be_used_stop_the_start",
+    "server.tls.key": "identity/test_callers.py::test_certificates_that_cannot_be_used_stop_the_start",
+    "server.tls.client_ca": "identity/test_callers.py::test_a_certificate_with_odd_names_names_nobody",
+    "server.unix": "surfaces/http/test_http_connections.py::test_a_unix_socket_names_its_user",
+    "server.workers": "app/workers/test_workers.py::test_a_unix_socket_is_served_by_all_workers_and_removed_at_the_end",
+    "store.bootstrap_admins": "engines/grants/test_grants_engine.py::test_bootstrap_admins_operate_the_server_without_a_grant",
+    "store.url": "config/test_references.py::test_a_world_of_a_configuration_without_names",
+    "trusted_engines.<name>.enforces_row_access": "identity/test_callers.py::test_an_engine_is_matched_within_its_provider_alone",
+    "trusted_engines.<name>.owner_property": "views/test_views.py::test_an_engine_can_come_from_the_environment",
+    "warehouses.<name>.catalog.prefix": "views/test_catalog.py::test_the_prefix_is_the_catalog_s_own",
+    "warehouses.<name>.catalog.relations.max_stale_seconds": "rewrite/iceberg/test_catalog_answers.py::test_what_was_read_is_used_until_it_is_too_old",
+    "warehouses.<name>.catalog.timeout_seconds": "rewrite/iceberg/test_real_catalog.py::test_a_catalog_without_an_answer_denies_after_a_while",
+    "warehouses.<name>.catalog.token": "views/test_catalog.py::test_a_refused_token_is_read_again",
+    "warehouses.<name>.catalog.token_file": "rewrite/iceberg/test_catalog_answers.py::test_unusable_settings_stop_the_start",
+    "warehouses.<name>.catalog.ttl_seconds": "views/test_catalog.py::test_what_was_read_is_taken_as_read_for_a_while",
+    "warehouses.<name>.catalog.uri": "dialects/trino/test_listed_names.py::test_other_operations_ask_no_catalog",
+    "warehouses.<name>.catalog.warehouse": "views/test_catalog.py::test_names_reach_the_catalog_as_they_are",
+    "warehouses.<name>.project": "cli/grants/test_cli_grants.py::test_a_warehouse_stays_in_the_project_that_is_configured",
+    "warehouses.<name>.through_views": "dialects/trino/test_through_views.py::test_a_warehouse_can_have_another_mode",
+}  # fmt: skip
+"""Key -> the test that sets the key and sees the effect, because a process, a clock or another server takes part."""
+DECLARED: Final = {
+    **dict.fromkeys(
+        (f"audit.sinks.0.otlp.{name}" for name in ("gzip", "headers_file", "spool", "spool_mib")),
+        "a sink of `otlp` is sent as one of `http` is",
+    ),
+    **dict.fromkeys(
+        (
+            f"audit.sinks.0.{kind}.{name}"
+            for kind in ("http", "otlp")
+            for name in ("batch_kib", "batch_records", "batch_seconds", "timeout_seconds")
+        ),
+        "sizes of batches and times, which tests of sinks set to be quick",
+    ),
+    **dict.fromkeys(
+        (f"lakes.<name>.{name}" for name in ("namespace", "properties", "spark", "warehouse")),
+        "the session of Spark takes a minute",
+    ),
+    **dict.fromkeys(
+        ("limits.max_checks", "limits.trino_max_resources", "limits.namespace_depth"), "the limit of a body's content"
+    ),
+    **dict.fromkeys(("limits.rewrite_processes", "limits.rewrite_seconds"), "processes of the rewriter"),
+    **dict.fromkeys(
+        ("policies.source.folder", "policies.source.path", "policies.source.timeout_seconds"), "places and times of sources"
+    ),
+    **dict.fromkeys(("row_access.barrier.duckdb", "row_access.barrier.spark"), "the rewritten statement"),
+    "trino.on_internal_failure": "tests/dialects/trino/test_trino_failures.py sets the key in a recorded world",
+    "trusted_engines.<name>.delegated_storage": "tests/views/test_views_properties.py generates both values",
+    "trusted_engines.<name>.type": "there is one value",
+    **dict.fromkeys(
+        (f"warehouses.<name>.catalog.relations.{name}" for name in ("max_relations", "refresh_seconds")),
+        "relations that the rewriter reads ahead",
+    ),
+}  # fmt: skip
+"""Key whose effect no test here shows -> why. Code of the product must read the key."""
+
+
+def kind_of(key: str) -> str:
+    for pattern, name in BY_NAME:
+        key = re.sub(pattern, name, key)
+    return key
+
+
+def test_every_key_is_shown_or_named_with_a_test_or_a_reason() -> None:
+    """A key of the settings without a rule of `idle_settings` shows the effect. A new key needs a place here."""
+    keys = {key.text() for key in setting_keys()}
+    leaves = {key for key in keys if not any(other.startswith(f"{key}.") for other in keys)}
+    rules = [tuple(pattern.split(".")) for pattern in RULES]
+    starred = {key: tuple("*" if part in (NAME, "0") else part for part in key.split(".")) for key in leaves}
+    always = {key for key, parts in starred.items() if not any(parts[: len(rule)] == rule for rule in rules)}
+    shown = {kind_of(key) for key in SHOWN}
+    assert sorted([*shown, *TESTED, *DECLARED]) == sorted(always)
+    assert len(DECLARED) <= 31
+
+
+def test_the_tests_of_keys_are_there_and_set_the_keys() -> None:
+    helpers = "".join(path.read_text() for path in (ROOT / "tests" / "support").rglob("*.py"))
+    for key, test in TESTED.items():
+        file, _, name = test.partition("::")
+        text = (ROOT / "tests" / file).read_text()
+        assert f"def {name}(" in text, key
+        assert re.search(rf"\b{key.rpartition('.')[2]}\b", text + helpers), key
+
+
+def test_code_of_the_product_reads_each_key() -> None:
+    """A key that no code reads has no effect."""
+    attributes: set[str] = set()
+    for file in (ROOT / "pdp").rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Attribute):
+                attributes.add(node.attr)
+    names = {
+        part for key in (*TESTED, *DECLARED, *SHOWN) for part in kind_of(key).split(".") if not part.startswith("<")
+    }
+    read_as_maps = {"duckdb", "spark", "credential", "0"}
+    assert names - attributes - read_as_maps == set()
