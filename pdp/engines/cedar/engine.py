@@ -48,7 +48,7 @@ from pdp.engines.cedar.requests import (
     property_entities,
 )
 from pdp.engines.cedar.schema import action_uid, load_cedarpy
-from pdp.engines.cedar.tokens import MISSING_NAME
+from pdp.engines.cedar.unknown_values import MISSING_NAME
 from pdp.engines.engine import FAILED, Cost, Dependency, EngineQuestion, ForbiddenPath, Verdicts
 from pdp.facts.objects import ObjectKey
 from pdp.facts.snapshot import Facts

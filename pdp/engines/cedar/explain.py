@@ -15,7 +15,7 @@ import msgspec
 from pdp.engines.cedar.actions import Uid, as_text
 from pdp.engines.cedar.entity_files import MOST_ENTRIES
 from pdp.engines.cedar.policies import CedarPolicy, policy_number
-from pdp.engines.cedar.tokens import MISSING_NAME, UNKNOWN_EVIDENCE
+from pdp.engines.cedar.unknown_values import MISSING_NAME, UNKNOWN_EVIDENCE
 from pdp.engines.engine import ABSTAIN, EFFECT_NAMES, FORBID, PERMIT
 from pdp.model.answer import Reason, Trace
 

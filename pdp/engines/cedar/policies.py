@@ -15,21 +15,23 @@ from pdp.engines.cedar.entity_files import declared_names
 from pdp.engines.cedar.names import PolicyFault, find_faults, may_compare
 from pdp.engines.cedar.schema import GENERATIONS, CedarSchema, CedarSources, SourceText, load_cedarpy
 from pdp.engines.cedar.tokens import (
-    MAY_READ,
-    MISSING_NAME,
-    UNKNOWN_EVIDENCE,
     CedarToken,
     PolicyText,
     condition_texts,
     entity_tokens,
     named_entities,
-    never,
     read_entities,
-    reads_place,
-    relax,
     split_policies,
     tokens_of,
     unquote,
+)
+from pdp.engines.cedar.unknown_values import (
+    MAY_READ,
+    MISSING_NAME,
+    UNKNOWN_EVIDENCE,
+    never,
+    reads_place,
+    relax,
     values_read_by,
 )
 from pdp.errors import Place, PolicyInvalid

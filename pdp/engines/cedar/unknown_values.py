@@ -1,0 +1,153 @@
+"""Policies under unknown values: the evidence and names that a policy reads, and a forbid without the parts on these.
+
+Cedar cannot raise for an unknown membership, name or place. So a forbid is asked without the parts on unknown values,
+by Cedar's JSON of single policies.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from pdp.engines.cedar.actions import NAME_ATTRIBUTES, NAMESPACE_TYPE, PROJECT, SERVER, WAREHOUSE
+
+_ATTRIBUTES: Final = {
+    "roles": frozenset({"member_of"}),
+    "project_roles": frozenset({"member_of", "roles"}),
+    "email": frozenset({"attributes.email"}),
+    **dict.fromkeys(NAME_ATTRIBUTES, frozenset({"name"})),
+}
+"""Attribute of a user or a context -> the evidence behind the attribute."""
+MAY_READ: Final = re.compile(
+    r"\\|\b(?:roles|project_roles|email)\b|Role|(?<!\baction )(?<!\bresource )\bin\b"
+    rf"|\b(?:{'|'.join(sorted(NAME_ATTRIBUTES))})\b|\bcontext\b(?!\.|\s+has\b)"
+)
+"""Signs of a policy on evidence. A backslash may write any word in a string."""
+_WIDE: Final = frozenset({WAREHOUSE, PROJECT, SERVER[0]})
+"""Types of the containers of all places in a warehouse."""
+UNKNOWN_EVIDENCE: Final = "the evidence of the principal is unknown"
+"""Error of a forbid on unknown evidence."""
+MISSING_NAME: Final = "nobody knows the name or the place of what is made"
+"""Error of a forbid on a path that the check does not name."""
+_ROLE_OR_VARIABLE: Final = re.compile(r"Role'|'Var': '(?!resource')")
+"""Mention of a role, or of another variable than the resource, in an expression as Python prints it."""
+_NEVER: Final = [{"kind": "when", "body": {"Value": False}}]
+
+
+def values_read_by(form: Mapping[str, Any]) -> frozenset[str]:
+    """Return the evidence that a policy reads, as in `Principal.unknown`, and `name` for the name of a new object."""
+    scope = _scope_reads(form["principal"])
+    return frozenset(scope.union(*(_reads(each["body"]) for each in form["conditions"]))) - {"place"}
+
+
+def reads_place(form: Mapping[str, Any]) -> bool:
+    """Tell whether a policy depends on the place of a resource in its warehouse."""
+    scope = form["resource"]
+    return _place_in(scope) != scope or any("place" in _reads(each["body"]) for each in form["conditions"])
+
+
+def never(form: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a policy that never holds."""
+    return {**form, "conditions": _NEVER}
+
+
+def relax(form: dict[str, Any], unknown: frozenset[str]) -> dict[str, Any]:
+    """Return a forbid without the conditions on unknown values.
+
+    INVARIANT: the result holds wherever the forbid could hold. `when { a && b }` needs both, so without a part
+    it holds more often, and `unless { a || b }` is `when { !a && !b }`.
+    """
+    scope = form["principal"]
+    if not unknown.isdisjoint(_scope_reads(scope)):
+        scope = {"op": "is", "entity_type": scope["entity_type"]} if scope["op"] == "is" else {"op": "All"}
+    conditions = []
+    for each in form["conditions"]:
+        sign = "&&" if each["kind"] == "when" else "||"
+        parts = [part for part in _parts(each["body"], sign) if unknown.isdisjoint(_reads(part))]
+        if parts:
+            body = parts[0]
+            for part in parts[1:]:
+                body = {sign: {"left": body, "right": part}}
+            conditions.append({"kind": each["kind"], "body": body})
+    resource = _place_in(form["resource"]) if "place" in unknown else form["resource"]
+    return {**form, "principal": scope, "resource": resource, "conditions": conditions}
+
+
+def _place_in(scope: dict[str, Any]) -> dict[str, Any]:
+    """Return the scope of a resource for any place in a warehouse: the warehouse stands for each namespace inside."""
+    around = scope["in"] if scope["op"] == "is" and "in" in scope else scope
+    uid = around.get("entity", {})
+    if uid.get("type") != NAMESPACE_TYPE:
+        return scope
+    warehouse = {"entity": {"type": WAREHOUSE, "id": uid["id"].partition("/")[0]}}
+    return {**scope, "in": warehouse} if scope["op"] == "is" else {"op": "in", **warehouse}
+
+
+def _parts(body: Any, sign: str) -> Iterator[Any]:
+    """Yield the operands of `&&` or `||` around an expression, in order."""
+    pending = [body]
+    while pending:
+        part = pending.pop()
+        if sign in part:
+            pending += [part[sign]["right"], part[sign]["left"]]
+        else:
+            yield part
+
+
+def _scope_reads(scope: Mapping[str, Any]) -> frozenset[str]:
+    """Return the evidence read by the scope of a policy. An unknown role may be in anything."""
+    return frozenset({"member_of"}) if scope["op"] == "in" or "in" in scope else frozenset()
+
+
+def _reads(body: Any) -> frozenset[str]:
+    """Return the evidence read by an expression. In doubt, an expression reads."""
+    found: set[str] = set()
+    pending = [body]
+    while pending:
+        part = pending.pop()
+        if isinstance(part, list):
+            pending += part
+        elif isinstance(part, Mapping):
+            pending += () if _is_sure(part) else part.values()
+            found |= _VARIABLES.get(str(part.get("Var")), frozenset())
+            for sign in (".", "has"):
+                attribute = part.get(sign)
+                if isinstance(attribute, Mapping):
+                    found |= _ATTRIBUTES.get(attribute.get("attr", ""), frozenset())
+            if _is_membership(part):
+                found.add("member_of")
+    return frozenset(found)
+
+
+_VARIABLES: Final = {"context": frozenset({"name"}), "resource": frozenset({"place"})}
+"""Variable -> what an expression on the whole variable reads."""
+
+
+def _is_sure(part: Mapping[str, Any]) -> bool:
+    """Tell whether an expression on the context or the resource reads no name and no place in the warehouse.
+
+    Such are single attributes of a context (`_ATTRIBUTES` has the names), the type of a resource, and the containers
+    around the whole warehouse.
+    """
+    for sign in (".", "has"):
+        if (access := part.get(sign)) and isinstance(access, Mapping) and "attr" in access:
+            variable, attribute = access["left"].get("Var"), access["attr"]
+            return variable == "context" or (variable == "resource" and attribute in ("warehouse", "project"))
+    tested = part.get("in") or part.get("is")
+    if not isinstance(tested, Mapping) or tested.get("left") != {"Var": "resource"}:
+        return False
+    around = tested.get("right") if "in" in part else tested.get("in")
+    if around is None:
+        return "is" in part
+    uid = around.get("Value", {})
+    return isinstance(uid, Mapping) and uid.get("__entity", {}).get("type") in _WIDE
+
+
+def _is_membership(part: Mapping[str, Any]) -> bool:
+    """Tell whether an expression may ask for a role of the principal: `principal in ...`, also by other words."""
+    tested = part.get("in") or part.get("is")
+    if not isinstance(tested, Mapping) or "left" not in tested or ("is" in part and "in" not in tested):
+        return False
+    variable = tested["left"].get("Var")
+    return variable != "action" and (variable != "resource" or bool(_ROLE_OR_VARIABLE.search(str(tested))))
