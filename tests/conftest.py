@@ -32,7 +32,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 SHARE = 4
 """Tests of generated input play this share of their examples, and all of them in `make test-slow`."""
 LONG_SECONDS = 900
-"""Seconds in which a test with the marker `long` must end, unless it says otherwise."""
+"""Seconds in which a test with the marker `long` or `spark` must end, unless it says otherwise."""
 FEWEST = 25
 """Examples that a test of generated input keeps, unless it asks for fewer."""
 
@@ -130,10 +130,12 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the tests that use a fixture that starts a process, and let tests of generated input play a share.
 
-    A long test has the time of a busy machine.
+    A long test, and one on Spark, has the time of a busy machine. To interrupt a call of Spark's client breaks its
+    connection for all tests that follow.
     """
     for item in items:
-        if item.get_closest_marker("long") and not item.get_closest_marker("timeout"):
+        is_long = item.get_closest_marker("long") or item.get_closest_marker("spark")
+        if is_long and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(LONG_SECONDS))
         for name in STARTING.keys() & set(getattr(item, "fixturenames", ())):
             item.add_marker(STARTING[name])

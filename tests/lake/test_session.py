@@ -111,7 +111,7 @@ def test_spark_shows_no_credential_whoever_starts_it(tmp_path: Path, submitted: 
     job.write_text(JOB)
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "PYSPARK_PYTHON": sys.executable}
     done = subprocess.run(
-        [*start, str(job)], env=environ, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False
+        [*start, str(job)], env=environ, cwd=tmp_path, capture_output=True, text=True, timeout=500, check=False
     )
     assert done.returncode == 0, done.stderr[-2000:]
     shown = dict(line.split(" ", 2)[1:] for line in done.stdout.splitlines() if line.startswith("SET "))

@@ -62,7 +62,7 @@ def test_the_command_writes_page_and_files(lake: Lake, tmp_path: Path) -> None:
     place = str(lake.catalog.folder)
     files = ["--out", str(page), "--csv", str(answers), "--json", str(answers)]
     ended = run_pdp(
-        "pipeline", "report", "--lake", place, *files, *spark_options(), "--format", "json", fresh=True, timeout=170
+        "pipeline", "report", "--lake", place, *files, *spark_options(), "--format", "json", fresh=True, timeout=800
     )
     assert ended.returncode == 0, ended.stderr
     said = json.loads(ended.stdout.splitlines()[-1])
