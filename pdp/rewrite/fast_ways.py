@@ -38,7 +38,7 @@ _DOUBTFUL: Final = frozenset(
     recursive apply tablesample sample for version at natural using positional asof semi anti view explode stack range
     straight_join fetch cluster distribute sort percent rollup cube grouping interval array struct map row
     columns exclude replace rename escape collate any some glob ilike rlike regexp similar overlaps
-    contains""".split()  # noqa: SIM905
+    contains user current_user session_user current_role current_catalog current_schema""".split()  # noqa: SIM905
 )
 """Words of queries that are not plain."""
 _REFUSED, _EXPRESSION, _SOURCE, _NAMED, _ALIAS, _ENDED = range(6)
@@ -179,7 +179,7 @@ _BEFORE_BRACKETS: Final = SCALARS | frozenset(
 _DOUBTFUL_IN_RESULTS: Final = frozenset(
     """alter apply attach call copy create delete describe drop execute explain explode export insert into lateral
     match_recognize merge pivot pragma prepare set show stack summarize table tablesample truncate unnest unpivot update
-    use values""".split()  # noqa: SIM905
+    use values current_user session_user""".split()  # noqa: SIM905
 )
 """Words that leave a text to the parser."""
 _LATERAL_JOINS: Final = frozenset({"duckdb"})

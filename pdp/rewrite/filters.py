@@ -22,6 +22,7 @@ from pdp.rewrite.names import is_allowed
 from pdp.rewrite.policies import FilterPolicy
 from pdp.rewrite.process.messages import DIALECTS
 from pdp.rewrite.readings import check_readings
+from pdp.rewrite.session_functions import user_literal
 from pdp.rewrite.sql import (
     Edit,
     ParsedText,
@@ -66,11 +67,7 @@ class FilterText:
         pieces = self.qualified if form == "qualified" or (form == "plain" and self.reads) else self.pieces
         if len(pieces) == 1:
             return pieces[0]
-        if not user:
-            raise unusable_filter("a filter or mask names the caller, and the caller is a role without a name")
-        if ROW in user:
-            raise unusable_filter(f"the name of the caller holds `{ROW}`, a name of the rewriter")
-        return quote_text(user, dialect).join(pieces)
+        return user_literal(user, dialect).join(pieces)
 
 
 class FilterCompiler:

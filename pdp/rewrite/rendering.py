@@ -32,6 +32,7 @@ from pdp.rewrite.filters import NO_ROWS
 from pdp.rewrite.mentions import COPY, READ, TableMention
 from pdp.rewrite.policy_statements import policy_source
 from pdp.rewrite.printed_masks import NAMED_BY_TEXT, alias_edits, qualifier_edits
+from pdp.rewrite.session_functions import user_edits
 from pdp.rewrite.sql import Edit, apply_edits, place_of, quote_name, quote_names, without_spans
 from pdp.rewrite.visible_relations import AnalyzedText, Identities, VisiblePart, VisibleRelations
 
@@ -91,6 +92,8 @@ class Rendering:
                 elif level.above or (self._qualifies and len(reference.relations) == 1):
                     name = quote_names(reference.full_name, self._dialect)
                     edits.append(Edit(reference.start, reference.end, name))
+        names = (identity.session_user for identity in level.identities)
+        edits += user_edits(analyzed.users, names, self._dialect)
         if wrapped:
             _check_hidden(analyzed)
             edits += qualifier_edits(analyzed.references, wrapped)

@@ -120,7 +120,9 @@ class Rewriter:
             restrictions = self._restrictions(dialect, policies)
             if restrictions.is_expanded(relation, relation.view, (caller,)):
                 name = ".".join(relation.name)
-                message = f"the view `{name}` reads tables with hidden rows, which no filter hides: rewrite statements"
+                message = (
+                    f"the view `{name}` reads hidden rows or the user's name, which no filter changes: rewrite SQL"
+                )
                 raise RewriteRefused(UNSUPPORTED_SOURCE, message)
         return found
 
@@ -289,12 +291,14 @@ def _check_definition(analyzed: AnalyzedText, restrictions: VisibleRelations, id
     if exp.MaterializedProperty in kinds:
         if any(restrictions.is_restricted_reference(reference, identities) for reference in found):
             raise RewriteRefused(MATERIALIZE, "a materialized view of hidden rows needs a policy with TRUE")
+        if analyzed.users:
+            raise RewriteRefused(MATERIALIZE, "a materialized view keeps the name of one user for all")
         return False
     if tree.args.get("kind") != "VIEW":
         return False
     target = next(reference for reference in found if reference.role == CREATE)
     is_lasting = not kinds & {exp.TemporaryProperty, exp.GlobalProperty} and not target.relations
-    if not is_lasting and any(restrictions.is_protected(reference) for reference in found):
-        message = "a view of a table with policies must be new and must not be temporary"
+    if not is_lasting and (analyzed.users or any(restrictions.is_protected(reference) for reference in found)):
+        message = "a view of a table with policies, or of the user's name, must be new and must not be temporary"
         raise RewriteRefused(UNSUPPORTED_STATEMENT, message)
     return True

@@ -20,6 +20,7 @@ from pdp.rewrite.catalog import Catalog, Relation
 from pdp.rewrite.errors import NOT_COVERED, RewriteRefused
 from pdp.rewrite.fast_ways import FastVerification
 from pdp.rewrite.names import INFORMATION_SCHEMA, is_table_function, name_parts
+from pdp.rewrite.session_functions import USERS
 from pdp.rewrite.sql import parse_part
 from pdp.rewrite.visible_relations import MAX_VIEW_DEPTH, Identities, VisiblePart, VisibleRelations
 
@@ -121,7 +122,10 @@ class Verification:
         relation = self._catalog.get(parts, self._dialect, self._catalog.default) if parts else None
         if relation is None or relation.view is not None:
             return self._verify_tree(_source_tree(source, self._dialect), "")
-        for part, is_plain in self._parts(relation):
+        parts_of_readers = list(self._parts(relation))
+        if not any(part for part, _ in parts_of_readers):  # the text of a view with the reader's name on an open table
+            return self._verify_tree(_source_tree(source, self._dialect), "")
+        for part, is_plain in parts_of_readers:
             if part is not None and _is_source_covered(source, part, self._dialect):
                 return is_plain
         raise RewriteRefused(NOT_COVERED, f"`{relation.name[-1]}` is not covered by its filter")
@@ -142,7 +146,9 @@ class Verification:
         """Raise RewriteRefused for a table without its filter; return the need of a place without names around."""
         common: dict[int, bool] = {}
         needs_plain_place = False
-        for table in tree.find_all(exp.Table):
+        for table in tree.find_all(exp.Table, *USERS):
+            if not isinstance(table, exp.Table):
+                raise RewriteRefused(NOT_COVERED, "the result asks for the user of the engine's session")
             is_plain = False
             if visible and table.name.startswith(visible) and not table.args.get("db"):
                 is_plain = table.name != visible

@@ -32,6 +32,7 @@ from pdp.rewrite.mentions import CREATE, WRITE, MentionWalk, TableMention, Table
 from pdp.rewrite.policies import FilterPolicy, MaskPolicy, PolicySet
 from pdp.rewrite.printed_masks import MaskCompiler
 from pdp.rewrite.readings import check_array_paths, check_readings
+from pdp.rewrite.session_functions import UserPlace, user_places
 from pdp.rewrite.sql import ParsedText
 
 MAX_VIEW_DEPTH: Final = 8
@@ -88,10 +89,11 @@ class VisiblePart:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AnalyzedText:
-    """Text with tree and references: the same for every caller."""
+    """Text with tree and references: the same for every caller. `users` are the places of the user's name."""
 
     parsed: ParsedText
     references: TableMentions
+    users: tuple[UserPlace, ...] = ()
 
 
 class Analyzer:
@@ -102,13 +104,16 @@ class Analyzer:
         self.masks = MaskCompiler(catalog)
         self._views: dict[tuple[View, RelationKey, str], AnalyzedText] = {}
 
-    def analyze(self, text: str, dialect: str, default: tuple[str, ...]) -> AnalyzedText:
-        """Return the analysis of a statement; raise RewriteRefused."""
+    def analyze(
+        self, text: str, dialect: str, default: tuple[str, ...], *, is_view: bool = False
+    ) -> AnalyzedText:  # fmt: skip
+        """Return the analysis of a statement, or of the text of a view; raise RewriteRefused."""
         parsed = ParsedText(text, dialect, statement=True)
         check_readings(parsed, dialect)
         if dialect == "bigquery":
             check_array_paths(parsed)
-        return AnalyzedText(parsed, MentionWalk(self.catalog, dialect, default).walk(parsed.tree))
+        mentions = MentionWalk(self.catalog, dialect, default).walk(parsed.tree)
+        return AnalyzedText(parsed, mentions, user_places(parsed, dialect, mentions, is_view=is_view))
 
     def view(self, relation: Relation, view: View, dialect: str) -> AnalyzedText:
         """Return the analysis of the text of a view; raise RewriteRefused for a text that is no query."""
@@ -120,7 +125,7 @@ class Analyzer:
                 raise RewriteRefused(UNSUPPORTED_SOURCE, f"`{name}` cannot be used: {view.problem}")
             if view.dialect and view.dialect != dialect:
                 raise RewriteRefused(UNSUPPORTED_SOURCE, f"the text of `{name}` is in another dialect")
-            found = self.analyze(view.sql, dialect, relation.text_schema)
+            found = self.analyze(view.sql, dialect, relation.text_schema, is_view=True)
             if not isinstance(found.parsed.tree, exp.Query):
                 raise RewriteRefused(UNSUPPORTED_SOURCE, f"the text of `{name}` is no query")
             if any(reference.is_policies for reference in found.references.found):
@@ -223,12 +228,18 @@ class VisibleRelations:
         return any(self.touches_policies(relation) for relation in reference.relations)
 
     def touches_policies(self, relation: Relation, above: tuple[RelationKey, ...] = ()) -> bool:
-        """Tell whether a relation, or a relation behind a view, has policies or masks; raise RewriteRefused."""
+        """Tell whether a relation, or a relation behind a view, has policies, masks or the user's name.
+
+        Raise RewriteRefused for a view that cannot be looked through.
+        """
         if self._policies.hides(relation.key):
             return True
-        return relation.view is not None and any(
+        if relation.view is None:
+            return False
+        body = self.body(relation, relation.view, above)
+        return bool(body.users) or any(
             self.touches_policies(inner, (*above, relation.key))
-            for reference in self.body(relation, relation.view, above).references.found
+            for reference in body.references.found
             for inner in reference.relations
         )
 
@@ -249,7 +260,7 @@ class VisibleRelations:
     def is_expanded(
         self, relation: Relation, view: View, identities: Identities, above: tuple[RelationKey, ...] = ()
     ) -> bool:
-        """Tell whether the text of a view reads a relation with hidden rows. The whole text is looked through."""
+        """Tell whether the text of a view reads hidden rows or the user's name. The whole text is looked through."""
         body = self.body(relation, view, above)
         known = (relation.key, identities)
         if above or known not in self._views:
@@ -257,7 +268,7 @@ class VisibleRelations:
             within = (*above, relation.key)
             # A list: errors anywhere in the text count, also behind a restricted relation.
             inside = [found for reference in body.references.found for found in reference.relations]
-            self._views[known] = True in [self.is_restricted(found, inner, within) for found in inside]
+            self._views[known] = True in [bool(body.users), *(self.is_restricted(one, inner, within) for one in inside)]
         return self._views[known]
 
     def body(self, relation: Relation, view: View, above: tuple[RelationKey, ...]) -> AnalyzedText:
