@@ -18,13 +18,13 @@ from sqlglot import exp
 from pdp.rewrite.catalog import Relation
 
 BARRIERS: Final = {
-    "duckdb": "(SELECT * FROM ({}) AS _rap_rows WHERE hash(_rap_rows) IS NOT NULL OFFSET 0)",
+    "duckdb": "(SELECT * FROM ({}) AS _rap_rows WHERE hash(COLUMNS(*)) IS NOT NULL OFFSET 0)",
     "spark": "(SELECT * FROM ({}) TABLESAMPLE (100 PERCENT))",
 }
 """Dialect -> query of the visible rows behind a barrier. All clauses keep every row.
 
 DuckDB reads a field of a struct in the scan and casts it there, before the filter and through `OFFSET 0`, unless
-something reads the row as a whole.
+something reads all columns as a whole. `COLUMNS(*)` names none, so no column can take the place of the row.
 """
 _TOTAL: Final = frozenset(
     {

@@ -6,6 +6,7 @@ place of the tree refuses the statement.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
@@ -36,7 +37,7 @@ from pdp.rewrite.names import (
     name_parts,
 )
 from pdp.rewrite.policy_statements import is_policy_view
-from pdp.rewrite.sql import place_of
+from pdp.rewrite.sql import MARK, ParsedText, place_of
 
 READ, WRITE, CREATE, COPY = "read", "write", "create", "copy"
 _VISIBLE, _UNCERTAIN = "visible", "uncertain"
@@ -72,6 +73,9 @@ _LEAVES: Final = (exp.Identifier, exp.Literal, exp.Boolean, exp.Null, exp.DataTy
 """Parts that hold no reference. A star does: `* REPLACE (...)`."""
 _INERT, _PLAIN, _TABLE, _COLUMN, _CHECKED = range(5)
 _KINDS: dict[type, int] = {}
+_NAME_BEFORE: Final = re.compile(rf"(?<![\w{MARK}.-])(?:[\w{MARK}-]+\s*\.\s*)+\Z")
+"""Parts of a name in the text, each with its dot. Quoted parts are marks."""
+_LONGEST_NAME: Final = 3_000
 _PARTS_OF_TABLE: Final = ("this", "joins", "pivots", "sample", "version", "when", "laterals")
 _REFUSED: Final = (
     exp.Command, exp.Summarize, exp.Describe, exp.Pragma, exp.Show, exp.Copy, exp.Export, exp.Set, exp.Use, exp.Attach,
@@ -153,9 +157,11 @@ class MentionWalk:
     def __init__(self, catalog: Catalog, dialect: str, default: Sequence[str]) -> None:
         self._catalog, self._dialect, self._default = catalog, dialect, default
         self._references = TableMentions()
+        self._marked = ""
 
-    def walk(self, tree: exp.Expr) -> TableMentions:
+    def walk(self, parsed: ParsedText) -> TableMentions:
         """Return the references of a statement; raise RewriteRefused for a refused statement or source."""
+        tree, self._marked = parsed.tree, parsed.lexical.marked
         _check_statement(tree)
         steps: list[_Step] = [(tree, {})]
         kinds = _KINDS.get
@@ -243,16 +249,28 @@ class MentionWalk:
     def _reference(self, node: exp.Table, role: str, parts: tuple[str, ...]) -> None:
         if role == READ and is_information(parts) and self._catalog.get(parts, self._dialect, self._default) is None:
             if is_policy_view(parts):
-                self._references.found.append(TableMention(node, role, parts, (), *_span(node), is_policies=True))
+                self._references.found.append(TableMention(node, role, parts, (), *self._span(node), is_policies=True))
                 return
             check_information(parts, self._dialect, self._catalog)
             return
-        start, end = _span(node)
+        start, end = self._span(node)
         relations, is_metadata = self._resolve(parts, role)
         mention = TableMention(node, role, parts, relations, start, end, is_metadata)
         if _is_wildcard(parts, self._dialect) and relations[0].name[-1] != parts[-1]:
             mention.wildcard = full_name((*parts[:-1], parts[-1][:-1]), self._default)
         self._references.found.append(mention)
+
+    def _span(self, node: exp.Table) -> tuple[int, int]:
+        """Return the place of the name of a table in the text.
+
+        The parser gives all parts of a name with dots in quotes the place of the last one: the name begins before.
+        """
+        places = {place_of(part) for part in node.parts}
+        start, end = min(places)[0], max(end for _, end in places)
+        if self._dialect == "bigquery" and len(places) == 1 < len(node.parts):
+            before = _NAME_BEFORE.search(self._marked, max(start - _LONGEST_NAME, 0), start)
+            start = before.start() if before else start
+        return start, end
 
     def _resolve(self, parts: tuple[str, ...], role: str) -> tuple[tuple[Relation, ...], bool]:
         """Return the relations of a name, and whether the name is a table of metadata beside the relation."""
@@ -370,12 +388,6 @@ def _common_tables(with_: exp.With, visible: dict[str, str]) -> Iterator[_Step]:
 def scope_of(node: exp.Expr) -> exp.Expr | None:
     """Return the query or statement around a source."""
     return node.find_ancestor(exp.Select, exp.Update, exp.Delete, exp.Merge, exp.Insert, exp.Create)
-
-
-def _span(node: exp.Table) -> tuple[int, int]:
-    """Return the place of the name of a table in the text."""
-    places = [place_of(part) for part in node.parts]
-    return min(places)[0], max(end for _, end in places)
 
 
 def _source_name(node: exp.Table) -> str:

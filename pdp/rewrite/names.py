@@ -66,44 +66,43 @@ _NAMESPACES: Final = {
 SCALARS: Final = frozenset(
     """
     abs acos acosh add_months age all_match any_match any_value approx_count_distinct approx_distinct
-    approx_most_frequent
-    approx_percentile approx_quantile approx_quantiles approx_top_count arbitrary arg_max arg_min array array_agg
-    array_append array_average array_concat array_contains array_cross_product array_distance array_distinct
-    array_except array_extract array_filter array_first array_has array_has_all array_has_any array_insert
-    array_intersect array_join array_last array_length array_max array_min array_position array_prepend array_remove
-    array_repeat array_reverse array_size array_slice array_sort array_sum array_to_string array_union arrays_overlap
-    arrays_zip ascii asin asinh at_timezone atan atan2 atanh avg bar base64 bin bit_and bit_count bit_length bit_or
-    bit_xor bitwise_and bitwise_and_agg bitwise_left_shift bitwise_not bitwise_or bitwise_or_agg bitwise_right_shift
-    bitwise_xor bool_and bool_or bround btrim byte_length cardinality cast cbrt ceil ceiling century char
-    char_length character_length chr coalesce codepoint code_points_to_string collect_list collect_set combinations
-    concat concat_ws contains contains_substr conv corr cos cosh cot count count_if countif count_distinct
-    count_star covar_pop covar_samp crc32 cume_dist current_date current_time current_timestamp current_timezone
+    approx_most_frequent approx_percentile approx_quantile approx_quantiles approx_top_count arbitrary arg_max arg_min
+    array array_agg array_append array_average array_concat array_contains array_cross_product array_distance
+    array_distinct array_except array_extract array_filter array_first array_has array_has_all array_has_any
+    array_insert array_intersect array_join array_last array_length array_max array_min array_position array_prepend
+    array_remove array_repeat array_reverse array_size array_slice array_sort array_sum array_to_string array_union
+    arrays_overlap arrays_zip ascii asin asinh at_timezone atan atan2 atanh avg bar base64 bin bit_and bit_count
+    bit_length bit_or bit_xor bitwise_and bitwise_and_agg bitwise_left_shift bitwise_not bitwise_or bitwise_or_agg
+    bitwise_right_shift bitwise_xor bool_and bool_or bround btrim byte_length cardinality cast cbrt ceil ceiling century
+    char char_length character_length chr coalesce codepoint code_points_to_string collect_list collect_set combinations
+    concat concat_ws contains contains_substr conv corr cos cosh cot count count_if countif count_distinct count_star
+    covar_pop covar_samp crc32 cume_dist current_date current_time current_timestamp current_timezone
     damerau_levenshtein date date_add date_bin date_diff date_format date_from_unix_date date_parse date_part date_sub
     date_trunc datediff datepart datesub datetrunc datetime datetime_add datetime_diff datetime_sub datetime_trunc day
-    day_of_month day_of_week day_of_year dayname dayofmonth dayofweek dayofyear decade decode degrees dense_rank
-    divide double e element_at elt encode ends_with endswith entropy epoch epoch_ms epoch_ns epoch_us equi_width even
-    every exp expm1 extract factorial favg filter find_in_set first first_value flatten float floor format
-    format_date format_datetime format_number format_time format_timestamp from_base from_base64 from_big_endian_64
-    from_hex from_iso8601_date from_iso8601_timestamp from_json from_unixtime from_utc_timestamp fsum gamma gcd
-    generate_array generate_date_array generate_timestamp_array geomean geometric_mean get_bit get_json_object greatest
-    group_concat grouping grouping_id hamming_distance hash hex histogram hour human_readable_seconds
-    if ifnull ignore_nulls in_range infinity initcap instr int is_finite is_infinite is_inf is_nan isfinite isinf isnan
-    isnotnull isnull iso_week jaccard jaro_similarity jaro_winkler_similarity json_array json_array_contains
-    json_array_get json_array_length json_contains json_extract json_extract_path json_extract_path_text
-    json_extract_scalar json_extract_string json_format json_group_array json_keys json_object json_parse json_query
-    json_query_array json_size json_tuple json_type json_valid json_value json_value_array julian kurtosis lag last
-    last_day last_day_of_month last_value lcase lcm lead least left left_shift len length levenshtein
+    day_of_month day_of_week day_of_year dayname dayofmonth dayofweek dayofyear decade decode degrees dense_rank divide
+    double e element_at elt encode ends_with endswith entropy epoch epoch_ms epoch_ns epoch_us equi_width even every exp
+    expm1 extract factorial favg filter find_in_set first first_value flatten float floor format format_date
+    format_datetime format_number format_time format_timestamp from_base from_base64 from_big_endian_64 from_hex
+    from_iso8601_date from_iso8601_timestamp from_json from_unixtime from_utc_timestamp fsum gamma gcd
+    get_current_timestamp generate_array generate_date_array generate_timestamp_array geomean geometric_mean get_bit
+    get_json_object greatest group_concat grouping grouping_id hamming_distance hash hex histogram hour
+    human_readable_seconds if ifnull ignore_nulls in_range infinity initcap instr int is_finite is_infinite is_inf
+    is_nan isfinite isinf isnan isnotnull isnull iso_week jaccard jaro_similarity jaro_winkler_similarity json_array
+    json_array_contains json_array_get json_array_length json_contains json_extract json_extract_path
+    json_extract_path_text json_extract_scalar json_extract_string json_format json_group_array json_keys json_object
+    json_parse json_query json_query_array json_size json_tuple json_type json_valid json_value json_value_array julian
+    kurtosis lag last last_day last_day_of_month last_value lcase lcm lead least left left_shift len length levenshtein
     levenshtein_distance lgamma list list_aggregate list_any_value list_append list_avg list_cat list_concat
     list_contains list_count list_distance list_distinct list_dot_product list_element list_extract list_filter
     list_first list_has list_has_all list_has_any list_intersect list_last list_max list_min list_position list_prepend
     list_product list_reduce list_reverse list_reverse_sort list_slice list_sort list_sum list_transform list_unique
     list_value list_zip listagg ln locate log log10 log1p log2 lower lpad ltrim luhn_check make_date make_time
     make_timestamp map map_agg map_concat map_contains map_entries map_extract map_filter map_from_arrays
-    map_from_entries map_keys map_values map_zip_with mad max max_by md5 mean median microsecond millennium
-    millisecond min min_by minute mismatches mod mode month monthname months_between multimap_agg nanosecond nanvl
-    negate next_day nfc_normalize none_match normal_cdf normalize not_ilike_escape nth_value ntile nullif nullifzero
-    numeric_histogram nvl nvl2 octet_length ord overlay parse_date parse_datetime parse_time parse_timestamp
-    parse_url percent_rank percentile percentile_approx percentile_cont percentile_disc pi pmod position positive pow
+    map_from_entries map_keys map_values map_zip_with mad max max_by md5 mean median microsecond millennium millisecond
+    min min_by minute mismatches mod mode month monthname months_between multimap_agg nanosecond nanvl negate next_day
+    nfc_normalize none_match normal_cdf normalize not_ilike_escape now nth_value ntile nullif nullifzero
+    numeric_histogram nvl nvl2 octet_length ord overlay parse_date parse_datetime parse_time parse_timestamp parse_url
+    percent_rank percentile percentile_approx percentile_cont percentile_disc pg_typeof pi pmod position positive pow
     power prefix printf product quantile quantile_cont quantile_disc quarter radians rank reduce reduce_agg regexp_count
     regexp_contains regexp_escape regexp_extract regexp_extract_all regexp_full_match regexp_instr regexp_like
     regexp_matches regexp_position regexp_replace regexp_split regexp_split_to_array regexp_substr regr_avgx regr_avgy
@@ -118,11 +117,11 @@ SCALARS: Final = frozenset(
     timestamp_millis timestamp_seconds timestamp_sub timestamp_trunc timestampadd timestampdiff timezone to_base
     to_base64 to_char to_date to_days to_hex to_hours to_ieee754_64 to_iso8601 to_json to_json_string to_minutes
     to_months to_number to_seconds to_timestamp to_unix_timestamp to_unixtime to_utc_timestamp to_utf8 to_years
-    transform transform_keys transform_values translate trim trunc truncate try try_cast try_divide typeof ucase
-    unbase64 unhex unicode union_value unix_date unix_micros unix_millis unix_seconds unix_timestamp unnest upper
-    url_decode url_encode url_extract_host url_extract_parameter url_extract_path url_extract_protocol
-    url_extract_query uuid var_pop var_samp variance week week_of_year weekday weekofyear width_bucket
-    word_stem xor xxhash64 year year_of_week yearofweek yearweek years zeroifnull zip zip_with zone_offset
+    transaction_timestamp transform transform_keys transform_values translate trim trunc truncate try try_cast
+    try_divide typeof ucase unbase64 unhex unicode union_value unix_date unix_micros unix_millis unix_seconds
+    unix_timestamp unnest upper url_decode url_encode url_extract_host url_extract_parameter url_extract_path
+    url_extract_protocol url_extract_query uuid var_pop var_samp variance week week_of_year weekday weekofyear
+    width_bucket word_stem xor xxhash64 year year_of_week yearofweek yearweek years zeroifnull zip zip_with zone_offset
     """.split()  # noqa: SIM905
 )
 """Functions of arguments alone that the parser does not know, and others."""

@@ -30,6 +30,8 @@ _STANDARD_NAME: Final = r'"(?:[^"]|"")*"'
 _ESCAPED_TEXT: Final = r"'(?:[^'\\]|\\.)*'"
 _ESCAPED_QUOTED: Final = r'"(?:[^"\\]|\\.)*"'
 _BACKTICK_NAME: Final = r"`(?:[^`]|``)*`"
+_RAW_TEXT: Final = r"""(?<!\w)[rRbB](?:'(?:[^'\\]|\\[^'])*'|"(?:[^"\\]|\\[^"])*")(?!['"])"""
+"""Raw text or bytes, without a backslash before its own quote: readers differ on whether such a text ends there."""
 _HINT: Final = r"(?P<hint>/\*\+|\*/)"
 _OPEN: Final = r"(?P<open>/\*|['\"`])"
 
@@ -44,17 +46,21 @@ _QUOTED: Final = {
     "duckdb": _STANDARD,
     "spark": _pattern(_HINT, _LINE_COMMENT, _BLOCK_COMMENT, _ESCAPED_TEXT, _ESCAPED_QUOTED, _BACKTICK_NAME, _OPEN),
     "bigquery": _pattern(
-        _LINE_COMMENT, r"#[^\n\r]*", _BLOCK_COMMENT, _ESCAPED_TEXT, _ESCAPED_QUOTED, _BACKTICK_NAME, _OPEN
+        _LINE_COMMENT, r"#[^\n\r]*", _BLOCK_COMMENT, _RAW_TEXT, _ESCAPED_TEXT, _ESCAPED_QUOTED, _BACKTICK_NAME, _OPEN
     ),
 }
 """Dialect -> comments, texts and quoted names, as the lexer of the engine finds them."""
 _COMMENT_STARTS: Final = ("--", "/*", "#")
+_LEGACY: Final = re.compile(r"\W*legacy_?sql\b", re.IGNORECASE)
+"""Comment by which BigQuery and its tools read the statement in another language."""
 _ODD: Final = re.compile(
     "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\xa0\u1680\u2000-\u200f\u2028-\u202f\u205f-\u206f\u3000\ufeff]|\r(?!\n)"
 )
 """Control characters, odd blanks and lone carriage returns: engines differ on where they end a word or a line."""
 _PREFIX: Final = re.compile(r"(?:[$@&]|(?<!\w)[A-Za-z]\w?)\Z")
 """End of the text before a quote that changes how an engine reads the quote."""
+_PREFIXED: Final = re.compile("[rRbB]['\"]")
+"""Start of a raw text, or of bytes, of BigQuery. In other dialects such a text is refused before."""
 _DOLLAR_QUOTE: Final = re.compile(r"\$\w*\$")
 _SUBSTITUTED: Final = "${"
 """Start of a variable, which Spark replaces before it reads the text."""
@@ -109,6 +115,8 @@ class LexicalText:
             piece, before = match[0], text[at:start]
             if piece.startswith(_COMMENT_STARTS):
                 _check_comment(piece)
+                if dialect == "bigquery" and _LEGACY.match(piece):
+                    raise RewriteRefused(PARSE_ERROR, "the text asks for legacy SQL, which is not read")
                 self.comments.append((start, end))
                 outside += (before, piece)
             else:
@@ -142,7 +150,7 @@ class LexicalText:
             start, end = token.start, token.end + 1
             if start > at and not bare[at:start].isspace():
                 raise RewriteRefused(PARSE_ERROR, "a comment could be read in two ways")
-            if text[start] in "'\"`":
+            if text[start] in "'\"`" or _PREFIXED.match(text, start, end):
                 found.append((start, end))
             at = end
         if found != self.quoted or bare[at:].strip(" \t\r\n;"):

@@ -104,15 +104,16 @@ class Analyzer:
         self.masks = MaskCompiler(catalog)
         self._views: dict[tuple[View, RelationKey, str], AnalyzedText] = {}
 
-    def analyze(
-        self, text: str, dialect: str, default: tuple[str, ...], *, is_view: bool = False
-    ) -> AnalyzedText:  # fmt: skip
-        """Return the analysis of a statement, or of the text of a view; raise RewriteRefused."""
+    def analyze(self, text: str, dialect: str, default: tuple[str, ...]) -> AnalyzedText:
+        """Return the analysis of a statement; raise RewriteRefused."""
+        return self._analyze(text, dialect, default, is_view=False)
+
+    def _analyze(self, text: str, dialect: str, default: tuple[str, ...], *, is_view: bool) -> AnalyzedText:
         parsed = ParsedText(text, dialect, statement=True)
         check_readings(parsed, dialect)
         if dialect == "bigquery":
             check_array_paths(parsed)
-        mentions = MentionWalk(self.catalog, dialect, default).walk(parsed.tree)
+        mentions = MentionWalk(self.catalog, dialect, default).walk(parsed)
         return AnalyzedText(parsed, mentions, user_places(parsed, dialect, mentions, is_view=is_view))
 
     def view(self, relation: Relation, view: View, dialect: str) -> AnalyzedText:
@@ -125,7 +126,7 @@ class Analyzer:
                 raise RewriteRefused(UNSUPPORTED_SOURCE, f"`{name}` cannot be used: {view.problem}")
             if view.dialect and view.dialect != dialect:
                 raise RewriteRefused(UNSUPPORTED_SOURCE, f"the text of `{name}` is in another dialect")
-            found = self.analyze(view.sql, dialect, relation.text_schema, is_view=True)
+            found = self._analyze(view.sql, dialect, relation.text_schema, is_view=True)
             if not isinstance(found.parsed.tree, exp.Query):
                 raise RewriteRefused(UNSUPPORTED_SOURCE, f"the text of `{name}` is no query")
             if any(reference.is_policies for reference in found.references.found):
@@ -225,7 +226,7 @@ class VisibleRelations:
 
     def is_protected(self, reference: TableMention) -> bool:
         """Tell whether a relation, or a relation behind a view, has policies or masks at all."""
-        return any(self.touches_policies(relation) for relation in reference.relations)
+        return bool(reference.wildcard) or any(self.touches_policies(relation) for relation in reference.relations)
 
     def touches_policies(self, relation: Relation, above: tuple[RelationKey, ...] = ()) -> bool:
         """Tell whether a relation, or a relation behind a view, has policies, masks or the user's name.
@@ -238,7 +239,7 @@ class VisibleRelations:
             return False
         body = self.body(relation, relation.view, above)
         return bool(body.users) or any(
-            self.touches_policies(inner, (*above, relation.key))
+            bool(reference.wildcard) or self.touches_policies(inner, (*above, relation.key))
             for reference in body.references.found
             for inner in reference.relations
         )
@@ -251,11 +252,14 @@ class VisibleRelations:
 
     def is_restricted_reference(self, reference: TableMention, identities: Identities) -> bool:
         """Tell whether any relation of a reference is restricted, or can be behind the wildcard of the name."""
-        if reference.wildcard:
-            known = {relation.key for relation in reference.relations}
-            if self._policies.may_hide_behind(reference.wildcard, known, identities):
-                return True
+        if self._hides_behind(reference, identities):
+            return True
         return any(self.is_restricted(relation, identities) for relation in reference.relations)
+
+    def _hides_behind(self, reference: TableMention, readers: Identities) -> bool:
+        """Tell whether a table that nobody has described may hide rows behind the wildcard of a reference."""
+        known = {relation.key for relation in reference.relations}
+        return bool(reference.wildcard) and self._policies.may_hide_behind(reference.wildcard, known, readers)
 
     def is_expanded(
         self, relation: Relation, view: View, identities: Identities, above: tuple[RelationKey, ...] = ()
@@ -266,9 +270,14 @@ class VisibleRelations:
         if above or known not in self._views:
             inner = self.inside(relation, view, identities)
             within = (*above, relation.key)
-            # A list: errors anywhere in the text count, also behind a restricted relation.
+            # Lists: errors anywhere in the text count, also behind a restricted relation.
+            hidden = [self._hides_behind(reference, inner) for reference in body.references.found]
             inside = [found for reference in body.references.found for found in reference.relations]
-            self._views[known] = True in [bool(body.users), *(self.is_restricted(one, inner, within) for one in inside)]
+            self._views[known] = True in [
+                bool(body.users),
+                *hidden,
+                *(self.is_restricted(one, inner, within) for one in inside),
+            ]
         return self._views[known]
 
     def body(self, relation: Relation, view: View, above: tuple[RelationKey, ...]) -> AnalyzedText:

@@ -212,8 +212,9 @@ STRUCT: Final = "STRUCT(b VARCHAR, c STRUCT(d VARCHAR))"
     [{"id": "INTEGER", "region": "VARCHAR", "s": STRUCT}, {"id": "INTEGER", "region": "VARCHAR", "s": "mine"}],
 )
 @pytest.mark.parametrize("rows", [3, 3000])
-def test_no_error_prints_a_field_of_a_hidden_row(columns: dict[str, str], rows: int) -> None:
-    """DuckDB reads and casts fields in its scan."""
+@pytest.mark.parametrize("more", ["1 AS other", "1 AS t, 2 AS _rap_rows, 3 AS _rap_row, 4 AS columns"])
+def test_no_error_prints_a_field_of_a_hidden_row(columns: dict[str, str], rows: int, more: str) -> None:
+    """DuckDB reads and casts fields in its scan. No column of the table takes the place of the barrier's row."""
     policy = {
         "id": "p",
         "table": "t",
@@ -232,7 +233,7 @@ def test_no_error_prints_a_field_of_a_hidden_row(columns: dict[str, str], rows: 
     with duckdb.connect() as database:
         database.execute(
             f"""CREATE TABLE t AS SELECT i AS id, CASE WHEN i % 3 = 1 THEN 'EU' ELSE 'hidden' END AS region,
-            {{'b': x, 'c': {{'d': x}}}} AS s FROM (SELECT i, CASE WHEN i % 3 = 1 THEN '5' ELSE 'secret' END AS x FROM range({rows}) t(i))"""
+            {{'b': x, 'c': {{'d': x}}}} AS s, {more} FROM (SELECT i, CASE WHEN i % 3 = 1 THEN '5' ELSE 'secret' END AS x FROM range({rows}) t(i))"""
         )
         for condition in FIELDS:
             for shape in (

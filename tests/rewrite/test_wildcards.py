@@ -84,3 +84,19 @@ def test_a_wildcard_without_policies_behind_stays(text: str) -> None:
     ):
         service = service_of([policy])
         assert service.rewrite(RewriteRequest(text, "bigquery", ALICE)) == text
+
+
+@pytest.mark.parametrize("text", ["SELECT * FROM v", "SELECT a FROM w", "SELECT (SELECT COUNT(*) FROM w)"])
+@pytest.mark.parametrize("sql", TEXTS)
+@pytest.mark.parametrize("kind", ["policy", "mask"])
+def test_a_view_opens_no_wildcard(sql: str, text: str, kind: str) -> None:
+    views = {"v": {"sql": sql}, "w": {"sql": "SELECT * FROM v"}}
+    mask = {"id": "m", "table": "p.ds.opensecret", "column": "a", "kind": "null", "grantees": ["allUsers"]}
+    service = service_of([POLICY], views=views) if kind == "policy" else service_of([], [mask], views=views)
+    assert code_of(service, RewriteRequest(text, "bigquery", BOB)) in (errors.WILDCARD_TABLE, errors.VIEW_CYCLE)
+
+
+def test_a_view_of_a_wildcard_is_not_replaced() -> None:
+    service = service_of([POLICY], views={"v": {"sql": "SELECT 1 AS a"}})
+    request = RewriteRequest("CREATE OR REPLACE VIEW v AS SELECT * FROM `p.ds.open*`", "bigquery", BOB)
+    assert code_of(service, request)
