@@ -1,11 +1,11 @@
-"""Functions of the engine's session in statements and texts of views: who asks, by which role, in which schema.
+"""Functions of the engine's session in statements and texts of views: user, role and schema.
 
-An engine answers CURRENT_USER with the user of its session. Everybody who comes through the account of a service would
-be that account, and a view that shows values to the account alone would show them to everybody. So the name becomes
-the literal of the reader, and what has no literal is refused.
+An engine answers CURRENT_USER with the user of the session. A service runs the statements of all callers by one
+account, so a view with values for that account alone would show the values to every caller. The name becomes the
+literal of the reader, and a function without a literal is refused.
 
 DuckDB and Spark take a bare name such as `user`, in quotes or without, for the function where no source of the query
-has a column of that name. This module looks for the column in the sources of the query, as these engines do.
+has such a column. This module looks for the column in the sources of the query, as the engines do.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from pdp.rewrite.sql import Edit, ParsedText, place_of, quote_name, quote_text
 USERS: Final = (exp.CurrentUser, exp.SessionUser)
 """Functions whose value is the name of the reader."""
 _SCHEMAS: Final = (exp.CurrentCatalog, exp.CurrentSchema, exp.CurrentSchemas, exp.CurrentDatabase)
-"""Functions of the session that say nothing of the reader. A statement may ask, a view must not decide by them."""
+"""Functions of the schema of the session. A statement may ask, a view must not decide by the answer."""
 _REFUSED: Final = (
     exp.CurrentRole, exp.CurrentRoleType, exp.CurrentSecondaryRoles, exp.CurrentAvailableRoles, exp.CurrentAccount,
     exp.CurrentAccountName, exp.CurrentClient, exp.CurrentIpAddress, exp.CurrentOrganizationName,
@@ -34,7 +34,7 @@ _REFUSED: Final = (
     exp.CurrentUserId, exp.CurrentWarehouse,
 )  # fmt: skip
 _ROLE_VIEWS: Final = frozenset({"applicable_roles", "enabled_roles", "roles"})
-"""Views of INFORMATION_SCHEMA that say which roles the session has."""
+"""Views of INFORMATION_SCHEMA with the roles of the session."""
 _SPOKEN: Final = re.compile(
     r"\b(?:user|session_user|current_(?!date|time|row\b)\w+|(?:applicable_|enabled_)?roles)\b|@@", re.IGNORECASE
 )
@@ -52,7 +52,7 @@ _NAMES: Final[Mapping[str, frozenset[str]]] = {
 """Dialect -> names of columns that are functions where no source has the column."""
 _QUERIES: Final = (exp.Select, exp.Update, exp.Delete, exp.Merge, exp.Pivot)
 _DEEPEST: Final = 12
-"""Queries in queries that are looked through for the names of their columns."""
+"""Depth of queries in queries, up to which names of columns are looked for."""
 
 
 class UserPlace(NamedTuple):
@@ -64,7 +64,7 @@ class UserPlace(NamedTuple):
 
 
 def user_edits(places: Iterable[UserPlace], names: Iterable[str], dialect: str) -> list[Edit]:
-    """Return the edits that put the reader's name into a text. `names` are those of all readers of the text.
+    """Return the edits for the reader's name in a text. `names` has the names of all readers of the text.
 
     Raise RewriteRefused for readers of several names, and for a reader without a name.
     """
@@ -83,7 +83,7 @@ def user_edits(places: Iterable[UserPlace], names: Iterable[str], dialect: str) 
 
 
 def user_literal(user: str, dialect: str) -> str:
-    """Return the name of a reader as a literal; raise RewriteRefused for a name that has none."""
+    """Return the name of a reader as a literal; raise RewriteRefused for a name without a literal."""
     if not user:
         raise unusable_filter("a filter, mask or statement names the caller, and the caller is a role without a name")
     if ROW in user:
@@ -96,7 +96,7 @@ def user_places(
 ) -> tuple[UserPlace, ...]:
     """Return the places of a text where the engine would put the user of its session; raise RewriteRefused.
 
-    Functions of the session without a literal are refused, and in the text of a view also those of its schema.
+    Functions of the session without a literal are refused, and in the text of a view functions of the schema.
     """
     if not _SPOKEN.search(parsed.text):
         return ()
@@ -165,7 +165,7 @@ class _SessionReading:
             yield self._place(*place_of(column.this), _named(column, name))
 
     def _bare(self, nodes: Sequence[exp.Expr], starts: set[int]) -> Iterator[UserPlace]:
-        """Yield the places of functions without parentheses, which the parser does not note."""
+        """Yield the places of functions without parentheses: the parser notes none."""
         if not nodes:
             return
         called = {node.meta.get("start") for node in self._parsed.tree.find_all(*USERS)}
@@ -219,7 +219,7 @@ class _Sources:
     def have(self, column: exp.Column, name: str) -> bool | None:
         """Tell whether a source of the query around a name has the column; None in doubt.
 
-        These engines look for the function before they look for a column in the queries around.
+        The engines look for the function before columns of the queries around.
         """
         query = _query_around(column)
         if query is None or _is_target(column):
@@ -229,7 +229,7 @@ class _Sources:
         return self._has_alias(column, query) if found is False and name in given else found
 
     def _has_alias(self, column: exp.Column, query: exp.Select) -> bool | None:
-        """Tell whether a name that no source has means an output of its own query."""
+        """Tell whether a name without a source means an output of the query."""
         node: exp.Expr = column
         while node.parent is not query and node.parent is not None:
             node = node.parent
@@ -291,7 +291,7 @@ class _Sources:
 
 
 def _query_around(column: exp.Column) -> exp.Expr | None:
-    """Return the query, change or PIVOT whose sources a column sees. The branches of MERGE see those of MERGE."""
+    """Return the query, change or PIVOT with the sources of a column. Branches of MERGE see the sources of MERGE."""
     query = column.find_ancestor(*_QUERIES)
     while isinstance(query, exp.Update) and not query.this:
         query = query.find_ancestor(*_QUERIES)
@@ -299,7 +299,7 @@ def _query_around(column: exp.Column) -> exp.Expr | None:
 
 
 def _is_target(column: exp.Column) -> bool:
-    """Tell whether a name can be a column alone: it is assigned to, or left out of a star."""
+    """Tell whether a name is a column for certain: the target of a change, or an exception of a star."""
     parent = column.parent
     around = parent.parent if parent is not None else None
     if isinstance(parent, exp.EQ) and column.arg_key == "this":

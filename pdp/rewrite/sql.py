@@ -52,7 +52,7 @@ _QUOTED: Final = {
 """Dialect -> comments, texts and quoted names, as the lexer of the engine finds them."""
 _COMMENT_STARTS: Final = ("--", "/*", "#")
 _LEGACY: Final = re.compile(r"\W*legacy_?sql\b", re.IGNORECASE)
-"""Comment by which BigQuery and its tools read the statement in another language."""
+"""Comment with which BigQuery and the tools around read a statement as legacy SQL."""
 _ODD: Final = re.compile(
     "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\xa0\u1680\u2000-\u200f\u2028-\u202f\u205f-\u206f\u3000\ufeff]|\r(?!\n)"
 )
