@@ -32,6 +32,7 @@ from pdp.identity.tls import LiveCertificates, checked_certificates
 from pdp.identity.tokens import Tokens
 from pdp.model.events import OPEN_GATE, ServiceEvent
 from pdp.model.pauses import pauses
+from pdp.rewrite.process.pool import judge_notice
 from pdp.store.replica import Replica
 from pdp.surfaces.listeners import (
     Listeners,
@@ -124,6 +125,8 @@ class Service:
         server = self.settings.server
         for warning in self.pdp.bundle.warnings:
             log.warning("policies", warning=warning)
+        if self.pdp.bundle.row_sources.documents and (notice := judge_notice()):
+            log.info("rewriting", notice=notice)
         if self.scheme == "http" and not all(is_loopback(split_address(at)[0]) for at in (server.http, server.grpc)):
             log.warning("server", warning="tokens and answers leave this machine unencrypted: server.tls is not set")
         if isinstance(self.source, Replica):

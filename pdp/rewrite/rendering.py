@@ -68,6 +68,8 @@ class Rendering:
         self._restrictions, self._dialect, self._qualifies = restrictions, dialect, qualifies
         self._barriers = barriers
         self._replacements, self._unforeseen = 0, ""
+        self.replaced: list[str] = []
+        """Last parts of the replaced names of the outermost text, in lower case."""
         self.sources: list[tuple[str, str]] = []
         """Sources of the outermost text in brackets, each beside itself with the stand-in for the unforeseen name."""
         self.listing: Callable[..., str] = partial(policy_source, None, default=(), dialect=dialect)
@@ -82,6 +84,7 @@ class Rendering:
             if reference.is_policies:
                 listed: str = self.listing(parts=reference.parts)
                 self.sources.append((listed, listed))
+                self.replaced.append(reference.parts[-1].lower())
                 edits += self._wrap(reference, listed, analyzed, wrapped)
                 continue
             self._check_use(reference, level.identities)
@@ -157,6 +160,7 @@ class Rendering:
         if not level.above:
             named = source.replace(self._unforeseen, HIDDEN) if self._unforeseen else source
             self.sources.append((source, named))
+            self.replaced.append(reference.parts[-1].lower())
         return source
 
     def _part(self, relation: Relation, level: TextLevel) -> VisiblePart | None:

@@ -30,6 +30,7 @@ from pdp.rewrite.errors import (
 from pdp.rewrite.fast_ways import FastPass, FastVerification
 from pdp.rewrite.filters import FilterCompiler
 from pdp.rewrite.identity import CallerIdentity
+from pdp.rewrite.judge import DuckdbJudge
 from pdp.rewrite.mentions import CREATE, READ
 from pdp.rewrite.policies import PolicySet
 from pdp.rewrite.policy_statements import is_policy_statement, policy_source, read_policy_statement
@@ -67,15 +68,15 @@ class Rewriter:
     """Rewriter for one catalog. `through` names the readers within views with an owner.
 
     `qualifies`: write full names into the result, for a session of the engine that may have another default. `barriers`
-    are the dialects whose sources get a barrier.
+    are the dialects whose sources get a barrier. `judge` reads each result for DuckDB again.
     """
 
     def __init__(
         self, catalog: Catalog, through: Through = OWNER, *, qualifies: bool = False,
-        barriers: Collection[str] = tuple(BARRIERS),
+        barriers: Collection[str] = tuple(BARRIERS), judge: DuckdbJudge | None = None,
     ) -> None:  # fmt: skip
         self._catalog, self._through, self._qualifies = catalog, through, qualifies
-        self._barriers = barriers
+        self._barriers, self._judge = barriers, judge
         self._analyzer = Analyzer(catalog)
         self._compiler = FilterCompiler(catalog)
 
@@ -228,6 +229,8 @@ class Rewriter:
         check_substitution(sql, dialect)
         tree = analyzed.parsed.tree
         reading.verify(tree if sql is text else sql, rendering.sources, type(tree))
+        if self._judge is not None and dialect == "duckdb":
+            self._judge.check(analyzed.parsed, sql, rendering.replaced, (source for source, _ in rendering.sources))
         return sql
 
 

@@ -15,6 +15,7 @@ import sys
 from asyncio import StreamReader, StreamWriter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
+from importlib.metadata import PackageNotFoundError, version
 from typing import Final, TypeAlias
 
 import msgspec
@@ -31,6 +32,8 @@ _MOST_WAITING: Final = 32
 """Requests of one key that wait."""
 _START_SECONDS: Final = 60.0
 """Time for the start of a process and for its policies."""
+DUCKDB_TESTED: Final = ("1.2", "1.3", "1.4", "1.5")
+"""Minor versions of DuckDB on which the tests of barriers and of the judge run."""
 log = structlog.get_logger()
 
 
@@ -90,6 +93,22 @@ class _Turns:
     def __init__(self) -> None:
         self.lock = asyncio.Lock()
         self.waiting = 0
+
+
+def minor_of(version: str) -> str:
+    """Return the first two numbers of a version."""
+    return ".".join(version.split(".")[:2])
+
+
+def judge_notice() -> str:
+    """Return the words of a start on the judge of rewritten SQL; empty for a tested version of DuckDB."""
+    try:
+        found = version("duckdb")
+    except PackageNotFoundError:
+        return "the parser of DuckDB does not judge rewritten SQL: install `lakehouse-pdp[duckdb]`"
+    if minor_of(found) in DUCKDB_TESTED:
+        return ""
+    return f"barriers and the judge of DuckDB are tested on {', '.join(DUCKDB_TESTED)}, not on {found}"
 
 
 class WorkerPool:

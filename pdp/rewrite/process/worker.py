@@ -10,6 +10,7 @@ import resource
 import signal
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from typing import BinaryIO, Final
 
 import msgspec
@@ -24,6 +25,7 @@ from pdp.rewrite.barriers import BARRIERS
 from pdp.rewrite.catalog import Catalog, Relation, View, catalog_of, containers_of
 from pdp.rewrite.errors import FILTER_INVALID, UNKNOWN_RELATION, PoliciesNeeded, RewriteRefused
 from pdp.rewrite.identity import CallerIdentity, PrincipalCaller
+from pdp.rewrite.judge import DuckdbJudge
 from pdp.rewrite.policies import PolicySet, StoredPolicySets, policy_set_of
 from pdp.rewrite.process.messages import (
     CALLS,
@@ -92,12 +94,12 @@ class _Names:
 
     def __init__(
         self, catalog: Catalog, policies: PolicySet, through: Through, warehouses: Mapping[str, str],
-        without_barrier: Collection[str] = (),
+        without_barrier: Collection[str] = (), judge: DuckdbJudge | None = None,
     ) -> None:  # fmt: skip
-        self.policies = policies
+        self.policies, self._judge = policies, judge
         self._barriers = [dialect for dialect in BARRIERS if dialect not in without_barrier]
         self._catalog, self._through, self._warehouses = catalog, through, warehouses
-        self._own = Rewriter(catalog, through, barriers=self._barriers)
+        self._own = Rewriter(catalog, through, barriers=self._barriers, judge=judge)
         self._by_default: BoundedCache[tuple[str, ...], Rewriter] = BoundedCache(_DEFAULTS)
 
     def rewriter(self, supplied: SuppliedCatalog | None) -> Rewriter:
@@ -117,7 +119,7 @@ class _Names:
 
     def _make(self, catalog: Catalog) -> Rewriter:
         qualifies = catalog.default != self._catalog.default
-        return Rewriter(catalog, self._through, qualifies=qualifies, barriers=self._barriers)
+        return Rewriter(catalog, self._through, qualifies=qualifies, barriers=self._barriers, judge=self._judge)
 
     def of_warehouse(self, name: Sequence[str]) -> tuple[str, ...]:
         """Return a full name with the warehouse in place of the catalog; raise RewriteRefused for another ref."""
@@ -163,7 +165,7 @@ class RewriteProcess:
 
     def _plain_names(self, catalog: Catalog) -> _Names:
         through = Through(self._setup.through.get("", "owner"), self._setup.through, self._members)
-        return _Names(catalog, self._policies.joined(()), through, {}, self._setup.without_barrier)
+        return _Names(catalog, self._policies.joined(()), through, {}, self._setup.without_barrier, _judge())
 
     def _trino_names(self, catalog: Catalog) -> _Names:
         setup = self._setup
@@ -196,6 +198,12 @@ class RewriteProcess:
             unknown=reader.unknown,
         )  # fmt: skip
         return PrincipalCaller(principal, self._members)
+
+
+@cache
+def _judge() -> DuckdbJudge | None:
+    """Return the judge of this process; None without DuckDB."""
+    return DuckdbJudge.start()
 
 
 def _refusal(error: RewriteRefused, names: _Names | None) -> RewriteReply:
