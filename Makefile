@@ -19,7 +19,7 @@ define in_two_pools
 $(PYTEST) --dist worksteal --junitxml=$(VENV)/.workers.xml -m "not waits and ($(1))"; exit $$(($$? | slept))
 endef
 
-.PHONY: help setup run test-fast test test-slow test-durations test-trino test-spark test-spark-long chaos way lint fmt type cases bench bench-audit bench-cache bench-cedar bench-engines bench-pipeline bench-reload bench-replay bench-rewrite bench-trino bench-more bench-workers soak protos docs check
+.PHONY: help setup run test-fast test test-slow test-durations test-trino test-spark test-spark-long test-engines test-judges chaos way lint fmt type cases bench bench-audit bench-cache bench-cedar bench-engines bench-pipeline bench-reload bench-replay bench-rewrite bench-trino bench-more bench-workers soak protos docs check
 
 help: ## what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -71,6 +71,17 @@ test-spark: $(SPARK) ## the audit lake and rewritten SQL on Spark (450 MB, fetch
 
 test-spark-long: $(SPARK) ## the demo, a cluster by spark-submit, varied companies, and generated queries, on Spark
 	$(PYTEST) --dist worksteal -rs -m spark_long tests/lake tests/rewrite
+
+test-engines: DUCKDBS ?= 1.2.2 1.3.2 1.4.4 1.5.6
+test-engines: SPARKS ?= pyspark==3.5.6+py4j==0.10.9.7 pyspark==4.1.4+py4j==0.10.9.9
+test-engines: $(STAMP) ## barriers on four minor versions of DuckDB and two of Spark (900 MB, fetched once; Java 17)
+	@for version in $(DUCKDBS); do folder=$(VENV)/engines/duckdb-$$version; \
+	  test -d $$folder || $(PY) -m pip install --quiet --no-deps --target $$folder duckdb==$$version || exit 1; \
+	  PYTHONPATH=$$folder $(PY) -m pytest -q tests/rewrite/test_barriers.py tests/rewrite/test_hidden_values.py \
+	    -k 'not without_barriers' || exit 1; done
+	@for names in $(SPARKS); do folder=$(VENV)/engines/$${names%%+*}; \
+	  test -d $$folder || $(PY) -m pip install --quiet --no-deps --target $$folder $$(echo $$names | tr + ' ') || exit 1; \
+	  PYTHONPATH=$$folder $(PY) -m pytest -q -m "spark and not spark_long" tests/rewrite/test_hidden_values_on_spark.py || exit 1; done
 
 chaos: $(STAMP) ## services on one database, written to and killed for SECONDS (60); then a Redis that fails in every way
 	PDP_CHAOS_SECONDS=$(or $(SECONDS),60) $(PY) -m pytest -q -s --timeout 3600 tests/store/test_convergence.py -k whoever_writes_and_dies

@@ -5,6 +5,7 @@ No boundary against callers with code in the session: DataFrames, other texts an
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -33,6 +34,10 @@ _WANTED: Final = {
 }
 """Properties that change how Spark reads a text, with the values under which the rewriter reads the same."""
 _CATALOG: Final = "spark.sql.catalog."
+SPARK_TESTED: Final = ("3.5", "4.1")
+"""Minor versions of Spark on which the tests of barriers run. No other version promises that a barrier holds."""
+_LOG: Final = logging.getLogger(__name__)
+_warned: set[str] = set()
 _services: list[LocalRewriter] = []
 """Policies of this process: none or one."""
 
@@ -57,12 +62,21 @@ def sql(spark: SparkSession, text: str, principal: str, groups: Iterable[str] = 
     if not _MEMBER.fullmatch(principal):
         raise InvalidArgument(f"`{principal}` is no caller: give user:<address> or serviceAccount:<address>")
     service = _services[0]
+    _warn_of_version(spark.version)
     _check_properties(spark, service)
     _check_names(spark, service)
     request = RewriteRequest(text, _DIALECT, principal, tuple(groups))
     rewritten = service.rewrite(request)
     _refuse_temporary(text)
     return spark.sql(rewritten)
+
+
+def _warn_of_version(version: str) -> None:
+    """Log once that barriers were not tested on a version of Spark."""
+    if not version.startswith(tuple(f"{tested}." for tested in SPARK_TESTED)) and version not in _warned:
+        _warned.add(version)
+        tested = ", ".join(SPARK_TESTED)
+        _LOG.warning("barriers before hidden rows are tested on Spark %s, not on %s", tested, version)
 
 
 def _check_properties(spark: SparkSession, service: LocalRewriter) -> None:

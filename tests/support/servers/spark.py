@@ -38,3 +38,16 @@ def folder_lake(folder: Path) -> Lake:
 def spark_options() -> list[str]:
     """Options of a command that runs on a Spark of its own."""
     return [part for name, value in PROPERTIES.items() for part in ("--spark", f"{name}={value}")]
+
+
+def plain_session(folder: Path) -> Any:
+    """Return a session for tables of Spark's own catalog. Other versions of Spark than the pinned one get no Iceberg."""
+    import pyspark  # noqa: PLC0415  an extra
+    from pyspark.sql import SparkSession  # noqa: PLC0415
+
+    if pyspark.__version__.startswith("4.1."):
+        return spark_session(folder_catalog(str(folder)))
+    builder: Any = SparkSession.builder
+    for name, value in {**PROPERTIES, "spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1"}.items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()
