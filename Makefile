@@ -83,6 +83,12 @@ test-engines: $(STAMP) ## barriers on four minor versions of DuckDB and two of S
 	  test -d $$folder || $(PY) -m pip install --quiet --no-deps --target $$folder $$(echo $$names | tr + ' ') || exit 1; \
 	  PYTHONPATH=$$folder $(PY) -m pytest -q -m "spark and not spark_long" tests/rewrite/test_hidden_values_on_spark.py || exit 1; done
 
+test-judges: export PDP_JUDGE_SECONDS := $(or $(SECONDS),3600)
+test-judges: export PDP_JUDGE_SEED := $(or $(SEED),7)
+test-judges: $(STAMP) ## SECONDS (3600) for each judge: DuckDB's parser, and answers on hidden rows; SEED=8 for other statements
+	$(PY) -m pytest -q --timeout 86400 tests/rewrite/test_judge.py
+	$(PY) -m pytest -q --timeout 86400 -m long tests/rewrite/test_hidden_values.py
+
 chaos: $(STAMP) ## services on one database, written to and killed for SECONDS (60); then a Redis that fails in every way
 	PDP_CHAOS_SECONDS=$(or $(SECONDS),60) $(PY) -m pytest -q -s --timeout 3600 tests/store/test_convergence.py -k whoever_writes_and_dies
 	PDP_CHAOS_SECONDS=$(or $(SECONDS),60) $(PY) -m pytest -q -s --timeout 3600 tests/decision/cache/test_cache_chaos.py tests/decision/cache/test_fleet_chaos.py

@@ -53,6 +53,9 @@ _LONGEST_WORD: Final = 80
 """Characters before a FROM, or before a bracket, in which its word is looked for."""
 _WORDS: Final = (exp.From, exp.Join, exp.Delete)
 """Parts of the tree that FROM and JOIN begin. The tree does not keep the FROM of DELETE."""
+_ROWS_WORD: Final = re.compile(r"(?<![\w.])values\b", re.IGNORECASE)
+_FIRST_OF_ROWS: Final = {"duckdb": re.compile(r"\("), "spark": re.compile(r"[(0-9'\"+-]")}
+"""Dialect in which `values` is no reserved word -> first sign of a row."""
 _LEAVES: Final = (exp.Identifier, exp.Literal, exp.Column)
 """Parts without sources. Those of array paths are looked for by the path."""
 
@@ -61,6 +64,8 @@ def check_readings(parsed: ParsedText, dialect: str) -> None:
     """Raise RewriteRefused for numbers and sources that an engine reads otherwise than the parser."""
     _check_numbers(parsed.lexical.marked, dialect)
     _check_sources(parsed)
+    if dialect in _FIRST_OF_ROWS:
+        _check_rows(parsed, _FIRST_OF_ROWS[dialect])
 
 
 def _check_numbers(marked: str, dialect: str) -> None:
@@ -102,6 +107,23 @@ def _check_sources(parsed: ParsedText) -> None:
         found[kind] += 1
     if found["from"] > most["from"] or found["join"] > most["join"]:
         raise _two_readings(words[0])
+
+
+def _check_rows(parsed: ParsedText, first: re.Pattern[str]) -> None:
+    """Raise RewriteRefused for VALUES before a word, which the engine takes for the alias of a table `values`."""
+    words = list(_ROWS_WORD.finditer(parsed.lexical.marked))
+    if not words:
+        return
+    names = {name.meta.get("start") for name in parsed.tree.find_all(exp.Identifier)}
+    for word in words:
+        if word.start() not in names and not first.match(parsed.text, _after_comments(parsed, word.end())):
+            raise RewriteRefused(PARSE_ERROR, "a row of VALUES could be the alias of a table: put it into parentheses")
+
+
+def _after_comments(parsed: ParsedText, at: int) -> int:
+    """Return the place of the next sign, behind blanks and comments."""
+    marked = parsed.lexical.marked
+    return len(marked) - len(marked[at:].lstrip())
 
 
 def _two_readings(word: re.Match[str]) -> RewriteRefused:

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import builtins
+import json
+import os
 import random
+import time
 from importlib.metadata import PackageNotFoundError
 from typing import Any
 
+import duckdb
 import pytest
+from support.judging import judge_seconds
+from support.oracles.parser_judges import Seen, mutated, seeds, taken
 from support.rewriting import POLICIES, known_rows, recorded_cases, recorded_data, recorded_service
 
 from pdp.engines.row_access.policies import read_documents
@@ -20,6 +26,7 @@ from pdp.rewrite.process import pool
 from pdp.rewrite.process.local import LocalRewriter, RewriteRequest
 from pdp.rewrite.rewriter import Rewriter
 
+PDP_SEED = os.environ.get("PDP_JUDGE_SEED", "7")
 BOB = "user:bob@example.com"
 MISREAD = [
     "SELECT *, @1.from orders", "SELECT sku, 2, @1.from orders", "WITH c AS (SELECT 1, @1.from orders) SELECT * FROM c",
@@ -112,3 +119,34 @@ def test_without_duckdb_there_is_no_judge(monkeypatch: pytest.MonkeyPatch) -> No
 
     monkeypatch.setattr(builtins, "__import__", without)
     assert DuckdbJudge.start() is None
+
+
+def test_duckdb_sees_no_table_and_no_parameter_that_the_reader_does_not() -> None:
+    """Mutated recorded statements; nightly for an hour, else for some seconds."""
+    texts, dice, compared = seeds("duckdb"), random.Random(PDP_SEED), 0
+    end = time.monotonic() + judge_seconds(6)
+    with duckdb.connect() as database:
+        while time.monotonic() < end or compared < 100:
+            text = mutated(dice.choice(texts), dice)
+            seen, engine = taken(text, "duckdb"), duckdb_sees(database, text)
+            if seen is not None and engine is not None:
+                compared += 1
+                assert engine.tables <= seen.tables, text
+                assert engine.parameters <= seen.parameters, text
+
+
+def duckdb_sees(database: duckdb.DuckDBPyConnection, text: str) -> Seen | None:
+    """Return what DuckDB's parser sees; None for a text that DuckDB does not parse as a query."""
+    row = database.execute("SELECT json_serialize_sql(?)", [text]).fetchone()
+    found = json.loads(row[0]) if row else {"error": True}
+    tables, parameters, parts = set(), 0, [found]
+    while parts and not found.get("error"):
+        part = parts.pop()
+        if isinstance(part, dict):
+            if part.get("type") == "BASE_TABLE":
+                tables.add(part["table_name"].lower())
+            parameters += part.get("class") == "PARAMETER"
+            parts += part.values()
+        elif isinstance(part, list):
+            parts += part
+    return None if found.get("error") else Seen(frozenset(tables), parameters)

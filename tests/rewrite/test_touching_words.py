@@ -130,3 +130,28 @@ def test_the_engine_sees_no_table_that_the_rewriter_does_not() -> None:
             taken += 1
             assert seen <= {table.name for table in parsed.tree.find_all(exp.Table)}, text
     assert taken > 100
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT * FROM VALUES n9", "SELECT 1 FROM items JOIN values v ON TRUE", "SELECT 1 FROM items, VALUES a", "SELECT * FROM VALUES lower(a)",
+        "SELECT * FROM (VALUES n9) AS x", "SELECT 1 WHERE EXISTS (SELECT 1 FROM Values x)", "MERGE INTO items USING values v ON TRUE WHEN MATCHED THEN DELETE",
+        "SELECT * FROM VALUES trim(a) AS x",
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("dialect", ["duckdb", "spark"])
+def test_a_table_named_values_is_no_row(dialect: str, text: str) -> None:
+    assert code_of(SERVICE, RewriteRequest(text, dialect, BOB))
+
+
+@pytest.mark.parametrize(
+    ("dialect", "text"),
+    [
+        ("duckdb", "SELECT * FROM (VALUES (1), (lower('A'))) AS x"), ("spark", "SELECT * FROM VALUES 1, -2, 'a'"),
+        ("spark", "SELECT * FROM VALUES (1, 2), (3, 4) AS t(a, b)"), ("trino", "SELECT * FROM (VALUES 1, lower('A')) AS x"),
+        ("duckdb", "INSERT INTO items VALUES ('x', 1)"), ("duckdb", "VALUES (1), (2)"),
+    ],
+)  # fmt: skip
+def test_rows_are_read(dialect: str, text: str) -> None:
+    assert code_of(SERVICE, RewriteRequest(text, dialect, BOB)) in ("", errors.WRITE_NEEDS_FULL_ACCESS)
