@@ -100,7 +100,8 @@ def _check_mask(rule: RowPolicy, columns: Mapping[str, str] | None) -> None:
 
 def _check_filter(rule: RowPolicy, known: Mapping[FoldedName, Mapping[str, str]], *, is_new: bool) -> None:
     # The parser of SQL takes 30 MB.
-    from pdp.engines.row_access.conditions import check_condition, check_lookups  # noqa: PLC0415
+    from pdp.engines.row_access.conditions import check_condition  # noqa: PLC0415
+    from pdp.engines.row_access.lookups import check_lookups  # noqa: PLC0415
 
     if rule.kind or rule.exempt:
         raise InvalidArgument("`kind` and `except` are for masks, which name a `column`")

@@ -14,7 +14,7 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 
 from sqlglot import exp
 
-from pdp.engines.row_access.dialects import outer_name, part_around
+from pdp.engines.row_access.lookups import outer_name, part_around
 from pdp.rewrite.errors import unusable_filter
 from pdp.rewrite.sql import Edit, place_of
 
@@ -109,16 +109,15 @@ def bind_columns(tree: exp.Expr, own: FilterSource, sources: Sequence[FilterSour
 
 def _check_lookups(bound: Sequence[BoundColumn], own: FilterSource, by_table: Mapping[int, FilterSource]) -> None:
     """Raise RewriteRefused for a part of a subquery that reads the filtered row alone, by a name without a table."""
-    if not by_table:
-        return
     aliases = {id(found.column): found.alias for found in bound}
     for found in bound:
-        query = found.column.find_ancestor(exp.Select)
+        query = found.column.find_ancestor(exp.Select, exp.Values)
         if query is None or found.length or found.alias != own.alias:
             continue
         beside = part_around(found.column).find_all(exp.Column)
         if all(aliases.get(id(other), own.alias) == own.alias for other in beside):
-            lookup = next((by_table[id(table)].exposed for table in _tables(query)), "")
+            tables = _tables(query) if isinstance(query, exp.Select) else ()
+            lookup = next((by_table[id(table)].exposed for table in tables), "")
             raise unusable_filter(outer_name(found.column.name, lookup, own.exposed))
 
 

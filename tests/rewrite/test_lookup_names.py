@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from pdp.engines.row_access.conditions import check_lookups
+from pdp.engines.row_access.lookups import check_lookups
 from pdp.engines.row_access.policies import parse_document, read_documents
 from pdp.engines.row_access.validation import compile_policies
 from pdp.errors import PolicyError
@@ -104,6 +104,76 @@ def test_a_store_refuses_the_same_filters() -> None:
             check_lookups(filter, "trino", ("lake", "sales.orders"), {})
     for filter in PLAIN:
         check_lookups(filter, "trino", ("lake", "sales.orders"), {})
+
+
+SOURCES = [
+    ("region IN (SELECT region FROM (SELECT x FROM m) AS s)", "trino"),
+    ("region IN (SELECT region FROM (SELECT * FROM m) s)", "trino"),
+    ("EXISTS (SELECT 1 FROM (SELECT x FROM m) s WHERE region = region)", "trino"),
+    ("region = (SELECT MAX(region) FROM (SELECT x FROM m) s)", "trino"),
+    ("region IN (SELECT region FROM UNNEST(ARRAY['a']) AS u(v))", "trino"),
+    ("region IN (SELECT region FROM (VALUES ('a')) AS t(c))", "trino"),
+    ("region IN (SELECT v FROM (VALUES (region)) AS t(v))", "trino"),
+    ("region IN (VALUES region)", "trino"),
+    ("region IN (SELECT region)", "trino"),
+    ("region IN (SELECT region FROM m CROSS JOIN LATERAL (SELECT m.y AS z) AS l)", "trino"),
+    ("region IN (WITH c AS (SELECT x FROM m) SELECT region FROM c)", "trino"),
+    ("region IN (SELECT region FROM (m JOIN n ON m.x = n.x))", "trino"),
+    ("EXISTS (SELECT 1 FROM (m JOIN n ON region = region))", "trino"),
+    ("region IN (SELECT region FROM (TABLE m))", "trino"),
+    ("region IN (SELECT region FROM m JOIN (SELECT y FROM n) k ON m.x = k.y)", "trino"),
+    ("region IN (SELECT x FROM m UNION SELECT region FROM (SELECT y FROM n) k)", "trino"),
+    ("region IN (SELECT region FROM m LATERAL VIEW explode(m.a) t AS v)", "spark"),
+    ("region IN (SELECT region FROM explode(array(1)) AS t(v))", "spark"),
+    ("region IN (SELECT region FROM VALUES ('a') AS t(c))", "spark"),
+    ("region IN (FROM m SELECT region)", "duckdb"),
+    ("region IN (SELECT region FROM range(3) AS t(i))", "duckdb"),
+    ("region IN (SELECT region FROM unnest([1]) AS t(v))", "duckdb"),
+    ("region IN (SELECT region FROM m PIVOT (SUM(a) FOR b IN (1, 2)))", "duckdb"),
+    ("region IN UNNEST(ARRAY(SELECT region FROM UNNEST(['a']) AS x))", "bigquery"),
+]
+"""Filters with an outer name beside other sources than tables."""
+PLAIN_SOURCES = [
+    ("EXISTS (SELECT 1 FROM UNNEST(tags) AS t WHERE t = 'x')", "bigquery"),
+    ("'eu' IN (SELECT t FROM UNNEST(tags) AS t)", "bigquery"),
+    ("EXISTS (SELECT 1 FROM UNNEST(tags) AS t(v) WHERE v = region)", "trino"),
+    ("region IN (SELECT s.x FROM (SELECT m.x FROM m) s)", "trino"),
+    ("region IN (SELECT region FROM (SELECT m.region FROM m) s)", "trino"),
+    ("EXISTS (SELECT 1 FROM (SELECT m.x AS k FROM m) s WHERE k = region)", "trino"),
+    ("region IN (WITH c AS (SELECT m.x AS y FROM m) SELECT y FROM c)", "trino"),
+    ("region IN (WITH c(region) AS (SELECT m.x FROM m) SELECT region FROM c)", "trino"),
+    ("region IN (SELECT region FROM (VALUES ('a')) AS t(region))", "trino"),
+    ("region IN (VALUES 'a', 'b')", "trino"),
+    ("region IN (SELECT m.x AS region FROM m ORDER BY region LIMIT 3)", "trino"),
+    ("EXISTS (SELECT 1 FROM m LATERAL VIEW explode(m.a) t AS v WHERE v = region)", "spark"),
+    ("region IN (SELECT region FROM m JOIN n USING (region))", "duckdb"),
+]
+OWN = {"id": "INTEGER", "region": "VARCHAR", "tags": "ARRAY(VARCHAR)"}
+
+
+@pytest.mark.parametrize("tables", [{}, {"orders": {"columns": OWN}}], ids=["nothing", "the-table"])
+def test_every_source_of_a_subquery_is_looked_at(tables: dict[str, Any], tmp_path: Path) -> None:
+    known = {("lake", "sales.orders"): OWN} if tables else {}
+    for filter, dialect in SOURCES:
+        with pytest.raises(ValueError, match=r"(?i)`region` in the subquery (is not known|may be)"):
+            check_lookups(filter, dialect, ("lake", "sales.orders"), known)
+        with pytest.raises(PolicyError, match=r"(?i)write `(\w+\.region` or `)?orders\.region`"):
+            compile_policies(read_documents([written(tmp_path, body_of(filter, tables, dialect))]))
+    for filter, dialect in PLAIN_SOURCES:
+        check_lookups(filter, dialect, ("lake", "sales.orders"), known)
+        compile_policies(read_documents([written(tmp_path, body_of(filter, tables, dialect))]))
+
+
+@pytest.mark.parametrize("dialect", ["duckdb", "spark", "bigquery", "trino"])
+def test_the_rewriter_refuses_an_outer_name_beside_any_source(dialect: str) -> None:
+    tables = {"orders": ORDERS, "m": {"columns": {"x": "VARCHAR"}}, "n": {"columns": {"y": "VARCHAR"}}}
+    for filter, _ in SOURCES:
+        document = parse_document(body_of(filter, tables, dialect)).document
+        catalog = catalog_of([document])
+        service = LocalRewriter(catalog, policy_set_of([document]), Rewriter(catalog))
+        with pytest.raises(errors.RewriteRefused) as refused:
+            service.rewrite(RewriteRequest("SELECT id FROM orders", dialect, "user:alice@example.com"))
+        assert refused.value.rap == errors.FILTER_INVALID
 
 
 OF_ITSELF = [

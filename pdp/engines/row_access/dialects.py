@@ -355,23 +355,3 @@ def check_readable(text: str, tokens: Sequence[Token], tree: exp.Expr) -> None:
         raise ValueError("it does not parse in Trino")
     if any(isinstance(node.expression, exp.Boolean) for node in tree.find_all(exp.Is)):
         raise ValueError("it does not parse in Trino: IS TRUE and IS FALSE")
-
-
-_CONNECTIVES: Final = (exp.Connector, exp.Not, exp.Paren, exp.Where, exp.Having, exp.Join, exp.Select, exp.Alias)
-
-
-def part_around(column: exp.Expr) -> exp.Expr:
-    """Return the comparison or the value of a query around a column: the part that AND, OR and clauses connect."""
-    node = column
-    while node.parent is not None and not isinstance(node.parent, _CONNECTIVES):
-        node = node.parent
-    return node
-
-
-def outer_name(name: str, lookup: str, table: str) -> str:
-    """Return the error for a name of a subquery that is or may be a column of the filtered table."""
-    other = "give the table of the subquery another name" if lookup.lower() == table.lower() else f"`{table}.{name}`"
-    return (
-        f"`{name}` in the subquery is not known as a column of `{lookup}`, and an engine would read the column of the "
-        f"filtered table: write `{lookup}.{name}` or {other}"
-    )

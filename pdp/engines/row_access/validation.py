@@ -15,7 +15,6 @@ from msgspec.structs import replace
 from pdp.config.names import NO_NAMES, KnownNames, NameFault, name_fault
 from pdp.config.references import known_names, unknown_warehouse
 from pdp.config.settings import Settings
-from pdp.engines.row_access.conditions import check_lookups
 from pdp.engines.row_access.dialects import (
     UntranslatableSql,
     translate_constant,
@@ -23,6 +22,7 @@ from pdp.engines.row_access.dialects import (
     translate_filter,
 )
 from pdp.engines.row_access.engine import RowPolicies
+from pdp.engines.row_access.lookups import check_lookups
 from pdp.engines.row_access.members import Grantee, Members, configured_members, refuse_wrong_form
 from pdp.engines.row_access.policies import (
     KINDS_WITH_VALUE,

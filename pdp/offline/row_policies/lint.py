@@ -11,7 +11,7 @@ from sqlglot import exp
 from pdp.config.origins import suggest
 from pdp.engines.cel.lint.linter import Finding
 from pdp.engines.cel.lint.remarks import Severity
-from pdp.engines.row_access.conditions import check_lookups
+from pdp.engines.row_access.lookups import check_lookups
 from pdp.engines.row_access.members import ALL_AUTHENTICATED, ALL_USERS, Grantee, parse_grantee
 from pdp.engines.row_access.policies import KINDS, MaskBody, NamedDocument, PolicyBody, read_documents
 from pdp.engines.row_access.validation import RowNames, compile_policies
