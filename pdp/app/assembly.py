@@ -37,6 +37,7 @@ from pdp.engines.engine import Engine, EngineQuestion, ForbiddenPath, NamingEngi
 from pdp.engines.engine_types import EngineType, PolicySources
 from pdp.engines.grants.engine import GrantsEngine
 from pdp.engines.row_access.engine import RowAccessEngine, RowPolicies, unprotected_catalogs
+from pdp.engines.row_access.entries import names_of
 from pdp.engines.row_access.members import configured_members
 from pdp.engines.row_access.policies import NamedDocument, read_documents
 from pdp.engines.scopes.kind import build_scopes, describe_scopes, read_permissions
@@ -186,10 +187,7 @@ def _row_policies(read: Sequence[NamedDocument], documents: Sequence[NamedDocume
     """Return the policies of files, whose names are judged, and of documents: those of an archive decided before."""
     if not read and not documents:
         return RowPolicies({}, (), ())
-    from pdp.engines.row_access.validation import (  # noqa: PLC0415  its parser of SQL takes 30 MB
-        compile_policies,
-        names_of,
-    )
+    from pdp.engines.row_access.validation import compile_policies  # noqa: PLC0415  its parser of SQL takes 30 MB
 
     return compile_policies(read, known_warehouses(settings), names_of(settings), recorded=documents)
 
@@ -217,7 +215,7 @@ def _row_access(settings: Settings, policies: RowPolicies) -> RowAccessEngine:
         for place, text in enumerate(rules.protected):
             if unknown := unknown_warehouse(parse_resource(text).warehouse, known_warehouses(settings)):
                 raise settings.error(("row_access", "protected", place), unknown)
-        return policies.build_engine(configured_members(settings), rules.protected)
+        return policies.build_engine(configured_members(settings), rules.protected, names_of(settings))
     except (ValueError, InvalidReference) as error:
         raise settings.error(("row_access", "protected"), str(error)) from None
 

@@ -67,10 +67,14 @@ class HeldPermissions(msgspec.Struct, frozen=True):
 
 
 class RowPolicyResult(msgspec.Struct, frozen=True):
-    """Result of a write of rules: the revision, and the named rules after the write, None for a rule that is gone."""
+    """Result of a write of rules: the revision, and the named rules after the write, None for a rule that is gone.
+
+    `warnings` say which names of written rules are unknown.
+    """
 
     revision: str
     rules: Sequence[RowPolicy | None]
+    warnings: tuple[str, ...] = ()
 
 
 class StatementResult(msgspec.Struct, frozen=True):
@@ -79,6 +83,7 @@ class StatementResult(msgspec.Struct, frozen=True):
     operation: str
     revision: str
     changed: bool
+    warnings: tuple[str, ...] = ()
 
 
 class RowPolicyService:
@@ -95,7 +100,8 @@ class RowPolicyService:
         work = self._write(requester, edits)
         facts = await recorded(self._pdp.audit, write_request(requester, edits), work, self._management.revision)
         found = [_written(facts, edit) for edit in edits if not isinstance(edit, RowPoliciesClear)]
-        return RowPolicyResult(self._management.revision(facts), found)
+        warnings = self._administration().remarks(facts, edits)
+        return RowPolicyResult(self._management.revision(facts), found, warnings)
 
     async def get_rule(self, requester: Requester, table: TablePath, id: str, column: str = "") -> RowPolicyPage:
         """Return a page with one rule. Raise NotFound for a missing rule."""
@@ -134,7 +140,8 @@ class RowPolicyService:
         changes: list[Change] = []
         work = self._write(requester, (edit,), changes)
         facts = await recorded(self._pdp.audit, write_request(requester, (edit,)), work, self._management.revision)
-        return StatementResult(operation_of(statement), self._management.revision(facts), bool(changes))
+        warnings = self._administration().remarks(facts, (edit,))
+        return StatementResult(operation_of(statement), self._management.revision(facts), bool(changes), warnings)
 
     async def _write(
         self, requester: Requester, edits: Sequence[RuleEdit], written: list[Change] | None = None

@@ -10,7 +10,7 @@ from msgspec import UNSET, UnsetType
 
 from pdp.audit.records.writing import timestamp
 from pdp.decision.bodies import PrincipalBody
-from pdp.engines.row_access.policies import EVERYONE
+from pdp.engines.row_access.policies import EVERYONE, MaskBody, rule_of
 from pdp.errors import InvalidArgument
 from pdp.facts.objects import key_text
 from pdp.facts.row_policies import RowPolicy, TablePath
@@ -47,8 +47,8 @@ class RowPolicyBody(_RequesterBody, kw_only=True):
 
     def rule(self, id: str) -> RowPolicy:
         """Return the rule with the id of the path, or of the body without such."""
-        text = self.filter if isinstance(self.filter, str) else str(self.filter).upper()
-        return RowPolicy(policy_table_of(self.table), _same_id(self.id, id), self.grantees, text, self.dialect)
+        text, name = self.filter if isinstance(self.filter, str) else str(self.filter).upper(), _same_id(self.id, id)
+        return RowPolicy(policy_table_of(self.table, name), name, self.grantees, text, self.dialect)
 
 
 class ColumnMaskBody(
@@ -68,14 +68,11 @@ class ColumnMaskBody(
 
     def rule(self, id: str) -> RowPolicy:
         """Return the rule with the id of the path, or of the body without such."""
-        value = self.expression
-        text = "" if value is None else value if isinstance(value, str) else str(value).lower()
-        if not self.column:
-            raise InvalidArgument("`column` is empty")
-        return RowPolicy(
-            policy_table_of(self.table), _same_id(self.id, id), self.grantees, text, self.dialect,
-            column=self.column, kind=self.kind or "null", exempt=self.exempt,
-        )  # fmt: skip
+        value, name = self.expression, _same_id(self.id, id)
+        body = MaskBody(
+            name, self.table, self.column, self.grantees, self.kind, value, self.dialect, exempt=self.exempt
+        )
+        return rule_of(body, policy_table_of(self.table, name, is_mask=True))
 
 
 class BatchDeleteBody(_RequesterBody, kw_only=True):
@@ -171,9 +168,10 @@ def rule_body(rule: RowPolicy) -> dict[str, Any]:
     return body | ({"tombstone": True} if rule.tombstone else {})
 
 
-def encode_rule(rule: RowPolicy, revision: str) -> bytes:
-    """Return one rule with the revision."""
-    return msgspec.json.encode(rule_body(rule) | {"revision": revision})
+def encode_rule(rule: RowPolicy, revision: str, warnings: Sequence[str] = ()) -> bytes:
+    """Return one rule with the revision, and `warnings` if there are any."""
+    body = rule_body(rule) | {"revision": revision}
+    return msgspec.json.encode(body | {"warnings": warnings} if warnings else body)
 
 
 def encode_rules(page: RowPolicyPage, *, masks: bool) -> bytes:
@@ -191,7 +189,8 @@ def encode_permissions(permissions: Sequence[str]) -> bytes:
 
 def statement_body(result: StatementResult) -> dict[str, Any]:
     """Return the result of a DDL statement as JSON."""
-    return {"statementType": result.operation, "changed": result.changed, "revision": result.revision}
+    body = {"statementType": result.operation, "changed": result.changed, "revision": result.revision}
+    return body | {"warnings": result.warnings} if result.warnings else body
 
 
 def _same_id(given: str, id: str) -> str:

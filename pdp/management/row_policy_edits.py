@@ -15,6 +15,7 @@ import msgspec
 from pdp.engines.grants.administration import Administration
 from pdp.engines.grants.edits import Actor
 from pdp.engines.row_access.engine import RowAccessEngine
+from pdp.engines.row_access.entries import binding_faults, entry_name
 from pdp.errors import AlreadyExists, Conflict, InvalidArgument, NotFound
 from pdp.facts.objects import Change, ObjectKey, RowPolicyPut, RowPolicyRemoved, join_key, key_text
 from pdp.facts.row_policies import FoldedName, RowPolicy, TablePath, fold_column, fold_name, widen_name
@@ -91,6 +92,19 @@ class RowPolicyAdministration:
         for edit in edits:
             if isinstance(edit, RowPolicyWrite):
                 check_rule(edit.rule, self._access)
+
+    def remarks(self, facts: Facts, edits: Sequence[RuleEdit]) -> tuple[str, ...]:
+        """Return what is unknown of written rules: grantees, and a table beside known ones. Parses no SQL."""
+        found = []
+        for rule in (edit.rule for edit in edits if isinstance(edit, RowPolicyWrite)):
+            unknown = (one.message for one in binding_faults(rule, self._access.names) if one.weight == "unknown")
+            found += [f"{entry_name(rule)}: {message}" for message in unknown]
+            if not any(facts.node(key).is_known for key in known_tables(facts, rule.table)) and any(
+                type in TABULAR_TYPES for type, _ in facts.index.objects.get(rule.table[:-1], ())
+            ):
+                message = f"no table `{rule.table[-1]}` is known in its namespace, where others are: is the name right?"
+                found.append(f"{entry_name(rule)}: {message}")
+        return tuple(found)
 
     def require_rights(self, facts: Facts, actor: Actor, edits: Sequence[RuleEdit]) -> None:
         """Raise Forbidden for the first table whose rules the actor may not write."""

@@ -14,6 +14,7 @@ from typing import Final
 
 from sqlglot import exp
 
+from pdp.engines.row_access.conditions import check_form
 from pdp.engines.row_access.dialects import OF_SUBQUERIES, has_uncertain_escape, is_portable, unfit_part
 from pdp.rewrite.binding import ROW, BoundColumn, FilterSource, Form, alias_edit, bind_columns, rename
 from pdp.rewrite.catalog import Catalog, Relation, RelationKey, key_name
@@ -39,12 +40,6 @@ NO_ROWS: Final = "FALSE"
 _NOTHING: Final = (NO_ROWS,)
 _CALLER: Final = re.compile(r"(?<![\w.])(?:session_user|current_user)\b(?:\s*\(\s*\))?", re.IGNORECASE)
 _SENTINEL: Final = "pdp session user"
-_CONDITIONS: Final = (
-    exp.And, exp.Or, exp.Not, exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.In, exp.Between, exp.Is, exp.Like,
-    exp.ILike, exp.Boolean, exp.Exists, exp.RegexpLike, exp.StartsWith, exp.EndsWith, exp.NullSafeEQ, exp.NullSafeNEQ,
-    exp.ArrayContains, exp.ArrayContainsAll, exp.Contains, exp.SimilarTo, exp.ArrayOverlaps,
-)  # fmt: skip
-"""Expressions that are conditions for certain."""
 _UNFIT: Final = (
     exp.Command, exp.With, exp.Lateral, exp.Unnest, exp.TableSample, exp.Pivot, exp.Into, exp.SetOperation,
 )  # fmt: skip
@@ -143,7 +138,10 @@ class _Filter:
             return FilterText(("TRUE",), ("TRUE",), everything=True) if root.this else FilterText(_NOTHING, _NOTHING)
         _check_form(self._tree, self._policy.dialect)
         tables = self.relations()
-        self._check_condition(root)
+        try:
+            check_form(self._tree, self._policy.dialect, self._own_columns())
+        except ValueError as error:
+            raise unusable_filter(str(error)) from None
         reads = tuple(found.key for _, found in tables)
         return FilterText(*self._texts(dialect, tables), reads=reads)
 
@@ -190,16 +188,6 @@ class _Filter:
 
     def _own_columns(self) -> Mapping[str, str]:
         return known_columns(self._relation, self._policy.dialect)
-
-    def _check_condition(self, root: exp.Expr) -> None:
-        """Raise RewriteRefused for a value that is no condition."""
-        if isinstance(root, exp.Column):
-            own = self._own_columns()
-            kind = own.get(root.name.lower(), "") if len(root.parts) == 1 else ""
-            if not kind.lower().startswith("bool"):
-                raise unusable_filter(f"`{root.name}` is no condition")
-        elif not isinstance(root, _CONDITIONS):
-            raise unusable_filter("it is a value, not a condition")
 
     def _spliced(
         self,

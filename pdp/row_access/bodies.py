@@ -60,7 +60,8 @@ class FilterBody(JsonBody):
 class RewriteResult(msgspec.Struct, frozen=True):
     """Statement with row access enforced. `changed` is False if the statement is the caller's.
 
-    `operation` names a statement on row access policies that was carried out; then `sql` is empty.
+    `operation` names a statement on row access policies that was carried out; then `sql` is empty, and `warnings` say
+    which of its names are unknown.
     """
 
     sql: str
@@ -68,6 +69,7 @@ class RewriteResult(msgspec.Struct, frozen=True):
     revision: str
     id: str
     operation: str = ""
+    warnings: tuple[str, ...] = ()
 
 
 class SqlExpression(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -110,8 +112,11 @@ def bound_columns(count: int) -> None:
 
 def encode_rewrite(result: RewriteResult) -> bytes:
     """Return the answer of POST /v1/rewrite."""
-    answer = {"sql": result.sql, "changed": result.changed, "revision": result.revision, "decisionId": result.id}
-    return msgspec.json.encode(answer | {"operation": result.operation} if result.operation else answer)
+    answer: dict[str, Any] = {
+        "sql": result.sql, "changed": result.changed, "revision": result.revision, "decisionId": result.id,
+    }  # fmt: skip
+    answer |= {"operation": result.operation} if result.operation else {}
+    return msgspec.json.encode(answer | {"warnings": result.warnings} if result.warnings else answer)
 
 
 def encode_filter(result: FilterResult) -> bytes:

@@ -134,7 +134,7 @@ class StatementService:
         requester = make_requester(request.caller, body.principal, body.acting_role, body.consistency)
         result = await self._rules.execute(requester, statement, default or next(filter(None, filed), ()))
         self._record(request, body, (), changed=result.changed, revision=result.revision, decision=requester.id)
-        return RewriteResult("", result.changed, result.revision, request.id, result.operation)
+        return RewriteResult("", result.changed, result.revision, request.id, result.operation, result.warnings)
 
     async def filter(self, body: FilterBody, caller: Caller, surface: str) -> FilterResult:
         """Return the visible part of a table in a dialect; raise as `rewrite` does."""

@@ -282,10 +282,8 @@ def find_row_access_problems(settings: Settings) -> list[ConfigProblem]:
         return problems_of(error)
     if not files.paths:
         return []
-    from pdp.engines.row_access.validation import (  # noqa: PLC0415  its parser of SQL takes 30 MB
-        compile_policies,
-        names_of,
-    )
+    from pdp.engines.row_access.entries import names_of  # noqa: PLC0415
+    from pdp.engines.row_access.validation import compile_policies  # noqa: PLC0415  its parser of SQL takes 30 MB
 
     warehouses, names = known_warehouses(settings), names_of(settings)
 

@@ -66,7 +66,7 @@ def create(
 
     if (filter_ is None) == (column is None):
         fail("give --filter for a row policy, or --mask for a mask")
-    path, members = policy_table_of(table), grantees or EVERYONE
+    path, members = policy_table_of(table, id_, is_mask=column is not None), grantees or EVERYONE
     if column is None:
         rule = RowPolicy(path, id_, members, filter_ or "", dialect)
     else:
@@ -166,6 +166,9 @@ def _write(composition: Wiring, settings: Settings, edit: RuleEdit) -> None:
         before, now = writer.facts, time.time()
         changes = writer.write(lambda facts: rules.edit(facts, actor(), (edit,), now))
         report = ChangeReport(changes, before, writer.revision)
+        warnings = rules.remarks(before, (edit,))
+    for warning in warnings:
+        click.echo(f"warning: {visible(warning)}", err=True)
     print_lines(text_lines(report, "written" if changes else "nothing to change"))
 
 

@@ -1,4 +1,4 @@
-"""Conditions of row policies, checked against the columns of their table. Loads the parser of SQL.
+"""Conditions of row policies and expressions of masks, read once. Loads the parser of SQL.
 
 A filter must be one expression that is true or false. Types decide where they are certain: of a column with a known
 type, and of functions whose type the parser knows.
@@ -6,81 +6,159 @@ type, and of functions whose type the parser knows.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import suppress
-from typing import Final
+from collections.abc import Collection, Mapping
+from functools import lru_cache
+from typing import Final, Literal, NamedTuple, TypeAlias
 
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 from sqlglot.optimizer.annotate_types import annotate_types
 
 from pdp.engines.row_access.dialects import (
+    DIALECT,
     UntranslatableSql,
     parse_expression,
+    strip_comments,
     translate_expression,
     translate_filter,
 )
+from pdp.engines.row_access.policies import check_sql_size
 
+Form: TypeAlias = Literal["condition", "column", "value", "undecided"]
+"""Form of an expression: a condition, a bare column, certainly no condition, or of a type that nobody knows."""
 _VALUES: Final = (
     exp.Add, exp.Sub, exp.Mul, exp.Div, exp.IntDiv, exp.Mod, exp.DPipe, exp.Concat, exp.Neg, exp.Null, exp.Literal,
     exp.BitwiseAnd, exp.BitwiseOr, exp.BitwiseXor, exp.BitwiseNot, exp.Array, exp.Tuple, exp.Interval, exp.SessionUser,
     exp.CurrentUser,
 )  # fmt: skip
 """Expressions that are no conditions, whatever their parts are."""
-_UNDECIDED: Final = frozenset({"UNKNOWN", "BOOLEAN", "NULL"})
+_CONDITIONS: Final = (
+    exp.And, exp.Or, exp.Not, exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.In, exp.Between, exp.Is, exp.Like,
+    exp.ILike, exp.Boolean, exp.Exists, exp.RegexpLike, exp.StartsWith, exp.EndsWith, exp.NullSafeEQ, exp.NullSafeNEQ,
+    exp.ArrayContains, exp.ArrayContainsAll, exp.Contains, exp.SimilarTo, exp.ArrayOverlaps,
+)  # fmt: skip
+"""Expressions that are conditions, whatever their parts are."""
+_CASTING: Final = frozenset({"duckdb"})
+"""Dialects that take a number or a text for a condition: what is of no known type there could be true for every row."""
+_READINGS: Final = 16_384
+_SHORT: Final = 512
+"""Texts that are remembered from one load to the next, and characters of such a text."""
 
 
-def check_condition(text: str, dialect: str, columns: Mapping[str, str] | None, table: str) -> None:
-    """Raise ValueError unless a text is one condition on columns of a table.
+class Reading(NamedTuple):
+    """Filter or expression of an author, as read. `sql` is Trino's; None for the filter TRUE.
 
-    `columns` maps folded names to types; None if the columns are unknown. A bare column is a condition only if its
-    type is known to be boolean.
+    `closed` says why the text has no certain meaning in Trino, or is empty. `columns` are the names outside of
+    subqueries, in parts. `has_query`: there are subqueries.
     """
-    with suppress(UntranslatableSql):  # other engines than Trino can evaluate the filter
-        translate_filter(text, dialect)
-    tree = parse_expression(text, dialect)
-    root = tree.unnest()
-    if isinstance(root, _VALUES):
-        raise ValueError("it is a value, not a condition")  # noqa: TRY004  a text's value, not a Python type
-    if isinstance(root, exp.Column):
-        kind = (columns or {}).get(root.name.casefold(), "")
-        if not kind.lower().startswith("bool"):
-            raise ValueError(f"`{root.name}` is a column, not a condition: compare it with a value")
-    elif not isinstance(root, exp.Boolean) and _type_of(root, columns, dialect) not in _UNDECIDED:
-        raise ValueError("it is a value, not a condition")
-    _check_columns(tree, columns, table)
+
+    sql: str | None
+    closed: str
+    form: Form
+    columns: tuple[tuple[str, ...], ...]
+    has_query: bool
 
 
-def check_expression(text: str, dialect: str, columns: Mapping[str, str] | None, table: str) -> None:
-    """Raise ValueError unless a text is one expression on columns of a table."""
-    with suppress(UntranslatableSql):  # other engines than Trino can evaluate the expression
-        translate_expression(text, dialect)
-    _check_columns(parse_expression(text, dialect), columns, table)
+def read_filter(text: str, dialect: str) -> Reading:
+    """Return the reading of a filter; raise ValueError unless it is exactly one expression. Knows no column's type."""
+    check_sql_size(text)
+    return (_remembered if len(text) <= _SHORT else _read)(text, dialect, True)
 
 
-def _check_columns(tree: exp.Expr, columns: Mapping[str, str] | None, table: str) -> None:
-    """Raise ValueError for a column that the table does not have. Subqueries have columns of their own."""
-    if columns is None:
-        return
-    for node in tree.walk(prune=lambda node: isinstance(node, exp.Query)):
-        if isinstance(node, exp.Column):
-            first, *others = [part.name.casefold() for part in node.parts]
-            name = others[0] if others and first == table.casefold() and first not in columns else first
-            if name not in columns:
-                raise ValueError(f"`{name}` is no column of the table")
+def read_expression(text: str, dialect: str) -> Reading:
+    """Return the reading of a mask's expression; raise ValueError unless it is exactly one expression."""
+    check_sql_size(text)
+    return (_remembered if len(text) <= _SHORT else _read)(text, dialect, False)
 
 
-def _type_of(root: exp.Expr, columns: Mapping[str, str] | None, dialect: str) -> str:
-    """Return the type of an expression as the parser's library knows it; `UNKNOWN` in doubt."""
-    types = {name: kind for name, kind in (columns or {}).items() if kind}
-    tree = root.copy()
-    for column in tree.find_all(exp.Column):
-        try:
-            column.type = exp.DataType.build(types.get(column.name.casefold(), "unknown"), dialect=dialect)
-        except SqlglotError:
-            column.type = exp.DataType.build("unknown")
+def _read(text: str, dialect: str, is_filter: bool) -> Reading:
     try:
-        found = annotate_types(tree, dialect=dialect).type
+        sql, closed = (translate_filter if is_filter else translate_expression)(text, dialect), ""
+    except UntranslatableSql as error:
+        sql, closed = "", str(error)
+    tree = parse_expression(strip_comments(text) if dialect == DIALECT else text, dialect)
+    columns = dict.fromkeys(
+        tuple(part.name.casefold() for part in node.parts)
+        for node in tree.walk(prune=lambda node: isinstance(node, exp.Query))
+        if isinstance(node, exp.Column)
+    )
+    has_query = tree.find(exp.Query, exp.Values) is not None
+    return Reading(sql, closed, form_of(tree, {}, dialect), tuple(columns), has_query)
+
+
+_remembered: Final = lru_cache(_READINGS)(_read)
+
+
+def check_condition(text: str, dialect: str, columns: Mapping[str, str] | None) -> Reading:
+    """Return the reading of a filter; raise ValueError unless it is one condition.
+
+    `columns` maps folded names to types; None if the columns are unknown.
+    """
+    reading = read_filter(text, dialect)
+    form = reading.form
+    if form == "undecided" and columns:
+        form = form_of(parse_expression(text, dialect), columns, dialect)
+    if form == "column" and columns is not None:
+        _check_column_form(reading.columns[0][-1], columns)
+    elif form == "value":
+        raise ValueError("it is a value, not a condition")
+    elif form == "undecided" and columns is not None and dialect in _CASTING:
+        raise ValueError("it may be a value, not a condition: compare it with TRUE")
+    return reading
+
+
+def _check_column_form(name: str, columns: Mapping[str, str]) -> None:
+    if not columns.get(name.casefold(), "").lower().startswith("bool"):
+        raise ValueError(column_form(name))
+
+
+def column_form(name: str) -> str:
+    """Return the error for a bare column as a condition, whose type is not known to be boolean."""
+    return f"`{name}` is a column, not a condition: compare it with a value"
+
+
+def check_form(tree: exp.Expr, dialect: str, columns: Mapping[str, str]) -> None:
+    """Raise ValueError unless the tree of a filter is a condition, as `check_condition` does."""
+    form = form_of(tree, columns, dialect)
+    if form == "column":
+        _check_column_form(tree.unnest().name, columns)
+    elif form == "value":
+        raise ValueError("it is a value, not a condition")
+    elif form == "undecided" and dialect in _CASTING:
+        raise ValueError("it may be a value, not a condition: compare it with TRUE")
+
+
+def unknown_column(reading: Reading, columns: Collection[str], table: str) -> str:
+    """Return the first name outside of subqueries that is no column of a table; empty if all are."""
+    for first, *others in reading.columns:
+        name = others[0] if others and first == table.casefold() and first not in columns else first
+        if name not in columns:
+            return name
+    return ""
+
+
+def form_of(tree: exp.Expr, columns: Mapping[str, str], dialect: str) -> Form:
+    """Return the form of an expression on columns with types, as far as these are known."""
+    root = tree.unnest()
+    if isinstance(root, _CONDITIONS):
+        return "condition"
+    if isinstance(root, exp.Column):
+        return "column"
+    if isinstance(root, _VALUES):
+        return "value"
+    known = _type_of(root, columns, dialect)
+    return "condition" if known == "BOOLEAN" else "undecided" if known in ("UNKNOWN", "NULL") else "value"
+
+
+def _type_of(root: exp.Expr, columns: Mapping[str, str], dialect: str) -> str:
+    """Return the type of an expression as the parser's library knows it; `UNKNOWN` in doubt."""
+
+    def typed(node: exp.Expr) -> exp.Expr:
+        kind = columns.get(node.name.casefold(), "") if isinstance(node, exp.Column) and len(node.parts) == 1 else ""
+        return exp.Cast(this=exp.Null(), to=exp.DataType.build(kind, dialect=dialect)) if kind else node
+
+    try:
+        found = annotate_types(root.copy().transform(typed, copy=False), dialect=dialect).type
     except (SqlglotError, ValueError, KeyError):
         return "UNKNOWN"
     return found.this.name if found is not None else "UNKNOWN"

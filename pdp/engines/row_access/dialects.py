@@ -30,6 +30,8 @@ _ALIKE: Final = frozenset(
     {"athena", "bigquery", "databricks", "duckdb", "hive", "presto", "snowflake", "spark", "spark2"}
 )
 """Dialects with Trino's comparisons. Others fold case, skip blanks, sort by language or treat '' as NULL."""
+HOMES: Final = frozenset({"bigquery", "duckdb", "spark", DIALECT})
+"""Dialects of engines that get filters and masks as their authors wrote them."""
 _QUOTED: Final = frozenset(
     {TokenType.STRING, TokenType.IDENTIFIER, TokenType.RAW_STRING, TokenType.NATIONAL_STRING, TokenType.HEREDOC_STRING}
 )

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import msgspec
 from immutables import Map
 
+from pdp.engines.row_access.entries import NO_ROW_NAMES, DescribedTables, RowNames
 from pdp.engines.row_access.members import Grantee, Members
 from pdp.engines.row_access.policies import (
     NO_POLICIES,
@@ -147,10 +148,12 @@ class RowAccessEngine:
         members: Members,
         protected: Sequence[TablePath] = (),
         columns: Mapping[FoldedName, Mapping[str, str]] = {},
+        names: RowNames = NO_ROW_NAMES,
     ) -> None:
         self.tables = tables
-        self.columns = columns
-        """Folded columns with their types, of the tables that files describe."""
+        self.described = DescribedTables(columns)
+        self.names = names
+        """Names that grantees of new policies are compared with."""
         self.members = members
         self.protected = tuple(protected)
         """Paths of the protected containers, as configured."""
@@ -329,9 +332,12 @@ class RowPolicies(msgspec.Struct, frozen=True):
     warnings: tuple[Notice, ...]
     columns: Mapping[FoldedName, Mapping[str, str]] = {}
 
-    def build_engine(self, members: Members, protected: Iterable[str]) -> RowAccessEngine:
+    def build_engine(
+        self, members: Members, protected: Iterable[str], names: RowNames = NO_ROW_NAMES
+    ) -> RowAccessEngine:
         """Return the engine; raise ValueError if an entry of `protected` is not a container."""
-        return RowAccessEngine(self.tables, members, [_container(text) for text in protected], self.columns)
+        containers = [_container(text) for text in protected]
+        return RowAccessEngine(self.tables, members, containers, self.columns, names)
 
 
 def _container(text: str) -> TablePath:

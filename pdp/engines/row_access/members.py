@@ -67,14 +67,22 @@ def parse_grantee(text: str) -> Grantee:
     return Grantee(kind, name if kind == "role" else _fold_host(name) if kind == "domain" else _fold_address(name))
 
 
+_NEXT_MEMBER: Final = re.compile(rf"[,;\s]\s*(?:{'|'.join(sorted(_KINDS))}):")
+_HOST: Final = re.compile(r"[\w-]+(?:\.[\w-]+)*")
+
+
 def refuse_wrong_form(grantee: Grantee) -> None:
-    """Raise ValueError for a name that has another kind before it, or a domain with an address: nobody has the name."""
+    """Raise ValueError for a name that nobody has: with another kind before it, of several members, of no host."""
     kind, colon, name = grantee.name.partition(":")
     if colon and kind in _KINDS:
         wanted = " or ".join(f"`{one}:{name}`" for one in dict.fromkeys((kind, grantee.kind)))
         raise ValueError(f"`{grantee.text}` has two kinds: write {wanted}")
-    if grantee.kind == "domain" and "@" in grantee.name:
-        raise ValueError(f"`{grantee.text}` is no domain: write `domain:{grantee.name.rpartition('@')[2]}`")
+    if _NEXT_MEMBER.search(grantee.name):
+        raise ValueError(f"`{grantee.text}` has several members: write each on its own")
+    if grantee.kind == "domain" and not _HOST.fullmatch(grantee.name):
+        host = re.sub(r"^\w+://", "", grantee.name).rpartition("@")[2]
+        found = _HOST.search(host)
+        raise ValueError(f"`{grantee.text}` is no domain: write `domain:{found[0] if found else 'example.com'}`")
 
 
 class Members:

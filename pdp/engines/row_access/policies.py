@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, NamedTuple
 from urllib.parse import quote
 
 import msgspec
@@ -58,7 +58,7 @@ class MaskBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={
     table: str
     column: str
     grantees: tuple[str, ...]
-    kind: Literal["null", "constant", "hash", "partial", "expression"] | None
+    kind: str | None
     expression: str | int | float | bool | None = None
     dialect: str = "trino"
     identity: str = ""
@@ -69,6 +69,14 @@ class MaskBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={
         """Return the text of the expression or constant. YAML reads bare values as numbers or booleans."""
         value = self.expression
         return "" if value is None else value if isinstance(value, str) else str(value).lower()
+
+
+def rule_of(body: PolicyBody | MaskBody, table: TablePath) -> RowPolicy:
+    """Return the entry of a file as a policy of the store, which all checks judge."""
+    if isinstance(body, PolicyBody):
+        return RowPolicy(table, body.id, body.grantees, body.text, body.dialect)
+    kind, text = body.kind or "null", body.text or ("''" if body.expression == "" else "")
+    return RowPolicy(table, body.id, body.grantees, text, body.dialect, body.column, kind, body.exempt)
 
 
 class TableBody(msgspec.Struct, frozen=True):
@@ -293,10 +301,19 @@ _EACH_GRANTEE: Final = f"write each member, a `group:`, `domain:` or `role:`, {A
 _EACH_COLUMN: Final = "write a mask for each column; a column whose name has a `*` stands in `tables` of the file"
 
 
+_BLANK: Final = re.compile(r"(?:^|[./:])\s|\s(?:[./@]|$)")
+
+
 def policy_path(text: str, default: Sequence[str] = ()) -> TablePath:
-    """Return the path of the table of a policy as `table_path` does; raise InvalidReference for a `*` in the text."""
+    """Return the path of the table of a new policy as `table_path` does.
+
+    Raise ValueError or InvalidReference for a `*`, a blank around a part, and a form of several, too.
+    """
     for part in (text, *default):
         refuse_star(part, _EACH_TABLE)
+    refuse_wrong_table(text)
+    if ":" in text and _BLANK.search(text):
+        raise ValueError(f"`{text}` has blanks around a name: leave them out; a blank of the name itself is `%20`")
     return table_path(text, default)
 
 
@@ -304,7 +321,8 @@ def refuse_wrong_table(text: str) -> None:
     """Raise ValueError for a table in a form of several: dots within a reference, or `/` and a ref between dots."""
     kind, colon, rest = text.partition(":")
     if not colon:
-        if sign := next((sign for sign in "/@" if sign in text), ""):
+        # Of a full name, a `/` can only belong to a part.
+        if sign := next((sign for sign in "/@" if sign in text and (sign == "@" or text.count(".") < 2)), ""):
             escape = f"; a `{sign}` of a name itself is `{quote(sign, safe='')}` in a reference"
             wanted = "`.` stands between the parts" if sign == "/" else "a policy holds on every ref: leave out the ref"
             raise ValueError(f"`{text}`: {wanted}{escape}, such as `table:lake/sales/orders`")
@@ -357,6 +375,14 @@ def table_path(text: str, default: Sequence[str]) -> TablePath:
     warehouse, *path = map(check_part, parts)
     _refuse_uncovered(text, path)
     return warehouse, *path
+
+
+def check_table(path: TablePath) -> None:
+    """Raise ValueError for the path of a table that policies do not cover."""
+    text = ".".join(path)
+    if len(path) < 3 or not all(path):
+        raise ValueError(f"`{text}` is no `<warehouse>.<namespace>.<table>`")
+    _refuse_uncovered(text, path[1:])
 
 
 def _refuse_uncovered(text: str, path: Sequence[str]) -> None:

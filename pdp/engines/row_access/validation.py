@@ -3,112 +3,62 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import msgspec
-from msgspec.structs import replace
 
-from pdp.config.names import NO_NAMES, KnownNames, NameFault, name_fault
-from pdp.config.references import known_names, unknown_warehouse
-from pdp.config.settings import Settings
-from pdp.engines.row_access.dialects import (
-    UntranslatableSql,
-    translate_constant,
-    translate_expression,
-    translate_filter,
-)
+from pdp.config.references import unknown_warehouse
+from pdp.engines.row_access.conditions import read_expression, read_filter
+from pdp.engines.row_access.dialects import translate_constant
 from pdp.engines.row_access.engine import RowPolicies
-from pdp.engines.row_access.lookups import check_lookups
-from pdp.engines.row_access.members import Grantee, Members, configured_members, refuse_wrong_form
+from pdp.engines.row_access.entries import NO_ROW_NAMES, NO_TABLES, DescribedTables, RowNames, entry_name, faults_of
+from pdp.engines.row_access.members import parse_grantee
 from pdp.engines.row_access.policies import (
-    KINDS_WITH_VALUE,
     Mask,
     MaskBody,
     NamedDocument,
     Policy,
     PolicyBody,
     TablePolicies,
-    check_constant,
-    check_sql_size,
-    policy_grantee,
     policy_path,
-    refuse_column_pattern,
-    refuse_wrong_table,
+    rule_of,
     sort_masks,
+    table_path,
 )
 from pdp.engines.row_access.trino import FALSE
 from pdp.errors import DuplicateRule, InvalidReference, Notice, Place, PolicyError
-from pdp.facts.row_policies import FoldedName, fold_column, fold_name
-from pdp.model.references import is_id, refuse_star
+from pdp.facts.row_policies import FoldedName, RowPolicy, TablePath, fold_column, fold_name
+from pdp.model.references import refuse_star
 
-_FILTERS: Final = 16_384
-_SHORT: Final = 512
-"""Translated filters that are remembered from one load to the next, and characters of a remembered filter."""
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 """Characters that break a line of a message or hide a part of the line."""
-
-
-class RowNames(NamedTuple):
-    """Names that grantees and tables are compared with. Without `members` the forms alone are judged.
-
-    With `strict`, an unknown name is an error, and not a warning.
-    """
-
-    known: KnownNames = NO_NAMES
-    members: Members | None = None
-    strict: bool = False
-
-    def fault(self, grantee: Grantee) -> NameFault | None:
-        """Return the fault of a grantee whom no principal can be; raise ValueError for a form of no grantee at all."""
-        refuse_wrong_form(grantee)
-        if grantee.kind == "role":
-            return name_fault("role", "equals", grantee.name, replace(self.known, token_roles=frozenset()))
-        if grantee.kind == "group":
-            provider, sign, name = grantee.name.partition("~")
-            is_known = sign and provider in {*self.known.providers, self.known.provider}
-            return NameFault(True, f"a group has no provider: write `group:{name}`") if is_known else None
-        if grantee.kind not in ("user", "serviceAccount") or self.members is None:
-            return None
-        stated = self.members.stated_user(grantee)
-        if stated is None:
-            # Files of BigQuery name members of other hosts and service accounts, who may never ask here.
-            is_wrong = grantee.kind == "user" and "@" not in grantee.name
-            return NameFault(is_wrong, f"`{grantee.text}` is no member that `row_access.member` makes of a user")
-        provider, subject = stated
-        return name_fault("provider" if provider else "user", "equals", provider or subject, self.known)
-
-
-def names_of(settings: Settings) -> RowNames:
-    """Return the names of a configuration."""
-    return RowNames(known_names(settings), configured_members(settings), settings.policies.strict_names)
 
 
 def compile_policies(
     sources: Iterable[NamedDocument],
     warehouses: frozenset[str] = frozenset(),
-    names: RowNames | None = None,
+    names: RowNames = NO_ROW_NAMES,
     *,
     recorded: Iterable[NamedDocument] = (),
     are_complete: bool = True,
 ) -> RowPolicies:
     """Return the policies of documents; raise PolicyError with the place of the entry at fault and the cause.
 
-    Tables are in one of the `warehouses`, unless these are none. With `names`, grantees and tables must have a form and
-    case that a request can have, but those of `recorded` documents, which decided before. `are_complete`: no other
-    document describes tables, so that names of subqueries are checked.
+    Tables are in one of the `warehouses`, unless these are none. `names` are those that grantees are compared with.
+    Entries of `recorded` documents decided before, and are not judged. `are_complete`: no other document describes
+    tables, so that names of subqueries are judged.
     """
     judged, others = list(sources), list(recorded)
-    compiler = _Compiler(warehouses)
+    compiler = _Compiler(warehouses, are_complete)
+    for source in (*judged, *others):
+        compiler.describe(source)
     for source in judged:
         compiler.add(source, names)
     for source in others:
         compiler.add(source, None)
-    if are_complete:
-        compiler.check_lookups()
     texts = [msgspec.to_builtins(source.document) for source in (*judged, *others)]
     return RowPolicies(compiler.tables(), texts, tuple(compiler.warnings), compiler.columns)
 
@@ -126,41 +76,57 @@ class _Spot:
 
 
 class _Compiler:
-    """Policies and masks of the documents so far."""
+    """Policies and masks of the documents so far. `columns` are those of all documents, described before."""
 
-    def __init__(self, warehouses: frozenset[str]) -> None:
+    def __init__(self, warehouses: frozenset[str], are_complete: bool) -> None:
         self._warehouses = warehouses
-        self._names: RowNames | None = None
+        self._are_complete = are_complete
+        self._described = NO_TABLES
         self.warnings: list[Notice] = []
         self._policies: dict[FoldedName, dict[str, Policy]] = {}
         self._masks: dict[FoldedName, dict[str, dict[str, Mask]]] = {}
         self._spots: dict[tuple[FoldedName, str], _Spot] = {}
         self.columns: dict[FoldedName, dict[str, str]] = {}
 
-    def add(self, source: NamedDocument, names: RowNames | None) -> None:
-        self._names = names
-        document, columns = source.document, self._columns(source)
-        for number, policy in enumerate(document.policies):
-            spot = _Spot(source, ("policies", number))
-            with _located(f"policy `{policy.id}`", spot):
-                name = self._name(policy, document.default, spot)
-                self._insert(self._policies.setdefault(name, {}), self._policy(policy, spot), spot)
-                self._spots[name, policy.id] = spot
-        for number, mask in enumerate(document.masks):
-            spot = _Spot(source, ("masks", number))
-            with _located(f"mask `{mask.id}`", spot):
-                name = self._name(mask, document.default, spot)
-                _known_column(mask, columns.get(name), spot)
-                masks = self._masks.setdefault(name, {}).setdefault(fold_column(mask.column), {})
-                self._insert(masks, self._mask(mask, spot), spot)
+    def describe(self, source: NamedDocument) -> None:
+        """Note the columns of the document's tables with their types."""
+        for name, table in source.document.tables.items():
+            with _located("`tables`", _Spot(source, ("tables", name))):
+                refuse_star(name, "write each table, as policies name the table")
+                if table.columns:
+                    path = table_path(name, source.document.default)
+                    known = self._known(fold_name(path[0], path[1:]))
+                    self.columns[known] = {fold_column(column): kind for column, kind in table.columns.items()}
+        self._described = DescribedTables(self.columns)
 
-    def check_lookups(self) -> None:
-        """Raise PolicyError for a subquery that may read the filtered table's own column. All `tables` are known."""
-        for (name, _), spot in self._spots.items():
-            body = spot.source.document.policies[spot.where[1]]  # type: ignore[index]
-            spot.field = ("filter",)
-            with _located(f"policy `{body.id}`", spot):
-                check_lookups(body.text, body.dialect, name, self.columns)
+    def add(self, source: NamedDocument, names: RowNames | None) -> None:
+        """Add the entries of a document. Without `names` they are not judged."""
+        document = source.document
+        for key, bodies in (("policies", document.policies), ("masks", document.masks)):
+            for number, body in enumerate(bodies):
+                spot = _Spot(source, (key, number))
+                with _located(f"{'mask' if isinstance(body, MaskBody) else 'policy'} `{body.id}`", spot):
+                    self._add(body, rule_of(body, self._path(body, document.default, spot, names)), spot, names)
+
+    def _add(self, body: PolicyBody | MaskBody, rule: RowPolicy, spot: _Spot, names: RowNames | None) -> None:
+        if names is not None:
+            self._judge(rule, names, spot)
+        name = self._known(rule.covers)
+        if isinstance(body, MaskBody):
+            masks = self._masks.setdefault(name, {}).setdefault(fold_column(rule.column), {})
+            self._insert(masks, self._mask(rule, body.identity, spot), spot)
+        else:
+            self._insert(self._policies.setdefault(name, {}), self._policy(rule, body.identity, spot), spot)
+            self._spots[name, rule.id] = spot
+
+    def _judge(self, rule: RowPolicy, names: RowNames, spot: _Spot) -> None:
+        """Raise ValueError for the first fault that is refused, and warn of the others."""
+        for fault in faults_of(rule, names, self._described, is_complete=self._are_complete):
+            spot.field = fault.field
+            if fault.weight in ("wrong", "sql"):
+                raise ValueError(fault.message)
+            if fault.weight != "column":  # a finding of lint: `tables` may lag behind the table
+                self._warn(f"{entry_name(rule)}: {fault.message}", spot)
 
     def tables(self) -> dict[FoldedName, TablePolicies]:
         return {
@@ -179,40 +145,27 @@ class _Compiler:
             raise PolicyError(message, self._spots[name, other].place())
         return by_id
 
-    def _policy(self, body: PolicyBody, spot: _Spot) -> Policy:
+    def _policy(self, rule: RowPolicy, identity: str, spot: _Spot) -> Policy:
         spot.field = ("filter",)
-        check_sql_size(body.text)
-        try:
-            sql = (_remembered_filter if len(body.text) <= _SHORT else translate_filter)(body.text, body.dialect)
-        except UntranslatableSql as error:
-            self._warn(f"policy `{body.id}` lets no row through in Trino: {error}", spot)
-            sql = FALSE
-        return Policy(body.id, self._grantees(body.grantees, "grantees", spot), sql, body.identity)
+        reading = read_filter(rule.text, rule.dialect)
+        if reading.closed:
+            self._warn(f"policy `{rule.id}` lets no row through in Trino: {reading.closed}", spot)
+        sql = FALSE if reading.closed else reading.sql
+        return Policy(rule.id, tuple(map(parse_grantee, rule.grantees)), sql, identity)
 
-    def _mask(self, body: MaskBody, spot: _Spot) -> Mask:
-        kind, value = body.kind or "null", ""
-        spot.field = ("grantees",)
-        if not body.grantees:
-            raise ValueError("it has no grantees, so it masks nothing")
+    def _mask(self, rule: RowPolicy, identity: str, spot: _Spot) -> Mask:
+        kind, value = rule.kind, ""
         spot.field = ("expression",)
-        if (kind in KINDS_WITH_VALUE) != (body.expression is not None):
-            raise ValueError(f"the kind `{kind}` takes {'an' if kind in KINDS_WITH_VALUE else 'no'} `expression`")
-        (check_constant if kind == "constant" else check_sql_size)(body.text)
-        try:
-            if kind in KINDS_WITH_VALUE:
-                value = (
-                    translate_constant(body.text)
-                    if kind == "constant"
-                    else translate_expression(body.text, body.dialect)
-                )
-        except UntranslatableSql as error:
-            self._warn(f"mask `{body.id}` is NULL in Trino: {error}", spot)
-            kind = "null"
-        grantees, exempt = (
-            self._grantees(texts, field, spot)
-            for field, texts in (("grantees", body.grantees), ("except", body.exempt))
-        )
-        return Mask(body.id, kind, grantees, exempt, value, body.identity)
+        if kind == "constant":
+            value = translate_constant(rule.text)
+        elif kind == "expression":
+            reading = read_expression(rule.text, rule.dialect)
+            value = reading.sql or ""
+            if reading.closed:
+                self._warn(f"mask `{rule.id}` is NULL in Trino: {reading.closed}", spot)
+                kind = "null"
+        grantees, exempt = (tuple(map(parse_grantee, texts)) for texts in (rule.grantees, rule.exempt))
+        return Mask(rule.id, kind, grantees, exempt, value, identity)
 
     def _insert(self, entries: dict[str, Any], entry: Policy | Mask, spot: _Spot) -> None:
         spot.field = ("id",)
@@ -223,54 +176,22 @@ class _Compiler:
     def _warn(self, message: str, spot: _Spot) -> None:
         self.warnings.append(Notice(spot.place(), message))
 
-    def _name(self, body: PolicyBody | MaskBody, default: Sequence[str], spot: _Spot) -> FoldedName:
-        """Return the table of an entry with a usable id; raise ValueError or InvalidReference."""
-        spot.field = ("id",)
-        if not body.id or not is_id(body.id):
-            raise ValueError("an id is up to 128 letters, digits and `._:-`")
+    def _path(
+        self, body: PolicyBody | MaskBody, default: Sequence[str], spot: _Spot, names: RowNames | None
+    ) -> TablePath:
+        """Return the path of the table of an entry; raise ValueError or InvalidReference."""
         spot.field = ("identity",)
         refuse_star(body.identity, "write the one user of Trino who evaluates")
         spot.field = ("table",)
-        if self._names is not None:
-            refuse_wrong_table(body.table)
-        return self._known(_table(body.table, default))
+        path = (table_path if names is None else policy_path)(body.table, default)
+        self._known(fold_name(path[0], path[1:]))
+        return path
 
     def _known(self, name: FoldedName) -> FoldedName:
         """Return the name of a table; raise ValueError if its warehouse is unknown."""
         if unknown := unknown_warehouse(name[0], self._warehouses):
             raise ValueError(unknown)
         return name
-
-    def _grantees(self, texts: Iterable[str], field: str, spot: _Spot) -> tuple[Grantee, ...]:
-        grantees = []
-        for number, text in enumerate(texts):
-            spot.field = (field, number)
-            grantees.append(policy_grantee(text))
-            fault = self._names.fault(grantees[-1]) if self._names is not None else None
-            if fault and self._names and (fault.is_wrong or self._names.strict):
-                raise ValueError(fault.message)
-            if fault:
-                self._warn(fault.message, spot)
-        return tuple(grantees)
-
-    def _columns(self, source: NamedDocument) -> dict[FoldedName, dict[str, str]]:
-        """Return the columns of the document's tables with their types, by table."""
-        columns = {}
-        for name, table in source.document.tables.items():
-            with _located("`tables`", _Spot(source, ("tables", name))):
-                refuse_star(name, "write each table, as policies name the table")
-            if table.columns:
-                with _located("`tables`", _Spot(source, ("tables", name))):
-                    known = self._known(_table(name, source.document.default))
-                    columns[known] = {fold_column(column): kind for column, kind in table.columns.items()}
-        self.columns |= columns
-        return columns
-
-
-@lru_cache(maxsize=_FILTERS)
-def _remembered_filter(text: str, dialect: str) -> str | None:
-    """Return a translated filter: most filters are the same after a reload."""
-    return translate_filter(text, dialect)
 
 
 @contextmanager
@@ -284,18 +205,3 @@ def _located(entry: str, spot: _Spot) -> Iterator[None]:
 
 def _sort_masks(masks: dict[str, dict[str, Mask]]) -> dict[str, tuple[Mask, ...]]:
     return {column: sort_masks(here.values()) for column, here in masks.items()}
-
-
-def _known_column(body: MaskBody, columns: Mapping[str, str] | None, spot: _Spot) -> None:
-    spot.field = ("column",)
-    if not body.column:
-        raise ValueError("it names no column")
-    refuse_column_pattern(body.column, columns)
-    if columns is not None and fold_column(body.column) not in columns:
-        raise ValueError(f"`tables` has no column `{body.column}` in `{body.table}`")
-
-
-def _table(text: str, default: Sequence[str]) -> FoldedName:
-    """Return the name of a table of an entry; raise ValueError or InvalidReference."""
-    warehouse, *path = policy_path(text, default)
-    return fold_name(warehouse, path)

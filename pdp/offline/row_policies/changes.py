@@ -14,15 +14,22 @@ from sqlglot import exp
 
 from pdp.engines.cel.lint.linter import Finding
 from pdp.engines.cel.lint.remarks import Severity
-from pdp.engines.row_access.engine import RowAccessEngine
+from pdp.engines.row_access.entries import NO_ROW_NAMES, NO_TABLES, Fault, entry_name, faults_of
 from pdp.engines.row_access.members import ALL_AUTHENTICATED, ALL_USERS, ANONYMOUS_MEMBER, Grantee, Members
-from pdp.engines.row_access.policies import Document, MaskBody, NamedDocument, PolicyBody, table_path
+from pdp.engines.row_access.policies import (
+    Document,
+    MaskBody,
+    NamedDocument,
+    PolicyBody,
+    rule_of,
+    stored_policies,
+    table_path,
+)
 from pdp.engines.row_access.validation import compile_policies
-from pdp.errors import InvalidArgument, InvalidReference, PdpError, Place, PolicyError
+from pdp.errors import InvalidArgument, InvalidReference, Place, PolicyError
 from pdp.facts.objects import RowPolicyPut, key_text
 from pdp.facts.row_policies import FoldedName, RowPolicy, TablePath, fold_name
 from pdp.facts.snapshot import Facts
-from pdp.management.row_policy_checks import check_rule
 from pdp.model.question import Principal
 from pdp.offline.row_policies.column_values import Truth
 from pdp.offline.row_policies.proofs import implies, truth_of_row
@@ -199,10 +206,6 @@ def _tree(policy: FilterPolicy, reader: CallerIdentity) -> exp.Expr | None:
     return tree.transform(bound, copy=False)
 
 
-_ANY_COLUMNS: Final = RowAccessEngine({}, Members("user:{subject}", "iam"))
-"""Row access without described tables: unknown columns are a finding of their own."""
-
-
 class StoredDocument(NamedDocument, frozen=True):
     """Sound rules of one table of a store. The name is the place of all of them."""
 
@@ -234,9 +237,10 @@ def rules_of_documents(documents: Iterable[NamedDocument]) -> tuple[frozenset[Fo
     for source in documents:
         default = source.document.default
         tables |= {_covers(_path(name, default)) for name in source.document.tables}
-        rules += [_rule(body, default) for body in _bodies(source.document)]
+        rules += [rule_of(body, _path(body.table, default)) for body in _bodies(source.document)]
     for rule in rules:
-        check_rule(rule, _ANY_COLUMNS, is_new=False)
+        for fault in _faults(rule):
+            raise InvalidArgument(f"{entry_name(rule)}: {fault.message}")
     return frozenset((*tables, *(rule.covers for rule in rules))), rules
 
 
@@ -250,12 +254,17 @@ def _problem(rule: RowPolicy) -> Finding | None:
     if rule.tombstone:
         message = "the table was dropped: a new table of the name shows no row"
         return _finding("row-tombstone", "info", rule, message)
-    try:
-        check_rule(rule, _ANY_COLUMNS, is_new=False)
-    except PdpError as error:
-        hides = "the column is NULL for everybody" if rule.column else "the policy shows no row"
-        return _finding("row-unusable", "error", rule, f"{error}; {hides}")
+    for fault in _faults(rule):
+        hides = "; the column is NULL for everybody" if rule.column else "; the policy shows no row"
+        is_closed = fault.weight == "sql" or not any(one.grantees for one in stored_policies([rule]) if not rule.column)
+        return _finding("row-unusable", "error", rule, f"{fault.message}{hides if is_closed else ''}")
     return None
+
+
+def _faults(rule: RowPolicy) -> Iterator[Fault]:
+    """Yield the faults of a rule of a store, whose tables and columns nobody knows here."""
+    faults = faults_of(rule, NO_ROW_NAMES, NO_TABLES, is_complete=False)
+    return (fault for fault in faults if fault.weight in ("wrong", "sql"))
 
 
 def _notices(source: NamedDocument) -> Iterator[Finding]:
@@ -285,14 +294,6 @@ def _mask_body(table: str, rule: RowPolicy) -> MaskBody:
     return MaskBody(
         rule.id, table, rule.column, rule.grantees, kind, rule.text or None, rule.dialect, exempt=rule.exempt
     )
-
-
-def _rule(body: PolicyBody | MaskBody, default: Sequence[str]) -> RowPolicy:
-    table = _path(body.table, default)
-    if isinstance(body, PolicyBody):
-        return RowPolicy(table, body.id, body.grantees, body.text, body.dialect)
-    kind = body.kind or "null"
-    return RowPolicy(table, body.id, body.grantees, body.text, body.dialect, body.column, kind, body.exempt)
 
 
 def _path(text: str, default: Sequence[str]) -> TablePath:

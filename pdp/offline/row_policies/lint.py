@@ -14,7 +14,7 @@ from pdp.engines.cel.lint.remarks import Severity
 from pdp.engines.row_access.lookups import check_lookups
 from pdp.engines.row_access.members import ALL_AUTHENTICATED, ALL_USERS, Grantee, parse_grantee
 from pdp.engines.row_access.policies import KINDS, MaskBody, NamedDocument, PolicyBody, read_documents
-from pdp.engines.row_access.validation import RowNames, compile_policies
+from pdp.engines.row_access.validation import compile_policies
 from pdp.errors import Place, PolicyError
 from pdp.facts.row_policies import RowPolicy
 from pdp.offline.row_policies.changes import stored_findings
@@ -76,7 +76,7 @@ def lint_row_files(paths: Sequence[Path], stored: Iterable[RowPolicy] = ()) -> l
         except PolicyError as error:
             findings.append(_failure(error))
     try:
-        notices = compile_policies(documents, names=RowNames()).warnings
+        notices = compile_policies(documents).warnings
     except PolicyError as error:
         return [*findings, _failure(error), *unsound]
     findings += [_configuration("warning", notice.place, notice.message) for notice in notices]

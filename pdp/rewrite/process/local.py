@@ -10,8 +10,9 @@ from typing import Any
 import msgspec
 
 from pdp.engines.row_access.engine import REASON_PREFIX
+from pdp.engines.row_access.entries import Fault, binding_faults, entry_name
 from pdp.engines.row_access.explain import ExplainedEntry, RowExplanation
-from pdp.engines.row_access.policies import PolicyBody, read_documents, refuse_patterns
+from pdp.engines.row_access.policies import MaskBody, PolicyBody, read_documents, refuse_patterns, rule_of
 from pdp.errors import InvalidArgument, InvalidReference, PolicyError
 from pdp.facts.row_policies import fold_column
 from pdp.rewrite.catalog import Catalog, RelationKey, catalog_of, key_of
@@ -77,7 +78,9 @@ class LocalRewriter:
         if request.policies:
             catalog = self._catalog
             for body in request.policies:
-                _refuse_patterns(body)
+                fault = _fault(body)
+                if fault:
+                    raise RewriteRefused(FILTER_INVALID, fault.message)
             new = (filter_policy(body, catalog.default, catalog.containers) for body in request.policies)
             policies = policies.replaced(new)
         return self._rewriter.rewrite(request.sql, request.dialect, request.caller(), policies).sql
@@ -94,10 +97,9 @@ def service_of_files(paths: Sequence[Path]) -> LocalRewriter:
     for source in sources:
         for key in ("policies", "masks"):
             for place, body in enumerate(getattr(source.document, key)):
-                try:
-                    refuse_patterns(body)
-                except InvalidReference as error:
-                    raise PolicyError(f"`{body.id}`: {error}", source.place((key, place, "table"))) from None
+                fault = _fault(body)
+                if fault:
+                    raise PolicyError(fault.message, source.place((key, place, *fault.field)))
     documents = [source.document for source in sources]
     try:
         catalog = catalog_of(documents)
@@ -107,11 +109,17 @@ def service_of_files(paths: Sequence[Path]) -> LocalRewriter:
     return LocalRewriter(catalog, policies, Rewriter(catalog))
 
 
-def _refuse_patterns(body: PolicyBody) -> None:
+def _fault(body: PolicyBody | MaskBody) -> Fault | None:
+    """Return the fault of an entry that binds nobody; None for a sound one. Filters are judged when they are used."""
+    rule = rule_of(body, (body.table,))
     try:
         refuse_patterns(body)
     except InvalidReference as error:
-        raise RewriteRefused(FILTER_INVALID, f"policy `{body.id}`: {error}") from None
+        return Fault(f"{entry_name(rule)}: {error}", ("table",))
+    for fault in binding_faults(rule):
+        if fault.weight == "wrong":
+            return Fault(f"{entry_name(rule)}: {fault.message}", fault.field)
+    return None
 
 
 def _error(code: str, message: str) -> dict[str, Any]:

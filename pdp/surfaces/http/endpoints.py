@@ -175,7 +175,7 @@ class _Endpoints:
         written = await self._rules.write(requester, (edit,))
         (rule,) = written.rules
         assert rule is not None
-        return EndpointAnswer(encode_rule(rule, written.revision), requester.id)
+        return EndpointAnswer(encode_rule(rule, written.revision, written.warnings), requester.id)
 
 
 def scope_routes(handlers: HttpHandlers, service: ScopeService, limits: BodyLimits) -> Routes:

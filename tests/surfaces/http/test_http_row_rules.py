@@ -335,3 +335,27 @@ async def test_two_services_on_one_store_see_the_same_rules(tmp_path: Path, stor
         _, gone = await ask(two, "DELETE", f"{PATH}/eu", table=ORDERS)
         await one.post("/v1/check", {"checks": [check], "consistency": {"atLeast": gone["revision"]}})
         assert await rows(one) == ""
+
+
+@pytest.mark.process
+async def test_an_unknown_table_beside_known_ones_is_a_warning_in_the_answer(client: HttpClient) -> None:
+    asked = {"actor": OWNER, "filter": "TRUE"}
+    status, made = await ask(client, "POST", PATH, EU | asked)
+    assert (status, "warnings" in made) == (200, False)
+    status, made = await ask(client, "POST", PATH, EU | asked | {"table": "table:lake/sales/ordrs"})
+    assert (status, len(made["warnings"])) == (200, 1), made
+    assert "no table `ordrs` is known in its namespace" in made["warnings"][0]
+    status, made = await ask(client, "POST", MASKS, MASK | {"actor": OWNER, "table": "table:lake/sales/ordrs"})
+    assert "mask `m`: no table `ordrs`" in made["warnings"][0]
+    text = "CREATE ROW ACCESS POLICY q ON lake.sales.nope GRANT TO ('allUsers') FILTER USING (TRUE)"
+    status, made = await ask(client, "POST", "/v1/rewrite", {"principal": OWNER, "dialect": "bigquery", "sql": text})
+    assert (status, "no table `nope`" in made["warnings"][0]) == (200, True), made
+
+
+@pytest.mark.parametrize("path", [PATH, MASKS])
+async def test_a_grantee_whom_nobody_can_be_is_refused(client: HttpClient, path: str) -> None:
+    body = (EU if path == PATH else MASK) | {"actor": OWNER}
+    for grantee in ("user:oidc~alice", "user:oidc:alice", "group:oidc~eu", "domain:https://x", "role:a,b"):
+        status, answer = await ask(client, "POST", path, body | {"grantees": [grantee]})
+        assert (status, answer["error"]["code"]) == (400, "invalid_argument"), (grantee, answer)
+        assert "write `" in answer["error"]["message"]
