@@ -67,9 +67,9 @@ class HeldPermissions(msgspec.Struct, frozen=True):
 
 
 class RowPolicyResult(msgspec.Struct, frozen=True):
-    """Result of a write of rules: the revision, and the named rules after the write, None for a rule that is gone.
+    """Result of a write of rules: the revision, and the named rules after the write, None for a missing rule.
 
-    `warnings` say which names of written rules are unknown.
+    `warnings` are about unknown names of written rules.
     """
 
     revision: str

@@ -60,8 +60,8 @@ class FilterBody(JsonBody):
 class RewriteResult(msgspec.Struct, frozen=True):
     """Statement with row access enforced. `changed` is False if the statement is the caller's.
 
-    `operation` names a statement on row access policies that was carried out; then `sql` is empty, and `warnings` say
-    which of its names are unknown.
+    `operation` names a statement on row access policies that was carried out; then `sql` is empty, and `warnings` are
+    about unknown names.
     """
 
     sql: str

@@ -25,7 +25,7 @@ from pdp.engines.row_access.dialects import (
 from pdp.engines.row_access.policies import check_sql_size
 
 Form: TypeAlias = Literal["condition", "column", "value", "undecided"]
-"""Form of an expression: a condition, a bare column, certainly no condition, or of a type that nobody knows."""
+"""Form of an expression: a condition, a bare column, certainly no condition, or of an unknown type."""
 _VALUES: Final = (
     exp.Add, exp.Sub, exp.Mul, exp.Div, exp.IntDiv, exp.Mod, exp.DPipe, exp.Concat, exp.Neg, exp.Null, exp.Literal,
     exp.BitwiseAnd, exp.BitwiseOr, exp.BitwiseXor, exp.BitwiseNot, exp.Array, exp.Tuple, exp.Interval, exp.SessionUser,
@@ -39,10 +39,10 @@ _CONDITIONS: Final = (
 )  # fmt: skip
 """Expressions that are conditions, whatever their parts are."""
 _CASTING: Final = frozenset({"duckdb"})
-"""Dialects that take a number or a text for a condition: what is of no known type there could be true for every row."""
+"""Dialects with numbers and texts as conditions: an expression of no known type could be true for every row there."""
 _READINGS: Final = 16_384
 _SHORT: Final = 512
-"""Texts that are remembered from one load to the next, and characters of such a text."""
+"""Texts remembered from one load to the next, and characters of such a text."""
 
 
 class Reading(NamedTuple):
@@ -129,7 +129,7 @@ def check_form(tree: exp.Expr, dialect: str, columns: Mapping[str, str]) -> None
 
 
 def unknown_column(reading: Reading, columns: Collection[str], table: str) -> str:
-    """Return the first name outside of subqueries that is no column of a table; empty if all are."""
+    """Return the first name outside of subqueries beside the columns of a table; empty without one."""
     for first, *others in reading.columns:
         name = others[0] if others and first == table.casefold() and first not in columns else first
         if name not in columns:

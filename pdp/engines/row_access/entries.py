@@ -1,7 +1,7 @@
-"""The one validator of policies and masks, whatever gives them: a file, the store, a DDL statement, a request.
+"""The validator of policies and masks of all sources: files, the store, DDL statements, requests.
 
-Owns the faults and their words. Whoever asks decides what a fault costs. A name that nobody has, or a column that no
-table has, makes an entry that binds nobody, so it is a fault. The parser of SQL is loaded for the first filter.
+Owns the faults and their words. Callers decide the cost of a fault. An entry with a name of nobody, or with a column
+of no table, binds nobody, so such names are faults. The parser of SQL is loaded for the first filter.
 """
 
 from __future__ import annotations
@@ -34,15 +34,14 @@ if TYPE_CHECKING:  # a rewriting process reads no settings
 Weight: TypeAlias = Literal["wrong", "sql", "column", "dubious", "unknown"]
 """Weight of a fault. `wrong` and `sql` (in a filter or expression) are refused everywhere.
 
-The others may be of the day that an entry was written, so new ones are refused, and those of files are a finding: a
-`column` that `tables` lacks, and a `dubious` entry, such as one that shows nothing to anybody. An `unknown` name may be
-known some day.
+Of the others, new entries are refused, and entries of files are a finding: a `column` beside those of `tables`, and a
+`dubious` entry, for example without any visible row. An `unknown` name may be known later.
 """
 KnownColumns: TypeAlias = Mapping[FoldedName, Mapping[str, str]]
 _LONGEST_NAME: Final = 512
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _NO_NAME: Final = re.compile(r"""[.\[\](){},;'"`]|^\s|\s$""")
-"""Signs of a column that is written as SQL, with its table, as a field, or in a list."""
+"""Signs of a column written as SQL, with the table, as a field, or in a list."""
 
 
 class Fault(NamedTuple):
@@ -64,7 +63,7 @@ class RowNames(NamedTuple):
     strict: bool = False
 
     def fault(self, grantee: Grantee) -> NameFault | None:
-        """Return the fault of a grantee whom no principal can be; raise ValueError for a form of no grantee at all."""
+        """Return the fault of a grantee without a possible principal; raise ValueError for a form of no grantee."""
         refuse_wrong_form(grantee)
         return self._listed(grantee) or self._unlisted(grantee)
 
@@ -135,7 +134,7 @@ def names_of(settings: Settings) -> RowNames:
 
 
 def entry_name(rule: RowPolicy) -> str:
-    """Return the words that name an entry in messages."""
+    """Return the name of an entry for messages."""
     return f"{'mask' if _is_mask(rule) else 'policy'} `{rule.id}`"
 
 
@@ -168,7 +167,7 @@ def faults_of(rule: RowPolicy, names: RowNames, known: DescribedTables, *, is_co
 def binding_faults(
     rule: RowPolicy, names: RowNames = NO_ROW_NAMES, known: DescribedTables = NO_TABLES
 ) -> Iterator[Fault]:
-    """Yield the faults of whom an entry binds, and of the column and kind of a mask. Parses no SQL."""
+    """Yield the faults of grantees, and of the column and kind of a mask. Parses no SQL."""
     for field, texts in (("grantees", rule.grantees), ("except", rule.exempt)):
         for place, text in enumerate(texts):
             yield from _grantee_faults(text, names, (field, place))
@@ -221,7 +220,7 @@ def _expression_faults(rule: RowPolicy, columns: Mapping[str, str] | None) -> It
 
 
 def _column_fault(rule: RowPolicy, columns: Mapping[str, str] | None) -> str:
-    """Return the fault of the column of a mask; empty for a column that a table may have."""
+    """Return the fault of the column of a mask; empty for a possible column."""
     column = rule.column
     if not column:
         return "it names no column"
@@ -260,7 +259,7 @@ def _filter_faults(rule: RowPolicy, known: KnownColumns, is_complete: bool) -> I
 
 
 def _text_faults(rule: RowPolicy, reading: Reading, columns: Mapping[str, str] | None, field: str) -> Iterator[Fault]:
-    """Yield the fault of a text that no engine can use, and of a name that is no column of the table."""
+    """Yield the faults of a text without an engine, and of names beside the columns of the table."""
     from pdp.engines.row_access.conditions import column_form, unknown_column  # noqa: PLC0415
     from pdp.engines.row_access.dialects import HOMES  # noqa: PLC0415
 

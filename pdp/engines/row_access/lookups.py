@@ -1,7 +1,7 @@
-"""Names in subqueries of filters that an engine may take for columns of the filtered table. Needs the parser of SQL.
+"""Names in subqueries of filters, and when an engine takes them for columns of the filtered table. Parses SQL.
 
 Where the source of a subquery has no such column, `region IN (SELECT region FROM m)` is true for every row. A source is
-whatever a FROM names: a table, a subquery, a common table expression, UNNEST, VALUES, LATERAL or a function.
+a part of FROM: a table, a subquery, a common table expression, UNNEST, VALUES, LATERAL or a function.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ KnownColumns: TypeAlias = Mapping[FoldedName, Mapping[str, str]]
 """Table -> folded columns with their types."""
 _PLAIN_SOURCE: Final = frozenset({"this", "db", "catalog", "alias"})
 _OTHER_COLUMNS: Final = ("pivots", "version", "when")
-"""Parts of a source that give other columns than those of the table."""
+"""Parts of a source with other columns than the table."""
 _SCOPES: Final = (exp.Select, exp.SetOperation, exp.Values)
 _CONNECTIVES: Final = (exp.Connector, exp.Not, exp.Paren, exp.Where, exp.Having, exp.Join, exp.Select, exp.Alias)
 
 
 class _Source(NamedTuple):
-    """Source of a query: its name there, and its folded columns, None if nobody knows them."""
+    """Source of a query: the name there, and the folded columns, None if unknown."""
 
     name: str
     columns: Collection[str] | None
@@ -52,7 +52,7 @@ def check_names(tree: exp.Expr, dialect: str, table: FoldedName, known: KnownCol
 
 
 def outer_name(name: str, lookup: str, table: str) -> str:
-    """Return the error for a name of a subquery that is or may be a column of the filtered table."""
+    """Return the error for a name of a subquery, and perhaps of a column of the filtered table."""
     own = f"`{table}.{name}`"
     if not lookup:
         return (
@@ -67,7 +67,7 @@ def outer_name(name: str, lookup: str, table: str) -> str:
 
 
 def part_around(column: exp.Expr) -> exp.Expr:
-    """Return the comparison or the value of a query around a column: the part that AND, OR and clauses connect."""
+    """Return the comparison or the value of a query around a column: a part between AND, OR and clauses."""
     node = column
     while node.parent is not None and not isinstance(node.parent, _CONNECTIVES):
         node = node.parent
@@ -120,7 +120,7 @@ def _visible(column: exp.Column, query: exp.Expr, table: FoldedName, known: Know
 
 
 def _is_alias_in_order(column: exp.Column, query: exp.Select) -> bool:
-    """Tell whether a name is that of a projection in the ORDER BY of the same query: engines look there first."""
+    """Tell whether a name is a projection's in the ORDER BY of the same query: engines look there first."""
     order = column.find_ancestor(exp.Order, exp.Select)
     aliases = (one.alias.casefold() for one in query.expressions if isinstance(one, exp.Alias))
     return isinstance(order, exp.Order) and order.parent is query and column.name.casefold() in aliases
@@ -170,7 +170,7 @@ def _name(source: exp.Expr) -> str:
 
 
 def _columns(source: exp.Expr, table: FoldedName, known: KnownColumns) -> Collection[str] | None:
-    """Return the columns of a source by its own words, or those of a known table; None if nobody knows them."""
+    """Return the columns of a source by the text, or of a known table; None if unknown."""
     if any(source.args.get(part) for part in _OTHER_COLUMNS):
         return None
     given = {name.casefold() for name in getattr(source, "alias_column_names", ())}
@@ -206,7 +206,7 @@ def _common(source: exp.Table) -> exp.CTE | None:
 
 
 def _outputs(query: exp.Expr) -> frozenset[str] | None:
-    """Return the folded names of the columns of a query; None for a star, whose columns nobody knows here."""
+    """Return the folded names of the columns of a query; None for a star, with unknown columns."""
     while isinstance(query, (exp.SetOperation, exp.Subquery)):
         query = query.this
     if not isinstance(query, exp.Select) or any(one.is_star for one in query.expressions):

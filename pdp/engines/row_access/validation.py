@@ -76,7 +76,7 @@ class _Spot:
 
 
 class _Compiler:
-    """Policies and masks of the documents so far. `columns` are those of all documents, described before."""
+    """Policies and masks of the documents so far. `columns` has the columns of all documents, described before."""
 
     def __init__(self, warehouses: frozenset[str], are_complete: bool) -> None:
         self._warehouses = warehouses
@@ -120,7 +120,7 @@ class _Compiler:
             self._spots[name, rule.id] = spot
 
     def _judge(self, rule: RowPolicy, names: RowNames, spot: _Spot) -> None:
-        """Raise ValueError for the first fault that is refused, and warn of the others."""
+        """Raise ValueError for the first refused fault, and warn of the others."""
         for fault in faults_of(rule, names, self._described, is_complete=self._are_complete):
             spot.field = fault.field
             if fault.weight in ("wrong", "sql"):
