@@ -16,6 +16,8 @@ from sqlglot import exp
 
 from pdp.engines.row_access.conditions import check_form
 from pdp.engines.row_access.dialects import OF_SUBQUERIES, has_uncertain_escape, is_portable, unfit_part
+from pdp.engines.row_access.portable import adapt
+from pdp.engines.row_access.trino import UntranslatableSql
 from pdp.rewrite.binding import ROW, BoundColumn, FilterSource, Form, alias_edit, bind_columns, rename
 from pdp.rewrite.catalog import Catalog, Relation, RelationKey, key_name
 from pdp.rewrite.errors import FILTER_INVALID, RewriteRefused, unusable_filter
@@ -180,11 +182,41 @@ class _Filter:
             for at, (table, found) in enumerate(tables)
         ]
         columns = bind_columns(self._tree, FilterSource(name, own, ROW), sources)
+        if self._policy.dialect != dialect:
+            self._check_portable(dialect)
+            columns = self._adapted(dialect, FilterSource(name, own, ROW), sources, columns)
         make = self._spliced if self._policy.dialect == dialect else partial(self._generated, dialect)
         texts = make(tables, (), ()), make(tables, sources, columns)
         for pieces in texts:
             check_printed(pieces, dialect)
         return texts
+
+    def _check_portable(self, dialect: str) -> None:
+        """Raise RewriteRefused for a part without a certain meaning in another dialect."""
+        unfit = next((node for node in self._tree.walk() if not is_portable(node, OF_SUBQUERIES)), None)
+        if unfit is not None:
+            raise unusable_filter(
+                f"`{type(unfit).__name__}` in `{self._policy.dialect}` has no certain meaning in `{dialect}`"
+            )
+        if _SENTINEL in self._policy.text:
+            raise unusable_filter("it has the text of the rewriter")
+        _check_words(self._tree, self._policy, dialect)
+
+    def _adapted(
+        self, dialect: str, own: FilterSource, sources: Sequence[FilterSource], columns: Sequence[BoundColumn]
+    ) -> Sequence[BoundColumn]:
+        """Write the comparisons of the tree for another dialect; return its columns with their sources."""
+        by_alias = {source.alias: source.columns for source in (own, *sources)}
+        types = {
+            id(found.column): by_alias[found.alias].get(found.column.parts[found.length].name.lower(), "")
+            for found in columns
+            if len(found.column.parts) == found.length + 1
+        }
+        try:
+            self._tree = adapt(self._tree, self._policy.dialect, dialect, lambda column: types.get(id(column), ""))
+        except UntranslatableSql as error:
+            raise unusable_filter(f"{error}: it has no certain meaning in `{dialect}`") from None
+        return bind_columns(self._tree, own, sources)
 
     def _own_columns(self) -> Mapping[str, str]:
         return known_columns(self._relation, self._policy.dialect)
@@ -221,14 +253,6 @@ class _Filter:
 
         Changes the tree, so the text with the author's columns comes first.
         """
-        unfit = next((node for node in self._tree.walk() if not is_portable(node, OF_SUBQUERIES)), None)
-        if unfit is not None:
-            raise unusable_filter(
-                f"`{type(unfit).__name__}` in `{self._policy.dialect}` has no certain meaning in `{dialect}`"
-            )
-        if _SENTINEL in self._policy.text:
-            raise unusable_filter("it has the text of the rewriter")
-        _check_words(self._tree, self._policy, dialect)
         for column in columns:
             column.qualify()
         for source in sources:

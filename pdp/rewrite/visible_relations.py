@@ -26,7 +26,7 @@ from pdp.rewrite.errors import (
     WRITE_NEEDS_FULL_ACCESS,
     RewriteRefused,
 )
-from pdp.rewrite.filters import NO_ROWS, FilterCompiler, known_columns
+from pdp.rewrite.filters import NO_ROWS, FilterCompiler, FilterText, known_columns
 from pdp.rewrite.identity import CallerIdentity, owner_identity
 from pdp.rewrite.mentions import CREATE, WRITE, MentionWalk, TableMention, TableMentions
 from pdp.rewrite.policies import FilterPolicy, MaskPolicy, PolicySet
@@ -162,7 +162,10 @@ class VisibleRelations:
             return None
         known = (relation.key, identities, form)
         if known not in self._parts:
-            rows, columns = self._rows(relation, identities, form), self._columns(relation, identities, form)
+            rows = self._rows(relation, identities, form)
+            if form == "plain" and ROW in rows:
+                return self.visible(relation, identities)  # one filter names the row, so all columns do
+            columns = self._columns(relation, identities, form)
             row = ROW if ROW in rows or ROW in columns else ""
             self._parts[known] = VisiblePart(rows, columns, row) if rows or columns != "*" else None
         return self._parts[known]
@@ -194,8 +197,13 @@ class VisibleRelations:
         for column, masks in self._policies.masks(relation.key).items():
             found = [(mask.for_caller(reader), reader) for reader in identities for mask in masks if mask.holds(reader)]
             if found:
-                held[column] = min(found, key=lambda pair: pair[0].rank)
+                held[column] = min(found, key=lambda pair: self._rank(pair[0]))
         return held
+
+    def _rank(self, mask: MaskPolicy) -> tuple[int, bool, str]:
+        """Return the place among the masks of a column: of equal kinds, one in this dialect comes first."""
+        kind, id = mask.rank
+        return kind, mask.kind == "expression" and mask.dialect != self._dialect, id
 
     def _types(self, relation: Relation) -> dict[str, str]:
         """Return the types of the columns of a relation by name, as the catalog spells the names."""
@@ -213,9 +221,7 @@ class VisibleRelations:
         return memo[key]
 
     def _find_rows(self, relation: Relation, identity: CallerIdentity, form: Form) -> str | None:
-        matching = self._policies.matching(relation.key, identity)
-        hides: Callable[[RelationKey], bool] = self._policies.hides
-        texts = [self._compiler.compile(policy, relation, self._dialect, hides) for policy in matching]
+        texts = self._usable(self._policies.matching(relation.key, identity), relation)
         if any(text.everything for text in texts):
             return None
         user, dialect = identity.session_user, self._dialect
@@ -223,6 +229,24 @@ class VisibleRelations:
         if not filters:
             return NO_ROWS
         return filters[0] if len(filters) == 1 else " OR ".join(f"({text})" for text in filters)
+
+    def _usable(self, matching: Sequence[FilterPolicy], relation: Relation) -> list[FilterText]:
+        """Return the filters of policies. One of another dialect without a meaning here adds no row beside others.
+
+        Raise RewriteRefused for an unusable filter in this dialect, and if no filter is usable.
+        """
+        hides: Callable[[RelationKey], bool] = self._policies.hides
+        texts, refusal = list[FilterText](), None
+        for policy in matching:
+            try:
+                texts.append(self._compiler.compile(policy, relation, self._dialect, hides))
+            except RewriteRefused as error:
+                if policy.dialect == self._dialect:
+                    raise
+                refusal = refusal or error
+        if refusal is not None and not texts:
+            raise refusal
+        return texts
 
     def is_protected(self, reference: TableMention) -> bool:
         """Tell whether a relation, or a relation behind a view, has policies or masks at all."""

@@ -59,21 +59,29 @@ class Reading(NamedTuple):
     has_query: bool
 
 
-def read_filter(text: str, dialect: str) -> Reading:
-    """Return the reading of a filter; raise ValueError unless it is exactly one expression. Knows no column's type."""
+def read_filter(text: str, dialect: str, types: Mapping[str, str] | None = None) -> Reading:
+    """Return the reading of a filter; raise ValueError unless it is exactly one expression.
+
+    `types` are those of known columns, by folded name. Only a filter of another dialect than Trino's depends on types.
+    """
+    return _reading(text, dialect, types, is_filter=True)
+
+
+def read_expression(text: str, dialect: str, types: Mapping[str, str] | None = None) -> Reading:
+    """Return the reading of a mask's expression, as `read_filter` does."""
+    return _reading(text, dialect, types, is_filter=False)
+
+
+def _reading(text: str, dialect: str, types: Mapping[str, str] | None, *, is_filter: bool) -> Reading:
     check_sql_size(text)
-    return (_remembered if len(text) <= _SHORT else _read)(text, dialect, True)
+    if types and dialect != DIALECT:
+        return _read(text, dialect, is_filter, types)
+    return (_remembered if len(text) <= _SHORT else _read)(text, dialect, is_filter)
 
 
-def read_expression(text: str, dialect: str) -> Reading:
-    """Return the reading of a mask's expression; raise ValueError unless it is exactly one expression."""
-    check_sql_size(text)
-    return (_remembered if len(text) <= _SHORT else _read)(text, dialect, False)
-
-
-def _read(text: str, dialect: str, is_filter: bool) -> Reading:
+def _read(text: str, dialect: str, is_filter: bool, types: Mapping[str, str] | None = None) -> Reading:
     try:
-        sql, closed = (translate_filter if is_filter else translate_expression)(text, dialect), ""
+        sql, closed = (translate_filter if is_filter else translate_expression)(text, dialect, types), ""
     except UntranslatableSql as error:
         sql, closed = "", str(error)
     tree = parse_expression(strip_comments(text) if dialect == DIALECT else text, dialect)
@@ -94,7 +102,7 @@ def check_condition(text: str, dialect: str, columns: Mapping[str, str] | None) 
 
     `columns` maps folded names to types; None if the columns are unknown.
     """
-    reading = read_filter(text, dialect)
+    reading = read_filter(text, dialect, columns)
     form = reading.form
     if form == "undecided" and columns:
         form = form_of(parse_expression(text, dialect), columns, dialect)

@@ -13,7 +13,7 @@ without comments.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Final
 
@@ -21,7 +21,8 @@ import sqlglot
 from sqlglot import Dialect, Parser, Token, Tokenizer, TokenType, exp
 from sqlglot.errors import ParseError, SqlglotError, TokenError
 
-from pdp.engines.row_access.trino import CALLER, FALSE
+from pdp.engines.row_access.portable import adapt
+from pdp.engines.row_access.trino import CALLER, FALSE, UntranslatableSql
 
 PARSER_ERRORS: Final = (SqlglotError, ValueError, TypeError, AttributeError, IndexError, KeyError, AssertionError)
 """Errors that the parser of SQL raises for some invalid texts."""
@@ -41,11 +42,7 @@ _OF_QUERIES: Final = ((exp.AggFunc, "an aggregate"), (exp.Window, "a window"), (
 """Expressions that only a query can contain: in a filter, only a subquery."""
 
 
-class UntranslatableSql(ValueError):
-    """Valid expression of another dialect without a certain meaning in Trino."""
-
-
-def translate_expression(text: str, dialect: str) -> str:
+def translate_expression(text: str, dialect: str, types: Mapping[str, str] | None = None) -> str:
     """Return an expression as Trino's SQL; an expression in Trino's dialect stays as written, without its comments.
 
     Raise ValueError if the text is not exactly one expression, or contains an aggregate, window, parameter or random
@@ -53,10 +50,10 @@ def translate_expression(text: str, dialect: str) -> str:
     """
     if dialect == DIALECT:
         return _author_text(text)[0]
-    return _generated(parse_expression(text, dialect), text, dialect)
+    return _generated(parse_expression(text, dialect), text, dialect, types)
 
 
-def _generated(tree: exp.Expr, text: str, dialect: str) -> str:
+def _generated(tree: exp.Expr, text: str, dialect: str, types: Mapping[str, str] | None) -> str:
     """Return the tree of a text of another dialect as Trino's SQL; raise the errors of `translate_expression`."""
     if dialect not in _ALIKE:
         raise UntranslatableSql(f"comparisons in `{dialect}` are not Trino's")
@@ -64,14 +61,18 @@ def _generated(tree: exp.Expr, text: str, dialect: str) -> str:
         raise UntranslatableSql(f"it is `{dialect}` and more than comparisons of columns with values")
     if has_uncertain_escape(text, dialect):
         raise UntranslatableSql(f"a backslash in a text of `{dialect}` has no certain meaning")
+    known = types or {}
+    adapted = adapt(tree, dialect, DIALECT, lambda column: known.get(column.parts[-1].name.casefold(), ""))
     try:
-        return tree.sql(dialect=DIALECT, comments=False)
+        return adapted.sql(dialect=DIALECT, comments=False)
     except RecursionError:
         raise ValueError("it is too long") from None
 
 
-def translate_filter(text: str, dialect: str) -> str | None:
+def translate_filter(text: str, dialect: str, types: Mapping[str, str] | None = None) -> str | None:
     """Return a row filter as Trino's SQL; None for TRUE. Raise the errors of `translate_expression`.
+
+    `types` are those of known columns, by folded name.
 
     SESSION_USER() and CURRENT_USER of another dialect become the mark CALLER.
     """
@@ -82,7 +83,7 @@ def translate_filter(text: str, dialect: str) -> str | None:
         return None if tree.this else FALSE
     if dialect == DIALECT:
         return translate_expression(text, dialect)
-    return _generated(tree.transform(_marked, copy=False), text, dialect)
+    return _generated(tree.transform(_marked, copy=False), text, dialect, types)
 
 
 def _marked(node: exp.Expr) -> exp.Expr:

@@ -8,8 +8,7 @@ policy never hides a row. Both follow https://cloud.google.com/bigquery/docs/row
 table on every ref, in any case, and however dots divide its name.
 
 Policies of the store are texts. A text is parsed when a decision first needs the table, and again after a change of the
-table's policies. The parser of SQL is loaded then, so that a service without stored policies never loads it. An
-unusable one shows nothing.
+table's policies. The parser of SQL is loaded then, not before. An unusable text shows nothing.
 """
 
 from __future__ import annotations
@@ -160,7 +159,7 @@ class RowAccessEngine:
         self._protected = tuple(widen_name(fold_name(path[0], path[1:])) for path in protected)
         self._warehouses = frozenset(name[0] for name in (*tables, *self._protected))
         self._near = NearNames(tables)
-        self._stored = StoredPolicies()
+        self._stored = StoredPolicies(columns)
 
     def restrict(self, principal: Principal, table: Resource, facts: Facts, *, stale: bool = False) -> Restriction:
         """Return the restriction of a table or view for a principal.
@@ -336,7 +335,7 @@ class RowPolicies(msgspec.Struct, frozen=True):
         self, members: Members, protected: Iterable[str], names: RowNames = NO_ROW_NAMES
     ) -> RowAccessEngine:
         """Return the engine; raise ValueError if an entry of `protected` is not a container."""
-        containers = [_container(text) for text in protected]
+        containers = list(map(_container, protected))
         return RowAccessEngine(self.tables, members, containers, self.columns, names)
 
 
@@ -353,7 +352,8 @@ def _container(text: str) -> TablePath:
 class StoredPolicies:
     """Compiled rules by table. An entry is valid as long as the rules are the very same map."""
 
-    def __init__(self) -> None:
+    def __init__(self, columns: Mapping[FoldedName, Mapping[str, str]]) -> None:
+        self._columns = columns
         self._known: BoundedCache[FoldedName, tuple[Map[RuleKey, RowPolicy], TablePolicies]] = BoundedCache(
             _MEMO_ENTRIES
         )
@@ -381,15 +381,20 @@ class StoredPolicies:
         known = self._known.get(table)
         if known is not None and known[0] is rules:
             return known[1]
-        return self._known.keep(table, (rules, _with_stored(filed, rules)))[1]
+        return self._known.keep(table, (rules, _with_stored(filed, rules, self._columns.get(table))))[1]
 
 
-def _with_stored(filed: TablePolicies, rules: Map[RuleKey, RowPolicy]) -> TablePolicies:
+def _with_stored(
+    filed: TablePolicies, rules: Map[RuleKey, RowPolicy], types: Mapping[str, str] | None
+) -> TablePolicies:
     stored = [rules[key] for key in sorted(rules)]
     identity = next((policy.identity for policy in filed.policies if policy.identity), "")
-    policies = [*filed.policies, *(compile_stored_policy(policy, identity) for policy in stored_policies(stored))]
+    policies = [
+        *filed.policies,
+        *(compile_stored_policy(policy, identity, types) for policy in stored_policies(stored)),
+    ]
     masks = {column: {f"{number}": mask for number, mask in enumerate(some)} for column, some in filed.masks.items()}
     for mask in stored_masks(stored):
-        masks.setdefault(mask.column, {})[f"{mask.rule.table}:{mask.rule.id}"] = compile_stored_mask(mask)
+        masks.setdefault(mask.column, {})[f"{mask.rule.table}:{mask.rule.id}"] = compile_stored_mask(mask, types)
     by_id = sorted(policies, key=lambda policy: policy.id)
     return TablePolicies(tuple(by_id), {column: sort_masks(some.values()) for column, some in masks.items()})

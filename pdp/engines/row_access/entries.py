@@ -212,7 +212,7 @@ def _expression_faults(rule: RowPolicy, columns: Mapping[str, str] | None) -> It
     from pdp.engines.row_access.conditions import read_expression  # noqa: PLC0415  its parser of SQL takes 30 MB
 
     try:
-        reading = read_expression(rule.text, rule.dialect)
+        reading = read_expression(rule.text, rule.dialect, columns)
     except ValueError as error:
         yield Fault(str(error), ("expression",), "sql")
     else:

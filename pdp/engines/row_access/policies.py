@@ -230,7 +230,7 @@ def _members(rule: RowPolicy) -> tuple[tuple[Grantee, ...], tuple[Grantee, ...]]
     return (grantees, exempt) if grantees else None
 
 
-def compile_stored_policy(policy: StoredPolicy, identity: str) -> Policy:
+def compile_stored_policy(policy: StoredPolicy, identity: str, types: Mapping[str, str] | None = None) -> Policy:
     """Return a policy in Trino's SQL.
 
     Trino evaluates the joined filters of a table as one user. Beside a file that names this user, a filter of the store
@@ -239,22 +239,22 @@ def compile_stored_policy(policy: StoredPolicy, identity: str) -> Policy:
     if not policy.grantees:
         return Policy(policy.id, (), FALSE, identity)
     try:
-        predicate = _filter(policy)
+        predicate = _filter(policy, types)
     except ValueError:
         return Policy(policy.id, (), FALSE, identity)
     return Policy(policy.id, policy.grantees, FALSE if predicate is not None and identity else predicate, identity)
 
 
-def _filter(policy: StoredPolicy) -> str | None:
+def _filter(policy: StoredPolicy, types: Mapping[str, str] | None) -> str | None:
     from pdp.engines.row_access.dialects import UntranslatableSql, translate_filter  # noqa: PLC0415  30 MB
 
     try:
-        return translate_filter(policy.text, policy.dialect)
+        return translate_filter(policy.text, policy.dialect, types)
     except UntranslatableSql:
         return FALSE
 
 
-def compile_stored_mask(mask: StoredMask) -> Mask:
+def compile_stored_mask(mask: StoredMask, types: Mapping[str, str] | None = None) -> Mask:
     """Return a mask in Trino's SQL; NULL if the value has no certain meaning there."""
     rule = mask.rule
     if mask.kind not in KINDS_WITH_VALUE:
@@ -262,9 +262,8 @@ def compile_stored_mask(mask: StoredMask) -> Mask:
     from pdp.engines.row_access.dialects import translate_constant, translate_expression  # noqa: PLC0415  30 MB
 
     try:
-        value = (
-            translate_constant(rule.text) if mask.kind == "constant" else translate_expression(rule.text, rule.dialect)
-        )
+        is_constant = mask.kind == "constant"
+        value = translate_constant(rule.text) if is_constant else translate_expression(rule.text, rule.dialect, types)
     except ValueError:
         return Mask(rule.id, "null", mask.grantees, mask.exempt)
     return Mask(rule.id, mask.kind, mask.grantees, mask.exempt, value)

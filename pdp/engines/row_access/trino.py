@@ -10,6 +10,11 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import Final
 
+
+class UntranslatableSql(ValueError):
+    """Valid expression of another dialect without a certain meaning in Trino, or in another target."""
+
+
 FALSE: Final = "false"
 """Filter without rows."""
 _CALLER: Final = "\0caller\0"

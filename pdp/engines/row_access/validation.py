@@ -147,7 +147,7 @@ class _Compiler:
 
     def _policy(self, rule: RowPolicy, identity: str, spot: _Spot) -> Policy:
         spot.field = ("filter",)
-        reading = read_filter(rule.text, rule.dialect)
+        reading = read_filter(rule.text, rule.dialect, self.columns.get(rule.covers))
         if reading.closed:
             self._warn(f"policy `{rule.id}` lets no row through in Trino: {reading.closed}", spot)
         sql = FALSE if reading.closed else reading.sql
@@ -159,7 +159,7 @@ class _Compiler:
         if kind == "constant":
             value = translate_constant(rule.text)
         elif kind == "expression":
-            reading = read_expression(rule.text, rule.dialect)
+            reading = read_expression(rule.text, rule.dialect, self.columns.get(rule.covers))
             value = reading.sql or ""
             if reading.closed:
                 self._warn(f"mask `{rule.id}` is NULL in Trino: {reading.closed}", spot)
