@@ -8,16 +8,24 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
 from sqlglot import exp
 
 from pdp.engines.row_access.conditions import check_form
-from pdp.engines.row_access.dialects import OF_SUBQUERIES, has_uncertain_escape, is_portable, unfit_part
+from pdp.engines.row_access.dialects import (
+    DIALECT,
+    OF_SUBQUERIES,
+    has_uncertain_escape,
+    is_portable,
+    translate_filter,
+    unfit_part,
+)
 from pdp.engines.row_access.portable import adapt
-from pdp.engines.row_access.trino import UntranslatableSql
+from pdp.engines.row_access.trino import CALLER, UntranslatableSql
+from pdp.facts.row_policies import fold_column
 from pdp.rewrite.binding import ROW, BoundColumn, FilterSource, Form, alias_edit, bind_columns, rename
 from pdp.rewrite.catalog import Catalog, Relation, RelationKey, key_name
 from pdp.rewrite.errors import FILTER_INVALID, RewriteRefused, unusable_filter
@@ -80,10 +88,8 @@ class FilterCompiler:
         """Return the SQL of a policy's filter; raise RewriteRefused for an unusable filter."""
         found = self._known.get((policy, relation.name, dialect))
         if found is None:
-            if policy.dialect not in DIALECTS:
-                raise _invalid(policy, f"the dialect `{policy.dialect}` has no certain meaning in `{dialect}`")
             try:
-                found = _Filter(policy, relation, self._catalog).text(dialect)
+                found = _Filter(_of_engine(policy, relation, dialect), relation, self._catalog).text(dialect)
             except RewriteRefused as error:
                 raise _invalid(policy, str(error)) from None
             self._known[policy, relation.name, dialect] = found
@@ -99,6 +105,20 @@ class FilterCompiler:
         except RewriteRefused:
             return []
         return [found for key in keys for found in self._catalog.of_key(key)]
+
+
+def _of_engine(policy: FilterPolicy, relation: Relation, target: str) -> FilterPolicy:
+    """Return a policy in a dialect of an engine: one of another dialect by way of Trino's; raise RewriteRefused."""
+    if policy.dialect in DIALECTS:
+        return policy
+    try:
+        if target not in DIALECTS:
+            raise UntranslatableSql(f"no engine reads `{target}`")
+        types = {fold_column(name): type for name, type in known_columns(relation, target).items()}
+        sql = translate_filter(policy.text, policy.dialect, types)
+    except ValueError as error:
+        raise unusable_filter(f"the dialect `{policy.dialect}` has no certain meaning in `{target}`: {error}") from None
+    return replace(policy, text="TRUE" if sql is None else sql.replace(CALLER, "current_user"), dialect=DIALECT)
 
 
 def check_filter(policy: FilterPolicy, relation: Relation, catalog: Catalog) -> None:

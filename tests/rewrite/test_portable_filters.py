@@ -6,6 +6,7 @@ DuckDB, and Spark what it says of Spark.
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import operator
@@ -193,7 +194,7 @@ def rewritten(text: str, source: str, target: str, types: dict[str, str] | None 
 def test_duckdb_shows_the_rows_of_the_author(engine: duckdb.DuckDBPyConnection, source: str) -> None:
     dice = random.Random(f"portable {source}")
     data, used = rows(), 0
-    for _ in range(300):
+    for _ in range(120):
         text, oracle = generated(dice)
         sql = rewritten(text, source, "duckdb")
         if sql is None:
@@ -201,7 +202,7 @@ def test_duckdb_shows_the_rows_of_the_author(engine: duckdb.DuckDBPyConnection, 
         used += 1
         wanted = [row["id"] for row in data if oracle(row, source) is True]
         assert sorted(row[0] for row in engine.execute(sql).fetchall()) == wanted, (source, text, sql)
-    assert used > 120, used
+    assert used > 50, used
 
 
 LEAKS = [
@@ -218,8 +219,6 @@ def test_a_comparison_that_differs_is_not_printed_as_written(text: str, source: 
     assert sql is None or f"WHERE {text})" not in sql
 
 
-@pytest.mark.parametrize("source", ["trino", "spark", "duckdb", "bigquery"])
-@pytest.mark.parametrize("target", ["trino", "spark", "duckdb", "bigquery"])
 @pytest.mark.parametrize(
     "text",
     [
@@ -228,10 +227,10 @@ def test_a_comparison_that_differs_is_not_printed_as_written(text: str, source: 
         "i IN (1, 1e0)", "f BETWEEN 0.1 AND 1e0", "ch = 'EU'", "fl = 0.1", "f = 1.00000000000000000001", "i = 1 IS NULL", "day < '2024-1-1'",
     ],
 )  # fmt: skip
-def test_what_engines_read_in_two_ways_is_refused_abroad(text: str, source: str, target: str) -> None:
+def test_what_engines_read_in_two_ways_is_refused_abroad(text: str) -> None:
     types = TYPES | {"ts": "TIMESTAMP", "day": "DATE", "ch": "CHAR(5)", "fl": "FLOAT64_OR_32"}
-    if source != target:
-        assert rewritten(text, source, target, types) is None
+    for source, target in itertools.permutations(("trino", "spark", "duckdb", "bigquery"), 2):
+        assert rewritten(text, source, target, types) is None, (source, target)
 
 
 def test_trino_gets_the_types_of_files() -> None:
@@ -313,3 +312,15 @@ def test_each_engine_uses_its_own_of_four_policies_and_masks(target: str) -> Non
     assert words[target] in answer["sql"], answer
     alone = [policy for policy in FOUR if policy["dialect"] != target]
     assert answer_of(alone, [], target, "SELECT s FROM t")["error"]["code"] == "RAP_FILTER_INVALID"
+
+
+@pytest.mark.parametrize("dialect", ["databricks", "snowflake", "athena", "presto", "hive"])
+@pytest.mark.parametrize("target", ["duckdb", "trino", "spark", "bigquery"])
+def test_a_policy_in_a_dialect_without_an_engine_is_used_by_way_of_trino(dialect: str, target: str) -> None:
+    for text, shown in (("s = 'EU' AND i > 1", "s = 'EU' AND i > 1"), ("s = current_user()", "s = 'a@x.example'")):
+        answer = answer_of([{"filter": text, "dialect": dialect}], [], target, "SELECT id FROM t")
+        assert f"WHERE {shown})" in answer["sql"], answer
+    answer = answer_of([{"filter": "TRUE", "dialect": dialect}], [], target, "SELECT id FROM t")
+    assert answer["sql"] == "SELECT id FROM t"
+    answer = answer_of([{"filter": "lower(s) = 'eu'", "dialect": dialect}], [], target, "SELECT id FROM t")
+    assert answer["error"]["code"] == "RAP_FILTER_INVALID"
