@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Mapping
+from functools import cache
 from typing import Final, NamedTuple
 
 import msgspec
 
 from pdp.config.origins import suggest
-from pdp.model.trino_operations import RULE_ACTIONS, RULE_OPS
-from pdp.model.vocabulary import ALIASES, CONTENT_TYPE
 
 
 class KnownNames(msgspec.Struct, frozen=True):
@@ -301,21 +300,18 @@ def _property_fault(test: str, text: str, known: KnownNames) -> NameFault | None
 
 
 def _unknown_catalog(catalog: str, name: str, known: KnownNames) -> NameFault | None:
-    if not catalog:
-        is_catalog = name in known.catalogs
-        return NameFault(False, f"`{name}` is a catalog: write `{name}.<name>` of a property") if is_catalog else None
+    if not catalog and name in known.catalogs:
+        return NameFault(False, f"`{name}` is a catalog: write `{name}.<name>` of a property")
     may_be_unmanaged = known.unmanaged and catalog not in known.warehouses
-    if not known.catalogs or catalog in known.catalogs or may_be_unmanaged:
+    if not catalog or not known.catalogs or catalog in known.catalogs or may_be_unmanaged:
         return None
     return NameFault(False, f"no catalog `{catalog}` is in `trino.catalogs`{suggest(catalog, known.catalogs)}")
 
 
 def _ref_fault(test: str, text: str, known: KnownNames) -> NameFault | None:
     """Return the fault of a ref, which has no prefix of Git. A branch may have any name, so nothing is certain."""
-    if test not in ("equals", "starts"):
-        return None
     prefix = next((one for one in _REF_PREFIXES if text.startswith(one)), "")
-    if prefix and text != prefix:
+    if prefix and text != prefix and test in ("equals", "starts"):
         return NameFault(False, f"`{text}`: a ref has no prefix: write `{text.removeprefix(prefix)}`")
     near = case_variant(text, known.refs) if test == "equals" else ""
     return NameFault(False, f"`{text}` and the ref `{near}` differ in case: write `{near}`") if near else None
@@ -326,32 +322,40 @@ _REF_PREFIXES: Final = ("refs/heads/", "refs/tags/", "refs/", "heads/", "branch:
 
 def _group_fault(test: str, text: str, known: KnownNames) -> NameFault | None:
     bare = text.removeprefix("group:")
-    return None if bare in (text, "") else NameFault(False, f"`{text}`: a group has no prefix: write `{bare}`")
+    return NameFault(False, f"`{text}`: a group has no prefix: write `{bare}`") if bare not in (text, "") else None
 
 
 def _content_fault(test: str, text: str, known: KnownNames) -> NameFault | None:
+    from pdp.model.vocabulary import CONTENT_TYPE  # noqa: PLC0415  settings alone need no vocabulary
+
     near = case_variant(text, frozenset(CONTENT_TYPE.values())) if test == "equals" else ""
     return NameFault(False, f"`{text}` and `{near}` differ in case: write `{near}`") if near else None
 
 
-_ALIASES: Final = {other: action for names in ALIASES.values() for other, action in names.items()}
-"""Name of an action in Lakekeeper's API -> the name in rules."""
+@cache
+def _words(what: str) -> tuple[frozenset[str], Mapping[str, str]]:
+    """Return the words of `op` or `action`, and other names of actions with the name in rules."""
+    from pdp.model.trino_operations import RULE_ACTIONS, RULE_OPS  # noqa: PLC0415  settings alone need no vocabulary
+    from pdp.model.vocabulary import ALIASES  # noqa: PLC0415
+
+    aliases = {other: action for names in ALIASES.values() for other, action in names.items()}
+    return RULE_OPS if what == "op" else RULE_ACTIONS, aliases
 
 
-def _word_of(what: str, words: frozenset[str]) -> Callable[[str, str, KnownNames], NameFault | None]:
+def _word_of(what: str) -> Callable[[str, str, KnownNames], NameFault | None]:
     """Return the judge of words of a closed set."""
 
     def fault(test: str, text: str, known: KnownNames) -> NameFault | None:
+        words, aliases = _words(what)
         if text in words or any(_TESTS[test](word, text) for word in words):
             return None
-        if test == "equals" and _ALIASES.get(text) in words:
-            return NameFault(True, f"`{text}` is asked under another name: write `{_ALIASES[text]}`")
+        if test == "equals" and aliases.get(text) in words:
+            return NameFault(True, f"`{text}` is asked under another name: write `{aliases[text]}`")
         folded = text.casefold()
         near = min((word for word in words if _TESTS[test](word.casefold(), folded)), default="")
-        if near and test == "equals":
-            return NameFault(True, f"`{text}` and the {what} `{near}` differ in case: write `{near}`")
-        others = f"differ in case from the {what} `{near}`" if near else f"fits no {what}{suggest(text, words)}"
-        return NameFault(True, f"`{text}` {others}")
+        write = f": write `{near}`" if test == "equals" else ""
+        cause = f"and the {what} `{near}` differ in case{write}" if near else f"fits no {what}{suggest(text, words)}"
+        return NameFault(True, f"`{text}` {cause}")
 
     return fault
 
@@ -374,8 +378,8 @@ NAME_KINDS: Final[Mapping[str, Callable[[str, str, KnownNames], NameFault | None
     "ref": _ref_fault,
     "group": _group_fault,
     "content": _content_fault,
-    "op": _word_of("op", RULE_OPS),
-    "action": _word_of("action", RULE_ACTIONS),
+    "op": _word_of("op"),
+    "action": _word_of("action"),
 }
 """Kind of names -> the function that returns the fault of a text. A `place` is a path without a test of a warehouse."""
 
