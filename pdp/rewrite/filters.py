@@ -224,7 +224,7 @@ class _Filter:
 
     def _adapted(
         self, dialect: str, own: FilterSource, sources: Sequence[FilterSource], columns: Sequence[BoundColumn]
-    ) -> Sequence[BoundColumn]:
+    ) -> list[BoundColumn]:
         """Write the comparisons of the tree for another dialect; return its columns with their sources."""
         by_alias = {source.alias: source.columns for source in (own, *sources)}
         types = {

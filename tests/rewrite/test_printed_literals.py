@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from support.oracles.equivalence import service_of
 from support.rewriting import code_of
 
-from pdp.engines.row_access.dialects import UntranslatableSql, translate_filter
+from pdp.engines.row_access.dialects import translate_filter
 from pdp.engines.row_access.policies import parse_document
+from pdp.engines.row_access.trino import UntranslatableSql
 from pdp.rewrite import errors
 from pdp.rewrite.catalog import catalog_of
 from pdp.rewrite.policies import policy_set_of

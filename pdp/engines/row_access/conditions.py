@@ -14,15 +14,9 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 from sqlglot.optimizer.annotate_types import annotate_types
 
-from pdp.engines.row_access.dialects import (
-    DIALECT,
-    UntranslatableSql,
-    parse_expression,
-    strip_comments,
-    translate_expression,
-    translate_filter,
-)
+from pdp.engines.row_access.dialects import DIALECT, author_tree, expression_sql, filter_sql, parse_expression
 from pdp.engines.row_access.policies import check_sql_size
+from pdp.engines.row_access.trino import UntranslatableSql
 
 Form: TypeAlias = Literal["condition", "column", "value", "undecided"]
 """Form of an expression: a condition, a bare column, certainly no condition, or of an unknown type."""
@@ -74,24 +68,24 @@ def read_expression(text: str, dialect: str, types: Mapping[str, str] | None = N
 
 def _reading(text: str, dialect: str, types: Mapping[str, str] | None, *, is_filter: bool) -> Reading:
     check_sql_size(text)
-    if types and dialect != DIALECT:
-        return _read(text, dialect, is_filter, types)
-    return (_remembered if len(text) <= _SHORT else _read)(text, dialect, is_filter)
+    folded = text.casefold() if types and dialect != DIALECT else ""
+    known = tuple((name, type) for name, type in types.items() if name in folded) if types and folded else ()
+    return (_remembered if len(text) <= _SHORT else _read)(text, dialect, is_filter, known)
 
 
-def _read(text: str, dialect: str, is_filter: bool, types: Mapping[str, str] | None = None) -> Reading:
-    try:
-        sql, closed = (translate_filter if is_filter else translate_expression)(text, dialect, types), ""
-    except UntranslatableSql as error:
-        sql, closed = "", str(error)
-    tree = parse_expression(strip_comments(text) if dialect == DIALECT else text, dialect)
+def _read(text: str, dialect: str, is_filter: bool, types: tuple[tuple[str, str], ...]) -> Reading:
+    text, tree = author_tree(text, dialect)
+    form, has_query = form_of(tree, {}, dialect), tree.find(exp.Query, exp.Values) is not None
     columns = dict.fromkeys(
         tuple(part.name.casefold() for part in node.parts)
         for node in tree.walk(prune=lambda node: isinstance(node, exp.Query))
         if isinstance(node, exp.Column)
     )
-    has_query = tree.find(exp.Query, exp.Values) is not None
-    return Reading(sql, closed, form_of(tree, {}, dialect), tuple(columns), has_query)
+    try:
+        sql, closed = (filter_sql if is_filter else expression_sql)(text, tree, dialect, dict(types)), ""
+    except UntranslatableSql as error:
+        sql, closed = "", str(error)
+    return Reading(sql, closed, form, tuple(columns), has_query)
 
 
 _remembered: Final = lru_cache(_READINGS)(_read)

@@ -48,9 +48,12 @@ def translate_expression(text: str, dialect: str, types: Mapping[str, str] | Non
     Raise ValueError if the text is not exactly one expression, or contains an aggregate, window, parameter or random
     value. Raise UntranslatableSql if the expression has no certain meaning in Trino.
     """
-    if dialect == DIALECT:
-        return _author_text(text)[0]
-    return _generated(parse_expression(text, dialect), text, dialect, types)
+    return expression_sql(*author_tree(text, dialect), dialect, types)
+
+
+def expression_sql(text: str, tree: exp.Expr, dialect: str, types: Mapping[str, str] | None = None) -> str:
+    """Return an expression of `author_tree` as Trino's SQL, as `translate_expression` does. Changes the tree."""
+    return text if dialect == DIALECT else _generated(tree, text, dialect, types)
 
 
 def _generated(tree: exp.Expr, text: str, dialect: str, types: Mapping[str, str] | None) -> str:
@@ -76,14 +79,19 @@ def translate_filter(text: str, dialect: str, types: Mapping[str, str] | None = 
 
     SESSION_USER() and CURRENT_USER of another dialect become the mark CALLER.
     """
-    tree = (_author_text(text)[1] if dialect == DIALECT else parse_expression(text, dialect)).unnest()
-    if isinstance(tree, exp.Literal):
+    return filter_sql(*author_tree(text, dialect), dialect, types)
+
+
+def filter_sql(text: str, tree: exp.Expr, dialect: str, types: Mapping[str, str] | None = None) -> str | None:
+    """Return a filter of `author_tree` as Trino's SQL, as `translate_filter` does. Changes the tree."""
+    root = tree.unnest()
+    if isinstance(root, exp.Literal):
         raise ValueError("it is a value, not a condition")  # noqa: TRY004  a text's value, not a Python type
-    if isinstance(tree, exp.Boolean):
-        return None if tree.this else FALSE
+    if isinstance(root, exp.Boolean):
+        return None if root.this else FALSE
     if dialect == DIALECT:
-        return translate_expression(text, dialect)
-    return _generated(tree.transform(_marked, copy=False), text, dialect, types)
+        return text
+    return _generated(root.transform(_marked, copy=False), text, dialect, types)
 
 
 def _marked(node: exp.Expr) -> exp.Expr:
@@ -112,6 +120,11 @@ def same_sql(first: str, second: str) -> bool:
 
 def _canonical(text: str) -> str:
     return parse_expression(text, DIALECT).unnest().sql(dialect=DIALECT, comments=False, normalize=True)
+
+
+def author_tree(text: str, dialect: str) -> tuple[str, exp.Expr]:
+    """Return an author's expression as text and tree; raise ValueError. Trino's text has no comments."""
+    return _author_text(text) if dialect == DIALECT else (text, parse_expression(text, dialect))
 
 
 def _author_text(text: str) -> tuple[str, exp.Expr]:

@@ -17,7 +17,7 @@ import msgspec
 from pdp.config.foreign_files import advice_for
 from pdp.engines.data_files import parse_data, path_in, place_of, read_text
 from pdp.engines.row_access.members import ALL_AUTHENTICATED, ALL_USERS, Grantee, parse_grantee
-from pdp.engines.row_access.trino import FALSE, UNSAFE_SIGNS
+from pdp.engines.row_access.trino import FALSE, UNSAFE_SIGNS, UntranslatableSql
 from pdp.errors import Place, PolicyError
 from pdp.facts.row_policies import RowPolicy, TablePath, fold_column
 from pdp.model.references import check_part, parse_resource, refuse_star
@@ -246,7 +246,7 @@ def compile_stored_policy(policy: StoredPolicy, identity: str, types: Mapping[st
 
 
 def _filter(policy: StoredPolicy, types: Mapping[str, str] | None) -> str | None:
-    from pdp.engines.row_access.dialects import UntranslatableSql, translate_filter  # noqa: PLC0415  30 MB
+    from pdp.engines.row_access.dialects import translate_filter  # noqa: PLC0415  30 MB
 
     try:
         return translate_filter(policy.text, policy.dialect, types)

@@ -11,7 +11,7 @@ import re
 import struct
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Final, Literal, NamedTuple, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
@@ -22,8 +22,8 @@ TypeOf: TypeAlias = Callable[[exp.Column], str]
 """Type of a column as text; empty for an unknown one."""
 Kind: TypeAlias = Literal["", "integer", "decimal", "real", "double", "text", "boolean", "date", "other"]
 """Kind of a column in comparisons. `real` has 32 bits. Empty: unknown."""
-_T = exp.DataType.Type
-_KINDS: Final[dict[exp.DataType.Type, Kind]] = {
+_T: Final = exp.DataType.Type
+_KINDS: Final[dict[Any, Kind]] = {
     **dict.fromkeys((_T.TINYINT, _T.SMALLINT, _T.MEDIUMINT, _T.INT, _T.BIGINT), "integer"),
     **dict.fromkeys((_T.UTINYINT, _T.USMALLINT, _T.UINT), "integer"),
     **dict.fromkeys((_T.DECIMAL, _T.BIGDECIMAL), "decimal"),
@@ -41,6 +41,9 @@ _COERCES_DATES: Final = frozenset({"bigquery", "databricks", "duckdb", "spark"})
 """Dialects in which a text beside a date is a date."""
 _ORDERS: Final = (exp.GT, exp.GTE, exp.LT, exp.LTE)
 _COMPARISONS: Final = (exp.EQ, exp.NEQ, *_ORDERS)
+_OPPOSITES: Final[dict[type[exp.Expr], type[exp.Expr]]] = {
+    exp.GT: exp.LTE, exp.GTE: exp.LT, exp.LT: exp.GTE, exp.LTE: exp.GT,
+}  # fmt: skip
 _CONDITIONS: Final = (exp.And, exp.Or, exp.Not, exp.Where)
 _NUMBERS: Final = frozenset({"integer", "decimal", "real", "double"})
 _FLOATS: Final = frozenset({"real", "double"})
@@ -226,8 +229,7 @@ class _Comparisons:
             nan = exp.Cast(this=exp.Literal.string("NaN"), to=exp.DataType(this=_T.DOUBLE))
             side = (node.this if is_left else node.expression).copy()
             return exp.Paren(this=exp.And(this=node.copy(), expression=exp.NEQ(this=side, expression=nan)))
-        opposite = {exp.GT: exp.LTE, exp.GTE: exp.LT, exp.LT: exp.GTE, exp.LTE: exp.GT}[type(node)]
-        inner = opposite(this=node.this.copy(), expression=node.expression.copy())
+        inner = _OPPOSITES[type(node)](this=node.this.copy(), expression=node.expression.copy())
         return exp.Paren(this=exp.Not(this=exp.Paren(this=inner)))
 
     def _kind(self, column: exp.Column) -> Kind:

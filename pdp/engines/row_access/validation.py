@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
@@ -102,7 +102,8 @@ class _Compiler:
     def add(self, source: NamedDocument, names: RowNames | None) -> None:
         """Add the entries of a document. Without `names` they are not judged."""
         document = source.document
-        for key, bodies in (("policies", document.policies), ("masks", document.masks)):
+        both: Mapping[str, Sequence[PolicyBody | MaskBody]] = {"policies": document.policies, "masks": document.masks}
+        for key, bodies in both.items():
             for number, body in enumerate(bodies):
                 spot = _Spot(source, (key, number))
                 with _located(f"{'mask' if isinstance(body, MaskBody) else 'policy'} `{body.id}`", spot):

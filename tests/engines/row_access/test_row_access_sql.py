@@ -15,13 +15,8 @@ from hypothesis import strategies as st
 from sqlglot import exp
 from support.paths import RECORDED as RECORDED_FOLDER
 
-from pdp.engines.row_access.dialects import (
-    UntranslatableSql,
-    translate_constant,
-    translate_expression,
-    translate_filter,
-)
-from pdp.engines.row_access.trino import join_filters, mask_sql, null_sql
+from pdp.engines.row_access.dialects import translate_constant, translate_expression, translate_filter
+from pdp.engines.row_access.trino import UntranslatableSql, join_filters, mask_sql, null_sql
 
 BASE = duckdb.connect()
 RECORDED = RECORDED_FOLDER / "trino" / "requests.jsonl"
