@@ -19,7 +19,7 @@ from pdp.rewrite.errors import NOT_COVERED, RewriteRefused
 from pdp.rewrite.names import TABLE_FUNCTIONS, name_parts
 from pdp.rewrite.sql import ParsedText, parse_part
 
-_SETTINGS: Final = {
+_SETTINGS: Final[dict[str, str | bool | int | float | list[str]]] = {
     "threads": 1, "memory_limit": "256MB", "enable_external_access": False, "autoload_known_extensions": False,
     "autoinstall_known_extensions": False,
 }  # fmt: skip

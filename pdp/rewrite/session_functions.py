@@ -225,8 +225,10 @@ class _Sources:
         if query is None or _is_target(column):
             return query is not None
         found = _any(self._has(source, name, 0) for source in _sources_of(query))
+        if found is not False or not isinstance(query, exp.Select):
+            return found
         given = {part.alias.lower() for part in query.expressions if isinstance(part, exp.Alias)}
-        return self._has_alias(column, query) if found is False and name in given else found
+        return self._has_alias(column, query) if name in given else False
 
     def _has_alias(self, column: exp.Column, query: exp.Select) -> bool | None:
         """Tell whether a name without a source means an output of the query."""

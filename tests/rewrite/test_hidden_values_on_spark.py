@@ -11,6 +11,7 @@ import pytest
 from support.judging import judge_seconds
 from support.oracles.hidden_values import FILTERS, ROWS, SCHEMAS, Run, judge, service, statements
 from support.servers.spark import plain_session
+from support.servers.spark_tables import QUICK
 
 from pdp.lake.enforce import SPARK_TESTED
 
@@ -58,6 +59,8 @@ def runner(session: Any, schema: str) -> Run:
 
 
 def wrong(session: Any, filters: Sequence[str], rows: int, seed: object, count: int) -> list[str]:
+    for name, value in QUICK.items() if rows < 100 else ():
+        session.conf.set(name, value)
     by = service("spark", filters, [_CATALOG, f"every_{rows}"])
     some = statements("spark", f"{filters} {seed}", count)
     outcome = judge(by, "spark", some, runner(session, f"every_{rows}"), runner(session, f"visible_{rows}"))
@@ -65,7 +68,7 @@ def wrong(session: Any, filters: Sequence[str], rows: int, seed: object, count: 
     return outcome.wrong
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(3600)  # each statement is some jobs of Spark, which take their time on a busy machine
 @pytest.mark.parametrize(("rows", "count"), [(6, 12), (100_000, 5)])
 def test_statements_see_no_hidden_value_on_spark(session: Any, rows: int, count: int) -> None:
     assert [line for filters in FILTERS for line in wrong(session, filters, rows, "few", count)] == []
