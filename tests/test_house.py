@@ -19,7 +19,7 @@ from support.paths import ROOT
 
 PRODUCT: Final = ROOT / "pdp"
 
-MOST_FILES: Final = 445
+MOST_FILES: Final = 455
 """Modules with content. An empty `__init__.py` is none."""
 LONGEST_FILE: Final = 400
 """Lines of a file, but for those of LONG_FILES."""
@@ -27,7 +27,7 @@ LONG_FILES: Final[Mapping[str, str]] = {
     "surfaces/http/connection.py": "one connection is one state machine: its steps are read side by side",
 }
 """File -> the reason why it is better whole."""
-MEDIAN_FILE: Final = (120, 200)
+MEDIAN_FILE: Final = (120, 210)
 """Lines of the middle file: shorter means that one line of thought is cut into several files."""
 MOST_ENTRIES: Final = 24
 """Files and folders of one folder."""

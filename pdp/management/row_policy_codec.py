@@ -17,8 +17,7 @@ from pdp.facts.row_policies import RowPolicy, TablePath
 from pdp.management.codec import PAGE_SIZE, make_page_request, make_requester, page_token
 from pdp.management.requests import PageRequest, Requester
 from pdp.management.row_policies import RowPolicyPage, StatementResult
-from pdp.management.row_policy_edits import policy_table_of, table_of
-from pdp.management.row_policy_edits import Mode, RowPolicyDrop, RowPolicyWrite, etag_of
+from pdp.management.row_policy_edits import Mode, RowPolicyDrop, RowPolicyWrite, etag_of, policy_table_of, table_of
 from pdp.model.question import Caller
 from pdp.model.strict import decode, sentence
 

@@ -5,27 +5,23 @@ grants of the table, under every known spelling of the name, because a policy co
 """
 
 from __future__ import annotations
+
 from collections.abc import Iterator, Sequence
 from hashlib import sha256
 from typing import Final, Literal, TypeAlias
+
 import msgspec
+
 from pdp.engines.grants.administration import Administration
 from pdp.engines.grants.edits import Actor
 from pdp.engines.row_access.engine import RowAccessEngine
-from pdp.engines.row_access.entries import binding_faults, entry_name
-from pdp.errors import AlreadyExists, Conflict, InvalidArgument, NotFound
+from pdp.engines.row_access.entries import binding_faults, entry_name, faults_of
+from pdp.engines.row_access.policies import policy_path, table_path
+from pdp.errors import AlreadyExists, Conflict, InvalidArgument, InvalidFilter, InvalidReference, NotFound
 from pdp.facts.objects import Change, ObjectKey, RowPolicyPut, RowPolicyRemoved, join_key, key_text
 from pdp.facts.row_policies import FoldedName, RowPolicy, TablePath, fold_column, fold_name, widen_name
 from pdp.facts.snapshot import Facts
 from pdp.model.vocabulary import TABULAR_TYPES
-from collections.abc import Sequence
-from typing import Final
-from pdp.engines.row_access.engine import RowAccessEngine
-from pdp.engines.row_access.entries import entry_name, faults_of
-from pdp.engines.row_access.policies import policy_path, table_path
-from pdp.errors import InvalidArgument, InvalidFilter, InvalidReference
-from pdp.facts.row_policies import RowPolicy, TablePath
-
 
 MOST_GRANTEES: Final = 1_000
 

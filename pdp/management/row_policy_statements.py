@@ -7,8 +7,15 @@ from typing import Final
 
 from pdp.errors import InvalidArgument
 from pdp.facts.row_policies import RowPolicy
-from pdp.management.row_policy_edits import policy_table_of, table_of
-from pdp.management.row_policy_edits import Mode, RowPoliciesClear, RowPolicyDrop, RowPolicyWrite, RuleEdit
+from pdp.management.row_policy_edits import (
+    Mode,
+    RowPoliciesClear,
+    RowPolicyDrop,
+    RowPolicyWrite,
+    RuleEdit,
+    policy_table_of,
+    table_of,
+)
 from pdp.rewrite.policy_statements import CreatePolicy, DropAllPolicies, DropPolicy, PolicyStatement
 
 DIALECT: Final = "bigquery"

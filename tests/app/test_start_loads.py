@@ -72,7 +72,7 @@ STARTS = {
     "pdp.cli.lake.demo": (3_950, f"click {VALUES} {LOGS}"),
     "pdp.lake.replay.tasks": (19_700, f"{VALUES} {LOGS} {RECORDS}"),
     "pdp.lake.ingest.passes": (6_600, "immutables msgspec pyarrow typing_extensions zstandard uuid_utils"),
-    "pdp.lake.demo.player": (200, ""),
+    "pdp.lake.demo.clock": (200, ""),
 }
 """Module that a process or a command begins with -> most lines of this product, and packages of others."""
 

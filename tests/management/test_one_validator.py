@@ -20,9 +20,8 @@ from pdp.engines.row_access.engine import RowAccessEngine
 from pdp.engines.row_access.policies import parse_document
 from pdp.errors import PdpError
 from pdp.facts.snapshot import Facts
-from pdp.management.row_policy_edits import check_rule
 from pdp.management.row_policy_codec import decode_rule, make_rule
-from pdp.management.row_policy_edits import RowPolicyWrite
+from pdp.management.row_policy_edits import RowPolicyWrite, check_rule
 from pdp.management.row_policy_statements import edit_of
 from pdp.model.question import Caller, Principal
 from pdp.rewrite.catalog import catalog_of

@@ -61,8 +61,7 @@ def create(
     """
     from pdp.engines.row_access.policies import EVERYONE  # noqa: PLC0415
     from pdp.facts.row_policies import RowPolicy  # noqa: PLC0415
-    from pdp.management.row_policy_edits import policy_table_of  # noqa: PLC0415
-    from pdp.management.row_policy_edits import RowPolicyWrite  # noqa: PLC0415
+    from pdp.management.row_policy_edits import RowPolicyWrite, policy_table_of  # noqa: PLC0415
 
     if (filter_ is None) == (column is None):
         fail("give --filter for a row policy, or --mask for a mask")
@@ -95,8 +94,11 @@ def drop(
 
     Without a policy, a table shows all rows to everybody with a right to read.
     """
-    from pdp.management.row_policy_edits import table_of  # noqa: PLC0415
-    from pdp.management.row_policy_edits import RowPoliciesClear, RowPolicyDrop  # noqa: PLC0415
+    from pdp.management.row_policy_edits import (  # noqa: PLC0415
+        RowPoliciesClear,
+        RowPolicyDrop,
+        table_of,
+    )
 
     if all_ == (id_ is not None):
         fail("give the id of a policy, or --all")
@@ -117,8 +119,8 @@ def list_policies(
     """List the row policies and masks of the store, of TABLE or of all tables. JSON output is one rule a line."""
     from pdp.facts.row_policies import fold_name  # noqa: PLC0415
     from pdp.management.row_policies import rule_name  # noqa: PLC0415
-    from pdp.management.row_policy_edits import table_of  # noqa: PLC0415
     from pdp.management.row_policy_codec import rule_body  # noqa: PLC0415
+    from pdp.management.row_policy_edits import table_of  # noqa: PLC0415
     from pdp.store.world_text import entry_text  # noqa: PLC0415
 
     path = table_of(table) if table else None

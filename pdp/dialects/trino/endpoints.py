@@ -5,13 +5,18 @@ failure denies. Must not know rules of operations.
 """
 
 from __future__ import annotations
+
 import asyncio
+import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, partial
 from itertools import compress
 from typing import Any, Final, NamedTuple, TypeAlias
+
 import msgspec
+import structlog
 from msgspec import UNSET
+
 from pdp.decision.codec import bound_checks
 from pdp.decision.combine import CHUNK
 from pdp.decision.row_filter import FEW_COLUMNS, DecidedAccess, hidden_view
@@ -20,24 +25,16 @@ from pdp.decision.turns import converted, run_aside
 from pdp.dialects.trino.bodies import OpaInput, ResourceName, TableName
 from pdp.dialects.trino.known_objects import ListedNames, NameCatalog
 from pdp.dialects.trino.requests import RequestDecoder, TrinoRequest
-from pdp.errors import InvalidArgument, Unavailable
+from pdp.errors import Forbidden, InvalidArgument, Unavailable
 from pdp.identity.evidence import admit
-from pdp.model.answer import Answer, Predicate, TypedColumn
+from pdp.model.answer import Answer, Predicate, Rejection, TypedColumn
 from pdp.model.question import Batch, Caller
+from pdp.model.redaction import without_text
+from pdp.model.trino_operations import TRINO_OPERATIONS
 from pdp.surfaces.admission import BodyLimits
 from pdp.surfaces.http.answers import EndpointAnswer
 from pdp.surfaces.http.handlers import HttpHandlers, Routes
 from pdp.surfaces.http.routes import BodyEndpoint, ImmediateEndpoint
-import time
-from typing import Final
-import structlog
-from pdp.decision.service import Pdp
-from pdp.errors import Forbidden, InvalidArgument, Unavailable
-from pdp.model.answer import Rejection
-from pdp.model.question import Batch, Caller
-from pdp.model.redaction import without_text
-from pdp.model.trino_operations import TRINO_OPERATIONS
-
 
 DENIED: Final = b'{"result":false}'
 NONE_ALLOWED: Final = b'{"result":[]}'

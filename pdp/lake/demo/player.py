@@ -1,6 +1,7 @@
 """Player of a month: a real `pdp serve` on loopback with a clock of its own, and the requests in order of time."""
 
 from __future__ import annotations
+
 import http.client
 import re
 import subprocess
@@ -8,62 +9,11 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO, Final, NamedTuple
+
 from pdp.errors import Unavailable
+from pdp.lake.demo.clock import ClockHand
 from pdp.lake.demo.company import replace_policies, write_configuration, write_tokens
 from pdp.lake.demo.requests import PlayedRequest
-import mmap
-import runpy
-import struct
-import sys
-import time
-from pathlib import Path
-from typing import Final, Self
-
-
-_NUMBER: Final = struct.Struct("=d")
-
-
-class ClockHand:
-    """Hand of the clock: moves the clock of a service forward."""
-
-    def __init__(self, file: Path) -> None:
-        """Make the file of the clock, at the time of 1970."""
-        file.write_bytes(_NUMBER.pack(-time.monotonic()))
-        with file.open("r+b") as opened:
-            self._map = mmap.mmap(opened.fileno(), _NUMBER.size)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._map.close()
-
-    def move(self, seconds: float) -> float:
-        """Move the clock to a time in seconds since 1970, unless it is later already; return the time of the clock."""
-        now = time.monotonic()
-        offset = max(seconds - now, float(_NUMBER.unpack_from(self._map)[0]))
-        _NUMBER.pack_into(self._map, 0, offset)
-        return offset + now
-
-
-def run_with_clock(file: Path, arguments: list[str]) -> None:
-    """Run `pdp` with these arguments in this process, by the clock of a file."""
-    with file.open("rb") as opened:
-        shared = mmap.mmap(opened.fileno(), _NUMBER.size, access=mmap.ACCESS_READ)
-
-    def now() -> float:
-        """Return the time of the clock."""
-        offset: float = _NUMBER.unpack_from(shared)[0]
-        return offset + time.monotonic()
-
-    time.time = now
-    sys.argv = ["pdp", *arguments]
-    runpy.run_module("pdp", run_name="__main__", alter_sys=True)
-
-
-if __name__ == "__main__":
-    run_with_clock(Path(sys.argv[1]), sys.argv[2:])
-
 
 _SUBJECTS: Final = ("svc-catalog", "svc-console", "svc-airflow")
 _ADDRESS: Final = re.compile(rb"^  HTTP +http://([\d.]+):(\d+)$", re.MULTILINE)
@@ -111,7 +61,7 @@ class _Service:
     def __init__(self, configuration: Path) -> None:
         """Start a service and wait for its address; raise Unavailable if the service does not start."""
         folder = configuration.parent
-        command = [sys.executable, "-m", "pdp.lake.demo.player", str(folder / "clock")]
+        command = [sys.executable, "-m", "pdp.lake.demo.clock", str(folder / "clock")]
         self._log = (folder / "service.log").open("ab")
         self._process = subprocess.Popen(  # noqa: S603  arguments of our own
             [*command, "serve", "-c", str(configuration)], stdout=subprocess.PIPE, stderr=self._log

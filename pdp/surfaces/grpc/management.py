@@ -32,9 +32,8 @@ from pdp.management.codec import (
 )
 from pdp.management.requests import GrantEdits, GrantListing, ObjectEdits, PageRequest, Requester
 from pdp.management.row_policies import RowPolicyService
-from pdp.management.row_policy_edits import table_of
 from pdp.management.row_policy_codec import make_rule, rule_body
-from pdp.management.row_policy_edits import RowPolicyDrop, RowPolicyWrite
+from pdp.management.row_policy_edits import RowPolicyDrop, RowPolicyWrite, table_of
 from pdp.management.service import Management
 from pdp.model.question import Caller, Resource
 from pdp.rewrite.process.messages import SuppliedCatalog, SuppliedTable, SuppliedView

@@ -21,6 +21,7 @@ from pdp.config.names import KnownNames, name_fault
 from pdp.engines.cel import rules
 from pdp.engines.cel.lint import linter
 from pdp.engines.cel.program import RULE_VARIABLES, compile_program
+from pdp.engines.cel.sources import read_rule_file
 from pdp.facts.snapshot import Facts
 from pdp.model.trino_operations import RULE_ACTIONS, RULE_OPS, TRINO_OPERATIONS
 from pdp.model.vocabulary import CATALOG_ACTIONS, CEL_CHECKS, rule_checks
@@ -315,7 +316,7 @@ def test_the_files_of_a_key_are_read_once(tmp_path: Path, monkeypatch: pytest.Mo
     """By lint and by the load: `config check` reads each file once for both."""
     config = with_rules(tmp_path, {"f": "'hr' in roles && path == 'HR.x'"})
     read: list[str] = []
-    original = linter.read_rule_file
+    original = read_rule_file
 
     def noted(path: Path, *more: Any) -> Any:
         read.append(path.name)

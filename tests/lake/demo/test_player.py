@@ -16,7 +16,7 @@ from support.oracles.audit_files import all_records
 from support.service.commands import run_pdp
 
 from pdp.errors import Unavailable
-from pdp.lake.demo.player import ClockHand
+from pdp.lake.demo.clock import ClockHand
 from pdp.lake.demo.company import read_company, write_configuration
 from pdp.lake.demo.month import MonthPlan, month
 from pdp.lake.demo.player import play
