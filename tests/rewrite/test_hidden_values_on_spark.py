@@ -24,7 +24,7 @@ _CATALOG = "spark_catalog"
 @pytest.fixture(scope="module")
 def session(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """Return a session with the schemas of both row counts, as tables of Parquet."""
-    folder = tmp_path_factory.mktemp("hidden")
+    folder = tmp_path_factory.mktemp("tables")
     found = plain_session(folder)
     found.conf.set("spark.sql.ansi.enabled", "true")
     for rows in (6, 100_000):
