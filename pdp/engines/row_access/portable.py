@@ -51,8 +51,9 @@ _DATE: Final = re.compile(r"\d{4}-\d{2}-\d{2}")
 _LIKE_TIME: Final = re.compile(r"\s*\d+[-/:]\d")
 _MOST_DIGITS: Final = 15
 _MOST_SCALE: Final = 22
-_TYPES: Final = 4_096
 """Digits, and digits after the point, of a decimal number with one reading as a double in all engines."""
+_TYPES: Final = 4_096
+"""Types of columns whose kind is kept."""
 
 
 class _Number(NamedTuple):
