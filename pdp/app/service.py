@@ -125,7 +125,8 @@ class Service:
         server = self.settings.server
         for warning in self.pdp.bundle.warnings:
             log.warning("policies", warning=warning)
-        if self.pdp.bundle.row_sources.documents and (notice := judge_notice()):
+        has_policies = self.pdp.bundle.row_sources.documents or self.source.facts.index.rules
+        if has_policies and (notice := judge_notice()):
             log.info("rewriting", notice=notice)
         if self.scheme == "http" and not all(is_loopback(split_address(at)[0]) for at in (server.http, server.grpc)):
             log.warning("server", warning="tokens and answers leave this machine unencrypted: server.tls is not set")

@@ -17,7 +17,7 @@ from pdp.model.answer import STORE_STALE, Reason
 from pdp.model.question import Check, Principal, Resource
 
 ASSUMED: Final[Reason] = "rule:acting_role"
-"""The reason of an acting role that the facts give."""
+"""Reason of the right to act as a role, and of each permit that a forbid on the person behind the role takes away."""
 
 
 def plan(check: Check, context: PlanContext, planners: Sequence[Planner]) -> Node:

@@ -261,10 +261,10 @@ class ActivePolicies(msgspec.Struct, frozen=True, dict=True):
         return any(getattr(engine, "has_forbids", engine.forbids) for engine in stack.engines)
 
     def may_forbid_moves(self, warehouse: str) -> bool:
-        """Tell whether an engine can forbid that an object of any type gets another path in a warehouse."""
+        """Tell whether a policy can forbid that an object of any type gets another path in a warehouse."""
         places = [(action, "namespace") for action in (*CREATE_ACTION.values(), "move")]
         places += [("rename", type) for type in CREATE_ACTION if type != "namespace"]
-        return any(self.may_forbid(warehouse, action, type) for action, type in places)
+        return any(self.has_forbids(warehouse, action, type) for action, type in places)
 
     def may_deny_granted(self, facts: Facts) -> bool:
         """Tell whether anything can deny what grants permit: a forbid, another engine, or a row policy or mask."""

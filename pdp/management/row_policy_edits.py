@@ -1,7 +1,7 @@
 """Edits of stored row policies and masks: an edit on a snapshot becomes changes, or is refused.
 
-Pure. `row_policy_checks` judges their SQL, the grants model judges actors: a writer must have the right to manage the
-grants of the table, under every known spelling of the name, because a policy covers all spellings.
+Pure. `engines.row_access.entries` judges them, the grants model judges actors: a writer must have the right to manage
+the grants of the table, under every known spelling of the name, because a policy covers all spellings.
 """
 
 from __future__ import annotations

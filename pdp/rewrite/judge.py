@@ -17,13 +17,15 @@ from sqlglot import exp
 
 from pdp.rewrite.errors import NOT_COVERED, RewriteRefused
 from pdp.rewrite.names import TABLE_FUNCTIONS, name_parts
-from pdp.rewrite.sql import ParsedText, parse_part
+from pdp.rewrite.sql import LexicalText, ParsedText, parse_part
 
 _SETTINGS: Final[dict[str, str | bool | int | float | list[str]]] = {
     "threads": 1, "memory_limit": "256MB", "enable_external_access": False, "autoload_known_extensions": False,
     "autoinstall_known_extensions": False,
 }  # fmt: skip
 _QUERY_WORD: Final = re.compile(r"\b(?:select|with|values|from)\b", re.IGNORECASE)
+_BEHIND_QUERY: Final = re.compile(r"\bon\s+conflict\b|\bwith\s+(?:no\s+)?data\b|;\s*\Z", re.IGNORECASE)
+"""Clauses behind the query of a change."""
 _PARSER: Final = "parser"
 
 
@@ -38,7 +40,9 @@ class DuckdbJudge:
         """Return the judge; None without DuckDB."""
         try:
             import duckdb  # noqa: PLC0415  an extra
-        except ImportError:
+        except ModuleNotFoundError as error:
+            if error.name != "duckdb":  # an extra that is installed and broken
+                raise
             return None
         database = duckdb.connect(config=_SETTINGS)
 
@@ -49,20 +53,20 @@ class DuckdbJudge:
         return cls(parse)
 
     def check(self, parsed: ParsedText, result: str, replaced: Iterable[str], sources: Iterable[str]) -> None:
-        """Raise RewriteRefused if DuckDB sees other tables in a result than the reader.
+        """Raise RewriteRefused if DuckDB sees tables of other names in a result than the reader.
 
-        `replaced` has the names in the caller's text that the `sources` stand for. A result without a tree of DuckDB is
-        no query, and passes.
+        Names are compared by their last part. `replaced` has the names in the caller's text that the `sources` stand
+        for. A query without a tree of DuckDB, such as a PIVOT, passes.
         """
-        tree, start = parsed.tree, 0
+        tree, text = parsed.tree, result
         if isinstance(tree, (exp.Insert, exp.Create)):
             query = tree.expression
             if not isinstance(query, exp.Query) or tree.args.get("with_") or tree.args.get("returning"):
                 return
-            tree, start = query, _start_of_query(parsed)
+            tree, text = query, _query_of_change(result)
         elif not isinstance(tree, exp.Query):
             return
-        found = self._tree(result[start:], is_whole=start == 0)
+        found = self._tree(text)
         if found is None:
             return
         wanted = _names(tree)
@@ -73,20 +77,28 @@ class DuckdbJudge:
         if seen != +wanted:
             raise RewriteRefused(NOT_COVERED, "DuckDB reads other tables in the result than the rewriter")
 
-    def _tree(self, text: str, *, is_whole: bool) -> Any:
+    def _tree(self, text: str) -> Any:
         """Return the tree of a query by DuckDB; None for a text without one. Raise RewriteRefused for no SQL."""
         found = json.loads(self._parse(text))
         if not found.get("error"):
             return found["statements"]
-        if is_whole and found.get("error_type") == _PARSER:
+        if found.get("error_type") == _PARSER:
             raise RewriteRefused(NOT_COVERED, "DuckDB does not parse the result")
         return None
 
 
-def _start_of_query(parsed: ParsedText) -> int:
-    """Return the place of the query of a change: the first word of a query outside of quotes."""
-    word = _QUERY_WORD.search(parsed.lexical.bare)
-    return word.start() if word else 0
+def _query_of_change(text: str) -> str:
+    """Return the query of an INSERT or CREATE: from its first word, or the parentheses before, to the clauses behind.
+
+    A query that is cut in a wrong place does not parse, or has other tables than the reader saw: both are refused.
+    """
+    bare = LexicalText(text, "duckdb").bare
+    word = _QUERY_WORD.search(bare)
+    start = word.start() if word else 0
+    while bare[:start].rstrip().endswith("("):
+        start = bare[:start].rstrip().rfind("(")
+    behind = _BEHIND_QUERY.search(bare, start)
+    return text[start : behind.start() if behind else len(text)]
 
 
 def _names(tree: exp.Expr) -> Counter[str]:

@@ -32,6 +32,9 @@ MISREAD = [
     "SELECT *, @1.from orders", "SELECT sku, 2, @1.from orders", "WITH c AS (SELECT 1, @1.from orders) SELECT * FROM c",
     "SELECT sku FROM items WHERE sku IN (SELECT @1.from orders)", "SELECT sku FROM items UNION ALL SELECT @1.from orders",
     "INSERT INTO items SELECT 1, @1.from orders", "CREATE TABLE copied AS SELECT *, @1.from orders",
+    "INSERT INTO items (SELECT 1, @1.from orders)", "CREATE TABLE copied AS ((SELECT *, @1.from orders));",
+    "INSERT INTO items SELECT 1, @1.from orders ON CONFLICT DO NOTHING", "INSERT INTO items (sku) SELECT @1.from orders",
+    "CREATE TABLE copied AS SELECT *, @1.from orders WITH NO DATA",
 ]  # fmt: skip
 
 
@@ -58,6 +61,7 @@ def test_the_judge_refuses_a_table_that_the_reader_does_not_see(monkeypatch: pyt
 def test_the_judge_refuses_no_recorded_statement() -> None:
     callers, plain = recorded_data()["callers"], recorded_service()
     cases = [case for case in recorded_cases() if case["dialect"] == "duckdb"]
+    judged = 0
     for case in random.Random(3).sample(cases, min(len(cases), 150)):
         who = callers[case["caller"]]
         request = RewriteRequest(case["sql"], "duckdb", who["principal"], tuple(who["groups"]), who["authenticated"])
@@ -66,6 +70,8 @@ def test_the_judge_refuses_no_recorded_statement() -> None:
         except RewriteRefused:
             continue
         assert known_rows(JUDGED.rewrite(request)) == known_rows(wanted)
+        judged += 1
+    assert judged > 50
 
 
 @pytest.mark.parametrize(
@@ -114,7 +120,7 @@ def test_without_duckdb_there_is_no_judge(monkeypatch: pytest.MonkeyPatch) -> No
 
     def without(name: str, *rest: Any) -> Any:
         if name == "duckdb":
-            raise ImportError(name)
+            raise ModuleNotFoundError(name, name=name)
         return real(name, *rest)
 
     monkeypatch.setattr(builtins, "__import__", without)

@@ -102,6 +102,7 @@ def _forbidden_below(context: PlanContext, schema: Resource) -> Iterator[Resourc
         found += [inside + word for word in sorted(words)]
     for path in here:
         found += [spelled + _ANY_NAME for spelled in _spellings_met(inside, folded, path)]
+        found += _straddling(inside, folded, path)
     for text in dict.fromkeys(found):
         yield Resource(
             "table_or_view", schema.warehouse, tuple(part.replace(_DOT, ".") for part in text.split(".")), schema.ref
@@ -114,13 +115,24 @@ def _spellings_met(inside: str, folded: str, path: ForbiddenPath) -> Iterator[st
     A text that is a word begins a part of the path.
     """
     text = path.text.casefold()
-    before = "." if path.kind == "parts" else ""
-    at = f".{folded}".find(before + text) - (not before) if text and path.kind != "equals" else -1
+    if not text or path.kind == "equals":
+        return
+    at = f".{folded}".find(f".{text}") if path.kind == "parts" else folded.find(text)
     if at < 0 or (path.kind == "starts" and at):
         return
     yield inside
     if len(text) == len(path.text) and len(folded) == len(inside):
         yield inside[:at] + path.text + inside[at + len(text) :]
+
+
+def _straddling(inside: str, folded: str, path: ForbiddenPath) -> Iterator[str]:
+    """Yield the paths in a schema with a text of a forbid that begins with letters of the schema's path."""
+    if path.kind not in ("ends", "contains"):
+        return
+    text = path.text
+    for cut in range(1, len(text)):
+        if text[:cut].strip(".") and folded.endswith(text[:cut].casefold()):
+            yield inside + text[cut:] + (_ANY_NAME if text.endswith(".") else "")
 
 
 AMBIGUOUS_NAME: Final = AmbiguousName.code

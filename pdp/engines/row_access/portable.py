@@ -1,7 +1,8 @@
 """Comparisons of a filter, written so that another engine shows the author's rows. Needs the parser of SQL.
 
 Engines differ on NaN, on numbers beside a column of 32 bits, on texts beside times, and on the order of operators. A
-comparison is kept, rewritten with the author's meaning, or refused. Where types decide, the column needs a known type.
+comparison is kept, rewritten with the author's meaning, or refused. Types decide only where they are known: a column of
+32 bits without a type is compared as written.
 """
 
 from __future__ import annotations

@@ -339,8 +339,10 @@ def _decoded(node: Any, file: Path) -> dict[str, Any]:
     for key, value in pairs_of(node).items():
         try:
             text = b64decode("".join(value.value.split()), validate=True).decode()
-        except UnicodeDecodeError:  # a key store, no configuration
-            continue
+        except UnicodeDecodeError:
+            if HELD_FILE.fullmatch(key) or VARIABLE.fullmatch(key):
+                raise PolicyError(f"`{key}` is no text in UTF-8", Place(str(file), *position_of(value))) from None
+            continue  # a key store, no configuration
         except (ValueError, TypeError, AttributeError):
             message = f"`{key}` is no base64"
             raise PolicyError(message, Place(str(file), *position_of(value))) from None

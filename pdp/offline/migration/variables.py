@@ -11,6 +11,7 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import Any, Final, NamedTuple
 
@@ -231,11 +232,16 @@ _MOST_FILES: Final = 1000
 
 
 def _files_of(path: Path) -> Sequence[Path]:
-    """Return the files of a path: of a folder the kustomization, or all files."""
+    """Return the files of a path: of a folder the kustomization, or all files; raise InvalidArgument for too many."""
     if not path.is_dir():
         return [path]
     entries = [path / name for name in _KUSTOMIZATIONS if (path / name).exists()]
-    return entries or [file for _, file in zip(range(_MOST_FILES), path.rglob("*"), strict=False) if file.is_file()]
+    files = entries or [*islice((file for file in path.rglob("*") if file.is_file()), _MOST_FILES + 1)]
+    if len(files) > _MOST_FILES:
+        raise InvalidArgument(
+            f"the folder `{path}` has more than {_MOST_FILES} files: give the files of the deployment"
+        )
+    return files
 
 
 def split_words(text: str) -> list[str]:

@@ -71,6 +71,10 @@ CEL = {
     "path.startsWith('Caps.')": ("caps/in", "cap/in"),
     "path.contains('.keep.')": ("top/keep", "top/kept"),
     "path.matches('^top[.]')": ("top/keep", "other"),
+    "path.endsWith('keep.pay')": ("top/keep", "top/kept"),
+    "path.contains('p.keep.pa')": ("top/keep", "top/kept"),
+    "path.contains('.keep.') ": ("keep/keep", "keep"),
+    "path.contains('.keep.pay.')": ("top/keep", "top/kept"),
 }
 
 
