@@ -89,7 +89,8 @@ def _forbidden_below(context: PlanContext, schema: Resource) -> Iterator[Resourc
     """Yield the objects below a schema that forbids name: whole paths, and any name where a text meets the schema's.
 
     A pattern, or a rule that is more than plain tests, is known by its words. If one is the name of the schema, the
-    others may be names within.
+    others may be names within. So may texts of other tests where one meets the schema, as in
+    `startsWith('v.') && endsWith('.t')`.
     """
     inside = "".join(f"{part.replace('.', _DOT)}." for part in schema.path)
     folded = inside.casefold()
@@ -100,8 +101,11 @@ def _forbidden_below(context: PlanContext, schema: Resource) -> Iterator[Resourc
     words = {path.text for path in here if path.kind == "parts"}
     if schema.path[-1].replace(".", _DOT).casefold() in map(str.casefold, words):
         found += [inside + word for word in sorted(words)]
+    met = {spelled for path in here for spelled in _spellings_met(inside, folded, path)}
+    ends = {path.text.lstrip(".") for path in here if path.kind not in ("equals", "starts")} if met else set[str]()
+    names = sorted({_ANY_NAME, *ends, *(_ANY_NAME + end for end in ends)})
+    found += [spelled + name + (_ANY_NAME if name.endswith(".") else "") for spelled in sorted(met) for name in names]
     for path in here:
-        found += [spelled + _ANY_NAME for spelled in _spellings_met(inside, folded, path)]
         found += _straddling(inside, folded, path)
     for text in dict.fromkeys(found):
         yield Resource(

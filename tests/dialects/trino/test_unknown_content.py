@@ -58,6 +58,13 @@ CEDAR = {
 }  # fmt: skip
 
 
+CEDAR |= {
+    f'{DROPS}resource) when {{ resource.name like "*pay*" && resource in Lakekeeper::Namespace::"lake/c15" }};': ("c15/a", "c16/a"),
+    f'{DROPS}resource) when {{ resource.namespace.name like "c8*" && resource.name == "pay" }};': ("c8/x", "c9/x"),
+    f'{DROPS}resource) when {{ if resource.name == "pay" then resource.namespace.name like "c13.*" else false }};': ("c13/x/y", "c1/x"),
+}  # fmt: skip
+
+
 @pytest.mark.parametrize("scope", CEDAR)
 def test_a_forbid_of_cedar_on_unknown_objects_binds_for_their_schema(scope: str) -> None:
     bound, free = CEDAR[scope]
@@ -71,6 +78,11 @@ CEL = {
     "path.startsWith('Caps.')": ("caps/in", "cap/in"),
     "path.contains('.keep.')": ("top/keep", "top/kept"),
     "path.matches('^top[.]')": ("top/keep", "other"),
+    "path.startsWith('top.') && path.endsWith('.pay')": ("top/keep", "topmost/keep"),
+    "path.startsWith('top.') && path.contains('secret')": ("top", "topmost"),
+    "path.startsWith('HR.') && path.endsWith('.Secret')": ("hr/in", "hrs"),
+    "path.endsWith('_keep') && path.startsWith('ow.')": ("ow/x", "ox"),
+    "path.matches('^v2[.].*[.]pay$')": ("v2/x/y", "v3"),
     "path.endsWith('keep.pay')": ("top/keep", "top/kept"),
     "path.contains('p.keep.pa')": ("top/keep", "top/kept"),
     "path.contains('.keep.') ": ("keep/keep", "keep"),
