@@ -236,7 +236,7 @@ async def test_a_view_on_hidden_rows_has_no_filter_but_a_reason(tmp_path: Path, 
             found = await filtered(client, dialect=dialect, resource=f"{kind}:lake/sales/{name}")
             code = found.get("error", {}).get("code", "")
             assert (code, found.get("rowFilter")) == ("" if shown else "RAP_UNSUPPORTED_SOURCE", None), (name, found)
-            assert shown or f"{name}` reads tables with hidden rows" in found["error"]["message"]
+            assert shown or f"{name}` reads hidden rows" in found["error"]["message"]
 
 
 async def test_a_filter_without_a_certain_meaning_is_denied_with_the_reason(tmp_path: Path) -> None:
