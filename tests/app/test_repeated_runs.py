@@ -13,6 +13,7 @@ from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
+import grpc
 import psycopg
 import pytest
 from click.testing import CliRunner
@@ -156,7 +157,7 @@ def test_a_killed_service_leaves_what_its_records_need(tmp_path: Path) -> None:
 
 
 def _run_until_killed(load: MixedLoad) -> None:
-    with suppress(OSError, HTTPException):
+    with suppress(OSError, HTTPException, grpc.RpcError):
         load.run(1000)
 
 
