@@ -12,6 +12,7 @@ from typing import Final
 
 from pdp.decision.plan import (
     MOST_OBJECTS_BELOW,
+    RENAME_TO,
     TOO_MANY_OBJECTS,
     AllOf,
     FixedDenial,
@@ -28,7 +29,6 @@ from pdp.model.vocabulary import ARGUMENTS, CREATE_ACTION, RENAMES, TABLE_OR_VIE
 
 UNKNOWN_PLACE: Final = "rule:unknown_destination"
 """The reason of a creation at an unknown place, which nothing needs to permit."""
-_RENAME_TO: Final = ("CATALOG_RENAME_ENTITY_TO",)
 _DEEP: Final = frozenset({*RENAMES, CREATE_ACTION["namespace"]})
 """Actions by which tables at any depth can get their names."""
 
@@ -102,7 +102,7 @@ def _creations(context: PlanContext, resources: Sequence[Resource], below: Colle
     type = resources[0].type
     types = [kind for kind, _ in TABLE_OR_VIEW[context.question.action]] if type == "table_or_view" else [type]
     containers = ("warehouse", "namespace") if type == "namespace" else ("namespace",)
-    to = context.with_actions(_RENAME_TO)
+    to = context.with_actions((RENAME_TO,))
     found: list[Node] = []
     for container in containers:
         places = [_place(resource, container) for resource in resources]

@@ -143,7 +143,7 @@ TOO_MANY_OBJECTS: Final = "rule:too_many_objects"
 MOVED_ALONG: Final = "rule:moved_along"
 """The reason of a rename of an object together with its namespace, which nothing needs to permit."""
 _RENAME_FROM: Final = "CATALOG_RENAME_ENTITY_FROM"
-_RENAME_TO: Final = "CATALOG_RENAME_ENTITY_TO"
+RENAME_TO: Final = "CATALOG_RENAME_ENTITY_TO"
 """Actions by which Nessie's catalogs mark the two ends of a rename: the deletion and the creation."""
 _REF_CHECKS: Final = NESSIE_CHECKS - CONFIG_CHECKS
 """Raw Nessie checks that are meaningless without a ref."""
@@ -317,7 +317,7 @@ class PlanContext(msgspec.Struct, frozen=True, gc=False):
 
     def arrivals(self, type: str, resources: Sequence[Resource]) -> Node:
         """Plan the creation of renamed objects at their new paths."""
-        return self.with_actions((_RENAME_TO,)).in_parent(CREATE_ACTION[type], resources)
+        return self.with_actions((RENAME_TO,)).in_parent(CREATE_ACTION[type], resources)
 
     def content(self, namespace: Resource) -> tuple[ObjectKey, ...]:
         """Return the known objects below a namespace that moves; none where nothing forbids. At most one too many."""

@@ -5,7 +5,7 @@ Must not know SQL or principals: the row access engine gives policies their mean
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Mapping
 from typing import TypeAlias
 
 import msgspec
@@ -16,6 +16,8 @@ TablePath: TypeAlias = tuple[str, ...]
 """Parts of a table or view, warehouse first, as written."""
 RuleKey: TypeAlias = tuple[TablePath, str, str]
 """Table, folded column and id of a policy. The column is empty but for a mask."""
+KnownColumns: TypeAlias = Mapping[FoldedName, Mapping[str, str]]
+"""Table -> folded columns with their types."""
 
 
 def fold_name(warehouse: str, path: Iterable[str]) -> FoldedName:

@@ -24,7 +24,7 @@ from pdp.engines.row_access.policies import (
     refuse_column_pattern,
 )
 from pdp.errors import InvalidReference
-from pdp.facts.row_policies import FoldedName, RowPolicy, fold_column
+from pdp.facts.row_policies import FoldedName, KnownColumns, RowPolicy, fold_column
 from pdp.model.references import is_id
 
 if TYPE_CHECKING:  # a rewriting process reads no settings
@@ -37,7 +37,6 @@ Weight: TypeAlias = Literal["wrong", "sql", "column", "dubious", "unknown"]
 Of the others, new entries are refused, and entries of files are a finding: a `column` beside those of `tables`, and a
 `dubious` entry, for example without any visible row. An `unknown` name may be known later.
 """
-KnownColumns: TypeAlias = Mapping[FoldedName, Mapping[str, str]]
 _LONGEST_NAME: Final = 512
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _NO_NAME: Final = re.compile(r"""[.\[\](){},;'"`]|^\s|\s$""")

@@ -7,15 +7,13 @@ a part of FROM: a table, a subquery, a common table expression, UNNEST, VALUES, 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
 from sqlglot import exp
 
 from pdp.engines.row_access.dialects import parse_expression
-from pdp.facts.row_policies import FoldedName, fold_name
+from pdp.facts.row_policies import FoldedName, KnownColumns, fold_name
 
-KnownColumns: TypeAlias = Mapping[FoldedName, Mapping[str, str]]
-"""Table -> folded columns with their types."""
 _PLAIN_SOURCE: Final = frozenset({"this", "db", "catalog", "alias"})
 _OTHER_COLUMNS: Final = ("pivots", "version", "when")
 """Parts of a source with other columns than the table."""
