@@ -116,6 +116,11 @@ _FORBID_ROWS = [
         "",
     ),
     (
+        "a warehouse, role or tag that is made in a project; a project that is made",
+        "`catalog:create_warehouse`, `catalog:create_role`, ...",
+        "`name` of what is made, if the check names it; `project`",
+    ),
+    (
         "any other action without CEL checks",
         "`catalog:<action>`",
         "`name` of the object; `path` is set for namespaces, tables, views, generic tables and datasets",

@@ -14,7 +14,7 @@ from support.paths import ROOT
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 DEPENDENCIES = {re.split(r"[=<>~ ]", line)[0] for line in PROJECT["dependencies"]}
-EXTRAS = {"jinja2", "markupsafe", "py4j", "pyarrow", "pyspark", "watchfiles"}
+EXTRAS = {"duckdb", "jinja2", "markupsafe", "py4j", "pyarrow", "pyspark", "watchfiles"}
 """Modules of extras that imports in functions need."""
 
 

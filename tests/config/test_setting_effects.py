@@ -102,17 +102,16 @@ def caller(**peer: Any) -> Outcome:
     return probe
 
 
-def lasting() -> dict[str, Any]:
-    """Return the claim of an end after that of any run: tokens are made when tests are collected."""
-    return {"exp": int(time.time()) + 86_400}
+def lasting(seconds: int = 86_400) -> dict[str, Any]:
+    """Return the claim of an end, by default after that of any run: some tokens are made when tests are collected."""
+    return {"exp": int(time.time()) + seconds}
 
 
-def said(key: Any = None, algorithm: str = "RS256", **claims: Any) -> Outcome:
-    """Return the probe of the principal of a token."""
-
-    text = token(key, algorithm, **{**lasting(), **claims})
+def said(key: Any = None, algorithm: str = "RS256", seconds: int = 86_400, **claims: Any) -> Outcome:
+    """Return the probe of the principal of a token that ends in `seconds`."""
 
     def probe(settings: Settings) -> Any:
+        text = token(key, algorithm, **lasting(seconds), **claims)
         return asyncio.run(Tokens(settings, Telemetry()).verify(text))
 
     return probe
@@ -190,8 +189,8 @@ SHOWN: Final[dict[str, Case]] = {
     f"{PROVIDER}.jwks": (said(), "other.json", {}),
     f"{PROVIDER}.issuers.0.issuer": (said(iss="https://new"), "https://new", {PROVIDER: {**ISSUERS}}),
     f"{PROVIDER}.issuers.0.jwks": (said(), "other.json", {PROVIDER: {**ISSUERS}}),
-    f"{PROVIDER}.leeway_seconds": (said(exp=int(time.time()) - 20), 50, {f"{PROVIDER}.leeway_seconds": 0}),
-    f"{PROVIDER}.role_map": (check(own=token(roles=["x"])), {"x": "r"}, {"forbid": "'r' in roles"}),
+    f"{PROVIDER}.leeway_seconds": (said(seconds=-20), 50, {f"{PROVIDER}.leeway_seconds": 0}),
+    f"{PROVIDER}.role_map": (check(own=token(roles=["x"], **lasting())), {"x": "r"}, {"forbid": "'r' in roles"}),
     f"{PROVIDER}.claims.subject": (said(email="e"), "email", {}),
     f"{PROVIDER}.claims.roles": (said(groups=["x"]), "groups", {}),
     f"{PROVIDER}.claims.groups": (said(roles=["x"]), "roles", {}),

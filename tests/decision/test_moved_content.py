@@ -85,9 +85,9 @@ FORBIDS = {
 @pytest.mark.parametrize("forbid", FORBIDS)
 def test_known_objects_below_are_asked_at_both_ends(forbid: str, action: str) -> None:
     target, denied, permitted = FORBIDS[forbid]
+    if action == "trino:RenameSchema" and ("closed." in forbid or "'c'" in forbid or "a.b." in forbid):
+        denied, permitted = [*denied, *permitted], []  # what nobody knows may come along to a name that forbids name
     every = [move(name, target, action) for name in (*denied, *permitted)]
-    if action == "trino:RenameSchema" and "DELETE_ENTITY" not in forbid:
-        every = [each for each in every if each["resource"] != "namespace:lake/other"]
     assert all(allowed(pdp_of(), *every))
     found = allowed(pdp_of(forbid), *every)
     assert found == [False] * len(denied) + [True] * (len(every) - len(denied))
@@ -104,6 +104,8 @@ CEDAR = {
 @pytest.mark.parametrize("scope", CEDAR)
 def test_forbids_of_cedar_are_asked_about_known_objects_below(scope: str, action: str) -> None:
     target, denied, permitted = CEDAR[scope]
+    if action == "trino:RenameSchema" and "lake/closed" in scope:
+        denied, permitted = [*denied, *permitted], []  # what nobody knows may come along
     pdp = pdp_of(cedar=f"forbid(principal, {scope};" if scope.endswith("}") else f"forbid(principal, {scope});")
     found = allowed(pdp, *(move(name, target, action) for name in (*denied, *permitted)))
     assert found == [False] * len(denied) + [True] * len(permitted)

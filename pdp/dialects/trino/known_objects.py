@@ -55,18 +55,30 @@ def known_at(facts: Facts, bundle: ActivePolicies, table: Resource) -> tuple[Res
 
 
 class SchemaContent(NamedTuple):
-    """Objects below a schema: `known` to facts or row policies, and `forbidden`, which only forbids name."""
+    """Objects below a schema: `known` to facts or row policies, and `forbidden`, which only forbids name.
+
+    `arriving` are names below the destination of a rename that an unknown object may get: one that no policy has, and
+    those that forbids name.
+    """
 
     known: tuple[Resource, ...]
     forbidden: tuple[Resource, ...]
+    arriving: tuple[Resource, ...]
 
 
 def content_of(context: PlanContext, schema: Resource) -> SchemaContent | None:
     """Return the content of a namespace; None for more than MOST_OBJECTS_BELOW."""
+    target = schema.arguments.destination
+    texts = context.bundle.spelled.forbidden if target else context.bundle.undroppable
     every = chain(_known_below(context, schema), _covered_below(context, schema))
     known = sorted(islice(every, MOST_OBJECTS_BELOW + 1), key=attrgetter("path", "type"))
-    forbidden = tuple(islice(_forbidden_below(context, schema), MOST_OBJECTS_BELOW + 1))
-    return SchemaContent(tuple(known), forbidden) if len(known) + len(forbidden) <= MOST_OBJECTS_BELOW else None
+    forbidden = tuple(islice(_forbidden_below(schema, texts), MOST_OBJECTS_BELOW + 1))
+    arriving: tuple[Resource, ...] = ()
+    if target:
+        unknown = Resource("table_or_view", target.warehouse, (*target.path, _ANY_NAME), target.ref)
+        arriving = (unknown, *islice(_forbidden_below(target, texts), MOST_OBJECTS_BELOW + 1))
+    is_bounded = max(len(known) + len(forbidden), len(arriving) - 1) <= MOST_OBJECTS_BELOW
+    return SchemaContent(tuple(known), forbidden, arriving) if is_bounded else None
 
 
 def _known_below(context: PlanContext, schema: Resource) -> Iterator[Resource]:
@@ -85,26 +97,24 @@ def _covered_below(context: PlanContext, schema: Resource) -> Iterator[Resource]
             yield own or table
 
 
-def _forbidden_below(context: PlanContext, schema: Resource) -> Iterator[Resource]:
+def _forbidden_below(schema: Resource, texts: Sequence[ForbiddenPath]) -> Iterator[Resource]:
     """Yield the objects below a schema that forbids name: whole paths, and any name where a text meets the schema's.
 
-    A pattern, or a rule that is more than plain tests, is known by its words. If one is the name of the schema, the
-    others may be names within. So may texts of other tests where one meets the schema, as in
+    A pattern, or a rule that is more than plain tests, is known by its words. If one is a part of the schema's path,
+    the others may be names within. So may texts of other tests where one meets the schema, as in
     `startsWith('v.') && endsWith('.t')`.
     """
     inside = "".join(f"{part.replace('.', _DOT)}." for part in schema.path)
     folded = inside.casefold()
-    here = [
-        path for path in context.bundle.undroppable if path.warehouses is None or schema.warehouse in path.warehouses
-    ]
+    here = [path for path in texts if path.warehouses is None or schema.warehouse in path.warehouses]
     found = [path.text for path in here if path.text.casefold().startswith(folded)]
-    words = {path.text for path in here if path.kind == "parts"}
-    if schema.path[-1].replace(".", _DOT).casefold() in map(str.casefold, words):
-        found += [inside + word for word in sorted(words)]
-    met = {spelled for path in here for spelled in _spellings_met(inside, folded, path)}
-    ends = {path.text.lstrip(".") for path in here if path.kind not in ("equals", "starts")} if met else set[str]()
-    names = sorted({_ANY_NAME, *ends, *(_ANY_NAME + end for end in ends)})
-    found += [spelled + name + (_ANY_NAME if name.endswith(".") else "") for spelled in sorted(met) for name in names]
+    if met := {spelled for path in here for spelled in _spellings_met(inside, folded, path)}:
+        ends = {path.text.lstrip(".") for path in here if path.kind not in ("equals", "starts")}
+        # a word may end the path of a namespace
+        ends |= {f"{path.text.strip('.')}." for path in here if path.kind == "parts"}
+        names = sorted({_ANY_NAME, *ends, *(_ANY_NAME + end for end in ends)})
+        whole = [name + _ANY_NAME if name.endswith(".") else name for name in names]
+        found += [spelled + name for spelled in sorted(met) for name in whole]
     for path in here:
         found += _straddling(inside, folded, path)
     for text in dict.fromkeys(found):

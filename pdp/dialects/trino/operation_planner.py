@@ -2,31 +2,28 @@
 
 A place is the part of Trino where a resource stands: a system catalog, a metadata table, an unmanaged catalog.
 
-Trino does not say whether `CREATE TABLE` stands with `OR REPLACE`, nor whether `DROP SCHEMA` stands with `CASCADE`.
-Both plans therefore ask about the objects that the stronger form would take away.
+Trino does not say whether `CREATE TABLE` stands with `OR REPLACE`, so the plan asks about the object that it would take
+away. `schema_plans.py` plans what a whole schema takes along.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from functools import partial
 from typing import Final
 
 from pdp.decision.plan import (
-    MOVED_ALONG,
-    TOO_MANY_OBJECTS,
     AllOf,
     FixedDenial,
     Leaf,
     Node,
     PlanContext,
     Split,
-    moved,
     split,
     without_need,
 )
-from pdp.dialects.trino.known_objects import content_of, is_metadata_table, known_at, objects_at
+from pdp.dialects.trino.known_objects import is_metadata_table, known_at, objects_at
 from pdp.dialects.trino.names import base_table, suffix_of
 from pdp.dialects.trino.spelling import TABLE_TYPES, Spelling
 from pdp.errors import AmbiguousName
@@ -152,7 +149,7 @@ def plan_spelled(planner: OperationPlanner, plan: Callable[[OperationPlanner], N
         columns = zip(*(others[row] for row in rows), strict=True)
         parts = [planner.with_resources(list(column)) for column in columns]
         forbids = [without_need(plan(part), _OTHER_SPELLING) for part in parts]
-        return _all_of(plan(planner.with_resources([found for row in rows if (found := own[row])])), forbids)
+        return all_of(plan(planner.with_resources([found for row in rows if (found := own[row])])), forbids)
 
     counts = [len(more) if found else -1 for found, more in zip(own, others, strict=True)]
     rows_by = positions_by(range(len(named)), counts.__getitem__)
@@ -268,9 +265,8 @@ MATERIALIZED_VIEWS: Final = "config:trino.catalogs.materialized_views"
 """The reason of denials of materialized views."""
 _UNKNOWN_OBJECT: Final = "rule:unknown_object"
 _EXTERNAL_LOCATIONS: Final = "config:trino.external_locations"
-_MOST_SCHEMAS: Final = 10
-_DROPPED: Final = ("CATALOG_DROP_ENTITY",)
-_RENAMED: Final = ("CATALOG_RENAME_ENTITY_FROM",)
+DROPPED: Final = ("CATALOG_DROP_ENTITY",)
+"""Mark of a drop in the `actions` that rules see."""
 
 
 def plan_creation(planner: OperationPlanner) -> Node:
@@ -284,22 +280,6 @@ def plan_creation(planner: OperationPlanner) -> Node:
         planner.resources,
         planner.action,
         lambda part: _plan_replacement(planner.with_resources(part)),
-    )
-
-
-def plan_with_content(planner: OperationPlanner) -> Node:
-    """Check an operation on a schema, and the drop of each known object below. Too many objects are denied.
-
-    So are many schemas in one check: Trino asks about one, and each may have many objects.
-    """
-    if planner.resources[0].type != "namespace":
-        return plan_by_place(planner)
-    if len(planner.resources) > _MOST_SCHEMAS:
-        return planner.fixed(False, TOO_MANY_OBJECTS)
-    return split(
-        planner.resources,
-        lambda schema: (schema.path, (target := schema.arguments.destination) and target.path),
-        lambda _, part: _plan_schema(planner.with_resources(part)),
     )
 
 
@@ -322,20 +302,20 @@ def _names_place(table: Resource) -> bool:
 
 def _plan_replacement(planner: OperationPlanner) -> Node:
     """Split the resources by the types of the objects that they would replace."""
-    context = planner.context.with_actions(_DROPPED)
+    context = planner.context.with_actions(DROPPED)
 
     def creation(types: tuple[str, ...], tables: list[Resource]) -> Node:
         create = plan_by_place(planner.with_resources(tables))
         if types:
-            return _all_of(create, _drops(context, types, tables))
+            return all_of(create, _drops(context, types, tables))
         if not any(context.bundle.may_forbid(tables[0].warehouse, "drop", type) for type in ("table", "view")):
             return create
-        return _all_of(create, [_unless_forbidden(context, [_without_arguments(table) for table in tables])])
+        return all_of(create, [unless_forbidden(context, [_without_arguments(table) for table in tables])])
 
     return split(planner.resources, lambda table: tuple(found.type for found in objects_at(context, table)), creation)
 
 
-def _unless_forbidden(context: PlanContext, objects: Sequence[Resource]) -> Node:
+def unless_forbidden(context: PlanContext, objects: Sequence[Resource]) -> Node:
     """Deny what forbids keep from being dropped. No permit is needed: nobody knows whether the objects exist."""
     return without_need(context.concrete("drop", objects), _UNKNOWN_OBJECT)
 
@@ -346,40 +326,7 @@ def _drops(context: PlanContext, types: Sequence[str], tables: Sequence[Resource
     return [context.concrete("drop", objects, type) for type, objects in zip(types, columns, strict=True)]
 
 
-def _plan_schema(planner: OperationPlanner) -> Node:
-    """Plan an operation on one schema, which may be named several times."""
-    count = len(planner.resources)
-    content = content_of(planner.context, planner.resources[0])
-    if content is None:
-        return planner.fixed(False, TOO_MANY_OBJECTS)
-    context = planner.context.with_actions(_DROPPED if planner.name == "DropSchema" else _RENAMED)
-    actions = ["delete" if found.type == "namespace" else "drop" for found in content.known]
-    parts = [context.concrete(action, [found] * count) for action, found in zip(actions, content.known, strict=True)]
-    parts += [_unless_forbidden(context, [found] * count) for found in content.forbidden]
-    parts += [
-        without_need(context.arrivals(type, [found] * count), MOVED_ALONG)
-        for type, found in _other_arrivals(planner, content.known)
-    ]
-    return _all_of(plan_by_place(planner), parts)
-
-
-def _other_arrivals(planner: OperationPlanner, known: Sequence[Resource]) -> Iterator[tuple[str, Resource]]:
-    """Yield new names below a renamed schema by type, but for those that the rename asks about in any case.
-
-    These are other spellings of forbids, and tables or views of row policies.
-    """
-    schema = planner.resources[0]
-    if schema.arguments.destination is None or not planner.context.bundle.may_forbid_moves(schema.warehouse):
-        return
-    for found in known:
-        new = moved(found.type, found.path, schema)
-        is_covered = found.type == "table_or_view"
-        for other in [new, *planner.spelling.others(new)] if is_covered else planner.spelling.others(new):
-            for type in ("table", "view") if is_covered else (found.type,):
-                yield type, other
-
-
-def _all_of(first: Node, others: Sequence[Node]) -> Node:
+def all_of(first: Node, others: Sequence[Node]) -> Node:
     """Return the conjunction of a plan and others, in one level, so that a denial names its object once."""
     if not others or isinstance(first, FixedDenial):
         return first

@@ -22,8 +22,8 @@ from pdp.dialects.trino.operation_planner import (
     plan_by_place,
     plan_creation,
     plan_spelled,
-    plan_with_content,
 )
+from pdp.dialects.trino.schema_plans import plan_with_content
 from pdp.dialects.trino.spelling import SCHEMA_TYPES, TABLE_TYPES
 from pdp.errors import InvalidReference
 from pdp.model.answer import Reason

@@ -44,7 +44,9 @@ class GroupChecks:
     def __init__(self, group: EngineQuestion, provider: str, selector: Selector, seen: SeenRoles) -> None:
         self.checks = rule_checks(group.type, group.action)
         self._is_cluster = is_cluster_action(group.action)
-        self._names_argument = selector.uses_arguments and (group.type, group.action) not in CEL_CHECKS
+        key = (group.type, group.action)
+        self._names_argument = selector.uses_arguments and key not in CEL_CHECKS
+        self._makes = ARGUMENTS.get(key) == "name"
         self._selector = selector
         self._questions: Sequence[ResidueQuestion] | None = None
         """The questions for resources without a type of content and properties of their own."""
@@ -153,11 +155,13 @@ class GroupChecks:
     def _arguments(self, resource: Resource) -> dict[str, str]:
         """Return the names of what a question without a check of Nessie's kind is about.
 
-        A function has its full name, a property the name that the configuration uses, and a user that of policies.
+        A function has its full name, a property the name that the configuration uses, and a user that of policies. What
+        is made in a project, or on the server, is the object of the question: without the new name, there is no `name`.
         """
         if not self._is_cluster:
-            name = resource.name or path_string(resource.path)
-            return {"name": name} if name else {}
+            own = resource.name or path_string(resource.path)
+            names = {"name": resource.arguments.name or "", "project": own} if self._makes else {"name": own}
+            return {key: name for key, name in names.items() if name}
         place = (resource.warehouse, *resource.path)
         if resource.type == "user":
             return {"user": policy_name(Principal("user", resource.name), self._provider)}

@@ -30,7 +30,7 @@ class NameTest(NamedTuple):
     change: str = ""
 
 
-ARGUMENT_KEYS: Final = frozenset({"name", "user", "catalog", "schema", "table", "function", "property"})
+ARGUMENT_KEYS: Final = frozenset({"name", "project", "user", "catalog", "schema", "table", "function", "property"})
 """Keys of `arguments`. `group_checks` gives the values."""
 _TEST_KINDS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("_==_", "_!=_", "@in"), "equals"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -18,8 +19,8 @@ ANN = "user:oidc~ann"
 DROPS = 'action in [Lakekeeper::Action::"DropTable", Lakekeeper::Action::"DropView"], '
 
 
-def pdp_of(forbid: str = "", cedar: str = "") -> Pdp:
-    """Return a service with one forbid, of CEL or Cedar, that knows no table."""
+def pdp_of(forbid: str = "", cedar: str = "", known: Sequence[str] = ()) -> Pdp:
+    """Return a service with one forbid, of CEL or Cedar, that knows no table but those of `known`."""
     data: dict[str, Any] = {
         "config": {
             "warehouses": {"lake": {"default_ref": "main", "project": "p"}, "other": {"project": "p"}},
@@ -27,7 +28,11 @@ def pdp_of(forbid: str = "", cedar: str = "") -> Pdp:
             "authorities": {"default": {"engines": ["cedar", "grants"] if cedar else ["grants"]}},
         },
         "world": {
-            "objects": [{"object": "project:p"}, {"object": "warehouse:lake", "parent": "project:p"}],
+            "objects": [
+                {"object": "project:p"},
+                {"object": "warehouse:lake", "parent": "project:p"},
+                *({"object": name} for name in known),
+            ],
             "grants": [{"principal": ANN, "privilege": "ownership", "object": "warehouse:lake"}],
         },
         "forbid": {"f": forbid} if forbid else {},
@@ -62,6 +67,9 @@ CEDAR |= {
     f'{DROPS}resource) when {{ resource.name like "*pay*" && resource in Lakekeeper::Namespace::"lake/c15" }};': ("c15/a", "c16/a"),
     f'{DROPS}resource) when {{ resource.namespace.name like "c8*" && resource.name == "pay" }};': ("c8/x", "c9/x"),
     f'{DROPS}resource) when {{ if resource.name == "pay" then resource.namespace.name like "c13.*" else false }};': ("c13/x/y", "c1/x"),
+    f'{DROPS}resource) when {{ resource.namespace.name like "c16.*.x" }};': ("c16/m", "c17/m"),
+    f'{DROPS}resource) when {{ resource.namespace.name like "c18.*" && resource.namespace.name like "*.hr" }};': ("c18/m", "c19/m"),
+    f'{DROPS}resource) when {{ resource.namespace.name like "top.*" }};': ("top/a/b", "topmost/a/b"),
 }  # fmt: skip
 
 
@@ -96,6 +104,64 @@ def test_a_forbid_on_tables_alone_binds_for_schemas_below_its_path(kind: str, te
     bound, free = CEL[test]
     pdp = pdp_of(f"op == 'DELETE_ENTITY' && {kind} && {test}")
     assert (permits(pdp, bound), permits(pdp, free)) == ([False, False], [True, True])
+
+
+def renames(pdp: Pdp, *pairs: tuple[str, str]) -> list[bool]:
+    """Return the answers to renames of schemas, as Trino asks."""
+    checks = [
+        {
+            "principal": ANN,
+            "action": "trino:RenameSchema",
+            "resource": f"namespace:lake/{source}",
+            "context": {"arguments": {"destination": f"namespace:lake/{target}"}},
+        }
+        for source, target in pairs
+    ]
+    return [*map(bool, asyncio.run(pdp.check(batch(checks))).allowed)]
+
+
+RENAMES = [
+    "action == 'rename' && path.startsWith('rr.')",
+    "action == 'rename' && path.startsWith('RR.')",
+    "action == 'rename' && path.contains('r.')",
+    "action == 'rename' && path == 'rr.Pay'",
+    "op == 'DELETE_ENTITY' && 'CATALOG_RENAME_ENTITY_FROM' in actions && path.startsWith('rr.')",
+]
+
+
+@pytest.mark.parametrize(
+    "known", [(), ("table:lake/Rr/T",), ("table:lake/rr/t",), ("view:lake/RR/v", "table:lake/RR/x")]
+)
+@pytest.mark.parametrize("forbid", RENAMES)
+def test_a_forbid_of_renames_binds_for_known_and_unknown_objects_of_a_schema(
+    forbid: str, known: tuple[str, ...]
+) -> None:
+    assert renames(pdp_of(forbid, known=known), ("rr", "zz"), ("gold", "zz")) == [False, True]
+
+
+ARRIVALS = [
+    "op == 'CREATE_ENTITY' && contentType == 'ICEBERG_TABLE' && path.startsWith('rr.')",
+    "op == 'CREATE_ENTITY' && contentType == 'ICEBERG_VIEW' && path.startsWith('Rr.')",
+    "'CATALOG_RENAME_ENTITY_TO' in actions && path == 'rr.pay'",
+    "action == 'create_view' && path.startsWith('rr')",
+    "action == 'create_table' && path.contains('r.pay')",
+]
+
+
+@pytest.mark.parametrize("known", [(), ("table:lake/Mm/T",)])
+@pytest.mark.parametrize("forbid", ARRIVALS)
+def test_a_forbid_at_the_new_name_of_a_schema_binds_for_what_may_come_along(
+    forbid: str, known: tuple[str, ...]
+) -> None:
+    assert renames(pdp_of(forbid, known=known), ("mm", "rr"), ("mm", "zz")) == [False, True]
+
+
+@pytest.mark.parametrize("action", ["CreateTable", "CreateView"])
+def test_a_forbid_of_cedar_at_the_new_name_binds_for_what_may_come_along(action: str) -> None:
+    pdp = pdp_of(
+        cedar=f'forbid(principal, action == Lakekeeper::Action::"{action}", resource == Lakekeeper::Namespace::"lake/rr");'
+    )
+    assert renames(pdp, ("mm", "rr"), ("mm", "zz")) == [False, True]
 
 
 def test_a_forbid_without_a_path_sees_no_unknown_object() -> None:
