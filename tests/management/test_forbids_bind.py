@@ -85,21 +85,25 @@ def about(action: str, name: str) -> str:
     return f"op == 'catalog:{action}' && arguments.name == '{name}'"
 
 
+def made(action: str, name: str, project: str = "q") -> str:
+    return f"{about(action, name)} && arguments.project == '{project}'"
+
+
 READ_T = at("catalog:read_assignments", "s.t")
 MANAGE_T = at("catalog:grant_manage_grants", "s.t")
 CASES = [
     put("object", "table:lake/s/new", at("CREATE_ENTITY", "s.new")),
     put("object", "namespace:lake/new", at("CREATE_ENTITY", "new")),
-    put("object", "project:new", "op == 'catalog:create_project'"),
+    put("object", "project:new", about("create_project", "new")),
     put("object", "user:oidc~new", "op == 'catalog:provision_users'"),
-    put("object parent", {"object": "role:new", "parent": "project:q"}, about("create_role", "q")),
-    put("object parent", {"object": "tag:new", "parent": "project:q"}, about("create_tag", "q")),
-    put("object parent", {"object": "warehouse:new", "parent": "project:q"}, about("create_warehouse", "q")),
-    put("parent", {"object": "role:r", "parent": "project:q"}, about("create_role", "q")),
+    put("object parent", {"object": "role:new", "parent": "project:q"}, made("create_role", "new")),
+    put("object parent", {"object": "tag:new", "parent": "project:q"}, made("create_tag", "new")),
+    put("object parent", {"object": "warehouse:new", "parent": "project:q"}, made("create_warehouse", "new")),
+    put("parent", {"object": "role:r", "parent": "project:q"}, made("create_role", "r")),
     put("parent", {"object": "role:r", "parent": "project:q"}, about("delete", "r")),
-    put("parent", {"object": "tag:pii", "parent": "project:q"}, about("create_tag", "q")),
+    put("parent", {"object": "tag:pii", "parent": "project:q"}, made("create_tag", "pii")),
     put("parent", {"object": "tag:pii", "parent": "project:q"}, about("delete", "pii")),
-    put("parent", {"object": "warehouse:pond", "parent": "project:q"}, about("create_warehouse", "q")),
+    put("parent", {"object": "warehouse:pond", "parent": "project:q"}, made("create_warehouse", "pond")),
     put("parent", {"object": "warehouse:pond", "parent": "project:q"}, "op == 'catalog:delete' && warehouse == 'pond'"),
     put("managedAccess", {"object": "namespace:lake/s", "managedAccess": True}, at("catalog:set_managed_access", "s")),
     put("managedAccess", {"object": "warehouse:lake", "managedAccess": True}, "op == 'catalog:set_managed_access'"),
