@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -11,6 +12,7 @@ from support.paths import TESTS
 
 from pdp.app.facts import build_pdp
 from pdp.config.load import make_settings
+from pdp.config.settings import Settings
 from pdp.decision.codec import decode_checks
 from pdp.decision.service import Pdp
 from pdp.identity.callers import EMBEDDED_CALLER
@@ -33,7 +35,12 @@ def make_pdp(
 
 def batch(checks: Sequence[Any]) -> Batch:
     """Return the batch of some checks in their JSON form."""
-    return case_batch(Case("generated", TESTS, {"checks": checks}), make_settings({}, TESTS))
+    return case_batch(Case("generated", TESTS, {"checks": checks}), _plain_settings())
+
+
+@cache
+def _plain_settings() -> Settings:
+    return make_settings({}, TESTS)
 
 
 def decide(pdp: Pdp, checks: Sequence[Any]) -> Answer:
