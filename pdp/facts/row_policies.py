@@ -9,6 +9,7 @@ from collections.abc import Container, Iterable, Mapping
 from typing import TypeAlias
 
 import msgspec
+from msgspec.structs import replace
 
 FoldedName: TypeAlias = tuple[str, str]
 """Warehouse and path of a table, as policies compare them: the path is one text, joined by dots, in one case."""
@@ -16,6 +17,8 @@ TablePath: TypeAlias = tuple[str, ...]
 """Parts of a table or view, warehouse first, as written."""
 RuleKey: TypeAlias = tuple[TablePath, str, str]
 """Table, folded column and id of a policy. The column is empty but for a mask."""
+DialectText: TypeAlias = tuple[str, str]
+"""Dialect of an engine, and the text of a filter or expression in it."""
 KnownColumns: TypeAlias = Mapping[FoldedName, Mapping[str, str]]
 """Table -> folded columns with their types."""
 
@@ -52,7 +55,8 @@ class NearNames:
 class RowPolicy(msgspec.Struct, frozen=True):
     """Stored row policy, or the mask of `column` if there is one. Times are seconds since 1970.
 
-    `text` is the filter of a policy, or the expression of a mask. A `tombstone` is that of a dropped table:
+    `text` is the filter of a policy, or the expression of a mask. `others` are texts for engines of other dialects than
+    `dialect`: an engine without a text of its own gets the meaning of `text`. A `tombstone` is that of a dropped table:
     without grantees, a new table of the name shows no rows. `object_id` is then the stable id of the dropped table.
     """
 
@@ -69,6 +73,14 @@ class RowPolicy(msgspec.Struct, frozen=True):
     updated: float = 0.0
     tombstone: bool = False
     object_id: str = ""
+    others: tuple[DialectText, ...] = ()
+
+    def texts(self) -> tuple[RowPolicy, ...]:
+        """Return the policy with each of its texts alone."""
+        if not self.others:
+            return (self,)
+        given = ((self.dialect, self.text), *self.others)
+        return tuple(replace(self, dialect=dialect, text=text, others=()) for dialect, text in given)
 
     @property
     def key(self) -> RuleKey:

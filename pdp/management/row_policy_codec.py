@@ -10,7 +10,7 @@ from msgspec import UNSET, UnsetType
 
 from pdp.audit.records.writing import timestamp
 from pdp.decision.bodies import PrincipalBody
-from pdp.engines.row_access.policies import EVERYONE, MaskBody, rule_of
+from pdp.engines.row_access.policies import EVERYONE, MaskBody, PolicyBody, rule_of, written
 from pdp.errors import InvalidArgument
 from pdp.facts.objects import key_text
 from pdp.facts.row_policies import RowPolicy, TablePath
@@ -40,14 +40,15 @@ class RowPolicyBody(_RequesterBody, kw_only=True):
     table: str
     id: str = ""
     grantees: tuple[str, ...] = EVERYONE
-    filter: str | bool
+    filter: str | bool | dict[str, str | bool]
     dialect: str = "trino"
     etag: str = ""
 
     def rule(self, id: str) -> RowPolicy:
         """Return the rule with the id of the path, or of the body without such."""
-        text, name = self.filter if isinstance(self.filter, str) else str(self.filter).upper(), _same_id(self.id, id)
-        return RowPolicy(policy_table_of(self.table, name), name, self.grantees, text, self.dialect)
+        name = _same_id(self.id, id)
+        body = PolicyBody(name, self.table, self.filter, self.grantees, self.dialect)
+        return _rule_of(body, policy_table_of(self.table, name))
 
 
 class ColumnMaskBody(
@@ -60,7 +61,7 @@ class ColumnMaskBody(
     column: str
     grantees: tuple[str, ...]
     kind: str | None
-    expression: str | int | float | bool | None = None
+    expression: str | int | float | bool | dict[str, str | int | float | bool] | None = None
     dialect: str = "trino"
     exempt: tuple[str, ...] = ()
     etag: str = ""
@@ -71,7 +72,7 @@ class ColumnMaskBody(
         body = MaskBody(
             name, self.table, self.column, self.grantees, self.kind, value, self.dialect, exempt=self.exempt
         )
-        return rule_of(body, policy_table_of(self.table, name, is_mask=True))
+        return _rule_of(body, policy_table_of(self.table, name, is_mask=True))
 
 
 class BatchDeleteBody(_RequesterBody, kw_only=True):
@@ -109,6 +110,13 @@ def make_rule(fields: dict[str, Any]) -> RowPolicy:
         return msgspec.convert(fields, kind).rule("")
     except msgspec.ValidationError as error:
         raise InvalidArgument(sentence(str(error))) from None
+
+
+def _rule_of(body: PolicyBody | MaskBody, table: TablePath) -> RowPolicy:
+    try:
+        return rule_of(body, table)
+    except ValueError as error:
+        raise InvalidArgument(str(error)) from None
 
 
 def decode_batch_delete(body: bytes, caller: Caller, *, masks: bool) -> tuple[Requester, list[RowPolicyDrop]]:
@@ -158,11 +166,11 @@ def rule_body(rule: RowPolicy) -> dict[str, Any]:
     body: dict[str, Any] = {"id": rule.id, "table": key_text(("table", rule.table)), "grantees": list(rule.grantees)}
     if rule.column:
         body |= {"column": rule.column, "kind": rule.kind}
-        body |= {"expression": rule.text} if rule.text else {}
+        body |= {"expression": written(rule)} if rule.text else {}
         body |= {"except": list(rule.exempt)} if rule.exempt else {}
     else:
-        body["filter"] = rule.text
-    body |= {"dialect": rule.dialect, "author": rule.author}
+        body["filter"] = written(rule)
+    body |= {"author": rule.author} if rule.others else {"dialect": rule.dialect, "author": rule.author}
     body |= {"created": timestamp(rule.created), "updated": timestamp(rule.updated), "etag": etag_of(rule)}
     return body | ({"tombstone": True} if rule.tombstone else {})
 

@@ -7,24 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
-from typing import Any, Final, NamedTuple, TypeAlias
+from functools import cached_property, lru_cache
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 from weakref import WeakKeyDictionary
 
 from immutables import Map
 
 from pdp.engines.row_access.dialects import translate_constant
 from pdp.engines.row_access.members import Grantee, parse_grantee
-from pdp.engines.row_access.policies import (
-    KINDS,
-    Document,
-    MaskBody,
-    PolicyBody,
-    StoredMask,
-    stored_masks,
-    stored_policies,
-)
-from pdp.facts.row_policies import FoldedName, NearNames, RowPolicy, RuleKey, fold_column, widen_name
+from pdp.engines.row_access.policies import KINDS, Document, MaskBody, PolicyBody
+from pdp.engines.row_access.stored import StoredMask, stored_masks, stored_policies
+from pdp.facts.row_policies import DialectText, FoldedName, NearNames, RowPolicy, RuleKey, fold_column, widen_name
 from pdp.facts.snapshot import Facts
 from pdp.model.bounded_cache import BoundedCache
 from pdp.rewrite.catalog import (
@@ -43,13 +36,15 @@ from pdp.rewrite.identity import CallerIdentity
 
 _MEMO_ENTRIES: Final = 5_000
 _NO_MASKS: Final[ColumnMasks] = {}
+_Entry = TypeVar("_Entry", "FilterPolicy", "MaskPolicy")
 
 
 @dataclass(frozen=True, slots=True)
 class FilterPolicy:
     """Policy: the grantees see the rows for which `text`, a condition in `dialect`, is true.
 
-    `author` is the principal who wrote the policy into the store; empty for files and operators.
+    `author` is the principal who wrote the policy into the store; empty for files and operators. `others` are the texts
+    in other dialects, for `PolicySet.written_for`.
     """
 
     id: str
@@ -58,6 +53,7 @@ class FilterPolicy:
     text: str
     dialect: str
     author: str = ""
+    others: tuple[DialectText, ...] = ()
 
     @property
     def is_open(self) -> bool:
@@ -191,12 +187,36 @@ class PolicySet:
         protected = [new for above in self._protected for new in _renamed(above, catalogs)]
         return PolicySet(tables, protected, masks)
 
+    @cached_property
+    def has_texts(self) -> bool:
+        """Tell whether a policy or mask has texts in several dialects."""
+        masks = (mask for columns in self._masks.values() for some in columns.values() for mask in some)
+        return any(one.others for some in self._tables.values() for one in some) or any(mask.others for mask in masks)
+
+    def written_for(self, dialect: str) -> PolicySet:
+        """Return a set in which each policy and mask has the text for engines of a dialect, if it has several."""
+        if not self.has_texts:
+            return self
+        tables = {key: tuple(_written_for(one, dialect) for one in some) for key, some in self._tables.items()}
+        masks = {
+            key: {name: tuple(_written_for(one, dialect) for one in some) for name, some in columns.items()}
+            for key, columns in self._masks.items()
+        }
+        new = PolicySet(tables, self._protected, masks)
+        new.is_passing = self.is_passing
+        return new
+
     def replaced(self, policies: Iterable[FilterPolicy]) -> PolicySet:
         """Return a set with all policies of the named tables replaced."""
         tables = {**self._tables, **_by_table(policies)}
         new = PolicySet(tables, self._protected, self._masks)
         new.is_passing = True
         return new
+
+
+def _written_for(entry: _Entry, dialect: str) -> _Entry:
+    text = dict(entry.others).get(dialect)
+    return replace(entry, others=()) if text is None else replace(entry, text=text, dialect=dialect, others=())
 
 
 def _full_name(key: RelationKey) -> str:
@@ -227,6 +247,7 @@ class MaskPolicy:
     exempt: tuple[Grantee, ...] = ()
     text: str = ""
     dialect: str = "trino"
+    others: tuple[DialectText, ...] = ()
 
     @property
     def value(self) -> str:
@@ -262,7 +283,10 @@ def mask_policy(body: MaskBody, default: Sequence[str], containers: Containers =
         raise RewriteRefused(FILTER_INVALID, f"mask `{body.id}` names no column")
     kind = body.kind or "null"
     table = containers.spell_key(key_of(table_parts(body.table, default)))
-    return MaskPolicy(body.id, table, fold_column(body.column), kind, grantees, exempt, body.text, body.dialect)
+    (dialect, text), *others = body.texts
+    return MaskPolicy(
+        body.id, table, fold_column(body.column), kind, grantees, exempt, text, dialect, others=tuple(others)
+    )
 
 
 ColumnMasks: TypeAlias = Mapping[str, tuple[MaskPolicy, ...]]
@@ -298,7 +322,8 @@ def filter_policy(body: PolicyBody, default: Sequence[str], containers: Containe
     except ValueError as error:
         raise RewriteRefused(FILTER_INVALID, f"policy `{body.id}`: {error}") from None
     key = containers.spell_key(key_of(table_parts(body.table, default)))
-    return FilterPolicy(body.id, key, grantees, body.text, body.dialect)
+    (dialect, text), *others = body.texts
+    return FilterPolicy(body.id, key, grantees, text, dialect, others=tuple(others))
 
 
 def _by_table(policies: Iterable[FilterPolicy]) -> dict[RelationKey, tuple[FilterPolicy, ...]]:
@@ -344,4 +369,6 @@ def _mask(key: RelationKey, mask: StoredMask) -> MaskPolicy:
     rule = mask.rule
     if mask.kind == "null":
         return MaskPolicy(rule.id, key, mask.column, mask.kind, mask.grantees, mask.exempt)
-    return MaskPolicy(rule.id, key, mask.column, mask.kind, mask.grantees, mask.exempt, rule.text, rule.dialect)
+    return MaskPolicy(
+        rule.id, key, mask.column, mask.kind, mask.grantees, mask.exempt, rule.text, rule.dialect, rule.others
+    )

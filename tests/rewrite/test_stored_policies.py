@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from support.rewriting import known_rows
 
-from pdp.engines.row_access.policies import MaskBody, PolicyBody, parse_document
+from pdp.engines.row_access.policies import MaskBody, PolicyBody, parse_document, rule_of
 from pdp.facts.objects import Grant, GrantAdded, RowPolicyPut, RowPolicyRemoved
 from pdp.facts.row_policies import RowPolicy
 from pdp.facts.snapshot import Facts
@@ -30,10 +30,7 @@ CALLERS = [CallerIdentity("user:alice@example.com"), CallerIdentity("user:bob@ex
 
 def stored(body: PolicyBody | MaskBody) -> RowPolicy:
     table = tuple(body.table.split("."))
-    if isinstance(body, MaskBody):
-        kind = body.kind or "null"
-        return RowPolicy(table, body.id, body.grantees, body.text, body.dialect, body.column, kind, body.exempt)
-    return RowPolicy(table, body.id, body.grantees, body.text, body.dialect)
+    return rule_of(body, table)
 
 
 def facts_of(*rules: RowPolicy, sequence: int = 1) -> Facts:

@@ -178,7 +178,8 @@ def _lines(rules: Sequence[RowPolicy]) -> Iterator[str]:
     if not rules:
         yield "no row policies and no masks in the store"
     for rule in rules:
-        what = f"mask of {rule.column}: {rule.kind} {rule.text}".rstrip() if rule.column else f"filter: {rule.text}"
+        texts = rule.text if not rule.others else "; ".join(f"in {one.dialect} {one.text}" for one in rule.texts())
+        what = f"mask of {rule.column}: {rule.kind} {texts}".rstrip() if rule.column else f"filter: {texts}"
         state = " (its table was dropped: nobody sees rows)" if rule.tombstone else ""
         yield visible(f"{_table(rule.table)}  {rule.id}{state}  {what}  for {', '.join(rule.grantees)}")
 

@@ -21,17 +21,8 @@ from immutables import Map
 
 from pdp.engines.row_access.entries import NO_ROW_NAMES, DescribedTables, RowNames
 from pdp.engines.row_access.members import Grantee, Members
-from pdp.engines.row_access.policies import (
-    NO_POLICIES,
-    Mask,
-    Policy,
-    TablePolicies,
-    compile_stored_mask,
-    compile_stored_policy,
-    sort_masks,
-    stored_masks,
-    stored_policies,
-)
+from pdp.engines.row_access.policies import NO_POLICIES, Mask, Policy, TablePolicies, sort_masks
+from pdp.engines.row_access.stored import compile_stored_mask, compile_stored_policy, stored_masks, stored_policies
 from pdp.engines.row_access.trino import CALLER, FALSE, bind_caller, join_filters, mask_sql, null_sql
 from pdp.errors import AmbiguousName, InvalidReference, Notice
 from pdp.facts.row_policies import (

@@ -153,14 +153,38 @@ def faults_of(rule: RowPolicy, names: RowNames, known: DescribedTables, *, is_co
     except ValueError as error:
         yield Fault(str(error), ("table",))
     yield from binding_faults(rule, names, known)
-    if rule.kind == "expression":
-        yield from _expression_faults(rule, known.columns.get(rule.covers))
-    elif not _is_mask(rule):
-        yield from _filter_faults(rule, known.columns, is_complete)
+    for one in rule.texts():
+        if one.kind == "expression":
+            found = _expression_faults(one, known.columns.get(one.covers))
+        else:
+            found = iter(()) if _is_mask(one) else _filter_faults(one, known.columns, is_complete)
+        yield from (_located(fault, one.dialect) for fault in found) if rule.others else found
+    yield from _texts_faults(rule)
     if rule.covers not in known.columns and known.has_beside(rule.covers):
         # Only some tables of a namespace may be described, so that the name need not be a mistake.
         message = f"`tables` describes other tables of its namespace, and no `{rule.table[-1]}`: is the name right?"
         yield Fault(message, ("table",), "unknown")
+
+
+def _located(fault: Fault, dialect: str) -> Fault:
+    return fault._replace(message=f"in `{dialect}`, {fault.message}", field=(*fault.field, dialect))
+
+
+def _texts_faults(rule: RowPolicy) -> Iterator[Fault]:
+    """Yield the faults of texts by dialect: each is for an engine, and all mean the same."""
+    from pdp.engines.row_access.dialects import HOMES  # noqa: PLC0415  its parser of SQL takes 30 MB
+
+    if not rule.others:
+        return
+    field = "expression" if _is_mask(rule) else "filter"
+    if _is_mask(rule) and rule.kind != "expression":
+        yield Fault(f"a mask of the kind `{rule.kind}` has no texts by dialect", (field,))
+    for one in rule.texts():
+        if one.dialect not in HOMES:
+            yield Fault(f"a text by dialect is for one of {', '.join(sorted(HOMES))}, not `{one.dialect}`", (field,))
+    opening = {one.text.strip().upper() == "TRUE" for one in rule.texts()}
+    if not _is_mask(rule) and len(opening) > 1:
+        yield Fault("TRUE in one dialect and a filter in another: write two policies", (field,))
 
 
 def binding_faults(

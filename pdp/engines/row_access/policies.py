@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, TypeAlias
 from urllib.parse import quote
 
 import msgspec
@@ -17,9 +17,9 @@ import msgspec
 from pdp.config.foreign_files import advice_for
 from pdp.engines.data_files import parse_data, path_in, place_of, read_text
 from pdp.engines.row_access.members import ALL_AUTHENTICATED, ALL_USERS, Grantee, parse_grantee
-from pdp.engines.row_access.trino import FALSE, UNSAFE_SIGNS, UntranslatableSql
+from pdp.engines.row_access.trino import UNSAFE_SIGNS
 from pdp.errors import Place, PolicyError
-from pdp.facts.row_policies import RowPolicy, TablePath, fold_column
+from pdp.facts.row_policies import DialectText, RowPolicy, TablePath, fold_column
 from pdp.model.references import check_part, parse_resource, refuse_star
 from pdp.model.strict import sentence
 from pdp.model.trino_operations import METADATA_TABLES, SYSTEM_TABLES
@@ -29,26 +29,39 @@ KINDS: Final = ("null", "constant", "hash", "partial", "expression")
 KINDS_WITH_VALUE: Final = frozenset({"constant", "expression"})
 """Kinds of masks that have a text."""
 
+_TRINO: Final = "trino"
 EVERYONE: Final = ("allAuthenticatedUsers",)
 """Grantees of a policy that names none: everyone with a name, as in BigQuery."""
 
 _UNKNOWN: Final = re.compile(r"unknown field `([^`]*)`")
 
 
+Texts: TypeAlias = tuple[DialectText, ...]
+"""Texts of an entry by dialect. The first one gives the meaning in engines of all other dialects."""
+
+
 class PolicyBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Policy: the grantees see the rows for which `filter` is true. `identity` is the user of Trino who evaluates."""
+    """Policy: the grantees see the rows for which `filter` is true. `identity` is the user of Trino who evaluates.
+
+    `filter` may have a text for each dialect of an engine.
+    """
 
     id: str
     table: str
-    filter: str | bool
+    filter: str | bool | dict[str, str | bool]
     grantees: tuple[str, ...] = EVERYONE
     dialect: str = "trino"
     identity: str = ""
 
     @property
-    def text(self) -> str:
-        """Return the text of the filter. YAML reads a bare TRUE as a boolean."""
-        return self.filter if isinstance(self.filter, str) else str(self.filter).upper()
+    def texts(self) -> Texts:
+        """Return the texts of the filter by dialect. YAML reads a bare TRUE as a boolean.
+
+        Raise ValueError for texts by dialect beside a `dialect`, as does `MaskBody.texts`.
+        """
+        if isinstance(self.filter, dict):
+            return _by_dialect({dialect: _filter_text(text) for dialect, text in self.filter.items()}, self.dialect)
+        return ((self.dialect, _filter_text(self.filter)),)
 
 
 class MaskBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"exempt": "except"}):
@@ -59,24 +72,50 @@ class MaskBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={
     column: str
     grantees: tuple[str, ...]
     kind: str | None
-    expression: str | int | float | bool | None = None
+    expression: str | int | float | bool | dict[str, str | int | float | bool] | None = None
     dialect: str = "trino"
     identity: str = ""
     exempt: tuple[str, ...] = ()
 
     @property
-    def text(self) -> str:
-        """Return the text of the expression or constant. YAML reads bare values as numbers or booleans."""
+    def texts(self) -> Texts:
+        """Return the texts of the expression or constant by dialect. YAML reads bare values as numbers or booleans."""
         value = self.expression
-        return "" if value is None else value if isinstance(value, str) else str(value).lower()
+        if isinstance(value, dict):
+            return _by_dialect({dialect: _value_text(text) for dialect, text in value.items()}, self.dialect)
+        return ((self.dialect, "" if value is None else _value_text(value)),)
+
+
+def _by_dialect(texts: Mapping[str, str], dialect: str) -> Texts:
+    """Return texts by dialect. The text in Trino's gives the meaning in other engines, or else the first by name.
+
+    Raise ValueError for a `dialect` beside them.
+    """
+    if dialect != _TRINO:
+        raise ValueError(f"`dialect: {dialect}` stands beside texts by dialect: leave it out")
+    return tuple(sorted(texts.items(), key=lambda pair: (pair[0] != _TRINO, pair[0]))) or ((_TRINO, ""),)
+
+
+def _filter_text(value: str | bool) -> str:
+    return value if isinstance(value, str) else str(value).upper()
+
+
+def _value_text(value: str | float | bool) -> str:
+    return value if isinstance(value, str) else str(value).lower()
 
 
 def rule_of(body: PolicyBody | MaskBody, table: TablePath) -> RowPolicy:
-    """Return the entry of a file as a policy of the store, which all checks judge."""
+    """Return the entry of a file as a policy of the store, which all checks judge; raise ValueError as `texts` does."""
+    (dialect, text), *others = body.texts
     if isinstance(body, PolicyBody):
-        return RowPolicy(table, body.id, body.grantees, body.text, body.dialect)
-    kind, text = body.kind or "null", body.text or ("''" if body.expression == "" else "")
-    return RowPolicy(table, body.id, body.grantees, text, body.dialect, body.column, kind, body.exempt)
+        return RowPolicy(table, body.id, body.grantees, text, dialect, others=tuple(others))
+    kind, text = body.kind or "null", text or ("''" if body.expression == "" else "")
+    return RowPolicy(table, body.id, body.grantees, text, dialect, body.column, kind, body.exempt, others=tuple(others))
+
+
+def written(rule: RowPolicy) -> Any:
+    """Return the filter or expression as a body has it: one text, or a text for each dialect."""
+    return {rule.dialect: rule.text, **dict(rule.others)} if rule.others else rule.text
 
 
 class TableBody(msgspec.Struct, frozen=True):
@@ -173,102 +212,6 @@ def sort_masks(masks: Iterable[Mask]) -> tuple[Mask, ...]:
 NO_POLICIES: Final = TablePolicies()
 
 
-_PRINCIPALS: Final = ("user:", "role:")
-_CLOSED: Final = "FALSE"
-_EVERYBODY: Final = (Grantee(ALL_USERS),)
-
-
-class StoredPolicy(NamedTuple):
-    """Policy of a rule. A policy that shows no row has no grantees and the filter FALSE.
-
-    `author` is the writer if the writer is a principal, whose rights bound what the filter may read.
-    """
-
-    id: str
-    grantees: tuple[Grantee, ...] = ()
-    text: str = _CLOSED
-    dialect: str = "trino"
-    author: str = ""
-
-
-class StoredMask(NamedTuple):
-    """Mask of a rule on a folded column. The mask of an unusable rule is NULL for everybody."""
-
-    rule: RowPolicy
-    column: str
-    kind: str = "null"
-    grantees: tuple[Grantee, ...] = _EVERYBODY
-    exempt: tuple[Grantee, ...] = ()
-
-
-def stored_policies(rules: Iterable[RowPolicy]) -> Iterator[StoredPolicy]:
-    """Yield the policies of one table. The tombstone of a mask closes a new table of the name, too."""
-    for rule in rules:
-        if rule.tombstone:
-            yield StoredPolicy(rule.id)
-        elif not rule.column:
-            found = _members(rule)
-            author = rule.author if rule.author.startswith(_PRINCIPALS) else ""
-            yield StoredPolicy(rule.id, found[0], rule.text, rule.dialect, author) if found else StoredPolicy(rule.id)
-
-
-def stored_masks(rules: Iterable[RowPolicy]) -> Iterator[StoredMask]:
-    """Yield the masks of one table."""
-    for rule in rules:
-        if rule.column:
-            column, found = fold_column(rule.column), _members(rule)
-            is_usable = found is not None and not rule.tombstone and rule.kind in KINDS
-            yield StoredMask(rule, column, rule.kind, *found) if found and is_usable else StoredMask(rule, column)
-
-
-def _members(rule: RowPolicy) -> tuple[tuple[Grantee, ...], tuple[Grantee, ...]] | None:
-    """Return grantees and exempt members; None for an unreadable one, and for a rule without grantees."""
-    try:
-        grantees, exempt = (tuple(map(parse_grantee, texts)) for texts in (rule.grantees, rule.exempt))
-    except ValueError:
-        return None
-    return (grantees, exempt) if grantees else None
-
-
-def compile_stored_policy(policy: StoredPolicy, identity: str, types: Mapping[str, str] | None = None) -> Policy:
-    """Return a policy in Trino's SQL.
-
-    Trino evaluates the joined filters of a table as one user. Beside a file that names this user, a filter of the store
-    shows no row: the filter was written for the caller.
-    """
-    if not policy.grantees:
-        return Policy(policy.id, (), FALSE, identity)
-    try:
-        predicate = _filter(policy, types)
-    except ValueError:
-        return Policy(policy.id, (), FALSE, identity)
-    return Policy(policy.id, policy.grantees, FALSE if predicate is not None and identity else predicate, identity)
-
-
-def _filter(policy: StoredPolicy, types: Mapping[str, str] | None) -> str | None:
-    from pdp.engines.row_access.dialects import translate_filter  # noqa: PLC0415  30 MB
-
-    try:
-        return translate_filter(policy.text, policy.dialect, types)
-    except UntranslatableSql:
-        return FALSE
-
-
-def compile_stored_mask(mask: StoredMask, types: Mapping[str, str] | None = None) -> Mask:
-    """Return a mask in Trino's SQL; NULL if the value has no certain meaning there."""
-    rule = mask.rule
-    if mask.kind not in KINDS_WITH_VALUE:
-        return Mask(rule.id, mask.kind, mask.grantees, mask.exempt)
-    from pdp.engines.row_access.dialects import translate_constant, translate_expression  # noqa: PLC0415  30 MB
-
-    try:
-        is_constant = mask.kind == "constant"
-        value = translate_constant(rule.text) if is_constant else translate_expression(rule.text, rule.dialect, types)
-    except ValueError:
-        return Mask(rule.id, "null", mask.grantees, mask.exempt)
-    return Mask(rule.id, mask.kind, mask.grantees, mask.exempt, value)
-
-
 LONGEST_SQL: Final = 10_000
 """Characters of a filter or of the expression of a mask."""
 LONGEST_CONSTANT: Final = 1_000
@@ -341,7 +284,7 @@ def refuse_patterns(body: PolicyBody | MaskBody) -> None:
 
     A policy of BigQuery may name a wildcard table, such as `p.d.events_*`, as statements do.
     """
-    if body.dialect != "bigquery" or body.table.find("*") < len(body.table) - 1:
+    if dict(body.texts).keys() != {"bigquery"} or body.table.find("*") < len(body.table) - 1:
         refuse_star(body.table, _EACH_TABLE)
     for text in (*body.grantees, *(body.exempt if isinstance(body, MaskBody) else ())):
         refuse_star(text, _EACH_GRANTEE)

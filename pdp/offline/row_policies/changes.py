@@ -16,15 +16,8 @@ from pdp.engines.cel.lint.linter import Finding
 from pdp.engines.cel.lint.remarks import Severity
 from pdp.engines.row_access.entries import NO_ROW_NAMES, NO_TABLES, Fault, entry_name, faults_of
 from pdp.engines.row_access.members import ALL_AUTHENTICATED, ALL_USERS, ANONYMOUS_MEMBER, Grantee, Members
-from pdp.engines.row_access.policies import (
-    Document,
-    MaskBody,
-    NamedDocument,
-    PolicyBody,
-    rule_of,
-    stored_policies,
-    table_path,
-)
+from pdp.engines.row_access.policies import Document, MaskBody, NamedDocument, PolicyBody, rule_of, table_path, written
+from pdp.engines.row_access.stored import stored_policies
 from pdp.engines.row_access.validation import compile_policies
 from pdp.errors import InvalidArgument, InvalidReference, Place, PolicyError
 from pdp.facts.objects import RowPolicyPut, key_text
@@ -146,7 +139,7 @@ def _change(
 
 def _direction(old: _Filter, new: _Filter) -> Direction:
     if old.text == new.text:
-        return "same"
+        return "same" if old.others == new.others else "other"
     if old.tree is None or new.tree is None:
         return "other"
     keeps, adds_nothing = implies(old.tree, new.tree), implies(new.tree, old.tree)
@@ -155,13 +148,14 @@ def _direction(old: _Filter, new: _Filter) -> Direction:
     return "more" if keeps else "fewer" if adds_nothing else "other"
 
 
-def _masks(side: PolicySet, table: RelationKey, reader: CallerIdentity) -> dict[str, tuple[str, str, str]]:
+def _masks(side: PolicySet, table: RelationKey, reader: CallerIdentity) -> dict[str, tuple[object, ...]]:
     """Return the masks that hide columns from a reader, each by kind, text and dialect."""
-    found = {}
+    found: dict[str, tuple[object, ...]] = {}
     for column, masks in side.masks(table).items():
         mask = next((mask for mask in masks if mask.holds(reader)), None)
         if mask is not None:
-            found[column] = (mask.kind, mask.text, mask.dialect if mask.kind == "expression" else "")
+            texts = ((mask.dialect, mask.text), *mask.others) if mask.kind == "expression" else (("", mask.text),)
+            found[column] = (mask.kind, *texts)
     return found
 
 
@@ -171,6 +165,7 @@ class _Filter:
     def __init__(self, side: PolicySet, table: RelationKey, reader: CallerIdentity) -> None:
         matching = side.matching(table, reader)
         texts = list(dict.fromkeys(policy.text.strip() for policy in matching))
+        self.others = [policy.others for policy in matching if policy.others]
         self.text = texts[0] if len(texts) == 1 else " OR ".join(f"({text})" for text in texts)
         self.tree: exp.Expr | None = None
         if not side.protects(table):
@@ -280,7 +275,9 @@ def _notices(source: NamedDocument) -> Iterator[Finding]:
 
 def _document(table: TablePath, rules: Sequence[RowPolicy]) -> NamedDocument:
     name = key_text(("table", table))
-    policies = [PolicyBody(rule.id, name, rule.text, rule.grantees, rule.dialect) for rule in rules if not rule.column]
+    policies = [
+        PolicyBody(rule.id, name, written(rule), rule.grantees, rule.dialect) for rule in rules if not rule.column
+    ]
     masks = [_mask_body(name, rule) for rule in rules if rule.column]
     return StoredDocument(store_place(table), Document(policies=tuple(policies), masks=tuple(masks)))
 
@@ -292,7 +289,7 @@ def _bodies(document: Document) -> list[PolicyBody | MaskBody]:
 def _mask_body(table: str, rule: RowPolicy) -> MaskBody:
     kind: Any = rule.kind  # checked
     return MaskBody(
-        rule.id, table, rule.column, rule.grantees, kind, rule.text or None, rule.dialect, exempt=rule.exempt
+        rule.id, table, rule.column, rule.grantees, kind, written(rule) or None, rule.dialect, exempt=rule.exempt
     )
 
 

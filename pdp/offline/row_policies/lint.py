@@ -42,7 +42,7 @@ _Names: TypeAlias = Sequence[Grantee]
 
 
 class _Entry(NamedTuple):
-    """Policy or mask of a document: its place, its table, and the tree of its text, None for an unread text.
+    """Policy or mask of a document, with one of its texts: its place, its table, and the tree, None for an unread text.
 
     `domains` are those of the columns of the table.
     """
@@ -51,11 +51,14 @@ class _Entry(NamedTuple):
     where: tuple[str | int, ...]
     body: Body
     table: RelationKey
+    dialect: str
+    text: str
     tree: exp.Expr | None
     domains: Domains = NO_DOMAINS
 
     def place(self, field: str) -> Place:
-        return self.source.place((*self.where, field))
+        has_many = field in ("filter", "expression") and len(self.body.texts) > 1
+        return self.source.place((*self.where, field, self.dialect) if has_many else (*self.where, field))
 
     @property
     def grantees(self) -> _Names:
@@ -103,12 +106,14 @@ def _entries(documents: Sequence[NamedDocument], catalog: Catalog) -> Iterator[_
         document = source.document
         for at, policy in enumerate(document.policies):
             table = catalog.key(table_parts(policy.table, document.default))
-            tree, domains = _tree(policy.text, policy.dialect), _domains(catalog, table, policy.dialect)
-            yield _Entry(source, ("policies", at), policy, table, tree, domains)
+            for dialect, text in policy.texts:
+                domains = _domains(catalog, table, dialect)
+                yield _Entry(source, ("policies", at), policy, table, dialect, text, _tree(text, dialect), domains)
         for at, mask in enumerate(document.masks):
             table = catalog.key(table_parts(mask.table, document.default))
-            text = mask.text if mask.kind == "expression" else ""
-            yield _Entry(source, ("masks", at), mask, table, _tree(text, mask.dialect) if text else None)
+            for dialect, text in mask.texts:
+                tree = _tree(text, dialect) if mask.kind == "expression" and text else None
+                yield _Entry(source, ("masks", at), mask, table, dialect, text, tree)
 
 
 def _tree(text: str, dialect: str) -> exp.Expr | None:
@@ -146,7 +151,7 @@ def _lookup_findings(entry: _Entry, catalog: Catalog) -> Iterator[Finding]:
     """Yield a finding if a subquery may read the filtered table's own column. Files with such a filter do not start."""
     known = {relation.key: relation.columns for relation in catalog if relation.columns}
     try:
-        check_lookups(entry.body.text, entry.body.dialect, entry.table, known)
+        check_lookups(entry.text, entry.dialect, entry.table, known)
     except ValueError as error:
         yield _finding("row-unusable", entry, "filter", f"the filter may show every row: {error}")
 
@@ -165,7 +170,7 @@ def _shadow_findings(entry: _Entry, others: Sequence[_Entry]) -> Iterator[Findin
     """Yield a finding if another policy shows the same grantees at least the same rows."""
     tree = entry.tree
     for other in others:
-        if other is entry or other.tree is None or tree is None or is_never_true(tree, domains=entry.domains):
+        if other.body is entry.body or other.tree is None or tree is None or is_never_true(tree, domains=entry.domains):
             continue
         if not _covers(other.grantees, entry.grantees) or not implies(tree, other.tree, domains=entry.domains):
             continue
@@ -182,7 +187,7 @@ def _mask_findings(entry: _Entry, mask: MaskBody, others: Sequence[_Entry]) -> I
     rank = KINDS.index(mask.kind or "null"), mask.id
     for other in others:
         body = other.body
-        if other is entry or not isinstance(body, MaskBody) or body.column.lower() != mask.column.lower():
+        if body is mask or not isinstance(body, MaskBody) or body.column.lower() != mask.column.lower():
             continue
         exempt = [parse_grantee(text) for text in body.exempt], [parse_grantee(text) for text in mask.exempt]
         is_stricter = (KINDS.index(body.kind or "null"), body.id) < rank
@@ -195,7 +200,7 @@ def _mask_findings(entry: _Entry, mask: MaskBody, others: Sequence[_Entry]) -> I
 def _column_findings(entry: _Entry, catalog: Catalog) -> Iterator[Finding]:
     """Yield a finding for each column outside of subqueries that the described table does not have."""
     relations = catalog.of_key(entry.table)
-    columns = known_columns(relations[0], entry.body.dialect) if len(relations) == 1 else {}
+    columns = known_columns(relations[0], entry.dialect) if len(relations) == 1 else {}
     if not columns:
         return
     names: list[str] = []

@@ -83,11 +83,12 @@ class LocalRewriter:
                     raise RewriteRefused(FILTER_INVALID, fault.message)
             new = (filter_policy(body, catalog.default, catalog.containers) for body in request.policies)
             policies = policies.replaced(new)
+        policies = policies.written_for(request.dialect)
         return self._rewriter.rewrite(request.sql, request.dialect, request.caller(), policies).sql
 
     def explain(self, request: RewriteRequest) -> ExplainedStatement:
         """Return the statement with each relation, and why policies and masks count or not; raise RewriteRefused."""
-        policies = self._policies
+        policies = self._policies.written_for(request.dialect)
         return explain_statement(self._rewriter, request.sql, request.dialect, request.caller(), policies)
 
 
@@ -111,7 +112,10 @@ def service_of_files(paths: Sequence[Path]) -> LocalRewriter:
 
 def _fault(body: PolicyBody | MaskBody) -> Fault | None:
     """Return the fault of an entry that binds nobody; None for a sound one. Filters are judged when they are used."""
-    rule = rule_of(body, (body.table,))
+    try:
+        rule = rule_of(body, (body.table,))
+    except ValueError as error:
+        return Fault(f"policy or mask `{body.id}`: {error}", ("dialect",))
     try:
         refuse_patterns(body)
     except InvalidReference as error:

@@ -156,18 +156,20 @@ class RewriteProcess:
 
     def _names(self, dialect: str) -> _Names:
         """Return the names of a dialect. Trino has catalogs of its own, and views of a catalog texts by dialect."""
-        kind = dialect if self._relations or dialect == _TRINO else ""
+        kind = dialect if self._relations or dialect == _TRINO or self._policies.has_texts else ""
         found = self._by_dialect.get(kind)
         if found is None:
             make = self._trino_names if dialect == _TRINO and self._setup.catalogs else self._plain_names
-            found = self._by_dialect[kind] = make(self._catalog.extended(self._relations.of(dialect)))
+            found = self._by_dialect[kind] = make(
+                self._catalog.extended(self._relations.of(dialect)), self._policies.written_for(dialect)
+            )
         return found
 
-    def _plain_names(self, catalog: Catalog) -> _Names:
+    def _plain_names(self, catalog: Catalog, policies: PolicySet) -> _Names:
         through = Through(self._setup.through.get("", "owner"), self._setup.through, self._members)
-        return _Names(catalog, self._policies.joined(()), through, {}, self._setup.without_barrier, _judge())
+        return _Names(catalog, policies.joined(()), through, {}, self._setup.without_barrier, _judge())
 
-    def _trino_names(self, catalog: Catalog) -> _Names:
+    def _trino_names(self, catalog: Catalog, policies: PolicySet) -> _Names:
         setup = self._setup
         catalogs: dict[str, list[str]] = {}
         for name, warehouse in setup.catalogs.items():
@@ -175,7 +177,7 @@ class RewriteProcess:
         modes = {name: setup.through[at] for name, at in setup.catalogs.items() if at in setup.through}
         others = {name: mode for name, mode in setup.through.items() if name not in setup.catalogs}
         through = Through(setup.through.get("", "owner"), others | modes, self._members)
-        return _Names(catalog.renamed(catalogs), self._policies.renamed(catalogs), through, setup.catalogs)
+        return _Names(catalog.renamed(catalogs), policies.renamed(catalogs), through, setup.catalogs)
 
     def answer(self, call: Call) -> RewriteReply:
         """Return the answer to a call; a refusal is an answer, too."""

@@ -255,15 +255,23 @@ def _rule(message: wire.RowPolicy) -> RowPolicy:
     names = ("grantees", "dialect", "column", "kind", "expression", "except")
     given = {name: getattr(message, name) for name in names if getattr(message, name)}
     lists = {name: list(value) for name, value in given.items() if name in ("grantees", "except")}
-    if not message.column:
+    field = "expression" if message.column else "filter"
+    if message.texts:
+        if getattr(message, field) or message.dialect:
+            raise InvalidArgument(f"`texts` stand in place of `{field}` and `dialect`")
+        fields[field] = dict(message.texts)
+    elif not message.column:
         fields["filter"] = message.filter
-    elif message.filter:
+    if message.column and message.filter:
         raise InvalidArgument("a mask has no `filter`")
     return make_rule(fields | given | lists)
 
 
 def _policy(rule: RowPolicy) -> wire.RowPolicy:
-    return wire.RowPolicy(**rule_body(rule))
+    body = rule_body(rule)
+    if rule.others:
+        body["texts"] = body.pop("expression" if rule.column else "filter")
+    return wire.RowPolicy(**body)
 
 
 async def rewrite(rewriting: StatementService, surface: str, body: bytes, caller: Caller) -> RpcAnswer:
