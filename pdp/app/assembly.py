@@ -14,15 +14,7 @@ from msgspec.structs import replace
 from pdp.config.policy_files import FileKey, policy_files
 from pdp.config.references import idle_names, known_warehouses, unknown_warehouse
 from pdp.config.settings import Settings
-from pdp.decision.active_policies import (
-    NO_NAMES,
-    ActivePolicies,
-    Authority,
-    RowSources,
-    ShadowAuthority,
-    SpelledNames,
-    source_text,
-)
+from pdp.decision.active_policies import ActivePolicies, Authority, RowSources, ShadowAuthority, source_text
 from pdp.decision.missing_arguments import plan_missing_arguments
 from pdp.decision.plan import Planners
 from pdp.decision.scopes import plan_scope
@@ -41,6 +33,7 @@ from pdp.engines.row_access.entries import names_of
 from pdp.engines.row_access.members import configured_members
 from pdp.engines.row_access.policies import NamedDocument, read_documents
 from pdp.engines.scopes.kind import build_scopes, describe_scopes, read_permissions
+from pdp.engines.spelled_names import SpelledNames
 from pdp.errors import ConfigError, InvalidReference
 from pdp.facts.row_policies import fold_name
 from pdp.facts.snapshot import Facts
@@ -124,7 +117,7 @@ def build_bundle(
         _role_maps(settings),
         frozenset(settings.identity.instance_admins),
         _undroppable(forbids, engines.values()),
-        _spelled_names(settings, (*forbids, *engines.values())),
+        SpelledNames.of([engine for engine in (*forbids, *engines.values()) if isinstance(engine, NamingEngine)]),
         row_sources=_rewriting_sources(settings, policies),
     )
     return _with_reports(settings, bundle, authorities)
@@ -135,12 +128,6 @@ def _undroppable(forbids: Sequence[CelForbid], engines: Iterable[Engine]) -> tup
     others = [engine for engine in engines if isinstance(engine, NamingEngine) and engine.forbids]
     found = (*(engine.paths_of_drops() for engine in forbids), *(engine.forbidden_paths() for engine in others))
     return tuple(path for paths in found for path in paths)
-
-
-def _spelled_names(settings: Settings, engines: Sequence[Engine]) -> SpelledNames:
-    """Return the names as engines spell them. Only Trino folds names."""
-    found = [engine for engine in engines if isinstance(engine, NamingEngine)]
-    return SpelledNames.of(found) if settings.trino.catalogs else NO_NAMES
 
 
 def _chosen_kinds(settings: Settings, kinds: Mapping[str, EngineType]) -> dict[str, EngineType]:

@@ -5,11 +5,11 @@ Immutable. This module knows engines by their protocol only; the composition roo
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from hashlib import sha256
 from itertools import chain
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal
 
 import msgspec
 from immutables import Map
@@ -17,12 +17,12 @@ from immutables import Map
 from pdp.config.policies import ThroughViews
 from pdp.config.trino import TrinoSettings
 from pdp.config.warehouses import WarehouseSettings
-from pdp.engines.engine import Dependency, Engine, ForbiddenPath, NamingEngine
+from pdp.engines.engine import Dependency, Engine, ForbiddenPath
 from pdp.engines.guarded import AwaitedEngine, FailedEngine, applying
 from pdp.engines.row_access.engine import RowAccessEngine
-from pdp.facts.index import Index
+from pdp.engines.spelled_names import NO_NAMES, SpelledNames
 from pdp.facts.nodes import ObjectNode
-from pdp.facts.objects import ContainerPath, Object, ObjectKey, ObjectName, ObjectPut
+from pdp.facts.objects import ContainerPath, ObjectKey, ObjectName
 from pdp.facts.row_policies import FoldedName
 from pdp.facts.snapshot import Facts
 from pdp.model.answer import Reason
@@ -91,65 +91,6 @@ class RowSources(msgspec.Struct, frozen=True):
     claim: str = ""
     service_accounts: tuple[str, ...] = ()
     without_barrier: tuple[str, ...] = ()
-
-
-class SpelledNames(msgspec.Struct, frozen=True, dict=True):
-    """Names as policies spell them: `declared` objects, by container, and texts that forbids compare with paths."""
-
-    declared: Map[ContainerPath, Map[ObjectName, ObjectNode]] = Map()
-    forbidden: tuple[ForbiddenPath, ...] = ()
-
-    @classmethod
-    def of(cls, engines: Sequence[NamingEngine]) -> SpelledNames:
-        """Return the names of engines, with their index."""
-        declared = Index().after(ObjectPut(Object(key)) for engine in engines for key in engine.declared_objects())
-        names = cls(declared.objects, tuple(path for engine in engines for path in engine.forbidden_paths()))
-        _ = names._by_first, names._with_capitals
-        return names
-
-    @cached_property
-    def _by_first(self) -> _TextsByFirst:
-        return _texts_by_first(self.forbidden)
-
-    @cached_property
-    def _with_capitals(self) -> _TextsByFirst:
-        return _texts_by_first(text for text in self.forbidden if text.text != text.text.casefold())
-
-    def texts_near(self, warehouse: str, path: str, *, with_capitals: bool) -> Iterator[ForbiddenPath]:
-        """Yield the texts that may meet a folded path, or a path below, in some spelling.
-
-        `with_capitals`: only those that full case folding changes.
-        """
-        texts = self._with_capitals if with_capitals else self._by_first
-        for first in {path.partition(".")[0], ""} if texts else ():
-            for folded, text in texts.get(first, ()):
-                is_here = text.warehouses is None or warehouse in text.warehouses
-                if is_here and (text.kind in _ANYWHERE or _is_near(folded, path)):
-                    yield text
-
-
-_ANYWHERE: Final = ("ends", "contains", "parts")
-"""Kinds of texts that do not begin a path."""
-_TextsByFirst: TypeAlias = Mapping[str, Sequence[tuple[str, ForbiddenPath]]]
-"""Folded first part of a path -> folded texts that can only meet such paths. Others stand at the empty text."""
-
-
-def _texts_by_first(texts: Iterable[ForbiddenPath]) -> _TextsByFirst:
-    found: dict[str, list[tuple[str, ForbiddenPath]]] = {}
-    for text in dict.fromkeys(texts):
-        folded = text.text.casefold()
-        first, dot, _ = folded.partition(".")
-        is_whole = text.kind == "equals" or (text.kind == "starts" and dot)
-        found.setdefault(first if is_whole else "", []).append((folded, text))
-    return found
-
-
-def _is_near(text: str, path: str) -> bool:
-    """Tell whether one of a text and a path is the beginning of the other."""
-    return path.startswith(text) or text.startswith(path)
-
-
-NO_NAMES: Final = SpelledNames()
 
 
 class ActivePolicies(msgspec.Struct, frozen=True, dict=True):

@@ -24,7 +24,7 @@ from pdp.facts.objects import ObjectKey, resource_of
 from pdp.facts.snapshot import Facts
 from pdp.management.requests import Requester, linked
 from pdp.model.answer import DEFAULT_DENY, Reason
-from pdp.model.question import Arguments, Batch, Check, Question, Resource
+from pdp.model.question import Arguments, Batch, Caller, Check, Question, Resource
 from pdp.model.references import format_resource
 
 MOST_QUESTIONS: Final = 20_000
@@ -83,14 +83,22 @@ async def denials(pdp: Pdp, requester: Requester, questions: Sequence[EditQuesti
 
     An operator is denied nothing.
     """
-    if requester.principal is None or not questions:
+    if requester.principal is None:
         return [None] * len(questions)
     principal, role = requester.principal, requester.acting_role
     checks = [
-        Check(Question(principal, action, acting_role=role, rules_follow=True), (resource,), (at,))
-        for at, (action, resource) in enumerate(questions)
+        Check(Question(principal, action, acting_role=role, rules_follow=True), (resource,), (0,))
+        for action, resource in questions
     ]
-    result = await pdp.decide_unrecorded(Batch(LISTING, linked(requester), len(checks), checks))
+    return await denials_of(pdp, linked(requester), checks)
+
+
+async def denials_of(pdp: Pdp, caller: Caller, checks: Sequence[Check]) -> Sequence[Reason | None]:
+    """Return the reason of each check of one resource that a policy, or the failure of an engine, denies, else None."""
+    if not checks:
+        return ()
+    placed = [replace(check, at=(at,)) for at, check in enumerate(checks)]
+    result = await pdp.decide_unrecorded(Batch(LISTING, caller, len(placed), placed))
     found: list[Reason | None] = []
     for at, decided in enumerate(result.record.checks):
         refused = any(leaf.verdicts.effects[0] in (FORBID, FAILED) for leaf in decided.concrete)

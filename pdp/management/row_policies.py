@@ -6,7 +6,7 @@ Owns the right to use these operations and their records. `row_policy_edits` jud
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -18,7 +18,7 @@ from pdp.errors import InvalidArgument, NotFound
 from pdp.facts.objects import Change, ObjectKey, key_text, resource_of
 from pdp.facts.row_policies import FoldedName, RowPolicy, TablePath, fold_column, fold_name
 from pdp.facts.snapshot import Facts
-from pdp.management.forbidden_edits import refuse_forbidden, unforbidden
+from pdp.management.forbidden_edits import denials_of, refuse_forbidden, unforbidden
 from pdp.management.requests import ManagementRequest, PageRequest, Requester, recorded
 from pdp.management.row_policy_edits import (
     MANAGE,
@@ -32,6 +32,9 @@ from pdp.management.row_policy_edits import (
     known_tables,
 )
 from pdp.management.service import CHECK_BATCH, Management
+from pdp.model.answer import Reason
+from pdp.model.question import Caller, Check
+from pdp.model.vocabulary import TABULAR_TYPES
 
 if TYPE_CHECKING:
     from pdp.rewrite.policy_statements import PolicyStatement
@@ -143,6 +146,13 @@ class RowPolicyService:
         warnings = self._administration().remarks(facts, (edit,))
         return StatementResult(operation_of(statement), self._management.revision(facts), bool(changes), warnings)
 
+    async def denials(self, caller: Caller, checks: Sequence[Check]) -> Sequence[Reason | None]:
+        """Return the reason of each check that a policy, or the failure of an engine, denies, else None.
+
+        No check needs a permit, and none is recorded.
+        """
+        return await denials_of(self._pdp, caller, checks)
+
     async def _write(
         self, requester: Requester, edits: Sequence[RuleEdit], written: list[Change] | None = None
     ) -> Facts:
@@ -152,7 +162,7 @@ class RowPolicyService:
         facts = self._pdp.source.facts
         # Rights come first: an actor without them learns nothing of rules, and costs no parsing.
         managed = rules.managed_objects(facts, self._management.actor(facts, requester), edits)
-        await refuse_forbidden(self._pdp, requester, [(MANAGE, resource_of(key)) for key in managed])
+        await refuse_forbidden(self._pdp, requester, [(MANAGE, resource_of(key)) for key in self._meant(managed)])
         await run_aside(rules.check, edits)
 
         def decide(facts: Facts, actor: Actor) -> Sequence[Change]:
@@ -180,7 +190,7 @@ class RowPolicyService:
         facts = await self._management.facts(requester)
         actor, rules = self._management.actor(facts, requester), self._administration()
         held = dict.fromkeys(PERMISSIONS[name.removeprefix(_VENDOR)] for name in asked)
-        tables = known_tables(facts, table)
+        tables = self._meant(known_tables(facts, table))
         for action in held:
             held[action] = rules.may(facts, actor, action, table) and await self._unforbidden(requester, action, tables)
         names = tuple(name for name in asked if held[PERMISSIONS[name.removeprefix(_VENDOR)]])
@@ -204,7 +214,7 @@ class RowPolicyService:
     async def _require_read(self, facts: Facts, requester: Requester, table: TablePath) -> None:
         """Raise Forbidden if the actor may not read the rules of a table, or if a policy denies that."""
         self._administration().require(facts, self._management.actor(facts, requester), READ, table)
-        asked = [(READ, resource_of(key)) for key in known_tables(facts, table)]
+        asked = [(READ, resource_of(key)) for key in self._meant(known_tables(facts, table))]
         await refuse_forbidden(self._pdp, requester, asked)
 
     async def _unforbidden(self, requester: Requester, action: str, tables: Sequence[ObjectKey]) -> bool:
@@ -217,7 +227,7 @@ class RowPolicyService:
         shown: list[tuple[str, RowPolicy]] = []
         for start in range(0, len(named), CHECK_BATCH):
             part = named[start : start + CHECK_BATCH]
-            spelled = {rule.covers: known_tables(facts, rule.table) for _, rule in part}
+            spelled = {rule.covers: self._meant(known_tables(facts, rule.table)) for _, rule in part}
             keys = [key for tables in spelled.values() for key in tables]
             readable = await unforbidden(self._pdp, requester, READ, keys)
             shown += [each for each in part if readable.issuperset(spelled[each[1].covers])]
@@ -238,6 +248,15 @@ class RowPolicyService:
             if known and bool(rule.column) == masks:
                 found.append((rule_name(rule), rule))
         return sorted(found, key=lambda each: each[0])
+
+    def _meant(self, objects: Iterable[ObjectKey]) -> list[ObjectKey]:
+        """Return objects, with those of forbids that a policy of a table covers, too: it covers every spelling."""
+        found = dict.fromkeys(objects)
+        for type, (warehouse, *path) in tuple(found):
+            if type in TABULAR_TYPES:
+                others = self._pdp.bundle.spelled.other_paths(warehouse, path)
+                found |= dict.fromkeys((kind, (warehouse, *other)) for other in others for kind in ("table", "view"))
+        return list(found)
 
     def _administration(self) -> RowPolicyAdministration:
         return RowPolicyAdministration(self._management.rights, self._pdp.bundle.row_access)

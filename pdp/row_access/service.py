@@ -108,7 +108,7 @@ class StatementService:
             if reply.error == NO_STORE and body.dialect == _DDL_DIALECT:
                 return await self._execute(request, body)
             uses = reply.uses
-            result = await self._decide(request, self._checks(request, [use for use in uses if not use.author]))
+            result = await self._decide_uses(request, [use for use in uses if not use.author])
             await self._decide_authors(request, uses)
             if reply.error:
                 cause = recorded_cause(reply)
@@ -269,6 +269,25 @@ class StatementService:
             raise error
         return result
 
+    async def _decide_uses(self, request: StatementRequest, uses: Sequence[RelationUse]) -> BatchResult | None:
+        """Decide the rights to uses; raise TableDenied for a missing one. None if nothing is to be decided.
+
+        Engines fold names, so a forbid of the name in another spelling denies, too.
+        """
+        result = await self._decide(request, self._checks(request, uses))
+        spelled = self._pdp.bundle.spelled
+        others = [
+            msgspec.structs.replace(use, name=(use.name[0], *path))
+            for use in uses
+            for path in spelled.other_paths(use.name[0], use.name[1:])
+        ]
+        checks = self._checks(request, others)
+        reasons = await self._rules.denials(request.caller, checks)
+        denied = next((check for check, reason in zip(checks, reasons, strict=True) if reason is not None), None)
+        if denied is not None:
+            raise TableDenied(f"`{denied.question.action}` is denied: a forbid holds in any case of a name")
+        return result
+
     def _checks(self, request: StatementRequest, uses: Sequence[RelationUse]) -> list[Check]:
         return list(checks_of_uses(request, uses, self._pdp.bundle.row_access.members))
 
@@ -285,7 +304,7 @@ class StatementService:
     async def _decide_authors(self, request: StatementRequest, uses: Sequence[RelationUse]) -> None:
         """Raise TableDenied for a table that the author of a stored filter may not read."""
         try:
-            await self._decide(request, self._checks(request, [use for use in uses if use.author]))
+            await self._decide_uses(request, [use for use in uses if use.author])
         except TableDenied as error:
             denied = TableDenied("the author of a filter may not read what the filter reads")
             denied.record_id = error.record_id

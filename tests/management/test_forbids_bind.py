@@ -325,3 +325,30 @@ async def test_cedar_sees_the_name_of_what_an_edit_makes(tmp_path: Path) -> None
         move = {"actor": ANN, "move": [{"from": T, "to": "table:lake/u/pay"}]}
         assert (await http.post("/v1/objects", move))[0] == 403
         assert (await http.post("/v1/objects", {"actor": ANN, "put": ["table:lake/s/play"]}))[0] == 200
+
+
+SPELLED = {
+    "op.startsWith('catalog:grant_') && path.startsWith('s.')": (
+        "table:lake/S/t",
+        "table:lake/s/T",
+        "table:lake/S/fresh",
+    ),
+    "op == 'catalog:grant_manage_grants' && path == 's.T'": ("table:lake/s/t", "table:lake/S/T"),
+    "op == 'catalog:grant_manage_grants' && path.contains('.Sub.')": ("table:lake/n%2Esub/t", "table:lake/n/SUB/t"),
+    "op.startsWith('catalog:') && path.matches('^u[.]new$')": ("table:lake/U/new", "table:lake/u/NEW"),
+}
+"""Forbid -> tables of which no row policy may be written: a policy covers every spelling of a name."""
+
+
+@pytest.mark.parametrize("forbid", SPELLED)
+async def test_a_forbid_of_row_policies_binds_for_every_spelling_that_they_cover(forbid: str, tmp_path: Path) -> None:
+    async with serving_under({"lock": forbid}, tmp_path) as http:
+        for table in SPELLED[forbid]:
+            body = {"actor": ANN, **ROW, "id": "other", "table": table}
+            status, found = await ask(http, Case("", RULES, body, ""))
+            assert (status, found["error"]["code"]) == (403, "forbidden"), (table, found)
+            body = {"actor": ANN, **MASK, "id": "other", "table": table}
+            assert (await ask(http, Case("", MASKS, body, "")))[0] == 403, table
+        body = {"actor": ANN, **ROW, "id": "other", "table": "table:lake/u/open"}
+        status, found = await ask(http, Case("", RULES, body, ""))
+        assert status == 200, found

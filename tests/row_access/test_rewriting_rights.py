@@ -69,12 +69,15 @@ DIALECTS = ("duckdb", "spark", "bigquery", "trino")
 
 
 @asynccontextmanager
-async def asking(folder: Path, rows: Mapping[str, Any] = ROWS) -> AsyncIterator[HttpClient]:
+async def asking(
+    folder: Path, rows: Mapping[str, Any] = ROWS, forbid: Mapping[str, str] | None = None
+) -> AsyncIterator[HttpClient]:
     (folder / "rows.json").write_text(json.dumps(rows))
+    (folder / "forbid.yaml").write_text(json.dumps({"rules": forbid or {"none": "role == 'nobody'"}}))
     (folder / "world.json").write_text(json.dumps(WORLD))
     config: dict[str, Any] = {
         "warehouses": {"lake": {"project": "p1"}}, "store": {"url": "file:world.json"},
-        "policies": {"rules": [], "row_access": ["rows.json"]}, "trino": {"catalogs": {"lake": {"warehouse": "lake"}}},
+        "policies": {"rules": [], "row_access": ["rows.json"], "forbid": ["forbid.yaml"]}, "trino": {"catalogs": {"lake": {"warehouse": "lake"}}},
         "limits": {"rewrite_seconds": 60, "request_timeout_seconds": 60},
     }  # fmt: skip
     async with client_of(settings_of(config, folder)) as client:
@@ -145,3 +148,29 @@ async def test_the_record_has_the_cause_that_the_answer_withholds(tmp_path: Path
         f"table:lake/sales/{name}" for name in ("odd", "lookup", "odd")
     ]
     assert events[2]["decision"]
+
+
+FORBIDS = {
+    "path.startsWith('sec.')": (
+        "CREATE TABLE lake.SEC.fresh AS SELECT 1 AS a",
+        "CREATE TABLE lake.sec.fresh AS SELECT 1 AS a",
+    ),
+    "path == 'sales.PLAIN'": ("SELECT id FROM lake.sales.plain", "INSERT INTO lake.Sales.plain VALUES (1, 'a')"),
+    "path.startsWith('Sales.') && path.endsWith('.lookup')": ("SELECT id FROM lookup", "DELETE FROM lake.SALES.lookup"),
+}
+"""Forbid -> statements that it denies. Engines fold names."""
+
+
+@pytest.mark.parametrize("dialect", ["duckdb", "spark", "trino"])
+async def test_a_forbid_of_a_name_in_another_spelling_binds_for_statements(dialect: str, tmp_path: Path) -> None:
+    for forbid, statements in FORBIDS.items():
+        async with asking(tmp_path, forbid={"f": forbid}) as client:
+            for sql in statements:
+                answer = await ask(client, "/v1/rewrite", OWNER, dialect=dialect, sql=sql)
+                assert (answer["status"], answer["error"]["code"]) == (403, "RAP_ACCESS_DENIED"), (sql, answer)
+            answer = await ask(client, "/v1/rewrite", OWNER, dialect=dialect, sql="SELECT id FROM lake.sales.masked")
+            assert answer["error"]["code"] == "RAP_FILTER_INVALID" if answer["status"] != 200 else True
+            answer = await ask(
+                client, "/v1/rewrite", OWNER, dialect=dialect, sql="CREATE TABLE lake.other.x AS SELECT 1 AS a"
+            )
+            assert answer["status"] == 200, answer

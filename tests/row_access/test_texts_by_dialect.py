@@ -91,7 +91,7 @@ def test_an_engine_without_a_text_gets_the_meaning_of_the_first(make: Any) -> No
     assert "name = 'a'" in rewritten(plain, "duckdb")
     assert "rlike" in rewritten(plain, "spark")
     closed = make(POLICY | {"filter": {"trino": TEXTS["trino"], "spark": "name = 'a'"}})
-    with pytest.raises(RewriteRefused, match="RegexpLike|no certain meaning"):
+    with pytest.raises(RewriteRefused, match="no certain meaning"):
         rewritten(closed, "bigquery")
 
 

@@ -8,7 +8,6 @@ from functools import cache, cached_property
 from pdp.config.policy_files import FileKey, policy_files
 from pdp.config.references import name_check
 from pdp.config.settings import Settings
-from pdp.decision.active_policies import SpelledNames
 from pdp.engines.cedar.kind import configured_sources
 from pdp.engines.cedar.lint import roles_in_another_case as cedar_roles_in_another_case
 from pdp.engines.cel.lint.linter import (
@@ -21,6 +20,7 @@ from pdp.engines.cel.lint.linter import (
 )
 from pdp.engines.cel.lint.remarks import NAME_CODES, remark_on_roles
 from pdp.engines.cel.rules import Rule, load_rules, permits_on_stored_roles, rules_unfed_by_trino
+from pdp.engines.spelled_names import SpelledNames
 from pdp.errors import Notice, PdpError
 from pdp.facts.snapshot import Facts
 

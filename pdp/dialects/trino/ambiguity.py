@@ -18,8 +18,8 @@ from unicodedata import category
 import msgspec
 from immutables import Map
 
-from pdp.decision.active_policies import NO_NAMES, SpelledNames
 from pdp.engines.engine import ForbiddenPath
+from pdp.engines.spelled_names import NO_NAMES, SpelledNames
 from pdp.facts.nodes import ObjectNode
 from pdp.facts.objects import ContainerPath, ObjectName
 from pdp.facts.snapshot import Facts

@@ -11,7 +11,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from pdp.decision.plan import Node, PlanContext, split
+from pdp.decision.plan import AllOf, Node, PlanContext, split
 from pdp.dialects.trino.known_objects import has_other_type, is_metadata_table, typed_by_name
 from pdp.dialects.trino.names import Names
 from pdp.dialects.trino.operation_planner import (
@@ -52,13 +52,32 @@ def _table_procedure(planner: OperationPlanner) -> Node:
 
 
 def _view_owner(planner: OperationPlanner) -> Node:
-    """Deny a new owner of a view whom the principal may not impersonate. The view then runs as the new owner."""
+    """Deny a new owner of a view whom the principal may not impersonate. The view then runs as the new owner.
+
+    A forbid of the impersonation of another user denies, too.
+    """
     return planner.context.deny_where(
         partial(_reason_against_owner, planner),
         planner.resources,
         planner.action,
-        lambda part: plan_by_place(planner.with_resources(part)),
+        lambda part: split(part, _new_owner, partial(_view_of_owner, planner)),
     )
+
+
+def _view_of_owner(planner: OperationPlanner, owner: str, views: Sequence[Resource]) -> Node:
+    node = plan_by_place(planner.with_resources(views))
+    if owner == planner.user:
+        return node
+    user = Resource("user", name=planner.trino.user_prefix + owner)
+    become = planner.context.permitted(_IMPERSONATION, f"{TRINO_PREFIX}ImpersonateUser", [user] * len(views))
+    return AllOf((node, become), named=False)
+
+
+def _new_owner(view: Resource) -> str:
+    """Return the name of the grantee of a request; empty without one."""
+    owner = view.arguments.given.get("grantee")
+    is_user = isinstance(owner, Mapping) and str(owner.get("type")).upper() == "USER"
+    return str(owner.get("name") or "") if isinstance(owner, Mapping) and is_user else ""
 
 
 def _reason_against_owner(planner: OperationPlanner, view: Resource) -> Reason | None:
@@ -66,7 +85,7 @@ def _reason_against_owner(planner: OperationPlanner, view: Resource) -> Reason |
     owner = view.arguments.given.get("grantee")
     if not isinstance(owner, Mapping) or str(owner.get("type")).upper() != "USER":
         return _VIEW_OWNER
-    name = owner.get("name")
+    name = _new_owner(view)
     is_listed = name in planner.impersonated or (planner.is_user and bool(name) and name == planner.user)
     return None if is_listed else _IMPERSONATION
 

@@ -8,8 +8,7 @@ Owns types of resources and metadata tables. Decides nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from itertools import accumulate
+from collections.abc import Sequence
 from typing import Final
 
 from msgspec.structs import replace
@@ -24,7 +23,7 @@ from pdp.dialects.trino.ambiguity import (
     need_care,
 )
 from pdp.dialects.trino.names import suffix_of
-from pdp.engines.engine import ForbiddenPath
+from pdp.engines.spelled_names import MOST_SPELLINGS, other_texts
 from pdp.facts.snapshot import Facts
 from pdp.model.arrays import PathArray
 from pdp.model.question import Resource
@@ -33,8 +32,6 @@ from pdp.model.trino_operations import METADATA_TABLES
 TABLE_TYPES: Final = frozenset({"table_or_view", "table", "view"})
 SCHEMA_TYPES: Final = TABLE_TYPES | {"namespace", "metadata_table"}
 """Types of schemas of a mapped catalog, and of their content."""
-_MOST_SPELLINGS: Final = 16
-"""Spellings of one name by forbids. A name with more is ambiguous."""
 
 
 class Spelling:
@@ -100,7 +97,7 @@ class Spelling:
                 resource = replace(resource, arguments=replace(resource.arguments, destination=spelled))
         names = self._names_near(resource)
         found = resource if names is None else self._own(names, resource)
-        if found is None or (names is not None and len(self._others(names, found)) > _MOST_SPELLINGS):
+        if found is None or (names is not None and len(self._others(names, found)) > MOST_SPELLINGS):
             return None
         return found
 
@@ -172,7 +169,7 @@ class Spelling:
         path = own.path if own.type == "namespace" else (*own.path[:-1], base)
         depth = len(path)
         found = []
-        for text in _other_texts(".".join(part.replace(".", "\x1d") for part in path), names.texts):
+        for text in other_texts(".".join(part.replace(".", "\x1d") for part in path), names.texts):
             *above, last = (part.replace("\x1d", ".") for part in text.split(".", depth - 1))
             if len(above) == depth - 1:
                 found.append(replace(own, path=(*above, last + suffix)))
@@ -191,55 +188,3 @@ def _divided(table: Resource) -> tuple[str, str]:
         return name, ""
     base, sign, suffix = name.rpartition("$")
     return base, sign + suffix
-
-
-class _FoldedPath:
-    """Path as one text, folded sign by sign."""
-
-    def __init__(self, path: str) -> None:
-        self.path = path
-        self.folded = path.casefold()
-        self._places: dict[int, int] | None = None
-        if len(self.folded) != len(path):  # a sign may fold to several: where the n-th sign of the path begins
-            lengths = accumulate((len(sign.casefold()) for sign in path), initial=0)
-            self._places = {place: number for number, place in enumerate(lengths)}
-
-    def respelled(self, text: ForbiddenPath) -> Iterator[str]:
-        """Yield the path in the spelling of a text at each place where both fold to the same."""
-        folded = text.text.casefold()
-        at = self.folded.find(folded)
-        while at == 0 or (at > 0 and text.kind not in ("equals", "starts")):
-            if self._is_met(text.kind, at, at + len(folded)):
-                yield from self._with(text.text, at, at + len(folded))
-            at = self.folded.find(folded, at + 1)
-
-    def _is_met(self, kind: str, start: int, end: int) -> bool:
-        """Tell whether a text may stand between two places."""
-        if kind == "parts":
-            return self.folded[start - 1 : start] in ("", ".") and self.folded[end : end + 1] in ("", ".")
-        return end == len(self.folded) or kind in ("starts", "contains")
-
-    def _with(self, text: str, start: int, end: int) -> Iterator[str]:
-        """Yield the path with a text between two places of the folded path, unless a place is within a sign."""
-        places = self._places
-        if places is None:
-            yield self.path[:start] + text + self.path[end:]
-        elif start in places and end in places:
-            yield self.path[: places[start]] + text + self.path[places[end] :]
-
-
-def _other_texts(own: str, texts: Sequence[ForbiddenPath]) -> list[str]:
-    """Return a path in the spelling of each text, and of each pair of texts: one forbid may test a path twice."""
-    folded = _FoldedPath(own)
-    found: dict[str, None] = {own: None}
-    for text in texts:
-        found.update(dict.fromkeys(folded.respelled(text)))
-        if len(found) > _MOST_SPELLINGS:
-            break
-    for other in tuple(found)[1:]:
-        again = _FoldedPath(other)
-        for text in texts:
-            found.update(dict.fromkeys(again.respelled(text)))
-            if len(found) > _MOST_SPELLINGS + 1:
-                break
-    return list(found)[1:]

@@ -111,6 +111,27 @@ async def test_a_question_about_the_cluster_has_its_names(rule: str, action: dic
     assert answers == [True, False, True] or (".startsWith" in rule and answers[:2] == [True, False])
 
 
+async def test_a_view_gets_no_owner_whose_impersonation_is_forbidden(tmp_path: Path) -> None:
+    view = {"table": {"catalogName": "lakehouse", "schemaName": "s", "tableName": "v"}}
+    rule = {"one": "op == 'trino:ImpersonateUser' && arguments.user == 'bob'"}
+    found = []
+    for name, forbid in (("open", None), ("shut", rule)):
+        (tmp_path / name).mkdir()
+        made = world(forbid)
+        made["world"]["grants"].append(
+            {"principal": "user:oidc~alice", "privilege": "ownership", "object": "warehouse:lake"}
+        )
+        async with asking(made, tmp_path / name) as ask:
+            for owner in ("alice", "bob"):
+                action = {
+                    "operation": "SetViewAuthorization",
+                    "resource": view,
+                    "grantee": {"type": "USER", "name": owner},
+                }
+                found.append((await ask("allow", body_of(action, "alice")))["result"])
+    assert found == [True, True, True, False]
+
+
 async def test_lists_leave_out_what_is_forbidden(tmp_path: Path) -> None:
     names = ["elsewhere", "lakehouse", "system"]
     action = {"operation": "FilterCatalogs", "filterResources": [{"catalog": {"name": name}} for name in names]}
