@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeAlias
 
 import structlog
+from msgspec.structs import replace
 
 from pdp.decision.active_policies import ActivePolicies
 from pdp.decision.combine import (
@@ -106,6 +107,8 @@ class Evaluator:
 
     def decide_by_engine(self, engine: Engine, group: EngineQuestion, resources: Sequence[Resource]) -> Verdicts:
         """Return an engine's verdicts: all failed if the engine raises, no permits from stale facts."""
+        if self._stale and _rests_on_facts(engine):
+            group = _without_memberships(group)
         try:
             verdicts = engine.decide(group, resources, self._facts)
             if len(verdicts.effects) != len(resources) or len(verdicts.by) != len(resources):
@@ -119,16 +122,27 @@ class Evaluator:
 
     async def ask(self, engine: AwaitedEngine, group: EngineQuestion, resources: Sequence[Resource]) -> Verdicts:
         """Return the verdicts of an engine that must be awaited, as `decide_by_engine` does."""
+        if self._stale and _rests_on_facts(engine):
+            group = _without_memberships(group)
         verdicts = await engine.ask(group, resources, self._facts)
         if FAILED in verdicts.effects:
             self._telemetry.engine_failures.labels(engine.name).inc()
         return self._permitted(engine, verdicts)
 
     def _permitted(self, engine: Engine, verdicts: Verdicts) -> Verdicts:
-        rests_on_facts = (
-            not engine.reads or Dependency.FACTS in engine.reads
-        )  # nobody knows what an engine without reads
-        return without_permits(verdicts) if self._stale and rests_on_facts else verdicts
+        return without_permits(verdicts) if self._stale and _rests_on_facts(engine) else verdicts
+
+
+def _rests_on_facts(engine: Engine) -> bool:
+    """Tell whether facts can change verdicts of an engine. Nobody knows what an engine without reads does."""
+    return not engine.reads or Dependency.FACTS in engine.reads
+
+
+def _without_memberships(group: EngineQuestion) -> EngineQuestion:
+    """Return a question whose principal has unknown memberships, as those of stale facts are: forbids on them deny."""
+    principal = group.question.principal
+    unknown = tuple(sorted({*principal.unknown, "member_of"}))
+    return replace(group, question=replace(group.question, principal=replace(principal, unknown=unknown)))
 
 
 def leaves_by_group(leaves: Iterable[Leaf | FixedDenial]) -> Iterable[list[Leaf]]:

@@ -59,10 +59,10 @@ class SpelledNames(msgspec.Struct, frozen=True, dict=True):
 
         A policy of the name covers them, and an engine that folds names may mean one. Raise AmbiguousName for too many.
         """
-        here = [text for text in self.forbidden if text.warehouses is None or warehouse in text.warehouses]
+        joined = ".".join(path)
+        here = list(self.texts_near(warehouse, joined.casefold(), with_capitals=False))
         if not here:
             return []
-        joined = ".".join(path)
         others = other_texts(joined, here, divided=False)
         if len(others) > MOST_SPELLINGS:
             raise AmbiguousName(f"forbids spell `{joined[:200]}` in too many ways")
@@ -81,7 +81,7 @@ _TextsByFirst: TypeAlias = Mapping[str, Sequence[tuple[str, ForbiddenPath]]]
 def _texts_by_first(texts: Iterable[ForbiddenPath]) -> _TextsByFirst:
     found: dict[str, list[tuple[str, ForbiddenPath]]] = {}
     for text in dict.fromkeys(texts):
-        folded = text.text.casefold()
+        folded = text.text.casefold().replace(_DOT, ".")
         first, dot, _ = folded.partition(".")
         is_whole = text.kind == "equals" or (text.kind == "starts" and dot)
         found.setdefault(first if is_whole else "", []).append((folded, text))

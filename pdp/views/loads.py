@@ -86,13 +86,15 @@ def _steps(record: DecisionRecord) -> Iterator[LoadStep]:
 
 
 def _storage(steps: Sequence[LoadStep], load: Load) -> str:
-    """Return the storage access of a permitted load: write access includes read access.
+    """Return the storage access of a permitted load: credentials to write also read, so they take both rights.
 
     An owner's right to write counts only where the load says so.
     """
     counted = (step for step in steps if step.action != WRITES or not step.delegated or load.owner_writes)
     permitted = {step.action for step in counted if step.allowed}
-    return "read_write" if WRITES in permitted else "read" if READS in permitted else "none"
+    if READS not in permitted:
+        return "none"
+    return "read_write" if WRITES in permitted else "read"
 
 
 NO_ENGINE: Final = "no trusted engine"

@@ -59,9 +59,10 @@ def _plan_storage(context: PlanContext, check: Check, hidden: Reason | None, loa
     """Check read and write access to the target's files.
 
     `hidden` is the reason why a view of the chain hides rows or columns. Files hold all rows and columns, so no file is
-    handed out if a row policy or mask of a view or of the target applies, unless the engine enforces these itself. A
-    view only reads: after a view that runs as its owner, the right to write is reported and permits nothing, unless
-    the configuration of the engine says so.
+    handed out if a row policy or mask of a view or of the target applies, unless the engine enforces these itself.
+    Credentials to write also read, so none are handed out without the right to read. A view only reads: after a view
+    that runs as its owner, the right to write is reported and permits nothing, unless the configuration of the engine
+    says so.
     """
     type = check.resources[0].type
 
@@ -72,10 +73,9 @@ def _plan_storage(context: PlanContext, check: Check, hidden: Reason | None, loa
         return context.deny_where(withheld, check.resources, action, partial(context.leaf, type, action))
 
     reads, writes = plan_access(READS), plan_access(WRITES)
-    optional = check.question.action == "loadTable"
-    if context.delegated and not load.owner_writes and not optional:
-        return AnyAlone((reads,)), AnyAlone((writes,), optional=True)
-    return (AnyAlone((reads, writes), optional=optional),)
+    if check.question.action == "loadTable":
+        return (AnyAlone((reads, writes), optional=True),)
+    return AnyAlone((reads,)), AnyAlone((writes,), optional=True)
 
 
 def _as_owner(context: PlanContext, owner: str) -> PlanContext:

@@ -18,15 +18,19 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from support.generators.generated_pdps import batch, decide_and_record, make_pdp
 from support.generators.recorded_runs import Run
+from support.paths import TESTS
 from support.service.caches import with_cache
 
 from pdp.app.archived_bundle import rebuild_pdp
+from pdp.app.facts import build_pdp
 from pdp.decision.service import Pdp
 from pdp.engines.guarded import AwaitedEngine, GuardedEngine
 from pdp.facts.objects import Grant, GrantAdded, GrantRemoved
 from pdp.facts.snapshot import Facts
 from pdp.model.answer import Answer
+from pdp.offline.cases.cases import Case
 from pdp.offline.cases.reasons import observe
+from pdp.offline.cases.runner import MemoryAudit, build_case_pdp
 from pdp.offline.replay.basis import RecordedFacts
 
 ROLES = ("a", "b", "c", "d")
@@ -383,6 +387,28 @@ def test_permits_that_read_stale_roles_are_silent_with_the_setting() -> None:
     assert [decide(pdp, [world.check(place)]).allowed[0] for place in (PLACE, OTHER)] == [1, 1]
     pdp.source.is_stale = lambda: True  # type: ignore[method-assign]
     assert [decide(pdp, [world.check(place)]).allowed[0] for place in (PLACE, OTHER)] == [0, 1]
+
+
+@pytest.mark.parametrize("combine", ["any", "all"])
+def test_a_forbid_of_cedar_on_a_role_denies_while_facts_are_stale(combine: str) -> None:
+    """Nobody knows who has become a member since."""
+    data: dict[str, Any] = {
+        "config": {
+            "warehouses": {"lake": {"default_ref": "main", "project": "p"}},
+            "authorities": {"default": {"engines": ["cel", "cedar"], "combine": combine}},
+        },
+        "rules": {"all": "true"},
+        "cedar": {
+            "policies": '@id("p") permit(principal, action, resource);'
+            '@id("f") forbid(principal in Lakekeeper::Role::"out", action == Lakekeeper::Action::"ReadTableData", resource == Lakekeeper::Table::"lake/n/t");'
+        },
+        "world": {"objects": [], "grants": []},
+    }
+    pdp = build_case_pdp(Case("stale", TESTS, data), build_pdp, MemoryAudit())[0]
+    asked = [{"principal": ANN, "action": "read_data", "resource": f"table:lake/n/{name}@main"} for name in "tu"]
+    assert [decide(pdp, [check]).allowed[0] for check in asked] == [1, 1]
+    pdp.source.is_stale = lambda: True  # type: ignore[method-assign]
+    assert [decide(pdp, [check]).allowed[0] for check in asked] == [0, int(combine == "any")]
 
 
 def test_unknown_roles_of_who_acts_deny() -> None:

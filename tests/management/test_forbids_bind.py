@@ -352,3 +352,26 @@ async def test_a_forbid_of_row_policies_binds_for_every_spelling_that_they_cover
         body = {"actor": ANN, **ROW, "id": "other", "table": "table:lake/u/open"}
         status, found = await ask(http, Case("", RULES, body, ""))
         assert status == 200, found
+
+
+TRINO: dict[str, Any] = {"trino": {"catalogs": {"lakehouse": {"warehouse": "lake", "ref": "main"}}}}
+NAMESAKES: list[tuple[str, str, dict[str, Any]]] = [
+    ("op == 'catalog:grant_select' && path == 'ga'", "/v1/grants", {"add": [{"principal": BOB, "privilege": "select", "object": "namespace:lake/GA"}]}),
+    ("op == 'catalog:grant_select' && path.startsWith('ga.')", "/v1/grants", {"add": [{"principal": BOB, "privilege": "select", "object": "table:lake/Ga/t"}]}),
+    ("op == 'CREATE_ENTITY' && path == 'ga'", "/v1/objects", {"put": ["namespace:lake/GA"]}),
+    ("op == 'CREATE_ENTITY' && path.startsWith('s.tmp')", "/v1/objects", {"put": ["table:lake/s/TMP1"]}),
+    ("op == 'CREATE_ENTITY' && path == 'u.closed'", "/v1/objects", {"move": [{"from": T, "to": "table:lake/u/Closed"}]}),
+    ("op == 'DELETE_ENTITY' && path == 's.KEEP'", "/v1/objects", {"delete": [KEEP]}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("forbid", "path", "body"), NAMESAKES)
+async def test_a_forbid_binds_in_any_case_beside_an_engine_that_folds_names(
+    forbid: str, path: str, body: dict[str, Any], tmp_path: Path
+) -> None:
+    """Trino means the namesake by the name: who may do what there would change."""
+    for name, more, wanted in (("trino", TRINO, 403), ("none", {}, 200)):
+        (tmp_path / name).mkdir()
+        async with serving_under({"lock": forbid}, tmp_path / name, rows=False, **more) as http:
+            status, found = await ask(http, Case("", path, body, ""))
+            assert status == wanted, found

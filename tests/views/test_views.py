@@ -206,6 +206,22 @@ def test_a_cycle_is_as_long_as_it_is_written() -> None:
     assert not loaded.decision.allowed
 
 
+@pytest.mark.parametrize("forbidden", ["read_data", "write_data"])
+def test_credentials_that_write_take_the_right_to_read(forbidden: str) -> None:
+    grants = [{"principal": "user:oidc~olga", "privilege": "modify", "object": "table:lake/ns/t"}]
+    data: dict[str, Any] = {
+        "forbid": {"f": f"action == '{forbidden}' && path == 'ns.t'"},
+        "world": {"objects": [], "grants": grants},
+    }
+    views, found = views_of(**data), []
+    for action in ("loadTable", "loadCredentials"):
+        body = LoadBody("table:lake/ns/t", action, "user:oidc~olga")
+        loaded = asyncio.run(views.load(body, EMBEDDED_CALLER, "test"))
+        found.append((loaded.decision.allowed, loaded.storage_access))
+    none, read = ([(True, "none"), (False, "none")], [(True, "read"), (True, "read")])
+    assert found == (none if forbidden == "read_data" else read)
+
+
 def test_engines_are_asked_once_per_group() -> None:
     """However long the chain: each user is asked each action about all of the user's views together."""
     views = views_of()

@@ -174,7 +174,19 @@ def plan_by_place(planner: OperationPlanner) -> Node:
 
 
 def _unmanaged_catalog(planner: OperationPlanner) -> Node:
-    return planner.fixed(planner.trino.unmanaged_catalogs == "allow", UNMANAGED)
+    """Allow what the configuration allows. Forbids are asked about the target of a rename, and about unknown tables."""
+    if planner.trino.unmanaged_catalogs != "allow":
+        return planner.fixed(False, UNMANAGED)
+    found = [planner.fixed(True, UNMANAGED)]
+    targets = [target for each in planner.resources if (target := each.arguments.destination)]
+    if len(targets) == len(planner.resources):
+        found.append(planner.fixed(True, UNMANAGED, targets))
+    if planner.name in ("DropSchema", "RenameSchema"):
+        change = TRINO_PREFIX + planner.name.removesuffix("Schema")
+        actions = [f"{change}{kind}" for kind in ("Table", "View", "MaterializedView")]
+        places = [each for each in (planner.resources, targets) if each]
+        found += [planner.context.permitted(UNMANAGED, action, each) for action in actions for each in places]
+    return found[0] if len(found) == 1 else AllOf(tuple(found), named=False)
 
 
 def _system_catalog(planner: OperationPlanner) -> Node:

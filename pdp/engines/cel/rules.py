@@ -9,6 +9,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from hashlib import sha256
+from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
@@ -169,7 +170,7 @@ def rules_unfed_by_trino(rules: Sequence[Rule], trino: TrinoSettings) -> Iterato
     fed = frozenset(trino.groups.values())
     for rule in rules if trino.catalogs else ():
         named = [one.texts for one in rule.program.requirements.conditions if one.variable == "roles"]
-        is_fed = fed.issuperset(*named) if named else bool(fed)
+        is_fed = fed.issuperset(chain.from_iterable(named)) if named else bool(fed)
         lacking = {name.partition(".")[0] for name in rule.program.evidence} - {"groups", *trino.unknown}
         for name in sorted(lacking - ({"roles"} if is_fed else set())):
             feeds, effect = "", "it is empty there"

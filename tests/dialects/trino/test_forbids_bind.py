@@ -132,6 +132,30 @@ async def test_a_view_gets_no_owner_whose_impersonation_is_forbidden(tmp_path: P
     assert found == [True, True, True, False]
 
 
+async def test_forbids_in_an_unmanaged_catalog_bind_for_targets_and_content(tmp_path: Path) -> None:
+    def at(schema: str, table: str = "") -> dict[str, Any]:
+        place = {"catalogName": "other", "schemaName": schema}
+        return {"table": place | {"tableName": table}} if table else {"schema": place}
+
+    rules = {
+        "in": "op.startsWith('trino:') && arguments.catalog == 'other' && arguments.schema == 'hr'",
+        "drop": "op == 'trino:DropTable' && arguments.catalog == 'other' && arguments.schema == 'keep'",
+        "view": "op == 'trino:RenameView' && arguments.catalog == 'other' && arguments.schema == 'vs' && arguments.table == 'v'",
+    }
+    asked = [
+        {"operation": "RenameTable", "resource": at("zz", "t"), "targetResource": at("hr", "t")},
+        {"operation": "RenameSchema", "resource": at("zz"), "targetResource": at("hr")},
+        {"operation": "DropSchema", "resource": at("keep")},
+        {"operation": "RenameSchema", "resource": at("vs"), "targetResource": at("zz")},
+        {"operation": "RenameTable", "resource": at("zz", "t"), "targetResource": at("zz", "u")},
+        {"operation": "DropSchema", "resource": at("zz")},
+        {"operation": "RenameSchema", "resource": at("zz"), "targetResource": at("yy")},
+    ]
+    async with asking(world(rules), tmp_path) as ask:
+        found = [(await ask("allow", body_of(action, "bob")))["result"] for action in asked]
+    assert found == [False] * 4 + [True] * 3
+
+
 async def test_lists_leave_out_what_is_forbidden(tmp_path: Path) -> None:
     names = ["elsewhere", "lakehouse", "system"]
     action = {"operation": "FilterCatalogs", "filterResources": [{"catalog": {"name": name}} for name in names]}

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from support.generators.cel_values import arguments
 
 from pdp.config.quarkus import properties
+from pdp.config.trino import TrinoSettings
 from pdp.engines.cel import sources
-from pdp.engines.cel.rules import inline_rules, load_rules
+from pdp.engines.cel.rules import inline_rules, load_rules, rules_unfed_by_trino
 from pdp.errors import DuplicateRule, Place, PolicyError, RuleCompileError
 
 PREFIX = "nessie.server.authorization.rules."
@@ -212,3 +213,19 @@ def test_every_character_of_a_value_has_its_place(value: str) -> None:
         found = lines[line - 1][column - 1]
         assert found in (character, "\\")
     assert list(positions) == sorted(positions)
+
+
+@pytest.mark.parametrize(
+    ("rule", "unfed"),
+    [
+        ("'a' in roles", False),
+        ("'a' in roles && 'b' in roles", False),
+        ("'a' in roles && 'c' in roles", True),
+        ("'c' in roles && 'd' in roles && 'e' in roles", True),
+        ("roles.exists(r, r == 'a') && 'b' in roles && path == 'x'", False),
+    ],
+)
+def test_a_forbid_on_several_roles_is_fed_if_each_is(rule: str, unfed: bool) -> None:
+    (found,) = inline_rules({"f": rule}).rules
+    trino = TrinoSettings.model_validate({"catalogs": {"lk": {"warehouse": "lake"}}, "groups": {"x": "a", "y": "b"}})
+    assert bool(list(rules_unfed_by_trino([found], trino))) is unfed
