@@ -115,8 +115,8 @@ def _otherwise(resource: Resource, spelled: SpelledNames) -> Iterator[Resource]:
     for other in spelled.other_paths(resource.warehouse, resource.path):
         yield replace(resource, path=other)
     if arguments.destination is not None:
-        for other in _otherwise(arguments.destination, spelled):
-            yield replace(resource, arguments=replace(arguments, destination=other))
+        for target in _otherwise(arguments.destination, spelled):
+            yield replace(resource, arguments=replace(arguments, destination=target))
 
 
 async def denials_of(pdp: Pdp, caller: Caller, checks: Sequence[Check]) -> Sequence[Reason | None]:
