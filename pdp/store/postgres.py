@@ -90,6 +90,13 @@ class _PostgresConnection(psycopg.Connection[Any]):
             raise ServerSilent(f"no answer within {self.patience:g} seconds") from error
 
 
+def _has_raw_password(url: str) -> bool:
+    """Tell whether an address has an `@` where libpq takes the text before for a host, a port or a database."""
+    before_query = url.partition("://")[2].partition("?")[0]
+    place, _, path = before_query.partition("/")
+    return "@" in path or place.count("@") > 1
+
+
 class PostgresDatabase:
     """The database at a `postgresql://` address. Raise ConfigError if libpq cannot read the address."""
 
@@ -97,6 +104,8 @@ class PostgresDatabase:
     driver_errors: tuple[type[Exception], ...] = (SQLAlchemyError,)
 
     def __init__(self, url: str) -> None:
+        if _has_raw_password(url):
+            raise ConfigError("`store.url`: a `/` or `@` of a user or password is written as `%2F` or `%40`")
         try:
             parameters = conninfo_to_dict(url)
         except psycopg.ProgrammingError:

@@ -313,18 +313,27 @@ def _names_place(table: Resource) -> bool:
 
 
 def _plan_replacement(planner: OperationPlanner) -> Node:
-    """Split the resources by the types of the objects that they would replace."""
+    """Split the resources by the types of the objects that they would replace.
+
+    A grant or policy on a name does not tell what is there: an object of another type may be, unless one is registered.
+    """
     context = planner.context.with_actions(DROPPED)
 
-    def creation(types: tuple[str, ...], tables: list[Resource]) -> Node:
+    def creation(key: tuple[tuple[str, ...], bool], tables: list[Resource]) -> Node:
+        types, is_registered = key
         create = plan_by_place(planner.with_resources(tables))
-        if types:
-            return all_of(create, _drops(context, types, tables))
-        if not any(context.bundle.may_forbid(tables[0].warehouse, "drop", type) for type in ("table", "view")):
-            return create
-        return all_of(create, [unless_forbidden(context, [_without_arguments(table) for table in tables])])
+        drops = _drops(context, types, tables)
+        may_forbid = any(context.bundle.may_forbid(tables[0].warehouse, "drop", type) for type in ("table", "view"))
+        if may_forbid and not is_registered:
+            drops.append(unless_forbidden(context, [_without_arguments(table) for table in tables]))
+        return all_of(create, drops)
 
-    return split(planner.resources, lambda table: tuple(found.type for found in objects_at(context, table)), creation)
+    def key_of(table: Resource) -> tuple[tuple[str, ...], bool]:
+        types = tuple(found.type for found in objects_at(context, table))
+        path = (table.warehouse, *table.path)
+        return types, any(context.facts.is_registered((type, path)) for type in types)
+
+    return split(planner.resources, key_of, creation)
 
 
 def unless_forbidden(context: PlanContext, objects: Sequence[Resource]) -> Node:

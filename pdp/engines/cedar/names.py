@@ -151,7 +151,9 @@ def _compared(form: Form, known: KnownNames) -> Iterator[tuple[str, NameFault]]:
         yield principal["entity"]["id"], fault
     type = resource.get("entity_type") or resource.get("entity", {}).get("type", "")
     for action in _actions(form["action"]):
-        if (types := _TYPES_OF.get(action)) and type in _RESOURCES and type not in types:
+        # what is `in` a namespace may be a table
+        is_exact = resource["op"] != "in"
+        if is_exact and (types := _TYPES_OF.get(action)) and type in _RESOURCES and type not in types:
             yield action, NameFault(False, f"names the action `{action}`, which no check asks about a `{type}`")
     kinds = {**_ATTRIBUTES, "resource.name": _NAMES.get(type, "name")}
     for condition in form["conditions"]:

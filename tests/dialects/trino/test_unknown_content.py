@@ -19,7 +19,7 @@ ANN = "user:oidc~ann"
 DROPS = 'action in [Lakekeeper::Action::"DropTable", Lakekeeper::Action::"DropView"], '
 
 
-def pdp_of(forbid: str = "", cedar: str = "", known: Sequence[str] = ()) -> Pdp:
+def pdp_of(forbid: str = "", cedar: str = "", known: Sequence[str] = (), granted: str = "") -> Pdp:
     """Return a service with one forbid, of CEL or Cedar, that knows no table but those of `known`."""
     data: dict[str, Any] = {
         "config": {
@@ -33,7 +33,10 @@ def pdp_of(forbid: str = "", cedar: str = "", known: Sequence[str] = ()) -> Pdp:
                 {"object": "warehouse:lake", "parent": "project:p"},
                 *({"object": name} for name in known),
             ],
-            "grants": [{"principal": ANN, "privilege": "ownership", "object": "warehouse:lake"}],
+            "grants": [
+                {"principal": ANN, "privilege": "ownership", "object": "warehouse:lake"},
+                *([{"principal": ANN, "privilege": "describe", "object": granted}] if granted else []),
+            ],
         },
         "forbid": {"f": forbid} if forbid else {},
         **({"cedar": {"policies": f'@id("f") {cedar}'}} if cedar else {}),
@@ -104,6 +107,20 @@ def test_a_forbid_on_tables_alone_binds_for_schemas_below_its_path(kind: str, te
     bound, free = CEL[test]
     pdp = pdp_of(f"op == 'DELETE_ENTITY' && {kind} && {test}")
     assert (permits(pdp, bound), permits(pdp, free)) == ([False, False], [True, True])
+
+
+@pytest.mark.parametrize("kind", ["view", "table", "generic_table", "dataset"])
+def test_a_grant_on_a_name_does_not_tell_what_is_there(kind: str) -> None:
+    """A forbid on drops of tables binds for whatever may have the name, but not beside a registered view."""
+    pdp = pdp_of(
+        "op == 'DELETE_ENTITY' && contentType == 'ICEBERG_TABLE' && path.startsWith('nd.')", known=[f"{kind}:lake/nd/p"]
+    )
+    granted = pdp_of(
+        "op == 'DELETE_ENTITY' && contentType == 'ICEBERG_TABLE' && path.startsWith('nd.')", granted=f"{kind}:lake/nd/p"
+    )
+    check = {"principal": ANN, "action": "trino:CreateView", "resource": "table_or_view:lake/nd/p"}
+    found = [bool(asyncio.run(one.check(batch([check]))).allowed[0]) for one in (pdp, granted)]
+    assert found == [kind != "table", False]
 
 
 def renames(pdp: Pdp, *pairs: tuple[str, str]) -> list[bool]:

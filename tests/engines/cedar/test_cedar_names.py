@@ -361,3 +361,12 @@ def test_an_attribute_of_a_file_is_given() -> None:
         '@id("it") forbid(principal, action, resource) unless { !(principal has display_name) || context.delegated };'
     ), "p.cedar"),)))  # fmt: skip
     assert "`display_name`" in found.message
+
+
+@pytest.mark.parametrize("condition", ["", "context.delegated", 'principal is User && principal.source_id == "x"'])
+def test_a_forbid_below_a_namespace_may_name_an_action_of_tables(condition: str) -> None:
+    scope = 'principal, action == Action::"DropTable", resource in Namespace::"lake/pg"'
+    assert error_of(sources("forbid", scope, condition, strict=True)) == ""
+    assert [one.message for one in remarks(sources("forbid", scope, condition))] == []
+    exact = scope.replace("resource in", "resource ==")
+    assert "no check asks about a `Namespace`" in error_of(sources("forbid", exact, condition, strict=True))
