@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from pdp.config.origins import Key, Origins, key_text, known_keys, suggest
 from pdp.config.policies import FORMS
-from pdp.config.references import starred_names, unknown_names
+from pdp.config.references import misspelt_names, unknown_names
 from pdp.config.section import is_loopback, split_address
 from pdp.config.settings import ANY_NAME, Settings, secret_keys, secret_of
 from pdp.errors import ConfigError
@@ -73,8 +73,8 @@ def make_settings(data: Mapping[str, Any], base: Path, origins: Origins | None =
         settings = Settings.model_validate(with_secrets(_without_unsupported(data, origins), base, origins))
     except ValidationError as error:
         raise origins.errors(map(_explain, error.errors())) from None
-    if starred := [(key, f"`{key_text(key)}`: {message}") for key, message in starred_names(settings)]:
-        raise origins.errors(starred)
+    if misspelt := [(key, f"`{key_text(key)}`: {message}") for key, message in misspelt_names(settings)]:
+        raise origins.errors(misspelt)
     _check_addresses(settings, origins)
     _check_cache(settings, origins)
     settings._base, settings._origins = base, origins  # noqa: SLF001  pydantic keeps private attributes out of its constructor

@@ -226,11 +226,27 @@ def name_check(settings: Settings, *, forbid: bool = True) -> NameCheck:
     return NameCheck(known_names(settings), forbid, settings.policies.strict_names)
 
 
-def starred_names(settings: Settings) -> Iterator[tuple[Key, str]]:
-    """Yield the key and the error of each name with a `*` in place of a pattern. Shows no value."""
+_BLANKS: Final = frozenset(
+    {
+        "identity.providers.<name>.claims.separator",
+        "trino.session_properties.deny",
+        "trino.procedures.allow",
+        "trino.functions.allow",
+    }
+)
+"""Kinds of keys that may have blanks, or whose names are judged in another place."""
+
+
+def misspelt_names(settings: Settings) -> Iterator[tuple[Key, str]]:
+    """Yield the key and the error of each name with a `*` in place of a pattern, or with blanks around it.
+
+    Shows no value.
+    """
     for key, kind, text in _texts(settings, (), ()):
         if "*" in text and not _may_have_star(".".join(kind), text):
             yield key, "`*` is no wildcard here: write each name"
+        elif text != text.strip() and not _may_have_blanks(".".join(kind)):
+            yield key, "a name has no blanks around it: leave them out"
 
 
 def _may_have_star(kind: str, text: str) -> bool:
@@ -238,6 +254,15 @@ def _may_have_star(kind: str, text: str) -> bool:
         return text == "*"
     if kind == _CERTIFICATES:
         return text.startswith("DNS:*.") and text.count("*") == 1
+    return _is_free(kind)
+
+
+def _may_have_blanks(kind: str) -> bool:
+    return kind in _BLANKS or (kind != _EVERYBODY and _is_free(kind))
+
+
+def _is_free(kind: str) -> bool:
+    """Tell whether a kind of key has any text, and no name."""
     return any(kind == free or kind.startswith(f"{free}.") for free in STARRED)
 
 

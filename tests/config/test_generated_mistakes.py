@@ -24,7 +24,7 @@ from pdp.app.facts import build_catalogs, inspect_facts
 from pdp.app.service import Service
 from pdp.cli.config.problems import find_problems, problems_of
 from pdp.config.load import load_settings, make_settings
-from pdp.config.references import STARRED
+from pdp.config.references import _BLANKS, STARRED
 from pdp.errors import ConfigError, PdpError
 
 BASE: Final[dict[str, Any]] = {
@@ -493,6 +493,26 @@ def test_every_map_of_names_is_there() -> None:
     free = {path for path in maps if any(".".join(map(str, path)).startswith(kind) for kind in STARRED)}
     named = {tuple(NAME if step in NAMES.values() else step for step in path) for path in MAPS}
     assert maps - free == named - free
+
+
+@pytest.mark.parametrize("key", STAR_KEYS, ids=SettingKey.text)
+def test_blanks_around_a_name_are_an_error(files: Path, key: SettingKey) -> None:
+    """A name with a blank would match nothing: a forbid, a right or a catalog of nobody."""
+    annotation, kind = str(key.annotation), ".".join(str(step) for step in key.path if step != 0)
+    is_free = any(kind == free or kind.startswith(f"{free}.") for free in STARRED)
+    if (is_free and kind != "trino.execute_query.allow") or kind in _BLANKS or kind in BY_FORM:
+        return
+    for text in ("a ", "\u00a0a", "a\t"):
+        texts: Any = [text] if "tuple[" in annotation else text
+        error = refusal(files, put(BASE, concrete(key), {"a": texts} if "Mapping" in annotation else texts))
+        assert "no blanks around it" in error or "pattern" in error, (key.path, text)
+
+
+@pytest.mark.parametrize("path", MAPS, ids=".".join)
+def test_blanks_around_a_key_of_a_map_are_an_error(files: Path, path: tuple[str, ...]) -> None:
+    error = refusal(files, put(BASE, (*path, " a"), MAPS[path]))
+    if path != ("audit", "sample_allows"):
+        assert "blank" in error or "pattern" in error or "none of" in error, error
 
 
 @pytest.mark.parametrize("path", MAPS, ids=".".join)

@@ -369,4 +369,4 @@ def test_a_forbid_below_a_namespace_may_name_an_action_of_tables(condition: str)
     assert error_of(sources("forbid", scope, condition, strict=True)) == ""
     assert [one.message for one in remarks(sources("forbid", scope, condition))] == []
     exact = scope.replace("resource in", "resource ==")
-    assert "no check asks about a `Namespace`" in error_of(sources("forbid", exact, condition, strict=True))
+    assert "no check asks about a `Lakekeeper::Namespace`" in error_of(sources("forbid", exact, condition, strict=True))
