@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Mapping
-from functools import cache
 from typing import Final, NamedTuple
 
 import msgspec
 
+from pdp.config import words
 from pdp.config.origins import suggest
 
 
@@ -51,12 +51,6 @@ class NameFault(NamedTuple):
     message: str
 
 
-_TESTS: Final[Mapping[str, Callable[[str, str], bool]]] = {
-    "equals": str.__eq__,
-    "starts": str.startswith,
-    "ends": str.endswith,
-    "contains": str.__contains__,
-}
 _USER: Final = re.compile(r"(?:user:)?([A-Za-z0-9-]+)~(.*)", re.DOTALL)
 _TYPED: Final = re.compile(
     r"(?:server|project|warehouse|namespace|table|view|table_or_view|generic_table|dataset|metadata_table):(.*)",
@@ -72,24 +66,27 @@ def name_fault(kind: str, test: str, text: str, known: KnownNames = NO_NAMES) ->
     fault = NAME_KINDS[kind](test, text, known) if text else None
     if fault is None and "*" in text:  # an object may have such a name, so it is no error
         return NameFault(False, f"`{text}`: `*` is no wildcard here: test a beginning or an end, or by a pattern")
-    if fault is None and test == "equals" and kind in _BLANKS_COUNT and text != text.strip():
+    if fault is None and kind in _BLANKS_COUNT and _has_blanks(kind, test, text):
         return NameFault(False, f"`{text}` has blanks around, and names match to the letter")
     return fault
 
 
+def _has_blanks(kind: str, test: str, text: str) -> bool:
+    """Tell whether a name has blanks around, or a part of a path."""
+    if kind not in ("path", "place"):
+        return test == "equals" and text != text.strip()
+    begins = test in ("equals", "starts") and text != text.lstrip()
+    return begins or (test in ("equals", "ends") and text != text.rstrip()) or bool(_AT_A_DOT.search(text))
+
+
+_AT_A_DOT: Final = re.compile(r"\s[.]|[.]\s")
 _BLANKS_COUNT: Final = frozenset({"role", "user", "subject", "path", "place", "ref", "group"})
 """Kinds of names of which a configuration does not list all, so that nothing else finds a blank."""
 
 
-def case_variant(text: str, known: Collection[str]) -> str:
-    """Return the known name that differs from a text in case alone; empty for a known text, and without one."""
-    folded = text.casefold()
-    return "" if text in known else min((name for name in known if name.casefold() == folded), default="")
-
-
 def _of_set(what: str, test: str, text: str, known: Collection[str]) -> NameFault | None:
     """Return the fault of a text that no known name meets; None if none is known."""
-    meets = _TESTS[test]
+    meets = words.TESTS[test]
     if not known or any(meets(name, text) for name in known):
         return None
     folded = text.casefold()
@@ -123,14 +120,14 @@ def _role_fault(test: str, text: str, known: KnownNames) -> NameFault | None:
     """Return the fault of the id of a role. Tokens and grants have roles that no configuration lists."""
     listed = known.roles | known.token_roles
     prefix = next((one for one in ("role:", "user:") if text.startswith(one)), "")
-    if test not in ("equals", "starts") or any(_TESTS[test](name, text) for name in listed):
+    if test not in ("equals", "starts") or any(words.TESTS[test](name, text) for name in listed):
         return None
     if prefix == "user:":
         return NameFault(True, f"`{text}` is a user and no role")
     if prefix:
         message = f"`{text}`: the id of a role has no prefix: write `{text.removeprefix(prefix)}`"
         return NameFault(True, f"{message}; a provider whose roles begin so lists them in `role_map`")
-    near = case_variant(text, listed) if test == "equals" else ""
+    near = words.case_variant(text, listed) if test == "equals" else ""
     return NameFault(True, f"`{text}` and the role `{near}` differ in case: write `{near}`") if near else None
 
 
@@ -145,7 +142,7 @@ def _user_fault(test: str, text: str, known: KnownNames) -> NameFault | None:
     found = _USER.fullmatch(text)
     idp, subject = (found[1], found[2]) if found else ("", "")
     providers = known.providers | ({known.provider} if known.provider else frozenset())
-    near = case_variant(idp, providers) if idp else ""
+    near = words.case_variant(idp, providers) if idp else ""
     name = f"{near or idp}~{subject}" if idp else text.removeprefix("user:")
     if (near or idp) == known.provider and known.provider and _USER.fullmatch(subject) is None:
         name = subject
@@ -153,7 +150,7 @@ def _user_fault(test: str, text: str, known: KnownNames) -> NameFault | None:
         return NameFault(True, f"`{text}`: {_BARE_USERS}" + (f": write `{name}`" if name else ""))
     if idp and known.providers and idp not in providers:
         return NameFault(False, f"no provider `{idp}` is configured{suggest(idp, providers)}")
-    if idp == "" and test == "equals" and (variant := case_variant(text, known.users)):
+    if idp == "" and test == "equals" and (variant := words.case_variant(text, known.users)):
         return NameFault(True, f"`{text}` and the user `{variant}` differ in case: write `{variant}`")
     if sign := _other_sign(text, providers):
         idp, _, subject = text.partition(sign)
@@ -178,7 +175,7 @@ def _subject_fault(test: str, text: str, known: KnownNames) -> NameFault | None:
         return None
     prefixes = ("user:", "role:", *(f"{idp}~" for idp in sorted(known.providers | {known.provider} - {""})))
     prefix = next((one for one in prefixes if text.casefold().startswith(one)), "")
-    if not prefix and test == "equals" and (variant := case_variant(text, known.users)):
+    if not prefix and test == "equals" and (variant := words.case_variant(text, known.users)):
         return NameFault(True, f"`{text}` and the user `{variant}` differ in case: write `{variant}`")
     if not prefix and (sign := _other_sign(text, known.providers | {known.provider})):
         return NameFault(False, f"`{text}`: a subject has no prefix: write `{text.partition(sign)[2]}`")
@@ -209,10 +206,33 @@ def _path_fault(test: str, text: str, known: KnownNames) -> NameFault | None:
         hints = [f"write `{wanted}`"] * bool(wanted) + [place] * bool(place)
         write = f": {', and '.join(hints)}" if hints else ""
         return NameFault(True, f"`{text}`: a path has dots between its parts, without type and warehouse{write}")
+    if fault := _dots_fault(test, text):
+        return fault
     base, at, ref = body.rpartition("@")
     if at and test in ("equals", "ends") and ref in known.refs | {"main"}:
         return NameFault(True, f"`{text}`: a path has no ref: write `{base}`, and test `ref == '{ref}'`")
     return _part_fault(text, known) if test == "contains" else None
+
+
+def _dots_fault(test: str, text: str) -> NameFault | None:
+    """Return the fault of a path with an empty part, or with a sign that no part has."""
+    begins = text.startswith(".") and test in ("equals", "starts")
+    ends = text.endswith(".") and test in ("equals", "ends")
+    if begins or ends or ".." in text:
+        bare = ".".join(part for part in text.split(".") if part)
+        write = ""
+        if bare and not begins and ".." not in text and test == "equals":
+            write = f": write `{bare}`, or `path.startsWith('{text}')` for what is below"
+        elif bare:
+            write = f": write `{bare}`"
+        return NameFault(True, f"`{text}`: a path has no empty part{write}")
+    if sign := _NO_SIGN.search(text):
+        return NameFault(True, f"a path has no control character {sign[0]!r}")
+    return None
+
+
+_NO_SIGN: Final = re.compile(r"[\x01-\x1c\x1e\x1f\x7f-\x9f\u2028\u2029]")
+"""Sign that no part of a path has. Rules see U+001D for a dot in a part."""
 
 
 def _part_fault(text: str, known: KnownNames) -> NameFault | None:
@@ -313,7 +333,7 @@ def _ref_fault(test: str, text: str, known: KnownNames) -> NameFault | None:
     prefix = next((one for one in _REF_PREFIXES if text.startswith(one)), "")
     if prefix and text != prefix and test in ("equals", "starts"):
         return NameFault(False, f"`{text}`: a ref has no prefix: write `{text.removeprefix(prefix)}`")
-    near = case_variant(text, known.refs) if test == "equals" else ""
+    near = words.case_variant(text, known.refs) if test == "equals" else ""
     return NameFault(False, f"`{text}` and the ref `{near}` differ in case: write `{near}`") if near else None
 
 
@@ -325,37 +345,12 @@ def _group_fault(test: str, text: str, known: KnownNames) -> NameFault | None:
     return NameFault(False, f"`{text}`: a group has no prefix: write `{bare}`") if bare not in (text, "") else None
 
 
-def _content_fault(test: str, text: str, known: KnownNames) -> NameFault | None:
-    from pdp.model.vocabulary import CONTENT_TYPE  # noqa: PLC0415  settings alone need no vocabulary
-
-    near = case_variant(text, frozenset(CONTENT_TYPE.values())) if test == "equals" else ""
-    return NameFault(False, f"`{text}` and `{near}` differ in case: write `{near}`") if near else None
-
-
-@cache
-def _words(what: str) -> tuple[frozenset[str], Mapping[str, str]]:
-    """Return the words of `op` or `action`, and other names of actions with the name in rules."""
-    from pdp.model.trino_operations import RULE_ACTIONS, RULE_OPS  # noqa: PLC0415  settings alone need no vocabulary
-    from pdp.model.vocabulary import ALIASES  # noqa: PLC0415
-
-    aliases = {other: action for names in ALIASES.values() for other, action in names.items()}
-    return RULE_OPS if what == "op" else RULE_ACTIONS, aliases
-
-
-def _word_of(what: str) -> Callable[[str, str, KnownNames], NameFault | None]:
-    """Return the judge of words of a closed set."""
+def _of_words(judge: Callable[[str, str], words.Fault | None]) -> Callable[[str, str, KnownNames], NameFault | None]:
+    """Return the judge of words that no configuration changes."""
 
     def fault(test: str, text: str, known: KnownNames) -> NameFault | None:
-        words, aliases = _words(what)
-        if text in words or any(_TESTS[test](word, text) for word in words):
-            return None
-        if test == "equals" and aliases.get(text) in words:
-            return NameFault(True, f"`{text}` is asked under another name: write `{aliases[text]}`")
-        folded = text.casefold()
-        near = min((word for word in words if _TESTS[test](word.casefold(), folded)), default="")
-        write = f": write `{near}`" if test == "equals" else ""
-        cause = f"and the {what} `{near}` differ in case{write}" if near else f"fits no {what}{suggest(text, words)}"
-        return NameFault(True, f"`{text}` {cause}")
+        found = judge(test, text)
+        return NameFault(*found) if found else None
 
     return fault
 
@@ -377,9 +372,7 @@ NAME_KINDS: Final[Mapping[str, Callable[[str, str, KnownNames], NameFault | None
     "property": _property_fault,
     "ref": _ref_fault,
     "group": _group_fault,
-    "content": _content_fault,
-    "op": _word_of("op"),
-    "action": _word_of("action"),
+    **{kind: _of_words(judge) for kind, judge in words.JUDGES.items()},
 }
 """Kind of names -> the function that returns the fault of a text. A `place` is a path without a test of a warehouse."""
 

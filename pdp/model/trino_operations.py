@@ -108,11 +108,12 @@ TRINO_OPERATIONS: Final[Mapping[str, TrinoOperation]] = {
 }
 """All operations of Trino's OPA plugin."""
 
-_CLUSTER: Final = frozenset({f"{TRINO_PREFIX}{name}" for name in TRINO_OPERATIONS} | LAKEQL_ACTIONS)
+CLUSTER_ACTIONS: Final = frozenset({f"{TRINO_PREFIX}{name}" for name in TRINO_OPERATIONS} | LAKEQL_ACTIONS)
+"""Actions on a cluster or a server."""
 _ASKED: Final = frozenset((type, action) for type, actions in CATALOG_ACTIONS.items() for action in actions)
-RULE_OPS: Final = NESSIE_CHECKS | _CLUSTER | {check.op for asked in _ASKED for check in rule_checks(*asked)}
+RULE_OPS: Final = NESSIE_CHECKS | CLUSTER_ACTIONS | {check.op for asked in _ASKED for check in rule_checks(*asked)}
 """Values of `op` in forbids."""
-RULE_ACTIONS: Final = frozenset({action for _, action in _ASKED} | NESSIE_CHECKS | _CLUSTER)
+RULE_ACTIONS: Final = frozenset({action for _, action in _ASKED} | NESSIE_CHECKS | CLUSTER_ACTIONS)
 """Values of `action` in forbids."""
 
 # --- names with a rule of their own ---------------------------------------------------------------------------------

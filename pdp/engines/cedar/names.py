@@ -14,7 +14,8 @@ from typing import Any, Final, NamedTuple
 
 from msgspec.structs import replace
 
-from pdp.config.names import KnownNames, NameFault, case_variant, name_fault
+from pdp.config.names import KnownNames, NameFault, name_fault
+from pdp.config.words import case_variant
 from pdp.engines.cedar.actions import (
     CEDAR_ACTIONS,
     CONTEXTS,

@@ -19,7 +19,6 @@ from pdp.cel import patterns
 from pdp.cel.checker import CheckedExpression, Variable
 from pdp.cel.syntax import Call, Comprehension, Conditional, Constant, ListOf, Logic, Node
 from pdp.cel.unparse import children, variable_name, walk
-from pdp.config.names import KnownNames, name_fault
 from pdp.model.vocabulary import is_cluster_action
 
 Kind: TypeAlias = Literal["equals", "starts", "ends", "contains", "holds"]
@@ -174,7 +173,7 @@ def path_tests(checked: CheckedExpression) -> Iterator[Condition]:
     """Yield the tests of `path` anywhere in a rule."""
     for node in walk(checked.root):
         if isinstance(node, Call):
-            condition = _condition(node, checked) or _necessary_text(node, checked)
+            condition = condition_of(node, checked) or _necessary_text(node, checked)
             if condition and condition.variable == "path":
                 yield condition
 
@@ -193,7 +192,7 @@ def _requirements(node: Node, checked: CheckedExpression) -> Requirements:
         return _ALWAYS if node.value else _NEVER
     if not isinstance(node, Call):
         return _UNKNOWN
-    if condition := _condition(node, checked):
+    if condition := condition_of(node, checked):
         return Requirements((condition,), sufficient=True)
     condition = _necessary_text(node, checked)
     return Requirements((condition,), sufficient=False) if condition else _UNKNOWN
@@ -223,7 +222,8 @@ def _any_of(parts: Sequence[Requirements]) -> Requirements:
     return Requirements(conditions, sufficient)
 
 
-def _condition(call: Call, checked: CheckedExpression) -> Condition | None:
+def condition_of(call: Call, checked: CheckedExpression) -> Condition | None:
+    """Return the condition that a call is; None for another call."""
     operands = (call.target, *call.args) if call.target is not None else call.args
     if len(operands) != 2:
         return None
@@ -295,6 +295,8 @@ NAME_KINDS: Final[Mapping[str, str]] = {
     "path": "path",
     "ref": "ref",
     "contentType": "content",
+    "type": "configuration",
+    "actions": "operation",
     "op": "op",
     "action": "action",
     "arguments.user": "user",
@@ -309,28 +311,6 @@ WORDS: Final = frozenset({"op", "action"})
 """Variables with words of a closed set. Lint has other remarks on these in permits."""
 _EMPTY_ON_CLUSTERS: Final = ("warehouse", "path", "ref", "contentType")
 """Variables without a value in a question on a cluster."""
-_NAME_TESTS: Final = {"holds": "equals"}
-"""Kind of a condition -> the test of a name that it is, if the kinds differ."""
-
-
-def has_sound_names(requirements: Requirements, known: KnownNames) -> bool:
-    """Tell whether a rule surely has no name at fault. Conditions have all tests of a plain rule."""
-    conditions = requirements.conditions
-    # few rules name a question on a cluster, of which more is to be said
-    if not requirements.sufficient or any(_is_on_cluster(one) for one in conditions):
-        return False
-    has_place = any(one.variable == "warehouse" for one in conditions)
-    kinds = NAME_KINDS if has_place else {**NAME_KINDS, "path": "place"}
-    return not any(
-        name_fault(kinds[one.variable], _NAME_TESTS.get(one.kind, one.kind), text, known)
-        for one in conditions
-        if one.variable in kinds
-        for text in one.texts
-    )
-
-
-def _is_on_cluster(condition: Condition) -> bool:
-    return condition.variable in WORDS and any(map(is_cluster_action, condition.texts))
 
 
 def empty_on_clusters(checked: CheckedExpression) -> str:

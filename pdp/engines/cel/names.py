@@ -7,16 +7,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from textwrap import shorten
 from typing import Final, NamedTuple
 
 from pdp.cel import patterns
 from pdp.cel.checker import CheckedExpression
 from pdp.cel.syntax import Call, Comprehension, Conditional, Constant, ListOf, Name, Node, Select
-from pdp.cel.unparse import children, variable_name, walk
+from pdp.cel.unparse import children, unparse, variable_name, walk
 from pdp.config.names import NameCheck, name_fault
 from pdp.config.origins import suggest
 from pdp.engines.cel.conditions import NAME_KINDS, WORDS, empty_on_clusters
 from pdp.engines.cel.lint.remarks import REMOVED_OPS, Remark, comparisons, elements_of, is_match, is_text, operands_of
+from pdp.engines.cel.questions import find_clash
 from pdp.model.trino_operations import RULE_ACTIONS, RULE_OPS, TRINO_OPERATIONS, TRINO_PREFIX
 
 
@@ -38,16 +40,30 @@ _TEST_KINDS: Final[Mapping[str, str]] = {
     "endsWith": "ends",
     "contains": "contains",
 }
-_LISTS: Final = frozenset({"roles", "groups"})
+NEVER: Final = "never"
+"""Test of a text that no name meets, with what the rule joins to it."""
+_LISTS: Final = frozenset({"roles", "groups", "actions"})
 _CASES: Final = {"lowerAscii": str.lower, "upperAscii": str.upper}
 
 
 def remark_on_names(checked: CheckedExpression, check: NameCheck) -> Iterator[Remark]:
     """Yield the remarks on names that no check has, and of a forbid on paths that Trino may spell in another way."""
+    found = list(_on_names(checked, check))
+    yield from found
+    if not any(remark.code in (*_WRONG, "removed-op") for remark in found):
+        yield from _on_no_question(checked, check)
+    if check.forbid and check.known.trino:
+        yield from _on_spelling(checked, check)
+
+
+def _on_names(checked: CheckedExpression, check: NameCheck) -> Iterator[Remark]:
     tests = list(name_tests(checked))
     has_place = any(variable_name(node, checked) == "warehouse" for node in walk(checked.root))
     for found in tests:
         subject, test, text, offset, change = found
+        if test == NEVER:
+            yield _remark(check, "wrong-name", offset, f"no text that is made of `{subject}` here meets `{text}`")
+            continue
         if change and _CASES[change](text) != text:
             message = f"`{text}` is never what `{change}` returns: write `{_CASES[change](text)}`"
             yield _remark(check, "wrong-name", offset, message)
@@ -59,15 +75,34 @@ def remark_on_names(checked: CheckedExpression, check: NameCheck) -> Iterator[Re
         if fault:
             yield _remark(check, "wrong-name" if fault.is_wrong else "unknown-name", offset, fault.message)
     yield from _on_questions(checked, [found for found in tests if found.subject in WORDS], check)
-    if check.forbid and check.known.trino:
-        yield from _on_spelling(checked, check)
+
+
+def _on_no_question(checked: CheckedExpression, check: NameCheck) -> Iterator[Remark]:
+    """Yield a remark on a rule that holds for no question of the vocabulary. Lint has others of permits."""
+    clash = find_clash(checked)
+    if clash is None:
+        return
+    read = {variable_name(node, checked) for part in clash.parts for node in walk(part)} - {""}
+    if not check.forbid and read != WORDS:
+        return
+    texts = [shorten(unparse(part), _LONGEST_PART, placeholder=" ...") for part in clash.parts[:_MOST_WORDS]]
+    first, others = texts[0], " and ".join(f"`{text}`" for text in texts[1:])
+    message = f"the rule never holds: no question meets `{first}`" + (f" together with {others}" if others else "")
+    if clash.beside and "action" in read and len(clash.beside) <= _MOST_WORDS:
+        message += f"; with `{first}`, `action` is one of {', '.join(clash.beside)}"
+    yield _remark(check, "no-question", clash.parts[-1].pos, message)
+
+
+_MOST_WORDS: Final = 12
+_LONGEST_PART: Final = 200
+"""Words that a message lists, and characters of a part of a rule there."""
 
 
 def _remark(check: NameCheck, code: str, offset: int, message: str, hint: str = "") -> Remark:
     return Remark(code, offset, message, hint, "error" if check.stops(is_wrong=code in _WRONG) else "warning")
 
 
-_WRONG: Final = frozenset({"wrong-name", "unknown-op", "unknown-catalog-action"})
+_WRONG: Final = frozenset({"wrong-name", "unknown-op", "unknown-catalog-action", "no-question"})
 _WORD_CODES: Final = {"op": "unknown-op", "action": "unknown-catalog-action"}
 
 
@@ -83,7 +118,7 @@ def _on_word(found: NameTest, check: NameCheck) -> Iterator[Remark]:
         message = f"`{text}` is no check type any more and never asked for: {REMOVED_OPS[text]}"
         yield _remark(check, "removed-op", offset, message)
     elif fault := name_fault(subject, test, text, check.known):
-        yield _remark(check, _WORD_CODES[subject], offset, fault.message)
+        yield _remark(check, _WORD_CODES[subject] if fault.is_wrong else "unknown-name", offset, fault.message)
 
 
 def _on_questions(checked: CheckedExpression, words: Sequence[NameTest], check: NameCheck) -> Iterator[Remark]:
@@ -126,10 +161,62 @@ def name_tests(checked: CheckedExpression) -> Iterator[NameTest]:
             continue
         is_part = node.function not in ("_==_", "_!=_", "@in")
         for tested, given in (operands,) if is_part else (operands, reversed(operands)):
-            subject, change = _subject(tested, bound, checked)
+            inner, before, after = _parts_joined(tested)
+            subject, change = _subject(inner, bound, checked)
             if subject in NAME_KINDS:
                 for text, offset in _texts(given, bound):
-                    yield from _tests(node.function, NameTest(subject, "", text, offset, change))
+                    plain = NameTest(subject, "", text, offset, change)
+                    yield from (
+                        _tests(node.function, plain)
+                        if not before + after
+                        else _unjoined(node.function, plain, before, after)
+                    )
+
+
+def _parts_joined(node: Node) -> tuple[Node, str, str]:
+    """Return the node that constant texts are joined to, and the texts before and behind."""
+    before = after = ""
+    while isinstance(node, Call) and node.function == "_+_":
+        left, right = operands_of(node)
+        texts = [constant_text(part) for part in (left, right)]
+        if texts[1] is not None:
+            node, after = left, texts[1] + after
+        elif texts[0] is not None:
+            node, before = right, before + texts[0]
+        else:
+            break
+    return node, before, after
+
+
+def _unjoined(function: str, found: NameTest, before: str, after: str) -> Iterator[NameTest]:
+    """Yield the test of a name that a test of the name with constant texts around it means, where that is certain."""
+    kind, text = _TEST_KINDS.get(function, ""), found.text
+    is_begun = text.startswith(before) or (kind == "starts" and before.startswith(text))
+    is_ended = text.endswith(after) or (kind == "ends" and after.endswith(text))
+    fits = (is_begun or kind == "ends") and (is_ended or kind == "starts")
+    is_long = len(text) >= len(before + after)
+    if kind in ("", "contains") or function == "_!=_":
+        return
+    if not fits or (kind == "equals" and not is_long):
+        yield found._replace(test=NEVER)
+    elif is_long and (kind == "equals" or not (after if kind == "starts" else before)):
+        rest = text[len(before) : len(text) - len(after)]
+        yield from [found._replace(test=kind, text=rest)] if rest else []
+
+
+def constant_text(node: Node) -> str | None:
+    """Return the text that a node of constants is; None in doubt."""
+    operands = operands_of(node)
+    if isinstance(node, Constant):
+        return node.value if isinstance(node.value, str) else None
+    if isinstance(node, Call) and node.function == "_+_":
+        texts = [constant_text(part) for part in operands]
+        return None if None in texts else "".join(text for text in texts if text is not None)
+    if isinstance(node, Call) and node.function in _CASES and len(operands) == 1:
+        text = constant_text(operands[0])
+        # `lowerAscii` changes letters of ASCII alone
+        return _CASES[node.function](text) if text is not None and text.isascii() else None
+    return None
 
 
 def _tests(function: str, found: NameTest) -> Iterator[NameTest]:
@@ -175,8 +262,11 @@ def _texts(node: Node, bound: Mapping[str, Node]) -> Iterator[tuple[str, int]]:
     elif isinstance(node, ListOf | Conditional):
         for part in node.items if isinstance(node, ListOf) else (node.then, node.otherwise):
             yield from _texts(part, bound)
-    elif isinstance(node, Constant) and isinstance(node.value, str):
-        yield node.value, node.pos
+    elif isinstance(node, Call) and node.function == "_+_" and (text := constant_text(node)) is None:
+        for part in operands_of(node):
+            yield from _texts(part, bound) if isinstance(part, ListOf | Call) else ()
+    elif (text := constant_text(node)) is not None:
+        yield text, node.pos
 
 
 _LITERALS: Final = re.compile(r"\^((?:(?:[\w~:/@-]|\\[.~:/@-]|\[[.~:/@-]\])(?![?*{]))+)")

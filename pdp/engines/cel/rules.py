@@ -26,7 +26,7 @@ from pdp.config.quarkus.profiles import PROD
 from pdp.config.references import name_check
 from pdp.config.settings import Settings
 from pdp.config.trino import TrinoSettings
-from pdp.engines.cel.conditions import has_sound_names, role_names
+from pdp.engines.cel.conditions import role_names
 from pdp.engines.cel.program import (
     RULE_ARGUMENTS,
     RULE_FIELDS,
@@ -35,6 +35,7 @@ from pdp.engines.cel.program import (
     compile_program,
     missing_errors,
 )
+from pdp.engines.cel.questions import has_sound_names
 from pdp.engines.cel.sources import RuleText, advice_for_rule, inline_rule, read_rule_file
 from pdp.errors import DuplicateRule, Notice, Place, RuleCompileError
 from pdp.facts.nodes import UNKNOWN

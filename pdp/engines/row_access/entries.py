@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 
 from msgspec.structs import replace
 
-from pdp.config.names import NO_NAMES, KnownNames, NameFault, case_variant, name_fault
+from pdp.config.names import NO_NAMES, KnownNames, NameFault, name_fault
+from pdp.config.words import case_variant
 from pdp.engines.row_access.members import Grantee, Members, configured_members, refuse_wrong_form
 from pdp.engines.row_access.policies import (
     KINDS,

@@ -21,10 +21,10 @@ from support.service.named_configuration import CONFIG, command, starts, strict,
 from pdp.app.assembly import build_bundle, read_rules
 from pdp.config.load import load_settings
 from pdp.config.names import KnownNames, NameCheck
-from pdp.engines.cel.conditions import has_sound_names
 from pdp.engines.cel.names import remark_on_names
 from pdp.engines.cel.program import check_rule as check_text
 from pdp.engines.cel.program import compile_program
+from pdp.engines.cel.questions import has_sound_names
 from pdp.engines.row_access.engine import RowPolicies
 from pdp.engines.row_access.members import Members
 from pdp.engines.row_access.policies import parse_document

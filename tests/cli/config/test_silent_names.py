@@ -140,6 +140,50 @@ WRONG_FORBIDS = {
     "roles[0] == 'role:hr'": "write `hr`",
     "path.startsWith('lake/')": "test `warehouse == 'lake'`",
     "path == 'namespace:lake'": "test `warehouse == 'lake'`",
+    "op.startsWith('read_')": "differ in case",
+    "action.startsWith('red_')": "fits no action",
+    "action.endsWith('_DATA') || op.contains('READ')": "differ in case",
+    "'read_data' in actions": "test `action == 'read_data'`",
+    "'Read_Data' in actions && path == 'hr.pay'": "test `action == 'read_data'`",
+    "actions.exists(a, a == 'read_data')": "test `action == 'read_data'`",
+    "actions.exists(a, a in ['drop', 'x'])": "test `action == 'drop'`",
+    "actions.exists(a, a.startsWith('read'))": "test `action`",
+    "actions[0] == 'READ_ENTITY_VALUE'": "test `op == 'READ_ENTITY_VALUE'`",
+    "'catalog_drop_entity' in actions": "differ in case",
+    "'DROP_ENTITY' in actions": "write `CATALOG_DROP_ENTITY`",
+    "'UPDATE_ENTITY' in actions": "write `CATALOG_UPDATE_ENTITY`",
+    "type == 'TABLE' && role == 'x'": "test `contentType == 'ICEBERG_TABLE'`",
+    "type in ['view', 'namespace']": "test `contentType == 'ICEBERG_VIEW'`",
+    "type.startsWith('ICEBERG')": "test `contentType`",
+    "type == 'GARBAGE_COLLECTOR' && op == 'READ_ENTITY_VALUE'": "no question meets",
+    "path == 'hr..pay'": "write `hr.pay`",
+    "path in ['hr.pay', '.hr']": "write `hr`",
+    "path == 'hr.'": "write `hr`, or `path.startsWith('hr.')`",
+    "path.startsWith('hr..')": "no empty part",
+    "path.endsWith('.')": "no empty part",
+    "path.contains('hr..p')": "no empty part",
+    "path.matches('^hr[.][.]pay$')": "no empty part",
+    "path == 'hr.pa\\ty'": "no control character",
+    "op == 'READ_ENTITY_VALUE' && action == 'drop'": "no question meets",
+    "op in ['READ_ENTITY_VALUE'] && action in ['drop', 'rename']": "no question meets",
+    "op == 'READ_ENTITY_VALUE' && op == 'UPDATE_ENTITY'": "no question meets",
+    "op == 'READ_ENTITY_VALUE' && role == 'x' && action.startsWith('create_')": "no question meets",
+    "(op == 'DELETE_ENTITY' || op == 'catalog:rename') && action == 'read_data'": "no question meets",
+    "!(op != 'DELETE_ENTITY' || action != 'read_data')": "no question meets",
+    "op == 'VIEW_REFERENCE' && path.startsWith('hr.')": "no question meets",
+    "action == 'create_table' && contentType == 'ICEBERG_VIEW' && op == 'CREATE_ENTITY'": "no question meets",
+    "op.lowerAscii() == 'delete_entity' && action.upperAscii() == 'READ_DATA'": "no question meets",
+    "role + '' == 'user:oidc~al'": "write `al`",
+    "role == 'user:' + 'al'": "write `al`",
+    "role in ['b', 'us' + 'er:' + 'al']": "write `al`",
+    "role in ['b'] + ['user:al']": "write `al`",
+    "'x' + role == 'xuser:al'": "write `al`",
+    "role + '@corp' == 'al'": "no text that is made of `role`",
+    "('user:' + role).startsWith('role:')": "no text that is made of `role`",
+    "roles.exists(r, r + '' == 'role:hr')": "write `hr`",
+    "path + '' == 'lake/hr/pay'": "write `hr.pay`",
+    "'' + action == 'READ_DATA'": "write `read_data`",
+    "action == 'READ_DATA'.upperAscii()": "write `read_data`",
 }
 UNKNOWN_IN_FORBIDS = {
     "op == 'trino:SelectFromColumns'": "test `action == 'read_data'`",
@@ -162,6 +206,11 @@ UNKNOWN_IN_FORBIDS = {
     "ref == 'refs/heads/main'": "write `main`",
     "ref == 'Main'": "write `main`",
     "contentType == 'iceberg_table'": "write `ICEBERG_TABLE`",
+    "action.startsWith('READ_')": "test `op`",
+    "action.endsWith('_ENTITY')": "test `op`",
+    "path == 'hr .pay'": "has blanks around",
+    "path.startsWith(' hr.')": "has blanks around",
+    "path.endsWith('. pay')": "has blanks around",
 }
 SOUND_FORBIDS = (
     "op in ['READ_ENTITY_VALUE', 'trino:SelectFromColumns'] && path == 'hr.pay'",
@@ -174,6 +223,11 @@ SOUND_FORBIDS = (
     "action in ['read_data', 'select', 'rename', 'trino:ExecuteQuery', 'READ_ENTITY_VALUE']",
     "action.matches('^(drop|delete)$') || op.matches('.*_ENTITY$') || action.upperAscii() == 'READ_DATA'",
     "ref == 'feature/x' && contentType == 'UDF' && groups.exists(g, g == 'eu')",
+    "'CATALOG_DROP_ENTITY' in actions || actions.exists(a, a.startsWith('SNAP_')) || 'OWN_WORD' in actions",
+    "type == 'GARBAGE_COLLECTOR' && op == 'UPDATE_REPOSITORY_CONFIG' || type == 'own' || type.startsWith('T')",
+    "path.contains('.') && path.startsWith('hr.') && path != 'hr.my pay' && 'user:' + role == 'user:al'",
+    "op == 'READ_ENTITY_VALUE' && action in ['read_data', 'drop'] || role + '@corp' != 'al'",
+    "role == 'x' && false",
 )
 
 
@@ -205,7 +259,7 @@ def test_forbids_that_may_bind_nobody(tmp_path: Path) -> None:
 
 
 def test_forbids_that_bind(tmp_path: Path) -> None:
-    config = with_rules(tmp_path, dict(zip("abcdefghijk", SOUND_FORBIDS, strict=False)), strict_names=True)
+    config = with_rules(tmp_path, dict(zip("abcdefghijklmnopqr", SOUND_FORBIDS, strict=False)), strict_names=True)
     assert starts(config) == ""
 
 

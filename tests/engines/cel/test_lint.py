@@ -22,11 +22,12 @@ from pdp.cli.lint import lint as command
 from pdp.config.names import KnownNames, NameCheck
 from pdp.engines.cel.lint.check_bindings import LintRule, analyze_rule
 from pdp.engines.cel.lint.linter import Finding, LintOptions, lint_files, lint_rules
-from pdp.engines.cel.lint.remarks import ACTIONS, CODES
+from pdp.engines.cel.lint.remarks import CODES
 from pdp.engines.cel.lint.search import Reachable, RuleModel, SearchBudget, Shadowed, Unreachable, determine_reach
 from pdp.engines.cel.program import RULE_VARIABLES, compile_program
 from pdp.engines.cel.selection import ConditionIndex
 from pdp.engines.cel.sources import inline_rule
+from pdp.model.vocabulary import OPERATIONS
 
 PREFIX = "nessie.server.authorization.rules."
 
@@ -189,7 +190,7 @@ def test_enabled_extensions_are_functions() -> None:
 
 
 def test_nessies_action_names_are_all_there() -> None:
-    assert len(ACTIONS) == 8 + 22 + 19
+    assert len(OPERATIONS) == 8 + 22 + 19
 
 
 # --- rules among others ---------------------------------------------------------------------------------------------
@@ -528,6 +529,7 @@ def run(*arguments: object) -> tuple[int, str]:
     ("rule", "code"),
     [
         ("'role:x' in roles", "wrong-name"),
+        ("op == 'READ_ENTITY_VALUE' && action == 'drop'", "no-question"),
         ("warehouse == 'hive'", "unknown-name"),
         ("path.matches('[HR]R')", "path-spelling"),
     ],
@@ -536,7 +538,7 @@ def test_names_by_the_configuration(tmp_path: Path, rule: str, code: str) -> Non
     """tests/cli/config/test_names_of_nobody.py has all forms."""
     known = KnownNames(warehouses=frozenset({"lake"}), catalogs=frozenset({"lk"}))
     path = _write(tmp_path, "a.yaml", f'rules: {{f: "{rule}"}}\n')
-    for forbid, severities in ((True, {"wrong-name": "error"}), (False, {})):
+    for forbid, severities in ((True, {"wrong-name": "error", "no-question": "error"}), (False, {})):
         found = lint_files([path], LintOptions(names=NameCheck(known, forbid)))
         wanted = [] if code == "path-spelling" and not forbid else [(code, severities.get(code, "warning"))]
         assert [(one.code, one.severity) for one in found if one.code == code] == wanted

@@ -24,7 +24,7 @@ from pdp.engines.cel.lint import check_bindings, remarks
 from pdp.engines.cel.lint.check_bindings import LintRule, analyze_rule
 from pdp.engines.cel.lint.remarks import CODES, Remark, Severity
 from pdp.engines.cel.lint.search import Reachable, RuleModel, SearchBudget, Shadowed, Unreachable, determine_reach
-from pdp.engines.cel.names import name_tests, remark_on_names
+from pdp.engines.cel.names import NEVER, name_tests, remark_on_names
 from pdp.engines.cel.path_tables import path_string
 from pdp.engines.cel.program import check_rule
 from pdp.engines.cel.rules import IMPLICIT_RULE, Rule
@@ -145,7 +145,7 @@ def roles_in_another_case(rules: Sequence[Rule], check: NameCheck, roles: Abstra
     for rule in rules:
         if "roles" in rule.program.variables:
             for found in name_tests(check_rule(rule.program.text, rule.program.extensions)):
-                is_judged = found.subject == "roles" and not found.change
+                is_judged = found.subject == "roles" and not found.change and found.test != NEVER
                 faults = [name_fault("role", found.test, found.text, names) for names in (check.known, known)]
                 if is_judged and faults[0] is None and faults[1]:
                     yield Notice(rule.place, f"rule `{rule.id}`: {faults[1].message}")

@@ -19,13 +19,13 @@ from pdp.cel.unparse import children, variable_name, walk
 from pdp.cel.values import RuleError
 from pdp.engines.cel.conditions import role_tests
 from pdp.engines.cel.program import RULE_VARIABLES
-from pdp.model.vocabulary import CEL_CHECKS, CONTENT_TYPE, NESSIE_CHECKS
+from pdp.model.vocabulary import CEL_CHECKS, CONTENT_TYPE, NESSIE_CHECKS, OPERATIONS
 
 Severity: TypeAlias = Literal["error", "warning", "info"]
 CODES: Final[Mapping[str, Severity]] = {
     **dict.fromkeys(("configuration", "unreadable-file", "syntax", "properties-escape", "type-mismatch"), "error"),
     **dict.fromkeys(("not-boolean", "unknown-variable", "unknown-function", "unknown-op"), "error"),
-    **dict.fromkeys(("bad-pattern", "duplicate-id", "wrong-name"), "error"),
+    **dict.fromkeys(("bad-pattern", "duplicate-id", "wrong-name", "no-question"), "error"),
     **dict.fromkeys(("ignored-key", "removed-op", "detached-typo", "matches-everything", "empty-variable"), "warning"),
     **dict.fromkeys(("duplicate-rule", "unreachable", "shadowed", "lookalike-names", "untested-warehouse"), "warning"),
     **dict.fromkeys(("implicit-rule-off", "reserved-id", "unseen-reference", "unknown-catalog-action"), "warning"),
@@ -39,23 +39,6 @@ REMOVED_OPS: Final[Mapping[str, str]] = {"VIEW_REFLOG": "Nessie has no reflog an
 """Former check types with the reason of their removal."""
 CONTENT_TYPES: Final = frozenset({*CONTENT_TYPE.values(), "DELTA_LAKE_TABLE", "UDF"})
 """Nessie's own content types. Catalogs may register others."""
-_CATALOG = "CREATE_ENTITY UPDATE_ENTITY DROP_ENTITY RENAME_ENTITY_FROM RENAME_ENTITY_TO REGISTER_ENTITY "
-_CATALOG += "UPDATE_MULTIPLE S3_SIGN"
-_META = "ADD_VIEW_VERSION SET_CURRENT_VIEW_VERSION SET_STATISTICS REMOVE_STATISTICS SET_PARTITION_STATISTICS "
-_META += "REMOVE_PARTITION_STATISTICS ASSIGN_UUID ADD_SCHEMA REMOVE_SCHEMAS SET_CURRENT_SCHEMA ADD_PARTITION_SPEC "
-_META += "SET_DEFAULT_PARTITION_SPEC ADD_SNAPSHOT ADD_SORT_ORDER SET_DEFAULT_SORT_ORDER SET_LOCATION SET_PROPERTIES "
-_META += "REMOVE_PROPERTIES REMOVE_LOCATION_PROPERTY SET_SNAPSHOT_REF REMOVE_SNAPSHOT_REF UPGRADE_FORMAT_VERSION"
-_SNAP = "ADD_DATA_FILES DELETE_DATA_FILES ADD_DELETE_FILES ADD_EQUALITY_DELETE_FILES ADD_POSITION_DELETE_FILES "
-_SNAP += "REMOVE_DELETE_FILES REMOVE_EQUALITY_DELETE_FILES REMOVE_POSITION_DELETE_FILES ADDED_RECORDS DELETED_RECORDS "
-_SNAP += "ADDED_POSITION_DELETES DELETED_POSITION_DELETES ADDED_EQUALITY_DELETES DELETED_EQUALITY_DELETES "
-_SNAP += "REPLACE_PARTITIONS OP_APPEND OP_REPLACE OP_OVERWRITE OP_DELETE"
-ACTIONS: Final = frozenset(
-    f"{kind}_{name}"
-    for kind, names in (("CATALOG", _CATALOG), ("META", _META), ("SNAP", _SNAP))
-    for name in names.split()
-)
-"""Names of Nessie's CatalogOps."""
-
 CATALOG_ACTIONS: Final = frozenset(action for _, action in CEL_CHECKS)
 """Values of `action`."""
 _UNSENT: Final[Mapping[str, str]] = {
@@ -85,7 +68,7 @@ class Remark(NamedTuple):
 
 
 NAME_CODES: Final = frozenset(
-    {"wrong-name", "unknown-name", "path-spelling", "unknown-op", "unknown-catalog-action", "removed-op"}
+    {"wrong-name", "no-question", "unknown-name", "path-spelling", "unknown-op", "unknown-catalog-action", "removed-op"}
 )
 """Codes of the remarks on names."""
 
@@ -217,7 +200,7 @@ def is_text(node: Node | None) -> bool:
 _WORDS: Final[Mapping[str, frozenset[str]]] = {
     "op": NESSIE_CHECKS,
     "contentType": frozenset({*CONTENT_TYPES, ""}),
-    "actions": ACTIONS,
+    "actions": OPERATIONS,
     "action": CATALOG_ACTIONS,
 }
 """Variable -> the possible texts, for permits."""
