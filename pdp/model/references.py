@@ -129,6 +129,36 @@ def refuse_star(text: str, instead: str) -> None:
         raise InvalidReference(f"`*` in `{text}` is no wildcard: {instead}")
 
 
+_AROUND: Final = re.compile(r" *([~@]) *")
+_UNSEEN: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\xad\u180e\u200b-\u200d\u2060\ufeff]|(?! )\s")
+"""Control characters, signs without a width, and blanks but the plain one."""
+
+
+def refuse_blanks(text: str) -> None:
+    """Raise InvalidReference for a principal or grantee with a sign that nobody sees, or a blank around a part.
+
+    What was stored so before keeps its meaning.
+    """
+    wanted = without_blanks(text)
+    if wanted == text:
+        return
+    sign = _UNSEEN.search(text)
+    cause = "has blanks around a name"
+    if sign:
+        cause = f"has control characters or other signs that nobody sees, such as U+{ord(sign[0]):04X}"
+    raise InvalidReference(f"`{_UNSEEN.sub('?', text)}` {cause}: write `{wanted}`")
+
+
+def without_blanks(text: str) -> str:
+    """Return a principal or grantee as the author means it: without unseen signs, and without blanks around a part."""
+    if text.isprintable() and " " not in text:
+        return text
+    plain = _UNSEEN.sub(lambda sign: " " if sign[0].isspace() else "", text).strip()
+    kind, colon, name = plain.partition(":")
+    name = _AROUND.sub(r"\1", name) if kind.rstrip() in ("user", "serviceAccount") else name
+    return f"{kind.rstrip()}{colon}{name.strip()}"
+
+
 def is_id(text: str) -> bool:
     """Tell whether an id from a client is short and plain enough for records. An empty id is."""
     return not text or bool(_ID.fullmatch(text))

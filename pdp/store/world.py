@@ -26,7 +26,7 @@ from pdp.facts.objects import SERVER, Grant, Object, ObjectKey, key_of, key_text
 from pdp.facts.snapshot import Facts
 from pdp.model import strict
 from pdp.model.question import CONTENT_TYPES, RESOURCE_TYPES, Resource
-from pdp.model.references import VERBATIM_TYPES, is_id, parse_principal, parse_resource, refuse_star
+from pdp.model.references import VERBATIM_TYPES, is_id, parse_principal, parse_resource, refuse_blanks, refuse_star
 
 STDIN: Final = "-"
 """Name of a world file that stands for standard input."""
@@ -227,6 +227,7 @@ def read_grant(entry: Any, where: Where) -> Grant:
         if entry[name].startswith(("role:role:", "role:user:")):
             written = entry[name].removeprefix("role:")
             raise WorldError((*where, name), f"`{entry[name]}` has two kinds: write `{written}`")
+    _reference(refuse_blanks, entry["principal"], (*where, "principal"))
     return grant
 
 

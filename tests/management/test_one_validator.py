@@ -66,7 +66,24 @@ GRANTEES = {
     "domain:.x.example": "write `domain:x.example`",
     "domain:x.example:443": "write `domain:x.example`",
     "domain:a.example,b.example": "is no domain",
-    "domain:a.example b.example": "is no domain",
+    "domain:a.example b.example": "write `domain:a.example`, `domain:b.example`",
+    "domain:x com": "write `domain:x.com`",
+    "domain:x . com": "write `domain:x.com`",
+    " user:al": "write `user:al`",
+    "user:al ": "write `user:al`",
+    "user: al": "write `user:al`",
+    "user :al": "write `user:al`",
+    "user:okta ~ al": "write `user:okta~al`",
+    "user:al @x.example": "write `user:al@x.example`",
+    "role:contractor ": "write `role:contractor`",
+    " group:eu": "write `group:eu`",
+    " allUsers": "write `allUsers`",
+    "user:al\u200b": "write `user:al`",
+    "role:con\u00adtractor": "write `role:contractor`",
+    "group:\ufeffeu": "write `group:eu`",
+    "group:eu\u00a0west": "write `group:eu west`",
+    "user:\tal": "write `user:al`",
+    "user:al\n": "write `user:al`",
     "role:a,b": "write `role:a`, `role:b`",
     "role:role:a": "has two kinds",
     "role:Contractor": "write `contractor`",
@@ -198,8 +215,9 @@ def of_store(access: RowAccessEngine, entry: dict[str, Any]) -> Iterator[tuple[s
 
 def is_plain(entry: dict[str, Any]) -> bool:
     """Tell whether a statement can hold an entry. The grammar of statements refuses other names and quotes."""
-    names = [entry["id"], *entry["table"].split("."), *entry["grantees"]]
-    return all(re.fullmatch(r"[\w:@~.-]+", name) for name in names) and "@" not in "".join(names[:-1])
+    names = [entry["id"], *entry["table"].split(".")]
+    are_plain = all(re.fullmatch(r"[\w.-]+", name) for name in names)
+    return are_plain and all(re.fullmatch(r"[\w:@~. \u200b\ufeff-]+", name) for name in entry["grantees"])
 
 
 def of_ddl(access: RowAccessEngine, entry: dict[str, Any]) -> None:

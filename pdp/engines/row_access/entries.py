@@ -26,18 +26,22 @@ from pdp.engines.row_access.policies import (
 )
 from pdp.errors import InvalidReference
 from pdp.facts.row_policies import FoldedName, KnownColumns, RowPolicy, fold_column
-from pdp.model.references import is_id
+from pdp.model.references import is_id, refuse_blanks, without_blanks
 
 if TYPE_CHECKING:  # a rewriting process reads no settings
     from pdp.config.settings import Settings
     from pdp.engines.row_access.conditions import Reading
 
-Weight: TypeAlias = Literal["wrong", "sql", "column", "dubious", "unknown"]
-"""Weight of a fault. `wrong` and `sql` (in a filter or expression) are refused everywhere.
+Weight: TypeAlias = Literal["wrong", "spelling", "sql", "column", "dubious", "unknown"]
+"""Weight of a fault. `wrong`, `spelling` and `sql` (in a filter or expression) are refused everywhere.
+
+A rule that was stored with a fault in the `spelling` of a grantee keeps its meaning.
 
 Of the others, new entries are refused, and entries of files are a finding: a `column` beside those of `tables`, and a
 `dubious` entry, for example without any visible row. An `unknown` name may be known later.
 """
+REFUSED: Final[frozenset[Weight]] = frozenset({"wrong", "spelling", "sql"})
+"""Weights of faults that are refused everywhere."""
 _LONGEST_NAME: Final = 512
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _NO_NAME: Final = re.compile(r"""[.\[\](){},;'"`]|^\s|\s$""")
@@ -205,13 +209,18 @@ def binding_faults(
 
 
 def _grantee_faults(text: str, names: RowNames, field: tuple[str | int, ...]) -> Iterator[Fault]:
-    if len(text) > _LONGEST_NAME or _CONTROL.search(text):
-        yield Fault(f"a grantee has up to {_LONGEST_NAME} characters, without control characters", field)
+    if len(text) > _LONGEST_NAME:
+        yield Fault(f"a grantee has up to {_LONGEST_NAME} characters", field)
         return
     try:
-        fault = names.fault(policy_grantee(text))
+        fault = names.fault(policy_grantee(without_blanks(text)))
     except (ValueError, InvalidReference) as error:
         yield Fault(str(error), field)
+        return
+    try:
+        refuse_blanks(text)
+    except InvalidReference as error:
+        yield Fault(str(error), field, "spelling")
         return
     if fault:
         yield Fault(fault.message, field, "wrong" if fault.is_wrong or names.strict else "unknown")

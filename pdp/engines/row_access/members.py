@@ -80,9 +80,17 @@ def refuse_wrong_form(grantee: Grantee) -> None:
     if _NEXT_MEMBER.search(grantee.name):
         raise ValueError(f"`{grantee.text}` has several members: write each on its own")
     if grantee.kind == "domain" and not _HOST.fullmatch(grantee.name):
-        host = re.sub(r"^\w+://", "", grantee.name).rpartition("@")[2]
-        found = _HOST.search(host)
-        raise ValueError(f"`{grantee.text}` is no domain: write `domain:{found[0] if found else 'example.com'}`")
+        raise ValueError(f"`{grantee.text}` is no domain: write {_hosts_in(grantee.name)}")
+
+
+def _hosts_in(text: str) -> str:
+    """Return the domains that a text without a domain means."""
+    parts = [part for part in re.split(r"[\s,;]+", text) if part]
+    if len(parts) == 1 or not all(_HOST.fullmatch(part) and "." in part for part in parts):
+        # a blank in the place of a dot
+        host = re.sub(r"^\w+://", "", text).rpartition("@")[2]
+        parts = _HOST.findall(re.sub(r"\s*[.\s]\s*", ".", host))[:1]
+    return ", ".join(f"`domain:{part}`" for part in parts or ["example.com"])
 
 
 class Members:

@@ -14,7 +14,15 @@ from pdp.config.references import unknown_warehouse
 from pdp.engines.row_access.conditions import read_expression, read_filter
 from pdp.engines.row_access.dialects import translate_constant
 from pdp.engines.row_access.engine import RowPolicies
-from pdp.engines.row_access.entries import NO_ROW_NAMES, NO_TABLES, DescribedTables, RowNames, entry_name, faults_of
+from pdp.engines.row_access.entries import (
+    NO_ROW_NAMES,
+    NO_TABLES,
+    REFUSED,
+    DescribedTables,
+    RowNames,
+    entry_name,
+    faults_of,
+)
 from pdp.engines.row_access.members import parse_grantee
 from pdp.engines.row_access.policies import (
     Mask,
@@ -124,7 +132,7 @@ class _Compiler:
         """Raise ValueError for the first refused fault, and warn of the others."""
         for fault in faults_of(rule, names, self._described, is_complete=self._are_complete):
             spot.field = fault.field
-            if fault.weight in ("wrong", "sql"):
+            if fault.weight in REFUSED:
                 raise ValueError(fault.message)
             if fault.weight != "column":  # a finding of lint: `tables` may lag behind the table
                 self._warn(f"{entry_name(rule)}: {fault.message}", spot)

@@ -6,7 +6,7 @@ table, where somebody has them, tell the number. Needs no engine and no table.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
@@ -14,7 +14,7 @@ from sqlglot import exp
 
 from pdp.engines.cel.lint.linter import Finding
 from pdp.engines.cel.lint.remarks import Severity
-from pdp.engines.row_access.entries import NO_ROW_NAMES, NO_TABLES, Fault, entry_name, faults_of
+from pdp.engines.row_access.entries import NO_ROW_NAMES, NO_TABLES, REFUSED, Fault, Weight, entry_name, faults_of
 from pdp.engines.row_access.members import ALL_AUTHENTICATED, ALL_USERS, ANONYMOUS_MEMBER, Grantee, Members
 from pdp.engines.row_access.policies import Document, MaskBody, NamedDocument, PolicyBody, rule_of, table_path, written
 from pdp.engines.row_access.stored import stored_policies
@@ -234,7 +234,7 @@ def rules_of_documents(documents: Iterable[NamedDocument]) -> tuple[frozenset[Fo
         tables |= {_covers(_path(name, default)) for name in source.document.tables}
         rules += [rule_of(body, _path(body.table, default)) for body in _bodies(source.document)]
     for rule in rules:
-        for fault in _faults(rule):
+        for fault in _faults(rule, REFUSED):
             raise InvalidArgument(f"{entry_name(rule)}: {fault.message}")
     return frozenset((*tables, *(rule.covers for rule in rules))), rules
 
@@ -249,17 +249,17 @@ def _problem(rule: RowPolicy) -> Finding | None:
     if rule.tombstone:
         message = "the table was dropped: a new table of the name shows no row"
         return _finding("row-tombstone", "info", rule, message)
-    for fault in _faults(rule):
+    for fault in _faults(rule, REFUSED - {"spelling"}):
         hides = "; the column is NULL for everybody" if rule.column else "; the policy shows no row"
         is_closed = fault.weight == "sql" or not any(one.grantees for one in stored_policies([rule]) if not rule.column)
         return _finding("row-unusable", "error", rule, f"{fault.message}{hides if is_closed else ''}")
     return None
 
 
-def _faults(rule: RowPolicy) -> Iterator[Fault]:
-    """Yield the faults of a rule of a store, whose tables and columns nobody knows here."""
+def _faults(rule: RowPolicy, weights: Collection[Weight]) -> Iterator[Fault]:
+    """Yield the faults of some weights of a rule of a store, whose tables and columns nobody knows here."""
     faults = faults_of(rule, NO_ROW_NAMES, NO_TABLES, is_complete=False)
-    return (fault for fault in faults if fault.weight in ("wrong", "sql"))
+    return (fault for fault in faults if fault.weight in weights)
 
 
 def _notices(source: NamedDocument) -> Iterator[Finding]:

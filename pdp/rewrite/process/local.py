@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from pdp.engines.row_access.engine import REASON_PREFIX
-from pdp.engines.row_access.entries import Fault, binding_faults, entry_name
+from pdp.engines.row_access.entries import REFUSED, Fault, binding_faults, entry_name
 from pdp.engines.row_access.explain import ExplainedEntry, RowExplanation
 from pdp.engines.row_access.policies import MaskBody, PolicyBody, read_documents, refuse_patterns, rule_of
 from pdp.errors import InvalidArgument, InvalidReference, PolicyError
@@ -121,7 +121,7 @@ def _fault(body: PolicyBody | MaskBody) -> Fault | None:
     except InvalidReference as error:
         return Fault(f"{entry_name(rule)}: {error}", ("table",))
     for fault in binding_faults(rule):
-        if fault.weight == "wrong":
+        if fault.weight in REFUSED:
             return Fault(f"{entry_name(rule)}: {fault.message}", fault.field)
     return None
 

@@ -341,6 +341,31 @@ def test_a_grant_with_two_kinds_is_refused_and_an_old_one_can_be_removed(written
     assert read_known_grant(entry, ())
 
 
+@pytest.mark.parametrize(
+    ("written", "wanted"),
+    [
+        ("user:oidc~ann ", "user:oidc~ann"),
+        ("user: oidc~ann", None),
+        ("user:oidc~ ann", "user:oidc~ann"),
+        ("user:oidc~a\u200bnn", "user:oidc~ann"),
+        ("role: x", "role:x"),
+        ("role:x\u00a0", "role:x"),
+        ("role:the team\ufeff", "role:the team"),
+    ],
+)
+def test_a_grant_to_a_name_with_blanks_is_refused_and_an_old_one_can_be_removed(
+    written: str, wanted: str | None
+) -> None:
+    entry = {"principal": written, "privilege": "select", "object": "table:lake/s/t"}
+    with pytest.raises(WorldError, match=f"write `{wanted}`" if wanted else "is not `<idp>~<subject>`"):
+        read_grant(entry, ())
+    if wanted:
+        assert read_known_grant(entry, ()).principal == written
+        read_grant({**entry, "principal": wanted}, ())
+    for sound in ("role:the team", "user:oidc~CN=Ann Lee, OU=a: b", "role:Team: EU", "user:oidc~günther"):
+        read_grant({**entry, "principal": sound}, ())
+
+
 @pytest.mark.parametrize("grantee", ["role:role:x", "user:user:x", "domain:a@b.example"])
 def test_a_stored_policy_with_such_a_grantee_is_refused(grantee: str) -> None:
     rule = RowPolicy(("lake", "hr", "pay"), "p", (grantee,), "x = 1")

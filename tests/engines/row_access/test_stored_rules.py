@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from support.oracles.rows import MASK, POLICY, load
 
 from pdp.decision.active_policies import ActivePolicies
@@ -16,6 +17,7 @@ from pdp.facts.objects import Grant, GrantAdded, RowPolicyPut, RowPolicyRemoved
 from pdp.facts.row_policies import RowPolicy
 from pdp.facts.snapshot import Facts
 from pdp.model.question import Principal, Resource
+from pdp.offline.row_policies.changes import stored_findings
 
 TABLE = ("lake", "s", "t")
 PEOPLE = [
@@ -142,6 +144,21 @@ def test_a_filter_of_the_store_never_runs_as_the_user_of_a_file(tmp_path: Path) 
     found = restrict(bundle, PEOPLE[0], facts_of(RowPolicy(TABLE, "a", ("allUsers",), "c = current_user")))
     assert found.rows is not None
     assert (found.rows.expression, found.rows.identity) == ("(false) OR (x = 1)", "svc")
+
+
+@pytest.mark.parametrize(
+    ("grantee", "binds"),
+    [(" user:alice@example.com", True), ("user: alice@example.com", True), ("user:alice\u200b@example.com", False)],
+)
+def test_a_grantee_that_was_stored_with_blanks_keeps_its_meaning(tmp_path: Path, grantee: str, binds: bool) -> None:
+    """The store refuses new ones. No other reader gains by the old text, and lint names it."""
+    bundle, rule = load(tmp_path, {}), RowPolicy(TABLE, "a", (grantee,), "x = 1")
+    rows = [restrict(bundle, who, facts_of(rule)).rows for who in PEOPLE]
+    assert [found is not None and found.expression == "x = 1" for found in rows] == [binds, *[False] * 4]
+    for stored in (rule, replace(rule, column="c", kind="null", text="")):
+        documents, findings = stored_findings([stored])
+        assert ("write `user:alice@example.com`" in findings[0].message, len(documents)) == (True, 1)
+        assert "for everybody" not in findings[0].message
 
 
 def test_stale_facts_show_nothing_of_a_table_with_stored_rules(tmp_path: Path) -> None:
