@@ -32,8 +32,10 @@ _KINDS: Final[dict[Any, Kind]] = {
     _T.FLOAT: "real", _T.DOUBLE: "double", _T.BOOLEAN: "boolean", _T.DATE: "date",
 }  # fmt: skip
 _DIALECTS: Final = ("trino", "bigquery", "spark", "duckdb")
-_IEEE: Final = frozenset({"athena", "bigquery", "presto", "trino"})
+_IEEE: Final = frozenset({"athena", "bigquery", "trino"})
 """Dialects in which NaN is neither larger nor equal to anything."""
+_BY_VERSION: Final = frozenset({"presto"})
+"""Dialects in which the version decides: NaN is equal to NaN and larger than all numbers in Presto since 0.288."""
 _LARGEST: Final = frozenset({"databricks", "duckdb", "spark"})
 """Dialects in which NaN is equal to NaN and larger than all numbers."""
 _COMPARES_REALS: Final = frozenset({"athena", "duckdb", "presto", "trino"})
@@ -148,6 +150,8 @@ class _Comparisons:
             if isinstance(value, exp.Literal) and value.is_string:
                 self._fit_text(kind, column, value, place, is_order=is_order)
             elif (number := _number(value)) is not None:
+                if kind == "" and is_order and self._source in _BY_VERSION:
+                    raise UntranslatableSql(_no_nan(self._source, f"`{column.name}`"))
                 new = self._fit_number(kind, column, number)
                 if new is not None:
                     place.replace(exp.Literal.number(new))
@@ -206,6 +210,8 @@ class _Comparisons:
         if "" in kinds:
             if _FLOATS & kinds:
                 raise UntranslatableSql("a floating number is compared with a value of no known type")
+            if self._source in _BY_VERSION:
+                raise UntranslatableSql(_no_nan(self._source, "a value of no known type"))
             return
         is_same_nan = {self._source, self._target} <= _IEEE or {self._source, self._target} <= _LARGEST
         if _FLOATS & kinds and not (is_same_nan and len(kinds) == 1):
@@ -250,6 +256,12 @@ def _kind_of(text: str) -> Kind:
         if found not in (_T.USERDEFINED, _T.UNKNOWN):
             kinds.add(_KINDS.get(found, "other"))
     return kinds.pop() if len(kinds) == 1 else "other" if text else ""
+
+
+def _no_nan(dialect: str, what: str) -> str:
+    return (
+        f"{what} may be NaN, which versions of `{dialect}` compare in other ways: a type in `tables` could rule it out"
+    )
 
 
 def _outside(node: exp.Expr) -> exp.Expr | None:
