@@ -118,6 +118,21 @@ FIELDS: list[tuple[dict[str, Any], dict[str, Any], str]] = [
             "coalesce(id, 1)": "is a value, not a condition",
             "CASE WHEN ok THEN 1 ELSE 2 END": "is a value, not a condition",
             "id": "is a column, not a condition",
+            "NOT id": "takes a condition",
+            "NOT (NOT id)": "takes a condition",
+            "email = 'x' OR 1": "takes a condition",
+            "email = 'x' OR 'a'": "takes a condition",
+            "1 AND TRUE": "takes a condition",
+            "ok AND (id = 1 OR email)": "takes a condition",
+            "NOT upper(email)": "takes a condition",
+            "id = 1 OR id + 1": "takes a condition",
+            "CASE WHEN id THEN TRUE ELSE FALSE END": "takes a condition",
+            "CASE WHEN ok THEN id = 1 ELSE 1 END": "takes a condition|is a value, not a condition",
+            "NOT CASE WHEN ok THEN 1 ELSE 2 END": "takes a condition",
+            "if(id = 1, ok, 'x')": "takes a condition|is a value, not a condition",
+            "EXISTS (SELECT m.email FROM m WHERE 1)": "takes a condition",
+            "id IN ()": "has no values",
+            "NOT (email NOT IN ())": "has no values",
             "id = 1) OR (TRUE": "does not parse",
             "count(*) > 1": "an aggregate",
             "id = ?": "a parameter",
@@ -154,7 +169,8 @@ FIELDS: list[tuple[dict[str, Any], dict[str, Any], str]] = [
 ]
 SOUND = [
     POLICY | {"filter": text}
-    for text in ("coalesce(ok, true)", "CASE WHEN id = 1 THEN true ELSE false END", "ok", "TRUE", "if(id = 1, ok, false)")
+    for text in ("coalesce(ok, true)", "CASE WHEN id = 1 THEN true ELSE false END", "ok", "TRUE", "if(id = 1, ok, false)", "NOT ok", "NOT email.id", "ok OR id = 1", "NOT NULL",
+                 "id = 1 OR NULL", "CASE id WHEN 1 THEN ok ELSE FALSE END", "NOT coalesce(ok, false)")
 ] + [
     MASK | {"grantees": ["user:alice", "user:okta~alice", "group:eu", "domain:x.example", "role:contractor"]},
     MASK | {"grantees": ["user:system:serviceaccount:a:b", "group:CN=eu,OU=x", "role:CN=eu,OU=x", "group:okta:eu"]},

@@ -43,7 +43,8 @@ class Reading(NamedTuple):
     """Filter or expression of an author, as read. `sql` is Trino's; None for the filter TRUE.
 
     `closed` says why the text has no certain meaning in Trino, or is empty. `columns` are the names outside of
-    subqueries, in parts. `has_query`: there are subqueries.
+    subqueries, in parts. `has_query`: there are subqueries. `fault` says which part is a value in the place of a
+    condition, or is empty. `tested` are the columns in such places.
     """
 
     sql: str | None
@@ -51,6 +52,8 @@ class Reading(NamedTuple):
     form: Form
     columns: tuple[tuple[str, ...], ...]
     has_query: bool
+    fault: str = ""
+    tested: tuple[str, ...] = ()
 
 
 def read_filter(text: str, dialect: str, types: Mapping[str, str] | None = None) -> Reading:
@@ -85,7 +88,8 @@ def _read(text: str, dialect: str, is_filter: bool, types: tuple[tuple[str, str]
         sql, closed = (filter_sql if is_filter else expression_sql)(text, tree, dialect, dict(types)), ""
     except UntranslatableSql as error:
         sql, closed = "", str(error)
-    return Reading(sql, closed, form, tuple(columns), has_query)
+    fault, tested = _read_tests(tree, dialect) if is_filter else ("", ())
+    return Reading(sql, closed, form, tuple(columns), has_query, fault, tested)
 
 
 _remembered: Final = lru_cache(_READINGS)(_read)
@@ -97,6 +101,7 @@ def check_condition(text: str, dialect: str, columns: Mapping[str, str] | None) 
     `columns` maps folded names to types; None if the columns are unknown.
     """
     reading = read_filter(text, dialect, columns)
+    _check_tests(reading.fault, reading.tested, columns)
     form = reading.form
     if form == "undecided" and columns:
         form = form_of(parse_expression(text, dialect), columns, dialect)
@@ -121,6 +126,7 @@ def column_form(name: str) -> str:
 
 def check_form(tree: exp.Expr, dialect: str, columns: Mapping[str, str]) -> None:
     """Raise ValueError unless the tree of a filter is a condition, as `check_condition` does."""
+    _check_tests(*_read_tests(tree, dialect), columns)
     form = form_of(tree, columns, dialect)
     if form == "column":
         _check_column_form(tree.unnest().name, columns)
@@ -128,6 +134,68 @@ def check_form(tree: exp.Expr, dialect: str, columns: Mapping[str, str]) -> None
         raise ValueError("it is a value, not a condition")
     elif form == "undecided" and dialect in _CASTING:
         raise ValueError("it may be a value, not a condition: compare it with TRUE")
+
+
+_EMPTY: Final = "`IN ()` has no values: an engine refuses it"
+_NO_TEST: Final = "a value stands where AND, OR, NOT, WHEN, WHERE or ON takes a condition: compare it"
+
+
+def _check_tests(fault: str, tested: Collection[str], columns: Mapping[str, str] | None) -> None:
+    """Raise ValueError for a value in the place of a condition: some engines take 1 for TRUE, and others refuse it."""
+    if fault:
+        raise ValueError(fault)
+    for name in tested:
+        if columns and columns.get(name) and not columns[name].lower().startswith("bool"):
+            raise ValueError(_NO_TEST)
+
+
+def _read_tests(tree: exp.Expr, dialect: str) -> tuple[str, tuple[str, ...]]:
+    """Return the fault of the conditions inside a filter, and the columns that stand for conditions.
+
+    Columns of subqueries are left out, which may be of another table, and so are fields of columns.
+    """
+    columns: dict[str, None] = {}
+    pending = [] if form_of(tree, {}, dialect) == "value" else _results_of(tree.unnest())
+    for node in tree.walk():
+        pending += _tests_of(node)
+        if isinstance(node, exp.In) and not any(node.args.get(key) for key in _MEMBERS):
+            return _EMPTY, ()
+    while pending:
+        root = pending.pop().unnest()
+        pending += (results := _results_of(root))
+        if isinstance(root, exp.Column):
+            if len(root.parts) == 1 and not root.find_ancestor(exp.Query):
+                columns[root.name.casefold()] = None
+        elif not results and not isinstance(root, (exp.Null, exp.Query)) and form_of(root, {}, dialect) == "value":
+            return _NO_TEST, ()
+    return "", tuple(columns)
+
+
+_MEMBERS: Final = ("expressions", "query", "unnest", "field")
+"""Arguments of IN, one of which has the members."""
+
+
+def _tests_of(node: exp.Expr) -> list[exp.Expr]:
+    """Return the parts of a node that must be conditions."""
+    found: list[exp.Expr | None] = []
+    if isinstance(node, exp.Connector):
+        found = [node.this, node.expression]
+    elif isinstance(node, exp.If):
+        is_compared = isinstance(node.parent, exp.Case) and node.parent.this is not None
+        found = [] if is_compared else [node.this]
+    elif isinstance(node, (exp.Not, exp.Where, exp.Having)):
+        found = [node.this]
+    elif isinstance(node, exp.Join):
+        found = [node.args.get("on")]
+    return [part for part in found if isinstance(part, exp.Expr)]
+
+
+def _results_of(node: exp.Expr) -> list[exp.Expr]:
+    """Return the results of CASE or IF, which are conditions where the whole is one."""
+    branches = [node] if isinstance(node, exp.If) else node.args.get("ifs") or [] if isinstance(node, exp.Case) else []
+    found = [branch.args.get("true") for branch in branches]
+    found += [node.args.get("default" if isinstance(node, exp.Case) else "false")] if branches else []
+    return [part for part in found if isinstance(part, exp.Expr)]
 
 
 def unknown_column(reading: Reading, columns: Collection[str], table: str) -> str:
