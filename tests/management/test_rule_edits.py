@@ -269,7 +269,8 @@ def test_a_filter_is_one_condition_on_known_columns(rules: RowPolicyAdministrati
     ],
 )  # fmt: skip
 def test_a_sound_filter_is_taken(rules: RowPolicyAdministration, text: str) -> None:
-    after(rules, world(), RowPolicyWrite(policy("p", TYPED, text)))
+    facts = after(rules, world(), RowPolicyWrite(policy("p", TYPED, text)))
+    assert [rule.text for rule in facts.rules_of(fold_name("lake", TYPED[1:]))] == [text]
 
 
 def test_a_bare_column_needs_known_columns(rules: RowPolicyAdministration) -> None:

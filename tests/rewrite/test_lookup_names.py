@@ -72,7 +72,9 @@ def test_a_file_with_an_outer_name_in_a_subquery_stops_the_start(
 @pytest.mark.parametrize("tables", [{}, {"orders": ORDERS}], ids=["nothing", "the-table"])
 @pytest.mark.parametrize("filter", PLAIN)
 def test_a_qualified_name_is_taken(filter: str, tables: dict[str, Any], tmp_path: Path) -> None:
-    compile_policies(read_documents([written(tmp_path, body_of(filter, tables))]))
+    found = compile_policies(read_documents([written(tmp_path, body_of(filter, tables))]))
+    (policy,) = found.tables["lake", "sales.orders"].policies
+    assert (policy.id, policy.predicate, found.warnings) == ("p", filter, ())
 
 
 def test_a_name_is_taken_where_the_columns_of_the_lookup_are_known(tmp_path: Path) -> None:

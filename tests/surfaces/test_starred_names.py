@@ -207,7 +207,8 @@ def test_ids_of_cedar_that_checks_have() -> None:
     conditions = [f"resource == Lakekeeper::{uid} || principal == Lakekeeper::{uid}" for uid in uids]
     conditions += ['resource has name && resource.name like "a*"', 'resource has name && resource.name == "a*"']
     text = "\n".join(f"permit(principal, action, resource) when {{ {condition} }};" for condition in conditions)
-    load_model(CedarSources((SourceText(text),), names=NameCheck(KnownNames(frozenset({"lake"})))))
+    model = load_model(CedarSources((SourceText(text),), names=NameCheck(KnownNames(frozenset({"lake"})))))
+    assert len(model.policies.policies) == len(conditions)
 
 
 VARIABLES = {*NAME_KINDS} | {f"arguments.{key}" for key in ARGUMENT_KEYS - {"name"}}
@@ -216,7 +217,7 @@ VARIABLES = {*NAME_KINDS} | {f"arguments.{key}" for key in ARGUMENT_KEYS - {"nam
 @pytest.mark.parametrize("variable", sorted(VARIABLES))
 def test_a_rule_of_cel(tmp_path: Path, variable: str) -> None:
     """A name may have a star, so it is a finding, and an error with `strict_names`; names with a form have none."""
-    is_list = variable in ("roles", "groups")
+    is_list = variable in ("roles", "groups", "actions")
     forms = ["'a*' in {}", "{}.exists(n, n == 'a*')", "{}[0] == 'a*'"] if is_list else []
     forms = forms or ["{} == 'a*'", "{} in ['x', '*']", "{}.startsWith('a*')", "{} != 'a.*'"]
     file = tmp_path / "forbid.yaml"

@@ -305,6 +305,7 @@ NAME_KINDS: Final[Mapping[str, str]] = {
     "arguments.table": "table",
     "arguments.function": "routine",
     "arguments.property": "property",
+    "arguments.project": "project",
 }
 """Variable, or key of one -> the kind of its names."""
 WORDS: Final = frozenset({"op", "action"})

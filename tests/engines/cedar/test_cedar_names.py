@@ -196,7 +196,11 @@ def test_policies_that_decided_before_are_not_judged() -> None:
     text = full('@id("it") forbid(principal == Role::"role:x", action, resource);')
     entities = json.dumps([{"uid": {"type": "Lakekeeper::User", "id": "oidc~u"}, "parents": [
         {"type": "Lakekeeper::Project", "id": "p1"}]}])  # fmt: skip
-    load_model(CedarSources((SourceText(text),), (SourceText(entities),)))
+    old = CedarSources((SourceText(text),), (SourceText(entities),))
+    model = load_model(old)
+    assert ([one.id for one in model.policies.policies], len(model.files.by_uid)) == (["it"], 1)
+    with pytest.raises(PdpError):
+        load_model(replace(old, names=NameCheck(KnownNames(), forbid=True)))
 
 
 @pytest.mark.parametrize(
