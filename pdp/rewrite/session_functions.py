@@ -42,6 +42,9 @@ _SPOKEN: Final = re.compile(
 _BARE: Final = re.compile(r"(?<![\w.$@])(?:current_user|session_user)\b(?:\s*\(\s*\))?", re.IGNORECASE)
 _CALL: Final = re.compile(r"\s*\(\s*\)")
 _BESIDE: Final = re.compile(r"\s*[.(]")
+_DOTTED: Final = re.compile(r"(?:^|[.])\s*\Z")
+_FARTHEST: Final = 256
+"""Blanks and comments before a name in which a prefix is looked for. Before more of them, a name is refused."""
 _USER_NAMES: Final = frozenset({"user", "current_user", "session_user"})
 _SCHEMA_NAMES: Final = frozenset({"current_catalog", "current_schema"})
 _ROLE_NAME: Final = "current_role"
@@ -50,17 +53,25 @@ _NAMES: Final[Mapping[str, frozenset[str]]] = {
     "spark": _USER_NAMES,
 }
 """Dialect -> names of columns that are functions where no source has the column."""
+_KEYWORDS: Final[Mapping[str, frozenset[str]]] = {"trino": _SCHEMA_NAMES | {"current_path"}}
+"""Dialect -> words for the place of the session that are functions wherever they stand without quotes."""
+_ORDERS: Final = (exp.Ordered, exp.Order, exp.Group, exp.Distinct)
+"""Lists of keys in which an engine refuses a literal, or takes it for a place in the output."""
 _QUERIES: Final = (exp.Select, exp.Update, exp.Delete, exp.Merge, exp.Pivot)
 _DEEPEST: Final = 12
 """Depth of queries in queries, up to which names of columns are looked for."""
 
 
 class UserPlace(NamedTuple):
-    """Place of the user's name in a text. `name` is the column that the place gives to the query; empty for none."""
+    """Place of the user's name in a text. `name` is the column that the place gives to the query; empty for none.
+
+    `is_key`: rows are ordered or grouped by the name, where a bare literal has no meaning.
+    """
 
     start: int
     end: int
     name: str = ""
+    is_key: bool = False
 
 
 def user_edits(places: Iterable[UserPlace], names: Iterable[str], dialect: str) -> list[Edit]:
@@ -76,10 +87,21 @@ def user_edits(places: Iterable[UserPlace], names: Iterable[str], dialect: str) 
         message = "a view asks for the user, and runs for the caller and for another owner"
         raise RewriteRefused(UNSUPPORTED_FUNCTION, message)
     literal = user_literal(found.pop(), dialect)
+    key = (
+        f"CAST({literal} AS {'STRING' if dialect == 'bigquery' else 'VARCHAR'})" if dialect in _TYPED_KEYS else literal
+    )
     return [
-        Edit(place.start, place.end, f"{literal} AS {quote_name(place.name, dialect)}" if place.name else literal)
+        Edit(
+            place.start,
+            place.end,
+            f"{literal} AS {quote_name(place.name, dialect)}" if place.name else key if place.is_key else literal,
+        )
         for place in places
     ]
+
+
+_TYPED_KEYS: Final = frozenset({"bigquery", "duckdb"})
+"""Dialects that refuse a literal as a key, and take a typed one."""
 
 
 def user_literal(user: str, dialect: str) -> str:
@@ -145,11 +167,15 @@ class _SessionReading:
         call = _CALL.match(self._parsed.lexical.bare, end)
         if call is None or any(node.args.values()):
             raise _uncertain(self._parsed.text[start:end])
-        return self._place(start, call.end(), _named(node, self._parsed.text[start:end]))
+        return self._place(node, start, call.end(), _named(node, self._parsed.text[start:end]))
 
     def _column(self, column: exp.Column) -> Iterator[UserPlace]:
         name = column.name.lower()
         if not isinstance(column.this, exp.Identifier) or len(column.parts) > 1:
+            return
+        if name in _KEYWORDS.get(self._dialect, ()) and not column.this.quoted:
+            if self._is_view:
+                raise _refused(name)
             return
         is_word = name == _ROLE_NAME and not column.this.quoted
         if not is_word and name not in self._names:
@@ -162,7 +188,7 @@ class _SessionReading:
         if name == _ROLE_NAME or (self._is_view and name in _SCHEMA_NAMES):
             raise _refused(name)
         if name in _USER_NAMES:
-            yield self._place(*place_of(column.this), _named(column, name))
+            yield self._place(column, *place_of(column.this), _named(column, name))
 
     def _bare(self, nodes: Sequence[exp.Expr], starts: set[int]) -> Iterator[UserPlace]:
         """Yield the places of functions without parentheses: the parser notes none."""
@@ -177,22 +203,34 @@ class _SessionReading:
         if len(found) != len(nodes):
             raise _uncertain("current_user")
         are_named = all(_named(node, "x") for node in nodes)
+        # The order of the tree is not the order of the text: if one of them is a key, each is written as one.
+        key = next(filter(_is_key, nodes), nodes[0])
         for match in found:
             name = match[0].partition("(")[0].strip().lower()
-            yield self._place(*match.span(), name if are_named else "")
+            yield self._place(key, *match.span(), name if are_named else "")
 
-    def _place(self, start: int, end: int, name: str) -> UserPlace:
+    def _place(self, node: exp.Expr, start: int, end: int, name: str) -> UserPlace:
         text = self._parsed.text
         beside = text[max(start - 1, 0) : start] + text[end : end + 1]
         if _BESIDE.match(text, end) or any(sign in "'\"`\\" or sign.isalnum() for sign in beside):
             raise _uncertain(text[start:end])
-        return UserPlace(start, end, name)
+        if _DOTTED.search(self._parsed.lexical.bare[max(start - _FARTHEST, 0) : start]):
+            raise RewriteRefused(UNSUPPORTED_FUNCTION, f"`{text[start:end]}` has a prefix here: write the name alone")
+        return UserPlace(start, end, name, _is_key(node))
 
 
 def _is_of_roles(table: exp.Table) -> bool:
     """Tell whether a view of INFORMATION_SCHEMA has the roles of the session."""
     parts = name_parts(table) or ("",)
     return [part.lower() for part in parts[-2:-1]] == [INFORMATION_SCHEMA] and parts[-1].lower() in _ROLE_VIEWS
+
+
+def _is_key(node: exp.Expr) -> bool:
+    """Tell whether rows are ordered or grouped by the very value of a node."""
+    parent = node.parent
+    while isinstance(parent, (exp.Paren, exp.Tuple)):
+        parent = parent.parent
+    return isinstance(parent, _ORDERS)
 
 
 def _named(node: exp.Expr, name: str) -> str:

@@ -246,6 +246,55 @@ def test_a_view_decides_by_nothing_of_the_session(condition: str) -> None:
 
 
 @pytest.mark.parametrize(
+    "word", ["current_path", "CURRENT_PATH", "current_schema", "Current_Schema", "current_catalog"]
+)
+@pytest.mark.parametrize(
+    "place", ["WHERE {w} = 'x'", "WHERE id IN (SELECT id FROM free WHERE {w} <> 'x')", "ORDER BY {w}"]
+)
+def test_a_view_of_trino_decides_by_no_place_of_the_session(word: str, place: str) -> None:
+    """The words are reserved: without quotes they are never a column."""
+    text = f"SELECT id FROM free {place.format(w=word)}"
+    by = service({"v": {"sql": text}, "q": {"sql": text.replace(word, f'"{word}"')}})
+    assert not written("SELECT * FROM v", "trino", by=by)
+    assert written("SELECT * FROM q", "trino", by=by)
+    assert written(text, "trino") == text
+
+
+KEYS: Final = (
+    "SELECT id FROM free ORDER BY {u}", "SELECT id FROM free ORDER BY ({u}) DESC, id", "SELECT DISTINCT ON ({u}) id FROM free",
+    "SELECT DISTINCT ON (id, {u}) id FROM free", "SELECT string_agg(email, ',' ORDER BY {u}) AS x FROM free",
+    "SELECT count(*) AS n FROM free GROUP BY {u}", "SELECT id FROM free GROUP BY id, ({u}) ORDER BY id, {u} LIMIT 1",
+    "SELECT id FROM (SELECT id FROM free ORDER BY {u} LIMIT 1) AS s", "SELECT id FROM free ORDER BY lower({u})",
+    "SELECT row_number() OVER (PARTITION BY {u} ORDER BY {u}) AS x FROM free", "SELECT {u} AS x FROM free ORDER BY {u}",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("user", ["user", "current_user", "session_user", '"user"'])
+def test_duckdb_orders_and_groups_by_the_name_of_the_reader(user: str) -> None:
+    """DuckDB refuses to order by a literal."""
+    by = service({f"v{at}": {"sql": text.format(u=user)} for at, text in enumerate(KEYS)})
+    with database() as found:
+        for at, text in enumerate(KEYS):
+            for statement in (text.format(u=user), f"SELECT * FROM v{at} AS v"):
+                sql = written(statement, "duckdb", by=by)
+                assert "'alice@example.com'" in sql, text
+                assert found.execute(sql).fetchall() in ([(1,)], [("duckdb",)], [("alice@example.com",)]), sql
+
+
+def test_bigquery_orders_by_a_typed_literal_and_has_no_prefix() -> None:
+    sql = written("SELECT id FROM free ORDER BY SESSION_USER()", "bigquery")
+    assert sql == "SELECT id FROM free ORDER BY CAST('alice@example.com' AS STRING)"
+    for text in (
+        "SAFE.SESSION_USER()",
+        "SAFE . SESSION_USER()",
+        "safe.session_user ()",
+        "SAFE. /* x */ SESSION_USER()",
+    ):
+        with pytest.raises(RewriteRefused, match="has a prefix here: write the name alone"):
+            SERVICE.rewrite(RewriteRequest(f"SELECT {text} AS x FROM free", "bigquery", ALICE))
+
+
+@pytest.mark.parametrize(
     "text", ["SELECT current_schema()", "SELECT current_database() AS d", "SELECT CURRENT_DATE FROM free"]
 )
 def test_a_statement_may_ask_for_the_schema_and_the_time(text: str) -> None:
