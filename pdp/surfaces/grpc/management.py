@@ -228,7 +228,8 @@ class PolicyService:
         written = await self._rules.write(requester, (edit,))
         (rule,) = written.rules
         assert rule is not None
-        return RpcAnswer(wire.WriteRowPolicyResponse(policy=_policy(rule), revision=written.revision), requester.id)
+        answer = wire.WriteRowPolicyResponse(policy=_policy(rule), revision=written.revision, warnings=written.warnings)
+        return RpcAnswer(answer, requester.id)
 
     async def delete(self, body: bytes, caller: Caller) -> RpcAnswer:
         """Delete row policies or masks of one table."""

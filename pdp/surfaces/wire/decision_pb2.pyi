@@ -711,12 +711,14 @@ class WriteRowPolicyRequest(_message.Message):
     def __init__(self, policy: _Optional[_Union[RowPolicy, _Mapping]] = ..., update: _Optional[bool] = ..., actor: _Optional[_Union[Actor, _Mapping]] = ...) -> None: ...
 
 class WriteRowPolicyResponse(_message.Message):
-    __slots__ = ("policy", "revision")
+    __slots__ = ("policy", "revision", "warnings")
     POLICY_FIELD_NUMBER: _ClassVar[int]
     REVISION_FIELD_NUMBER: _ClassVar[int]
+    WARNINGS_FIELD_NUMBER: _ClassVar[int]
     policy: RowPolicy
     revision: str
-    def __init__(self, policy: _Optional[_Union[RowPolicy, _Mapping]] = ..., revision: _Optional[str] = ...) -> None: ...
+    warnings: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, policy: _Optional[_Union[RowPolicy, _Mapping]] = ..., revision: _Optional[str] = ..., warnings: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class DeleteRowPoliciesRequest(_message.Message):
     __slots__ = ("table", "ids", "column", "etag", "actor")

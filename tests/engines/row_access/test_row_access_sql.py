@@ -232,7 +232,7 @@ def test_a_filter_of_comparisons_lets_the_same_rows_through(dialect: str, text: 
     assert 0 < len(found) < len(ROWS)
 
 
-TYPES = {"i": "BIGINT", "n": "DECIMAL(10, 2)", "t": "VARCHAR", "d": "DATE", "b": "BOOLEAN", "f": "DOUBLE", "r": "REAL"}
+KNOWN = {"i": "BIGINT", "n": "DECIMAL(10, 2)", "t": "VARCHAR", "d": "DATE", "b": "BOOLEAN", "f": "DOUBLE", "r": "REAL"}
 
 
 @pytest.mark.parametrize(
@@ -243,9 +243,9 @@ TYPES = {"i": "BIGINT", "n": "DECIMAL(10, 2)", "t": "VARCHAR", "d": "DATE", "b":
 def test_presto_compares_nan_by_version(text: str) -> None:
     """Presto since 0.288 takes NaN for the largest number and equal to itself, before as Trino: a row may be hidden."""
     with pytest.raises(UntranslatableSql):
-        translate_filter(text, "presto", TYPES)
+        translate_filter(text, "presto", KNOWN)
     with pytest.raises(UntranslatableSql):
-        translate_filter(f"t = 'a' OR {text}", "presto", TYPES)
+        translate_filter(f"t = 'a' OR {text}", "presto", KNOWN)
 
 
 @pytest.mark.parametrize(
@@ -254,8 +254,8 @@ def test_presto_compares_nan_by_version(text: str) -> None:
      "x IN (1, 2)", "x = 'a'", "t = current_user", "f IS NOT NULL", "i > i"],
 )  # fmt: skip
 def test_presto_compares_all_else_as_trino(text: str) -> None:
-    assert translate_filter(text, "presto", TYPES)
-    assert translate_filter(text, "athena", TYPES)
+    assert translate_filter(text, "presto", KNOWN)
+    assert translate_filter(text, "athena", KNOWN)
 
 
 @pytest.mark.parametrize(

@@ -81,6 +81,21 @@ async def test_a_policy_without_grantees_is_for_all_who_are_known(rpc: RpcClient
     assert list(made.policy.grantees) == ["allAuthenticatedUsers"]
 
 
+async def test_names_that_nobody_knows_are_warnings_as_over_http(http: HttpClient, rpc: RpcClient) -> None:
+    await http.post("/v1/objects", {"put": [ORDERS]})
+    assert list((await rpc.call("WriteRowPolicy", write(EU))).warnings) == []
+    grant = {"principal": OWNER, "privilege": "ownership", "object": "namespace:lake/sales"}
+    assert (await http.post("/v1/grants", {"add": [grant]}))[0] == 200
+    other = {"table": "table:lake/sales/ordrs"}
+    for entry, path in ((EU | other, "/v1/row-access-policies"), (MASK | other, "/v1/column-masks")):
+        made = await rpc.call("WriteRowPolicy", write(entry))
+        status, over_http = await http.post(path, entry | {"id": "z", "actor": OWNER})
+        wanted = [text.replace("`z`", f"`{entry['id']}`") for text in over_http["warnings"]]
+        assert (status, list(made.warnings), len(wanted)) == (200, wanted, 1)
+        newer = await rpc.call("WriteRowPolicy", write(entry, update=True))
+        assert list(newer.warnings) == wanted
+
+
 async def test_permissions(rpc: RpcClient) -> None:
     for who, wanted in ((OWNER, ["rowAccessPolicies.update"]), (EVE, [])):
         request = wire.TestRowPolicyPermissionsRequest(
