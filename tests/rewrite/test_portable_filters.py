@@ -290,6 +290,18 @@ def test_a_filter_with_a_lookup_lives_beside_a_mask_and_another_filter(
                         assert sorted(row[0] for row in found) == sorted(row[0] for row in wanted)
 
 
+@pytest.mark.parametrize("dialect", ["duckdb", "trino", "spark", "bigquery"])
+@pytest.mark.parametrize(
+    "text", ["s = 'x' OR 1", "NOT i", "s = 'x' OR 'a'", "CASE WHEN i THEN TRUE ELSE FALSE END", "i IN (SELECT n FROM m WHERE 1)"]
+)  # fmt: skip
+def test_a_value_in_the_place_of_a_condition_shows_no_row_at_home(dialect: str, text: str) -> None:
+    """DuckDB takes any number but 0 for TRUE. A store may have such a filter of an older version."""
+    answer = answer_of([{"filter": text, "dialect": dialect}], [], dialect, "SELECT id FROM t")
+    assert answer["error"]["code"] == "RAP_FILTER_INVALID", answer
+    sound = answer_of([{"filter": "NOT (i = 1) OR NULL", "dialect": dialect}], [], dialect, "SELECT id FROM t")
+    assert "sql" in sound
+
+
 FOUR = [
     {"filter": "contains(s, 'E')", "dialect": "duckdb"},
     {"filter": "strpos(s, 'E') > 0", "dialect": "trino"},
