@@ -19,11 +19,13 @@ from pdp.engines.row_access.dialects import (
     DIALECT,
     OF_SUBQUERIES,
     has_uncertain_escape,
+    instead_of,
     is_portable,
     translate_filter,
     unfit_part,
+    unportable_name,
 )
-from pdp.engines.row_access.portable import adapt
+from pdp.engines.row_access.portable import FUNCTIONS, PARTS, adapt, folds_caller
 from pdp.engines.row_access.trino import CALLER, UntranslatableSql
 from pdp.facts.row_policies import fold_column
 from pdp.rewrite.binding import ROW, BoundColumn, FilterSource, Form, alias_edit, bind_columns, rename
@@ -50,6 +52,7 @@ NO_ROWS: Final = "FALSE"
 _NOTHING: Final = (NO_ROWS,)
 _CALLER: Final = re.compile(r"(?<![\w.])(?:session_user|current_user)\b(?:\s*\(\s*\))?", re.IGNORECASE)
 _SENTINEL: Final = "pdp session user"
+_ABROAD: Final = (*OF_SUBQUERIES, *FUNCTIONS, *PARTS)
 _UNFIT: Final = (
     exp.Command, exp.With, exp.Lateral, exp.Unnest, exp.TableSample, exp.Pivot, exp.Into, exp.SetOperation,
 )  # fmt: skip
@@ -60,18 +63,22 @@ class FilterText:
     """SQL of a filter, cut where the name of the caller stands. `everything`: the filter is TRUE.
 
     `qualified` is the same with qualified columns, see `binding`. `reads` has the tables of its subqueries.
+    `folds_caller`: engines agree on callers with plain letters alone.
     """
 
     pieces: tuple[str, ...]
     qualified: tuple[str, ...]
     everything: bool = False
     reads: tuple[RelationKey, ...] = ()
+    folds_caller: bool = False
 
     def bind(self, user: str, dialect: str, form: Form) -> str:
         """Return the SQL for a caller; raise RewriteRefused for a caller whose name has no literal."""
         pieces = self.qualified if form == "qualified" or (form == "plain" and self.reads) else self.pieces
         if len(pieces) == 1:
             return pieces[0]
+        if self.folds_caller and not user.isascii():
+            raise unusable_filter("the name of the caller has a letter whose case engines fold differently")
         return user_literal(user, dialect).join(pieces)
 
 
@@ -147,6 +154,7 @@ class _Filter:
 
     def __init__(self, policy: FilterPolicy, relation: Relation, catalog: Catalog) -> None:
         self._policy, self._relation, self._catalog = policy, relation, catalog
+        self._folds_caller = False
         self._parsed = ParsedText(policy.text, policy.dialect)
         if ";" in self._parsed.lexical.bare:
             raise unusable_filter("it is not one expression")
@@ -165,14 +173,16 @@ class _Filter:
         except ValueError as error:
             raise unusable_filter(str(error)) from None
         reads = tuple(found.key for _, found in tables)
-        return FilterText(*self._texts(dialect, tables), reads=reads)
+        texts = self._texts(dialect, tables)
+        return FilterText(*texts, reads=reads, folds_caller=self._folds_caller)
 
     def expression(self, dialect: str) -> FilterText:
         """Return the text as a value in a dialect, without subqueries; raise RewriteRefused."""
         _check_form(self._tree, self._policy.dialect)
         if self._tree.find(exp.Query, exp.Table):
             raise unusable_filter("it holds a subquery")
-        return FilterText(*self._texts(dialect, ()))
+        texts = self._texts(dialect, ())
+        return FilterText(*texts, folds_caller=self._folds_caller)
 
     def relations(self) -> list[tuple[exp.Table, Relation]]:
         """Return the tables of the filter's subqueries; raise RewriteRefused for an unknown table or a view."""
@@ -205,6 +215,7 @@ class _Filter:
         if self._policy.dialect != dialect:
             self._check_portable(dialect)
             columns = self._adapted(dialect, FilterSource(name, own, ROW), sources, columns)
+            self._folds_caller = folds_caller(self._tree)
         make = self._spliced if self._policy.dialect == dialect else partial(self._generated, dialect)
         texts = make(tables, (), ()), make(tables, sources, columns)
         for pieces in texts:
@@ -213,10 +224,11 @@ class _Filter:
 
     def _check_portable(self, dialect: str) -> None:
         """Raise RewriteRefused for a part without a certain meaning in another dialect."""
-        unfit = next((node for node in self._tree.walk() if not is_portable(node, OF_SUBQUERIES)), None)
+        unfit = next((node for node in self._tree.walk() if not is_portable(node, _ABROAD)), None)
         if unfit is not None:
             raise unusable_filter(
-                f"`{type(unfit).__name__}` in `{self._policy.dialect}` has no certain meaning in `{dialect}`"
+                f"`{unportable_name(unfit)}` in `{self._policy.dialect}` has no certain meaning in `{dialect}`: "
+                f"write {instead_of(unfit)}"
             )
         if _SENTINEL in self._policy.text:
             raise unusable_filter("it has the text of the rewriter")
@@ -332,7 +344,7 @@ def _check_form(tree: exp.Expr, dialect: str) -> None:
     for node in tree.walk():
         if unfit := unfit_part(node):
             raise unusable_filter(f"it holds {unfit}")
-        if isinstance(node, _UNFIT):
+        if isinstance(node, _UNFIT) and node.arg_key != "unnest":  # `IN UNNEST([..])` is a list
             raise unusable_filter("it holds a query of a form that filters do not support")
         if isinstance(node, exp.Func) and not is_allowed(node, dialect):
             raise unusable_filter(f"the function `{node.name}` is not known to read its arguments alone")

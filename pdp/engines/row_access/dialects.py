@@ -21,8 +21,8 @@ import sqlglot
 from sqlglot import Dialect, Parser, Token, Tokenizer, TokenType, exp
 from sqlglot.errors import ParseError, SqlglotError, TokenError
 
-from pdp.engines.row_access.portable import adapt
-from pdp.engines.row_access.trino import CALLER, FALSE, UntranslatableSql
+from pdp.engines.row_access.portable import FUNCTIONS, PARTS, adapt, folds_caller
+from pdp.engines.row_access.trino import CALLER, FALSE, PLAIN, UntranslatableSql
 
 PARSER_ERRORS: Final = (SqlglotError, ValueError, TypeError, AttributeError, IndexError, KeyError, AssertionError)
 """Errors that the parser of SQL raises for some invalid texts."""
@@ -60,16 +60,19 @@ def _generated(tree: exp.Expr, text: str, dialect: str, types: Mapping[str, str]
     """Return the tree of a text of another dialect as Trino's SQL; raise the errors of `translate_expression`."""
     if dialect not in _ALIKE:
         raise UntranslatableSql(f"comparisons in `{dialect}` are not Trino's")
-    if not all(map(is_portable, tree.walk())):
-        raise UntranslatableSql(f"it is `{dialect}` and more than comparisons of columns with values")
+    others = (*FUNCTIONS, *PARTS) if dialect in HOMES else ()
+    if unfit := next((node for node in tree.walk() if not is_portable(node, others)), None):
+        name, other = unportable_name(unfit), instead_of(unfit)
+        raise UntranslatableSql(f"`{name}` in `{dialect}` has no certain meaning in `{DIALECT}`: write {other}")
     if has_uncertain_escape(text, dialect):
         raise UntranslatableSql(f"a backslash in a text of `{dialect}` has no certain meaning")
     known = types or {}
     adapted = adapt(tree, dialect, DIALECT, lambda column: known.get(column.parts[-1].name.casefold(), ""))
     try:
-        return adapted.sql(dialect=DIALECT, comments=False)
+        sql = adapted.sql(dialect=DIALECT, comments=False)
     except RecursionError:
         raise ValueError("it is too long") from None
+    return f"{sql}{PLAIN}" if CALLER in sql and folds_caller(adapted) else sql
 
 
 def translate_filter(text: str, dialect: str, types: Mapping[str, str] | None = None) -> str | None:
@@ -218,14 +221,33 @@ _RANDOM_NAMES: Final = frozenset(
 
 
 def is_portable(node: exp.Expr, others: tuple[type[exp.Expr], ...] = ()) -> bool:
-    """Tell whether a part, or one of the `others`, means the same in every dialect. Trino has no IS TRUE."""
-    return isinstance(node, (*_PORTABLE, *others)) and not (
-        isinstance(node, exp.Is) and not isinstance(node.expression, exp.Null)
-    )
+    """Tell whether a part, or one of the `others`, means the same in every dialect, or can be written so."""
+    if isinstance(node, exp.Is) and not isinstance(node.expression, exp.Null):
+        return exp.NullSafeEQ in others and isinstance(node.expression, exp.Boolean)
+    return isinstance(node, (*_PORTABLE, *others))
+
+
+def unportable_name(node: exp.Expr) -> str:
+    """Return the name of a part without a certain meaning in another dialect, as SQL calls it."""
+    if isinstance(node, exp.Anonymous):
+        return node.name.upper()
+    return node.sql_name() if isinstance(node, exp.Func) else _SIGNS.get(type(node), type(node).__name__.upper())
+
+
+_SIGNS: Final[dict[type, str]] = {exp.Div: "/", exp.IntDiv: "DIV", exp.Mod: "%", exp.RegexpLike: "~", exp.Dot: "."}
+_INSTEAD: Final[dict[type, str]] = {
+    exp.ILike: "LOWER(..) LIKE", exp.Div: "a comparison with a product", exp.CurrentDate: "a DATE literal",
+}  # fmt: skip
+
+
+def instead_of(node: exp.Expr) -> str:
+    """Return what to write in place of a part without a certain meaning in another dialect."""
+    return _INSTEAD.get(type(node), "a form that docs/row-access.md lists")
 
 
 _WITHOUT_ESCAPES: Final = frozenset({"athena", "duckdb", "presto", "trino"})
 """Dialects in whose texts a backslash is a sign like any other."""
+_ESCAPED: Final = _QUOTED - {TokenType.RAW_STRING}
 _ESCAPE: Final = re.compile(r"""\\(?:[\\'"nrt]|(.))""", re.DOTALL)
 
 
@@ -238,7 +260,8 @@ def has_uncertain_escape(text: str, dialect: str) -> bool:
         "\\" in text
         and dialect not in _WITHOUT_ESCAPES
         and any(
-            token.token_type in _QUOTED and any(escape[1] for escape in _ESCAPE.finditer(written))
+            token.token_type in _QUOTED - {TokenType.RAW_STRING}
+            and any(escape[1] for escape in _ESCAPE.finditer(written))
             for token in Dialect.get_or_raise(dialect).tokenize(text)
             for written in [text[token.start : token.end + 1]]
         )

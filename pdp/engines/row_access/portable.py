@@ -10,28 +10,17 @@ from __future__ import annotations
 import math
 import re
 import struct
-from collections.abc import Callable
-from functools import lru_cache
-from typing import Any, Final, Literal, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
 from sqlglot import exp
-from sqlglot.errors import SqlglotError
 
+from pdp.engines.row_access.portable_numbers import NUMBERS
+from pdp.engines.row_access.portable_patterns import PATTERNS
+from pdp.engines.row_access.portable_texts import TEXTS
+from pdp.engines.row_access.portable_values import Kind, PortableValue, PortableValues, TypeOf, is_caller
 from pdp.engines.row_access.trino import UntranslatableSql
 
-TypeOf: TypeAlias = Callable[[exp.Column], str]
-"""Type of a column as text; empty for an unknown one."""
-Kind: TypeAlias = Literal["", "integer", "decimal", "real", "double", "text", "boolean", "date", "other"]
-"""Kind of a column in comparisons. `real` has 32 bits. Empty: unknown."""
 _T: Final = exp.DataType.Type
-_KINDS: Final[dict[Any, Kind]] = {
-    **dict.fromkeys((_T.TINYINT, _T.SMALLINT, _T.MEDIUMINT, _T.INT, _T.BIGINT), "integer"),
-    **dict.fromkeys((_T.UTINYINT, _T.USMALLINT, _T.UINT), "integer"),
-    **dict.fromkeys((_T.DECIMAL, _T.BIGDECIMAL), "decimal"),
-    **dict.fromkeys((_T.VARCHAR, _T.TEXT, _T.NVARCHAR), "text"),
-    _T.FLOAT: "real", _T.DOUBLE: "double", _T.BOOLEAN: "boolean", _T.DATE: "date",
-}  # fmt: skip
-_DIALECTS: Final = ("trino", "bigquery", "spark", "duckdb")
 _IEEE: Final = frozenset({"athena", "bigquery", "trino"})
 """Dialects in which NaN is neither larger nor equal to anything."""
 _BY_VERSION: Final = frozenset({"presto"})
@@ -50,13 +39,17 @@ _OPPOSITES: Final[dict[type[exp.Expr], type[exp.Expr]]] = {
 _CONDITIONS: Final = (exp.And, exp.Or, exp.Not, exp.Where)
 _NUMBERS: Final = frozenset({"integer", "decimal", "real", "double"})
 _FLOATS: Final = frozenset({"real", "double"})
+_COMPARABLE: Final = frozenset({"integer", "text", "date", "boolean"})
 _DATE: Final = re.compile(r"\d{4}-\d{2}-\d{2}")
 _LIKE_TIME: Final = re.compile(r"\s*\d+[-/:]\d")
 _MOST_DIGITS: Final = 15
 _MOST_SCALE: Final = 22
 """Digits, and digits after the point, of a decimal number with one reading as a double in all engines."""
-_TYPES: Final = 4_096
-"""Types of columns whose kind is kept."""
+_COMPILERS: Final = {**TEXTS, **NUMBERS, **PATTERNS}
+FUNCTIONS: Final = (*_COMPILERS, exp.NullSafeEQ, exp.NullSafeNEQ)
+"""Expressions that can be written for another engine."""
+PARTS: Final = (exp.Interval, exp.Var, exp.DataType, exp.Array, exp.Unnest)
+"""Parts of such expressions."""
 
 
 class _Number(NamedTuple):
@@ -83,84 +76,159 @@ def adapt(tree: exp.Expr, source: str, target: str, type_of: TypeOf) -> exp.Expr
                 tree = new
             else:
                 node.replace(new)
+    work.check_root(tree)
     return tree
 
 
+def folds_caller(tree: exp.Expr) -> bool:
+    """Tell whether an adapted tree folds the case of the caller's name, or compares it with folded text."""
+    return any(is_caller(node) and node.meta.get("plain") for node in tree.walk())
+
+
 class _Comparisons:
-    """Comparisons of one dialect in another."""
+    """Comparisons and functions of one dialect in another."""
 
     def __init__(self, source: str, target: str, type_of: TypeOf) -> None:
         self._source, self._target, self._type_of = source, target, type_of
+        self._values = PortableValues(source, target, type_of)
+        self._atom, self._kind = self._values.atom, self._values.kind
 
     def adapted(self, node: exp.Expr) -> exp.Expr:
         """Return a node in its place, or the new one; raise UntranslatableSql."""
-        if isinstance(node, _COMPARISONS):
+        compile = _COMPILERS.get(type(node))
+        if compile is not None and not (isinstance(node, exp.If) and isinstance(node.parent, exp.Case)):
+            return self._noted(node, compile(self._values, node))
+        if isinstance(node, (*_COMPARISONS, exp.NullSafeEQ, exp.NullSafeNEQ)):
             return self._compared(node)
         if isinstance(node, exp.Between):
             self._check_atoms(node.this, node.args["low"], node.args["high"])
-            _check_forms(node.args["low"], node.args["high"])
+            self._check_forms(node.args["low"], node.args["high"])
             for bound in ("low", "high"):
-                self._fit(node, "this", bound, is_order=True)
+                self._fit(node, "this", bound)
         elif isinstance(node, exp.In):
             self._listed(node)
         elif isinstance(node, exp.Is):
-            self._check_atoms(node.this)
+            return self._tested(node)
         elif isinstance(node, exp.Column) and isinstance(_outside(node), _CONDITIONS) and not self._is_truth(node):
             raise UntranslatableSql(f"`{node.name}` is no condition")  # DuckDB takes a number for a condition
         return node
 
+    def _noted(self, node: exp.Expr, value: PortableValue) -> exp.Expr:
+        """Return the expression of a compiled function; raise UntranslatableSql for a value in place of a condition."""
+        if isinstance(_outside(node), _CONDITIONS) and value.kind != "boolean":
+            raise UntranslatableSql("a value stands in place of a condition")
+        return self._values.note(value)
+
+    def check_root(self, tree: exp.Expr) -> None:
+        """Raise UntranslatableSql for an expression that is a value with letters that engines fold differently."""
+        value = self._values.of(tree)
+        if value.folds:
+            raise UntranslatableSql(f"`{value.folds[0].function}` folds some letters differently: compare it")
+        if value.kind == "" and isinstance(tree.unnest(), (*PARTS, *FUNCTIONS)):
+            raise UntranslatableSql("it has no certain value")
+
     def _compared(self, node: exp.Expr) -> exp.Expr:
         self._check_atoms(node.this, node.expression)
-        self._fit(node, "this", "expression", is_order=isinstance(node, _ORDERS))
+        self._check_folds(node.this, [node.expression], is_order=isinstance(node, _ORDERS))
+        self._check_folds(node.expression, [node.this], is_order=isinstance(node, _ORDERS))
+        self._fit(node, "this", "expression")
+        if isinstance(node, (exp.NullSafeEQ, exp.NullSafeNEQ)):
+            return self._null_safe(node)
         return self._with_nan(node) if isinstance(node, _ORDERS) else node
+
+    def _null_safe(self, node: exp.NullSafeEQ | exp.NullSafeNEQ) -> exp.Expr:
+        sides = [self._values.of(side) for side in (node.this, node.expression)]
+        kinds = {side.kind for side in sides}
+        if kinds & {"real", "double", "other"} or ("" in kinds and "text" not in kinds):
+            raise UntranslatableSql("`IS DISTINCT FROM` compares known texts, whole numbers and dates alone")
+        test = type(node)(this=node.this, expression=node.expression)
+        return self._values.note(PortableValue(exp.Paren(this=test), "boolean"))
+
+    def _check_folds(self, side: exp.Expr, others: list[exp.Expr], *, is_order: bool) -> None:
+        """Write a folded text for a comparison with literals; raise UntranslatableSql for another comparison."""
+        value = self._values.of(side)
+        if not value.folds:
+            return
+        if is_order:
+            raise UntranslatableSql(f"`{value.folds[0].function}` folds some letters differently: write = or IN")
+        self._values.settle(value, [self._values.of(other) for other in others])
+
+    def _tested(self, node: exp.Is) -> exp.Expr:
+        """Return `IS NULL` as it stands, and `IS TRUE` as a function: Trino has no such test."""
+        if not isinstance(node.expression, exp.Boolean):
+            self._check_atoms(node.this)
+            return node
+        is_operand = isinstance(node.this, exp.Paren) or self._values.is_operand(node.this)
+        value = self._values.of(node.this)
+        if not is_operand or value.kind != "boolean":
+            raise UntranslatableSql("`IS TRUE` tests a condition in parentheses, or a column that is known as boolean")
+        inner = node.this if node.expression.this else exp.Paren(this=exp.Not(this=node.this))
+        test = exp.Anonymous(this="COALESCE", expressions=[inner, exp.false()])
+        return self._values.note(PortableValue(test, "boolean"))
 
     def _is_truth(self, column: exp.Column) -> bool:
         return self._kind(column) in ("", "boolean")
 
     def _listed(self, node: exp.In) -> None:
-        query = node.args.get("query")
+        query, listed = node.args.get("query"), node.args.get("unnest")
+        if listed is not None:
+            _unnest(node, listed)
         if query is None:
             self._check_atoms(node.this, *node.expressions)
-            _check_forms(*node.expressions)
+            self._check_forms(*node.expressions)
+            self._check_folds(node.this, node.expressions, is_order=False)
             for place in range(len(node.expressions)):
-                self._fit(node, "this", place, is_order=False)
+                self._fit(node, "this", place)
         else:
             self._check_atoms(node.this)
-            self._check_pair(_atom(node.this), query)
+            self._check_folds(node.this, [query], is_order=False)
+            self._check_pair(self._atom(node.this), query)
 
     def _check_atoms(self, *parts: exp.Expr) -> None:
         """Raise UntranslatableSql for a comparison of a comparison: engines differ on the order of operators."""
         for part in parts:
-            if not isinstance(_atom(part), (exp.Column, exp.Literal, exp.Neg, exp.Boolean, exp.Null, exp.Subquery)):
-                if isinstance(_atom(part), (exp.SessionUser, exp.CurrentUser)):
-                    continue
+            atom = self._atom(part)
+            is_known = self._values.is_operand(atom) or is_caller(atom)
+            if not is_known and not isinstance(atom, (exp.Literal, exp.Neg, exp.Boolean, exp.Null, exp.Subquery)):
                 raise UntranslatableSql("a comparison stands in a comparison, and engines differ on what binds first")
 
-    def _fit(self, node: exp.Expr, left: str, right: str | int, *, is_order: bool) -> None:
+    def _check_forms(self, *values: exp.Expr) -> None:
+        """Raise UntranslatableSql for numbers with and without an exponent in one list: they share a type there."""
+        numbers = [number for value in values if (number := _number(self._atom(value))) is not None]
+        if len({number.has_exponent for number in numbers}) > 1:
+            raise UntranslatableSql("numbers of two forms stand in one list, which engines convert differently")
+
+    def _fit(self, node: exp.Expr, left: str, right: str | int) -> None:
         """Write the two sides of a comparison as the target needs them; raise UntranslatableSql."""
         first = node.args[left]
         second = node.args[right] if isinstance(right, str) else node.expressions[right]
-        one, other = _atom(first), _atom(second)
+        one, other = self._atom(first), self._atom(second)
         self._check_pair(one, other)
         self._check_words(one, other)
-        for column, value, place in ((one, other, second), (other, one, first)):
-            if not isinstance(column, exp.Column):
+        for operand, value, place in ((one, other, second), (other, one, first)):
+            if not self._values.is_operand(operand):
                 continue
-            kind = self._kind(column)
+            kind = self._kind(operand)
             if isinstance(value, exp.Literal) and value.is_string:
-                self._fit_text(kind, column, value, place, is_order=is_order)
+                self._fit_text(kind, operand, value, place)
             elif (number := _number(value)) is not None:
-                if kind == "" and is_order and self._source in _BY_VERSION:
-                    raise UntranslatableSql(_no_nan(self._source, f"`{column.name}`"))
-                new = self._fit_number(kind, column, number)
+                if kind == "" and isinstance(node, (*_ORDERS, exp.Between)) and self._source in _BY_VERSION:
+                    raise UntranslatableSql(_no_nan(self._source, f"`{operand.name}`"))
+                self._check_wide(operand, number)
+                new = self._fit_number(kind, operand, number)
                 if new is not None:
                     place.replace(exp.Literal.number(new))
-                    if not isinstance(column.parent, exp.Cast):
+                    if not isinstance(operand.parent, exp.Cast):
                         wide = exp.Cast(to=exp.DataType(this=_T.DOUBLE))
-                        column.replace(wide)
-                        wide.set("this", column)
+                        operand.replace(wide)
+                        wide.set("this", operand)
 
-    def _fit_text(self, kind: Kind, column: exp.Column, value: exp.Literal, place: exp.Expr, *, is_order: bool) -> None:
+    def _check_wide(self, operand: exp.Expr, number: _Number) -> None:
+        """Raise UntranslatableSql for the result of an operation beside a number with a point."""
+        if not isinstance(operand, exp.Column) and self._kind(operand) == "integer" and not number.is_whole:
+            raise UntranslatableSql("a whole number is compared with one that has a point")
+
+    def _fit_text(self, kind: Kind, column: exp.Expr, value: exp.Literal, place: exp.Expr) -> None:
         text = value.name
         if kind == "date":
             if self._source not in _COERCES_DATES or not _DATE.fullmatch(text):
@@ -171,7 +239,7 @@ class _Comparisons:
         elif kind not in ("", "text"):
             raise UntranslatableSql(f"`{column.name}` is compared with a text, which engines convert differently")
 
-    def _fit_number(self, kind: Kind, column: exp.Column, number: _Number) -> str | None:
+    def _fit_number(self, kind: Kind, column: exp.Expr, number: _Number) -> str | None:
         """Return the literal for a comparison in 64 bits; None if the literal stays as written."""
         if kind not in ("", *_NUMBERS):
             raise UntranslatableSql(f"`{column.name}` is compared with a number, which engines convert differently")
@@ -191,9 +259,7 @@ class _Comparisons:
 
     def _check_words(self, one: exp.Expr, other: exp.Expr) -> None:
         """Raise UntranslatableSql for TRUE, the caller or a literal beside a value of another kind."""
-        kinds = [
-            _word_kind(each) or (self._kind(each) if isinstance(each, exp.Column) else "") for each in (one, other)
-        ]
+        kinds = [self._kind(each) if self._values.is_operand(each) else _word_kind(each) for each in (one, other)]
         has_word = any(kind in ("boolean", "text") for kind in kinds)
         is_literal = all(map(_word_kind, (one, other))) or exp.Boolean in map(type, (one, other))
         is_caller = any(isinstance(each, (exp.SessionUser, exp.CurrentUser)) for each in (one, other))
@@ -202,13 +268,14 @@ class _Comparisons:
 
     def _check_pair(self, one: exp.Expr, other: exp.Expr) -> None:
         """Raise UntranslatableSql for two columns, or a column and a subquery, that engines compare differently."""
-        pair = [_shown(each) for each in (one, other)]
-        is_pair = all(isinstance(each, exp.Column) for each in pair)
+        pair = [self._shown(each) for each in (one, other)]
+        is_pair = all(map(self._values.is_operand, pair))
         if not is_pair and not any(isinstance(each, exp.Query) for each in (one, other)):
             return
-        kinds = {self._kind(each) if isinstance(each, exp.Column) else "" for each in pair}
+        kinds = {self._kind(each) if self._values.is_operand(each) else "" for each in pair}
+        is_compiled = any(map(self._values.compiled, pair))
         if "" in kinds:
-            if _FLOATS & kinds:
+            if _FLOATS & kinds or is_compiled:
                 raise UntranslatableSql("a floating number is compared with a value of no known type")
             if self._source in _BY_VERSION:
                 raise UntranslatableSql(_no_nan(self._source, "a value of no known type"))
@@ -216,18 +283,19 @@ class _Comparisons:
         is_same_nan = {self._source, self._target} <= _IEEE or {self._source, self._target} <= _LARGEST
         if _FLOATS & kinds and not (is_same_nan and len(kinds) == 1):
             raise UntranslatableSql("engines differ on NaN, and on numbers beside a floating one")
+        if is_compiled and (len(kinds) != 1 or not kinds <= _COMPARABLE):
+            raise UntranslatableSql("values of two kinds are compared, which engines convert differently")
         texts = {self._type_of(each).lower() for each in pair if isinstance(each, exp.Column)}
         if not (len(texts) == 1 or kinds <= {"integer", "decimal"} or (len(kinds) == 1 and "other" not in kinds)):
             raise UntranslatableSql("columns of two types are compared, which engines convert differently")
 
     def _with_nan(self, node: exp.Expr) -> exp.Expr:
         """Return a comparison by order that treats NaN as the author's engine does."""
-        column, value = _atom(node.this), _atom(node.expression)
-        if isinstance(column, exp.Column) == isinstance(value, exp.Column):
+        column, value = self._atom(node.this), self._atom(node.expression)
+        is_left = self._values.is_operand(column)
+        if is_left == self._values.is_operand(value):
             return node
-        is_left = isinstance(column, exp.Column)
-        found = column if is_left else value
-        kind = self._kind(found) if isinstance(found, exp.Column) else "other"
+        kind = self._kind(column if is_left else value)
         if kind not in ("", *_FLOATS) or (kind == "" and _number(value if is_left else column) is None):
             return node
         is_above = isinstance(node, (exp.GT, exp.GTE) if is_left else (exp.LT, exp.LTE))
@@ -240,22 +308,20 @@ class _Comparisons:
         inner = _OPPOSITES[type(node)](this=node.this.copy(), expression=node.expression.copy())
         return exp.Paren(this=exp.Not(this=exp.Paren(this=inner)))
 
-    def _kind(self, column: exp.Column) -> Kind:
-        return _kind_of(self._type_of(column))
+    def _shown(self, node: exp.Expr) -> exp.Expr:
+        """Return the only projection of a query; another value as given."""
+        query = node.unnest() if isinstance(node, exp.Query) else node
+        shown = query.expressions if isinstance(query, exp.Select) else []
+        return self._atom(shown[0].unalias()) if len(shown) == 1 else node
 
 
-@lru_cache(_TYPES)
-def _kind_of(text: str) -> Kind:
-    """Return the kind of a type; `other` if dialects read the text as types that they compare differently."""
-    kinds = set[Kind]()
-    for read in _DIALECTS if text else ():
-        try:
-            found = exp.DataType.build(text, dialect=read).this
-        except (SqlglotError, ValueError, RecursionError):
-            continue
-        if found not in (_T.USERDEFINED, _T.UNKNOWN):
-            kinds.add(_KINDS.get(found, "other"))
-    return kinds.pop() if len(kinds) == 1 else "other" if text else ""
+def _unnest(node: exp.In, listed: exp.Expr) -> None:
+    """Write `IN UNNEST([..])` as a list; raise UntranslatableSql for another array."""
+    arrays = listed.expressions
+    if len(arrays) != 1 or not isinstance(arrays[0], exp.Array) or not arrays[0].expressions:
+        raise UntranslatableSql("`UNNEST` takes an array of literals: write IN (..)")
+    node.set("expressions", arrays[0].expressions)
+    node.set("unnest", None)
 
 
 def _no_nan(dialect: str, what: str) -> str:
@@ -270,26 +336,6 @@ def _outside(node: exp.Expr) -> exp.Expr | None:
     while isinstance(parent, exp.Paren):
         parent = parent.parent
     return parent
-
-
-def _atom(node: exp.Expr) -> exp.Expr:
-    """Return a side of a comparison, past parentheses and a cast by `adapt`."""
-    inner: exp.Expr = node.unnest() if isinstance(node, exp.Paren) else node
-    return inner.this if isinstance(inner, exp.Cast) else inner
-
-
-def _check_forms(*values: exp.Expr) -> None:
-    """Raise UntranslatableSql for numbers with and without an exponent in one list: they share a type there."""
-    numbers = [number for value in values if (number := _number(_atom(value))) is not None]
-    if len({number.has_exponent for number in numbers}) > 1:
-        raise UntranslatableSql("numbers of two forms stand in one list, which engines convert differently")
-
-
-def _shown(node: exp.Expr) -> exp.Expr:
-    """Return the only projection of a query; another value as given."""
-    query = node.unnest() if isinstance(node, exp.Query) else node
-    shown = query.expressions if isinstance(query, exp.Select) else []
-    return _atom(shown[0].unalias()) if len(shown) == 1 else node
 
 
 def _word_kind(node: exp.Expr) -> str:

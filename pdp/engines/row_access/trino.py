@@ -20,6 +20,8 @@ FALSE: Final = "false"
 _CALLER: Final = "\0caller\0"
 CALLER: Final = f"'{_CALLER}'"
 """Mark in a filter for the name of the caller. The texts of authors have no NUL."""
+PLAIN: Final = "\0plain\0"
+"""Mark at the end of a filter that folds the case of the caller's name: engines agree on plain letters alone."""
 UNSAFE_SIGNS: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 _BARE_NULL: Final = "NULL"
 _TEXTS: Final = frozenset({"varchar", "char"})
@@ -50,9 +52,9 @@ def bind_caller(filter: str, user: str) -> str:
     """Return a filter with the name of the caller as a literal; no rows for a caller without a plain name."""
     if CALLER not in filter:
         return filter
-    if not user or UNSAFE_SIGNS.search(user):
+    if not user or UNSAFE_SIGNS.search(user) or (PLAIN in filter and not user.isascii()):
         return FALSE
-    return filter.replace(CALLER, "'{}'".format(user.replace("'", "''")))
+    return filter.removesuffix(PLAIN).replace(CALLER, "'{}'".format(user.replace("'", "''")))
 
 
 def mask_sql(kind: str, value: str, column: str, type: str) -> str:

@@ -1,0 +1,276 @@
+"""Choices, whole numbers, dates and casts in a filter or mask, written so that another engine has the author's value.
+
+No printed function fails on a value: where a number could overflow, the next wider type is used. So the mathematical
+result counts where the author's engine would fail.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import date
+from typing import Any, Final
+
+from sqlglot import exp
+
+from pdp.engines.row_access.portable_values import (
+    INT,
+    LONG,
+    WIDEST,
+    Compile,
+    PortableValue,
+    PortableValues,
+    function,
+    of_kind,
+)
+from pdp.engines.row_access.trino import UntranslatableSql
+
+_T: Final = exp.DataType.Type
+_DATE_LENGTH: Final = 10
+_FIRST_DAY: Final = -719162
+_LAST_DAY: Final = 2932896
+"""Days of BigQuery's dates, counted from 1970."""
+_UNITS: Final = {"YEAR": (-9_999_999, 9_999_999), "QUARTER": (1, 4), "MONTH": (1, 12), "DAY": (1, 31)}
+_INTEGERS: Final = {_T.TINYINT: 8, _T.SMALLINT: 16, _T.INT: 32, _T.BIGINT: 64}
+_SAME: Final = frozenset({"text", "integer", "boolean", "date", "decimal", "double"})
+
+
+def _coalesce(values: PortableValues, node: exp.Coalesce) -> PortableValue:
+    parts = [values.of(part) for part in (node.this, *node.expressions)]
+    found = _unified(values, parts, "COALESCE")
+    return found._replace(node=function("COALESCE", *(part.node for part in parts)))
+
+
+def _nullif(values: PortableValues, node: exp.Nullif) -> PortableValue:
+    value, other = values.of(node.this), values.of(node.expression)
+    if value.kind not in ("text", "integer", "date", "boolean"):
+        raise UntranslatableSql("`NULLIF` compares texts, whole numbers, dates or conditions alone: write CASE")
+    _unified(values, (value, other), "NULLIF")
+    for one, beside in ((value, other), (other, value)):
+        values.settle(one, [beside])
+    return value._replace(node=function("NULLIF", value.node, other.node), text=None, is_constant=False)
+
+
+def _unified(values: PortableValues, parts: Sequence[PortableValue], name: str) -> PortableValue:
+    """Return the value of one of several parts; raise UntranslatableSql for parts of kinds that differ."""
+    some = [part for part in parts if part.kind != "null"]
+    numbers = [part for part in some if part.is_number]
+    kinds = {part.kind for part in some if not part.is_number} or {part.kind for part in some}
+    is_number = kinds <= {"integer", "decimal", "double"} and len(kinds) == 1
+    unknown = next((part.node.unnest() for part in some if part.kind == ""), None)
+    if isinstance(unknown, exp.Column):
+        raise UntranslatableSql(f"`{name}` reads `{unknown.name}`, which has no known type: describe its table")
+    if len(kinds) != 1 or not kinds <= _SAME or (numbers and not is_number):
+        raise UntranslatableSql(f"`{name}` takes values of one kind: write texts, whole numbers, dates or conditions")
+    if any(not -(2**53) < part.low < 2**53 for part in numbers) and kinds != {"integer"}:
+        raise UntranslatableSql(f"`{name}` has a number with more digits than a double")
+    (kind,) = kinds
+    folds = tuple(fold for part in some for fold in part.folds)
+    return PortableValue(some[0].node, kind, min(p.low for p in some), max(p.high for p in some), folds=folds)
+
+
+def _case(values: PortableValues, node: exp.Case) -> PortableValue:
+    subject = node.this
+    for branch in node.args["ifs"]:
+        if subject is None:
+            of_kind(values, branch.this, "CASE", "boolean")
+        else:
+            _when(values, values.of(subject), values.of(branch.this))
+    default = node.args.get("default")
+    results = [branch.args["true"] for branch in node.args["ifs"]] + ([default] if default is not None else [])
+    return _unified(values, [values.of(one) for one in results], "CASE")._replace(node=node)
+
+
+def _when(values: PortableValues, subject: PortableValue, value: PortableValue) -> None:
+    if subject.kind not in ("text", "integer") or not value.is_constant:
+        raise UntranslatableSql("`CASE` compares a text or whole number with literals alone: write CASE WHEN")
+    _unified(values, (subject, value), "CASE")
+    values.settle(subject, [value])
+
+
+def _if(values: PortableValues, node: exp.If) -> PortableValue:
+    of_kind(values, node.this, "IF", "boolean")
+    results = [node.args[key] for key in ("true", "false") if node.args.get(key) is not None]
+    found = _unified(values, [values.of(one) for one in results], "IF")
+    branch = exp.If(this=node.this, true=results[0])
+    return found._replace(node=exp.Case(ifs=[branch], default=results[1] if len(results) > 1 else None))
+
+
+def _arithmetic(values: PortableValues, node: exp.Add | exp.Sub | exp.Mul) -> PortableValue:
+    one, other = values.of(node.this), values.of(node.expression)
+    name = {exp.Add: "+", exp.Sub: "-", exp.Mul: "*"}[type(node)]
+    if one.kind == "date" and not isinstance(node, exp.Mul):
+        return _moved(values, one, node.expression, -1 if isinstance(node, exp.Sub) else 1)
+    one, other = of_kind(values, one.node, name, "integer"), of_kind(values, other.node, name, "integer")
+    ends = [_apply(node, a, b) for a in (one.low, one.high) for b in (other.low, other.high)]
+    low, high = min(ends), max(ends)
+    sides = (_wide(values, one, low, high), _wide(values, other, low, high))
+    return PortableValue(exp.Paren(this=type(node)(this=sides[0], expression=sides[1])), "integer", low, high)
+
+
+def _wide(values: PortableValues, value: PortableValue, low: int, high: int) -> exp.Expr:
+    """Return a whole number of a type that holds the result of an operation; raise UntranslatableSql."""
+    if max(-low, high) >= WIDEST:
+        raise UntranslatableSql("the numbers can have more than 38 digits")
+    if value.is_constant or (values.target == "bigquery" and -LONG <= low <= high < LONG):
+        return value.node
+    if -INT <= low <= high < INT:
+        return _converted(value.node, _T.INT) if isinstance(value.node.unnest(), exp.Column) else value.node
+    if -LONG <= low <= high < LONG:
+        return _converted(value.node, _T.BIGINT)
+    if values.target == "duckdb":
+        return _converted(value.node, _T.INT128)
+    if values.target == "bigquery":
+        return _converted(value.node, _T.BIGDECIMAL)
+    return exp.Cast(this=value.node, to=exp.DataType.build("DECIMAL(38, 0)"))
+
+
+def _mod(values: PortableValues, node: exp.Mod) -> PortableValue:
+    value, by = of_kind(values, node.this, "MOD", "integer"), of_kind(values, node.expression, "MOD", "integer")
+    if not by.is_number or not 1 <= by.low < INT:
+        raise UntranslatableSql("`MOD` takes a literal of 1 or more as divisor")
+    low = 0 if value.low >= 0 else 1 - by.low
+    return PortableValue(function("MOD", value.node, by.node), "integer", low, by.low - 1)
+
+
+def _abs(values: PortableValues, node: exp.Abs) -> PortableValue:
+    value = of_kind(values, node.this, "ABS", "integer")
+    high = max(-value.low, value.high)
+    return PortableValue(function("ABS", _wide(values, value, value.low, high)), "integer", max(value.low, 0), high)
+
+
+def _cast(values: PortableValues, node: exp.Cast) -> PortableValue:
+    value, to = values.of(node.this), node.to
+    is_plain = not to.expressions and not node.args.get("format")
+    if is_plain and to.this in (_T.TEXT, _T.VARCHAR) and value.kind in ("text", "integer", "boolean"):
+        if value.kind == "text":
+            return value
+        return PortableValue(_converted(value.node, _T.TEXT if values.target != "trino" else _T.VARCHAR), "text")
+    if is_plain and to.this == _T.DATE:
+        return _date_of(values, value)
+    bits = 64 if values.source == "bigquery" else _INTEGERS.get(to.this, 0)
+    if is_plain and to.this in _INTEGERS and value.kind == "integer":
+        if -(2 ** (bits - 1)) <= value.low <= value.high < 2 ** (bits - 1):
+            return value
+        raise UntranslatableSql("`CAST` to fewer bits fails for some numbers: write the column alone")
+    raise UntranslatableSql("`CAST` converts whole numbers to text, and literals to dates: write the value as it is")
+
+
+def _date_of(values: PortableValues, value: PortableValue) -> PortableValue:
+    if value.kind == "date":
+        return value
+    if value.text is None or not _is_date(value.text):
+        raise UntranslatableSql("`DATE` takes a literal such as '2024-01-31'")
+    return PortableValue(_converted(exp.Literal.string(value.text), _T.DATE), "date")
+
+
+def _date(values: PortableValues, node: exp.Date | exp.TsOrDsToDate) -> PortableValue:
+    if node.args.get("zone") or node.args.get("expressions") or node.args.get("format"):
+        raise UntranslatableSql("`DATE` takes one value")
+    return _date_of(values, values.of(node.this))
+
+
+def _added(values: PortableValues, node: exp.DateAdd | exp.DateSub | exp.TsOrDsAdd) -> PortableValue:
+    unit = node.args.get("unit")
+    if unit is not None and unit.name.upper() != "DAY":
+        raise UntranslatableSql("`DATE_ADD` adds days alone: write DAY")
+    value = of_kind(values, node.this, "DATE_ADD", "date")
+    return _moved(values, value, node.expression, -1 if isinstance(node, exp.DateSub) else 1)
+
+
+def _moved(values: PortableValues, value: PortableValue, amount: exp.Expr, sign: int) -> PortableValue:
+    """Return a date plus or minus days; raise UntranslatableSql."""
+    if isinstance(amount, exp.Interval):
+        if amount.unit is None or amount.unit.name.upper() not in ("DAY", "DAYS"):
+            raise UntranslatableSql("dates move by days alone: write INTERVAL .. DAY")
+        amount = amount.this
+    elif isinstance(amount.parent, (exp.Add, exp.Sub)) and values.source == "trino":
+        raise UntranslatableSql("Trino adds intervals to a date: write INTERVAL .. DAY")
+    number = values.of(amount)
+    text = number.text if number.text is not None else str(number.low) if number.is_number else ""
+    if not text.removeprefix("-").isdecimal() or len(text) > 6:
+        raise UntranslatableSql("a date moves by a literal number of days")
+    days = exp.Literal.number(str(abs(int(text))))
+    signed: exp.Expr = exp.Neg(this=days) if sign * int(text) < 0 else days
+    if values.target == "trino":
+        return PortableValue(function("DATE_ADD", exp.Literal.string("day"), signed, value.node), "date")
+    if values.target == "spark":
+        return PortableValue(function("DATE_ADD", value.node, signed), "date")
+    if values.target == "duckdb":
+        return PortableValue(exp.Paren(this=exp.Add(this=value.node, expression=signed)), "date")
+    # BigQuery fails beyond its last day: an earlier day stays the last one there
+    day = exp.Add(this=function("UNIX_DATE", value.node), expression=signed)
+    day = function("LEAST", function("GREATEST", day, exp.Literal.number(_FIRST_DAY)), exp.Literal.number(_LAST_DAY))
+    return PortableValue(function("DATE_FROM_UNIX_DATE", day), "date")
+
+
+def _extract(values: PortableValues, node: exp.Extract) -> PortableValue:
+    return _field(values, node.this.name, node.expression)
+
+
+def _part_of_date(values: PortableValues, node: exp.Year | exp.Month | exp.Day | exp.Quarter) -> PortableValue:
+    return _field(values, type(node).__name__, node.this)
+
+
+def _field(values: PortableValues, unit: str, node: exp.Expr) -> PortableValue:
+    unit = unit.upper()
+    if unit not in _UNITS:
+        raise UntranslatableSql(f"`EXTRACT` of {unit} differs: write YEAR, QUARTER, MONTH or DAY")
+    value = of_kind(values, node, "EXTRACT", "date")
+    return PortableValue(exp.Extract(this=exp.var(unit), expression=value.node), "integer", *_UNITS[unit])
+
+
+def _truncated(values: PortableValues, node: exp.DateTrunc | exp.TimestampTrunc) -> PortableValue:
+    unit = str(node.args["unit"].name).upper()
+    unit = {"MM": "MONTH", "MON": "MONTH", "YYYY": "YEAR", "YY": "YEAR"}.get(unit, unit)
+    if unit not in ("YEAR", "QUARTER", "MONTH") or node.args.get("zone"):
+        raise UntranslatableSql(f"`DATE_TRUNC` to {unit} differs: write YEAR, QUARTER or MONTH")
+    value = of_kind(values, node.this, "DATE_TRUNC", "date")
+    if values.target == "bigquery":
+        return PortableValue(function("DATE_TRUNC", value.node, exp.var(unit)), "date")
+    if values.target == "spark":
+        return PortableValue(function("TRUNC", value.node, exp.Literal.string(unit)), "date")
+    call = function("DATE_TRUNC", exp.Literal.string(unit.lower()), value.node)
+    return PortableValue(_converted(call, _T.DATE) if values.target == "duckdb" else call, "date")
+
+
+def _apply(node: exp.Expr, one: int, other: int) -> int:
+    return one + other if isinstance(node, exp.Add) else one - other if isinstance(node, exp.Sub) else one * other
+
+
+def _converted(node: exp.Expr, type: Any) -> exp.Cast:
+    return exp.Cast(this=node, to=exp.DataType(this=type))
+
+
+def _is_date(text: str) -> bool:
+    try:
+        return len(text) == _DATE_LENGTH and date.fromisoformat(text) is not None
+    except ValueError:
+        return False
+
+
+NUMBERS: Final[dict[type, Compile]] = {
+    exp.Coalesce: _coalesce,
+    exp.Nullif: _nullif,
+    exp.Case: _case,
+    exp.If: _if,
+    exp.Add: _arithmetic,
+    exp.Sub: _arithmetic,
+    exp.Mul: _arithmetic,
+    exp.Mod: _mod,
+    exp.Abs: _abs,
+    exp.Cast: _cast,
+    exp.TryCast: _cast,
+    exp.Date: _date,
+    exp.TsOrDsToDate: _date,
+    exp.DateAdd: _added,
+    exp.DateSub: _added,
+    exp.TsOrDsAdd: _added,
+    exp.Extract: _extract,
+    exp.Year: _part_of_date,
+    exp.Quarter: _part_of_date,
+    exp.Month: _part_of_date,
+    exp.Day: _part_of_date,
+    exp.DateTrunc: _truncated,
+    exp.TimestampTrunc: _truncated,
+}
+"""Kind of expression -> its compiler."""

@@ -1,0 +1,283 @@
+"""Values in a filter of another engine: kinds, bounds of integers, and letters whose case engines fold differently.
+
+`LOWER` and `UPPER` of Trino and DuckDB map letter by letter; those of BigQuery and Spark write `ß` as `SS` and `İ` as
+two signs. So a folded text is compared with plain letters alone, and signs that would count are replaced before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
+
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
+
+from pdp.engines.row_access.trino import CALLER, UntranslatableSql
+
+TypeOf: TypeAlias = Callable[[exp.Column], str]
+"""Type of a column as text; empty for an unknown one."""
+Kind: TypeAlias = Literal["", "integer", "decimal", "real", "double", "text", "boolean", "date", "null", "other"]
+"""Kind of a value in comparisons. `real` has 32 bits. Empty: unknown."""
+Compile: TypeAlias = Callable[["PortableValues", Any], "PortableValue"]
+"""Compiler of a kind of expression whose parts are compiled; raises UntranslatableSql."""
+_T: Final = exp.DataType.Type
+_BITS: Final[dict[Any, int]] = {
+    _T.TINYINT: 8, _T.SMALLINT: 16, _T.MEDIUMINT: 24, _T.INT: 32, _T.BIGINT: 64,
+    _T.UTINYINT: 9, _T.USMALLINT: 17, _T.UINT: 33,
+}  # fmt: skip
+"""Bits of a type with a sign that holds all values of the integer type."""
+_KINDS: Final[dict[Any, Kind]] = {
+    **dict.fromkeys(_BITS, "integer"),
+    **dict.fromkeys((_T.DECIMAL, _T.BIGDECIMAL), "decimal"),
+    **dict.fromkeys((_T.VARCHAR, _T.TEXT, _T.NVARCHAR), "text"),
+    _T.FLOAT: "real", _T.DOUBLE: "double", _T.BOOLEAN: "boolean", _T.DATE: "date",
+}  # fmt: skip
+_DIALECTS: Final = ("trino", "bigquery", "spark", "duckdb")
+_TYPES: Final = 4_096
+"""Types of columns whose kind is kept."""
+INT: Final = 2**31
+LONG: Final = 2**63
+WIDEST: Final = 10**38
+"""Bounds of whole numbers of 32 bits, of 64 bits, and of the widest exact numbers of all engines."""
+_BOOLEANS: Final = (
+    exp.And, exp.Or, exp.Not, exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.In, exp.Between, exp.Is,
+    exp.Exists, exp.Boolean,
+)  # fmt: skip
+_LETTERWISE: Final = frozenset({"trino", "duckdb"})
+"""Dialects that fold each letter to one letter."""
+_UPPER: Final = {
+    "\u00df": "SS", "\ufb00": "FF", "\ufb01": "FI", "\ufb02": "FL", "\ufb03": "FFI", "\ufb04": "FFL", "\ufb05": "ST",
+    "\ufb06": "ST", "\u0149": "\u02bcN", "\u01f0": "J\u030c", "\u1e96": "H\u0331", "\u1e97": "T\u0308",
+    "\u1e98": "W\u030a", "\u1e99": "Y\u030a", "\u1e9a": "A\u02be",
+}  # fmt: skip
+"""Signs whose capital is several signs, some of them plain, in BigQuery and Spark."""
+_DOTTED: Final = "\u0130"
+_NEUTRAL: Final = "\ufffd"
+"""Sign without case, in place of one whose capital is several signs."""
+
+
+class Fold(NamedTuple):
+    """Call of LOWER or UPPER in a value. `is_whole`: the value is the folded text and nothing else."""
+
+    function: str
+    call: exp.Anonymous
+    is_whole: bool = True
+
+
+class PortableValue(NamedTuple):
+    """Expression of a known kind. `low` and `high` are bounds of an integer; `text` is that of a literal.
+
+    `is_constant`: a literal or the caller's name.
+    """
+
+    node: exp.Expr
+    kind: Kind
+    low: int = -WIDEST
+    high: int = WIDEST
+    text: str | None = None
+    is_constant: bool = False
+    folds: tuple[Fold, ...] = ()
+
+    @property
+    def is_number(self) -> bool:
+        """Tell whether the value is one whole number."""
+        return self.kind == "integer" and self.low == self.high
+
+
+class PortableValues:
+    """Values of the expressions that were compiled, and of columns and literals."""
+
+    def __init__(self, source: str, target: str, type_of: TypeOf) -> None:
+        self.source, self.target, self._type_of = source, target, type_of
+        self._known: dict[int, PortableValue] = {}
+
+    def note(self, value: PortableValue) -> exp.Expr:
+        """Return the expression of a value, whose kind is kept."""
+        inner = value.node.unnest() if isinstance(value.node, exp.Paren) else value.node
+        if not isinstance(inner, (exp.Literal, exp.Column)):
+            self._known[id(inner)] = value
+        return value.node
+
+    def is_operand(self, node: exp.Expr) -> bool:
+        """Tell whether a node is a column or a compiled expression."""
+        return isinstance(node, exp.Column) or id(node) in self._known
+
+    def compiled(self, node: exp.Expr) -> PortableValue | None:
+        """Return the value of a compiled expression; None for another node."""
+        return self._known.get(id(node))
+
+    def atom(self, node: exp.Expr) -> exp.Expr:
+        """Return a side of a comparison, past parentheses and a cast that the comparison added."""
+        inner: exp.Expr = node.unnest() if isinstance(node, exp.Paren) else node
+        return inner.this if isinstance(inner, exp.Cast) and id(inner) not in self._known else inner
+
+    def kind(self, node: exp.Expr) -> Kind:
+        """Return the kind of a column or compiled expression."""
+        known = self._known.get(id(node))
+        return known.kind if known else kind_of(self._type_of(node)) if isinstance(node, exp.Column) else ""
+
+    def of(self, node: exp.Expr) -> PortableValue:
+        """Return the value of a part of an expression; of kind `` for one without a certain kind."""
+        inner: exp.Expr = node.unnest() if isinstance(node, exp.Paren) else node
+        known = self._known.get(id(inner))
+        if known is not None:
+            return known
+        if isinstance(inner, exp.Column):
+            type = self._type_of(inner)
+            bound = 2 ** (_bits_of(type) - 1) if kind_of(type) == "integer" else WIDEST
+            return PortableValue(node, kind_of(type), -bound, bound - 1)
+        if is_caller(inner):
+            return PortableValue(node, "text", is_constant=True)
+        if isinstance(inner, exp.Literal) and inner.is_string:
+            return PortableValue(node, "text", text=inner.name, is_constant=True)
+        if isinstance(inner, exp.Null):
+            return PortableValue(node, "null")
+        number = inner.this if isinstance(inner, exp.Neg) else inner
+        if isinstance(number, exp.Literal) and not number.is_string and number.name.isdecimal():
+            whole = -int(number.name) if isinstance(inner, exp.Neg) else int(number.name)
+            return PortableValue(node, "integer", whole, whole, is_constant=True)
+        return PortableValue(node, "boolean" if isinstance(inner, _BOOLEANS) else "")
+
+    def settle(
+        self, value: PortableValue, others: Sequence[PortableValue], *, is_equality: bool = True, counts: bool = False
+    ) -> None:
+        """Write a folded value so that a comparison with constants is the author's; raise UntranslatableSql.
+
+        `counts`: the number of signs matters.
+        """
+        if not value.folds:
+            return
+        if not all(other.is_constant for other in others):
+            raise UntranslatableSql(
+                f"`{value.folds[0].function}` folds some letters differently: compare it with literals"
+            )
+        texts = [mark_plain(other) for other in others]
+        for fold in value.folds:
+            self._write(fold, texts, is_equality=is_equality and fold.is_whole, counts=counts)
+
+    def _write(self, fold: Fold, texts: Sequence[str | None], *, is_equality: bool, counts: bool) -> None:
+        if any(text is not None and not _is_certain(text, fold.function) for text in texts):
+            raise UntranslatableSql(f"`{fold.function}` folds a letter of the text beside it differently")
+        if fold.function == "UPPER" and counts:
+            raise UntranslatableSql("`UPPER` has another number of signs in each engine: write LOWER")
+        if (self.source in _LETTERWISE) == (self.target in _LETTERWISE):
+            return
+        needed = {_DOTTED: "i\u0307"} if fold.function == "LOWER" else _UPPER
+        for sign, full in needed.items():
+            if counts or any(text is None or _meets(text, full, is_equality=is_equality) for text in texts):
+                plain = "i" if fold.function == "LOWER" else _NEUTRAL
+                new = plain if self.source in _LETTERWISE else full
+                self._replace(fold.call, sign, new)
+
+    def _replace(self, call: exp.Anonymous, sign: str, new: str) -> None:
+        (inner,) = call.expressions
+        done = call.meta.setdefault("signs", set())
+        if sign not in done:
+            done.add(sign)
+            call.set("expressions", [function("REPLACE", inner, exp.Literal.string(sign), exp.Literal.string(new))])
+
+
+def _meets(text: str, full: str, *, is_equality: bool) -> bool:
+    """Tell whether a text could be equal to, or meet, a folded text with the signs."""
+    if full[0] == "i":
+        return "i" in text or not is_equality
+    plain = [sign for sign in full if sign.isascii()]
+    return full in text if is_equality else any(sign in text for sign in plain)
+
+
+def _is_certain(text: str, function: str) -> bool:
+    """Tell whether all engines fold the same letters to those of a text."""
+    return all(map(_is_certain_lower if function == "LOWER" else _is_certain_upper, text))
+
+
+def _is_certain_lower(sign: str) -> bool:
+    return sign.isascii() or (_is_old_letter(sign) and sign not in "\u0131\u0138\u0149\u017f\u00b5")
+
+
+def _is_certain_upper(sign: str) -> bool:
+    return sign.isascii() or (
+        _is_old_letter(sign) and sign not in "\u0130\u0131\u0138\u0149\u017f\u00b5\u00df\u00ff\u0178"
+    )
+
+
+def _is_old_letter(sign: str) -> bool:
+    """Tell whether a sign is a letter of Latin or Cyrillic, kana or Han, whose case has been settled for long."""
+    return any(
+        low <= sign <= high
+        for low, high in (("\u00a1", "\u017f"), ("\u0400", "\u045f"), ("\u3041", "\u30fe"), ("\u4e00", "\u9fff"))
+    )
+
+
+def mark_plain(value: PortableValue) -> str | None:
+    """Return the text of a constant; None for the caller's name, which is marked: it must have plain letters."""
+    if value.text is None:
+        for node in value.node.walk():
+            if is_caller(node):
+                node.meta["plain"] = True
+    return value.text
+
+
+def is_caller(node: exp.Expr) -> bool:
+    """Tell whether a node is the name of the caller."""
+    return isinstance(node, (exp.SessionUser, exp.CurrentUser)) or (
+        isinstance(node, exp.Literal) and node.is_string and node.name == CALLER[1:-1]
+    )
+
+
+def function(name: str, *parts: exp.Expr) -> exp.Anonymous:
+    """Return a call that is printed as it is named."""
+    return exp.Anonymous(this=name, expressions=list(parts))
+
+
+@lru_cache(_TYPES)
+def kind_of(text: str) -> Kind:
+    """Return the kind of a type; `other` if dialects read the text as types that they compare differently."""
+    kinds = {_KINDS.get(found, "other") for found in _readings(text)}
+    return kinds.pop() if len(kinds) == 1 else "other" if text else ""
+
+
+@lru_cache(_TYPES)
+def _bits_of(text: str) -> int:
+    return max(_BITS.get(found, 64) for found in _readings(text))
+
+
+def _readings(text: str) -> set[Any]:
+    found = set[Any]()
+    for read in _DIALECTS if text else ():
+        try:
+            found.add(exp.DataType.build(text, dialect=read).this)
+        except (SqlglotError, ValueError, RecursionError):
+            continue
+    return found - {_T.USERDEFINED, _T.UNKNOWN}
+
+
+def text_of(values: PortableValues, node: exp.Expr | None, name: str) -> PortableValue:
+    """Return a part that is a text; raise UntranslatableSql."""
+    return of_kind(values, node, name, "text")
+
+
+def of_kind(values: PortableValues, node: exp.Expr | None, name: str, kind: Kind) -> PortableValue:
+    value = values.of(node) if node is not None else None
+    if value is None or value.kind != kind:
+        if value is not None and value.kind == "" and isinstance(value.node.unnest(), exp.Column):
+            raise UntranslatableSql(
+                f"`{name}` reads `{value.node.unnest().name}`, which has no known type: describe its table"
+            )
+        raise UntranslatableSql(f"`{name}` takes a value of kind {kind} alone: write one")
+    return value
+
+
+def settled(values: PortableValues, value: PortableValue, *, counts: bool = True) -> PortableValue:
+    """Return a value whose folded letters are those of the author's engine; raise UntranslatableSql."""
+    values.settle(value, [PortableValue(value.node, "text", text="i", is_constant=True)], counts=counts)
+    return value._replace(folds=tuple(fold._replace(is_whole=False) for fold in value.folds))
+
+
+def number_sql(value: int) -> exp.Expr:
+    literal = exp.Literal.number(str(abs(value)))
+    return exp.Neg(this=literal) if value < 0 else literal
+
+
+def number_of(value: int) -> PortableValue:
+    return PortableValue(number_sql(value), "integer", value, value, is_constant=True)

@@ -1,0 +1,137 @@
+"""Functions of one dialect in another: the author's rows on a real DuckDB, or a refusal that says what to write."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import unicodedata
+
+import duckdb
+import pytest
+from support.oracles.functions_abroad import DIALECTS, FORMS, MEANINGS, TYPES, Form, Printer, rows, wanted
+from support.paths import ROOT
+
+from pdp.engines.row_access.dialects import translate_filter
+from pdp.engines.row_access.trino import FALSE, UntranslatableSql, bind_caller
+
+DATA = rows()
+
+
+@pytest.fixture(scope="module")
+def engine() -> duckdb.DuckDBPyConnection:
+    con = duckdb.connect()
+    con.execute(f"create table t({', '.join(f'{name} {kind}' for name, kind in TYPES.items())})")
+    con.executemany(f"insert into t values ({', '.join('?' * len(TYPES))})", [list(row.values()) for row in DATA])
+    return con
+
+
+@pytest.fixture(scope="module")
+def printer() -> Printer:
+    return Printer()
+
+
+def shown(engine: duckdb.DuckDBPyConnection, condition: str) -> list[int]:
+    return [row[0] for row in engine.execute(f"SELECT id FROM t WHERE {condition} ORDER BY id").fetchall()]
+
+
+@pytest.mark.parametrize("form", FORMS, ids=lambda form: form.name)
+def test_duckdb_shows_the_rows_of_the_author(engine: duckdb.DuckDBPyConnection, printer: Printer, form: Form) -> None:
+    for source in DIALECTS:
+        text = form.text(source)
+        if text is None:
+            continue
+        if source == "duckdb" and form.overflows:
+            continue
+        condition = printer.condition(text, source, "duckdb")
+        if condition is not None:
+            assert shown(engine, condition) == wanted(form, source, DATA), (source, text, condition)
+
+
+def pairs(form: Form) -> list[tuple[str, str]]:
+    return [(source, target) for source, target in itertools.permutations(DIALECTS, 2) if form.text(source) is not None]
+
+
+def table(printer: Printer) -> str:
+    """Return the table of the documents: each form, the dialects that have the form, and the pairs that refuse."""
+    lines = ["| filter of | forms |", "|---|---|"]
+    usable: dict[str, list[str]] = {}
+    for form in FORMS:
+        refused = [pair for pair in pairs(form) if printer.refusal(str(form.text(pair[0])), *pair)]
+        assert not refused, (form.name, refused)
+        authors = [dialect for dialect in DIALECTS if form.text(dialect) is not None]
+        usable.setdefault("all four" if len(authors) == len(DIALECTS) else ", ".join(authors), []).append(form.name)
+    return "\n".join([*lines, *(f"| {authors} | {', '.join(names)} |" for authors, names in usable.items())])
+
+
+def test_the_documents_have_the_usable_forms(printer: Printer) -> None:
+    page = (ROOT / "docs" / "row-access.md").read_text("utf-8")
+    assert table(printer) in page, table(printer)
+
+
+REFUSED = [
+    ("SUBSTR(s, i) = 'x'", "1 or more"),
+    ("LOWER(s) > 'a'", "write = or IN"),
+    ("LOWER(s) = t", "compare it with literals"),
+    ("LOWER(s) = '\u03c3'", "LOWER"),
+    ("UPPER(s) = '\u00df'", "UPPER"),
+    ("UPPER(s) LIKE '_A'", "write LOWER"),
+    ("UPPER(LOWER(s)) = 'A'", "write one of the two"),
+    ("LENGTH(c) = 2", "kind text"),
+    ("s LIKE t", "literal"),
+    ("REPLACE(s, '', 'x') = 'x'", "not empty"),
+    ("MOD(i, 0) = 1", "1 or more"),
+    ("COALESCE(s, 1) = 'x'", "one kind"),
+    ("CASE WHEN i THEN TRUE END", "kind boolean"),
+    ("d + 1 > 2", "kind integer"),
+    ("g * g * g > 1", "38 digits"),
+    ("i + 1 = 1.5", "point"),
+    ("NULLIF(d, 0) = 1", "CASE"),
+    ("CAST(d AS INTEGER) = 1", "CAST"),
+    ("CAST(s AS INTEGER) = 5", "CAST"),
+    ("EXTRACT(WEEK FROM day) = 5", "EXTRACT"),
+    ("i / 2 = 1", "product"),
+    ("REVERSE(s) = 'x'", "REVERSE"),
+    ("i + 1 IS DISTINCT FROM d", "NaN"),
+    ("LENGTH(s) = 'a'", "LENGTH|text"),
+    ("LENGTH(s) = d", "NaN"),
+    ("STARTS_WITH(s, 'a') = 1", "number"),
+]
+
+
+@pytest.mark.parametrize(("text", "cause"), REFUSED)
+def test_what_engines_do_differently_is_refused_with_what_to_write(printer: Printer, text: str, cause: str) -> None:
+    for source, target in itertools.permutations(DIALECTS, 2):
+        refusal = printer.refusal(text, source, target)
+        assert re.search(cause, refusal), (source, target, refusal)
+
+
+@pytest.mark.parametrize("text", ["LOWER(x) = 'a'", "COALESCE(x, 'a') = 'a'", "x || 'a' = 'a'", "x + 1 = 2"])
+def test_a_function_of_a_column_without_a_type_is_refused(text: str) -> None:
+    for dialect in ("bigquery", "spark", "duckdb"):
+        with pytest.raises(UntranslatableSql, match=r"`x`, which has no known type: describe its table|kind"):
+            translate_filter(text, dialect)
+
+
+def test_a_caller_with_other_letters_sees_no_row_of_a_folded_filter(printer: Printer) -> None:
+    for source, target in itertools.permutations(DIALECTS, 2):
+        name = "SESSION_USER()" if source == "bigquery" else "current_user"
+        for text in (f"LOWER(s) = {name}", f"s = LOWER({name})", f"UPPER(s) = UPPER({name})"):
+            assert printer.refusal(text, source, target) == ""
+            assert "letter" in printer.refusal(text, source, target, "user:\u0130@x.example")
+    filter = translate_filter("LOWER(s) = SESSION_USER()", "bigquery", {"s": "STRING"})
+    assert filter is not None
+    assert bind_caller(filter, "\u0130@x.example") == FALSE
+    assert bind_caller(filter, "it's") == "LOWER(REPLACE(s, '\u0130', 'i\u0307')) = 'it''s'"
+
+
+def test_every_letter_folds_as_the_meanings_say(engine: duckdb.DuckDBPyConnection) -> None:
+    """Compare DuckDB's case of old signs with the meaning: newer letters differ by version."""
+    codes = [code for code in range(1, 0x10000) if not 0xD800 <= code < 0xE000]
+    found = engine.execute(
+        "SELECT code, lower(chr(code)), upper(chr(code)) FROM (SELECT unnest(?::INTEGER[]) AS code)", [codes]
+    ).fetchall()
+    meaning = MEANINGS["duckdb"]
+    for code, lower, upper in found:
+        if unicodedata.ucd_3_2_0.category(chr(code)) != "Cn":
+            assert lower == meaning.lower(chr(code)), hex(code)
+            assert upper == meaning.upper(chr(code)) or (len(upper) == 1 and len(chr(code).upper()) > 1), hex(code)
