@@ -91,6 +91,7 @@ class _Comparisons:
     def __init__(self, source: str, target: str, type_of: TypeOf) -> None:
         self._source, self._target, self._type_of = source, target, type_of
         self._values = PortableValues(source, target, type_of)
+        self._tests: set[int] = set()
         self._atom, self._kind = self._values.atom, self._values.kind
 
     def adapted(self, node: exp.Expr) -> exp.Expr:
@@ -102,6 +103,8 @@ class _Comparisons:
             return self._compared(node)
         if isinstance(node, exp.Between):
             self._check_atoms(node.this, node.args["low"], node.args["high"])
+            for side in (node.this, node.args["low"], node.args["high"]):
+                self._check_folds(side, [], is_order=True)
             self._check_forms(node.args["low"], node.args["high"])
             for bound in ("low", "high"):
                 self._fit(node, "this", bound)
@@ -117,6 +120,8 @@ class _Comparisons:
         """Return the expression of a compiled function; raise UntranslatableSql for a value in place of a condition."""
         if isinstance(_outside(node), _CONDITIONS) and value.kind != "boolean":
             raise UntranslatableSql("a value stands in place of a condition")
+        if isinstance(node, (exp.Like, exp.Escape)):
+            self._tests.add(id(value.node.unnest()))
         return self._values.note(value)
 
     def check_root(self, tree: exp.Expr) -> None:
@@ -141,8 +146,12 @@ class _Comparisons:
         kinds = {side.kind for side in sides}
         if kinds & {"real", "double", "other"} or ("" in kinds and "text" not in kinds):
             raise UntranslatableSql("`IS DISTINCT FROM` compares known texts, whole numbers and dates alone")
-        test = type(node)(this=node.this, expression=node.expression)
-        return self._values.note(PortableValue(exp.Paren(this=test), "boolean"))
+        return self._test(exp.Paren(this=type(node)(this=node.this, expression=node.expression)))
+
+    def _test(self, node: exp.Expr) -> exp.Expr:
+        """Note a test such as `IS TRUE`, on whose order beside comparisons engines differ."""
+        self._tests.add(id(node.unnest()))
+        return self._values.note(PortableValue(node, "boolean"))
 
     def _check_folds(self, side: exp.Expr, others: list[exp.Expr], *, is_order: bool) -> None:
         """Write a folded text for a comparison with literals; raise UntranslatableSql for another comparison."""
@@ -158,13 +167,15 @@ class _Comparisons:
         if not isinstance(node.expression, exp.Boolean):
             self._check_atoms(node.this)
             return node
+        value, inner = self._values.of(node.this), node.this.unnest()
         is_operand = isinstance(node.this, exp.Paren) or self._values.is_operand(node.this)
-        value = self._values.of(node.this)
+        if id(inner) in self._tests and not isinstance(node.this.this, exp.Paren) and isinstance(inner, exp.Binary):
+            is_operand = False  # the parentheses are ours
         if not is_operand or value.kind != "boolean":
             raise UntranslatableSql("`IS TRUE` tests a condition in parentheses, or a column that is known as boolean")
         inner = node.this if node.expression.this else exp.Paren(this=exp.Not(this=node.this))
         test = exp.Anonymous(this="COALESCE", expressions=[inner, exp.false()])
-        return self._values.note(PortableValue(test, "boolean"))
+        return self._test(test)
 
     def _is_truth(self, column: exp.Column) -> bool:
         return self._kind(column) in ("", "boolean")
@@ -177,6 +188,8 @@ class _Comparisons:
             self._check_atoms(node.this, *node.expressions)
             self._check_forms(*node.expressions)
             self._check_folds(node.this, node.expressions, is_order=False)
+            for one in node.expressions:
+                self._check_folds(one, [node.this], is_order=False)
             for place in range(len(node.expressions)):
                 self._fit(node, "this", place)
         else:
@@ -188,7 +201,7 @@ class _Comparisons:
         """Raise UntranslatableSql for a comparison of a comparison: engines differ on the order of operators."""
         for part in parts:
             atom = self._atom(part)
-            is_known = self._values.is_operand(atom) or is_caller(atom)
+            is_known = (self._values.is_operand(atom) and id(atom) not in self._tests) or is_caller(atom)
             if not is_known and not isinstance(atom, (exp.Literal, exp.Neg, exp.Boolean, exp.Null, exp.Subquery)):
                 raise UntranslatableSql("a comparison stands in a comparison, and engines differ on what binds first")
 
@@ -272,6 +285,8 @@ class _Comparisons:
         is_pair = all(map(self._values.is_operand, pair))
         if not is_pair and not any(isinstance(each, exp.Query) for each in (one, other)):
             return
+        if any(self._values.of(each).folds for each, side in zip(pair, (one, other), strict=True) if each is not side):
+            raise UntranslatableSql("`LOWER` and `UPPER` fold some letters differently: compare them with literals")
         kinds = {self._kind(each) if self._values.is_operand(each) else "" for each in pair}
         is_compiled = any(map(self._values.compiled, pair))
         if "" in kinds:

@@ -125,7 +125,8 @@ class PortableValues:
             return known
         if isinstance(inner, exp.Column):
             type = self._type_of(inner)
-            bound = 2 ** (_bits_of(type) - 1) if kind_of(type) == "integer" else WIDEST
+            bits = 64 if "bigquery" in (self.source, self.target) else _bits_of(type)  # it has no smaller numbers
+            bound = 2 ** (bits - 1) if kind_of(type) == "integer" else WIDEST
             return PortableValue(node, kind_of(type), -bound, bound - 1)
         if is_caller(inner):
             return PortableValue(node, "text", is_constant=True)
@@ -239,7 +240,7 @@ def kind_of(text: str) -> Kind:
 
 @lru_cache(_TYPES)
 def _bits_of(text: str) -> int:
-    return max(_BITS.get(found, 64) for found in _readings(text))
+    return max((_BITS.get(found, 64) for found in _readings(text)), default=64)
 
 
 def _readings(text: str) -> set[Any]:

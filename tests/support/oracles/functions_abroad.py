@@ -207,6 +207,9 @@ FORMS: Final = [
     Form("`s LIKE 'a%'`", "s LIKE 'a%' AND s NOT LIKE '%b'", of("s", lambda s: s.startswith("a") and not s.endswith("b"))),
     Form("`s LIKE '_b'`", "s LIKE '_b'", of("s", lambda s: len(s) == 2 and s[1] == "b")),
     Form("`s LIKE .. ESCAPE`", {d: "s LIKE 'a!%%' ESCAPE '!' OR s LIKE 'a!_b' ESCAPE '!'" for d in DIALECTS if d != "bigquery"}, of("s", lambda s: s.startswith("a%") or s == "a_b")),
+    Form("`s LIKE` with a backslash", by_dialect(bigquery="s LIKE '%\\\\\\\\%'", trino="s LIKE '%\\%'", spark="s LIKE '%\\\\\\\\%'", duckdb="s LIKE '%\\%'"), of("s", lambda s: "\\" in s)),
+    Form("`s LIKE` with `\\\\%`", dict.fromkeys(("bigquery", "spark"), "s LIKE '%\\\\%b'"), of("s", lambda s: s.endswith("%b"))),
+    Form("`UPPER(s) LIKE` with many letters", "UPPER(s) LIKE 'J%' OR UPPER(s) LIKE '%FILTNHWYA%' OR UPPER(s) LIKE 'S%S'", with_meaning("s", lambda m, s: m.upper(s).startswith("J") or (m.upper(s).startswith("S") and m.upper(s).endswith("S") and len(m.upper(s)) > 1))),
     Form("`s IN UNNEST([..])`", {"bigquery": "s IN UNNEST(['EU', 'a'])"}, of("s", lambda s: s in ("EU", "a"))),
     Form("`r'..'`", {"bigquery": "s = r'a\\b'"}, of("s", lambda s: s == "a\\b")),
     Form("`i + 1`, `i - 1`, `i * 2`", "i + 1 > 2147483647 OR i * 2 = 10 OR i - 1 < -2147483648", of("i", lambda i: i + 1 > 2**31 - 1 or i * 2 == 10 or i - 1 < -(2**31)), overflows=True),
@@ -239,7 +242,7 @@ class Printer:
     """Filters on the table of the rows, as the rewriter prints them."""
 
     def __init__(self) -> None:
-        body = {"default": ["lake", "s"], "tables": {"t": {"columns": TYPES}}}
+        body = {"default": ["lake", "s"], "tables": {"t": {"columns": TYPES}, "m": {"columns": {"x": "VARCHAR"}}}}
         document = parse_document(body).document
         self._catalog: Catalog = catalog_of([document])
         found = self._catalog.get(["t"], "trino", ("lake", "s"))
