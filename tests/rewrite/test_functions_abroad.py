@@ -110,6 +110,23 @@ REFUSED = [
 ]
 
 
+PATTERNS = [
+    "(?i)eu", "a\\b", "\\p{L}", "a*+", "a**", "(?=a)", "(a)\\1", "[[:alpha:]]", "[a-z&&b]", "(ab)*", "(a|b)+", "a{2", "a|", "(|a)",
+    "()", "[\u00e0-\u00ef]", "[a-Z]", "a{1001}", "^*", "[]a]", "(a", "a)", "(?P<n>a)", "a{,2}", "[z-a]", "[^]", "[a-c-e]", "\\Qa\\E",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_what_engines_read_differently_in_a_regular_expression_is_refused(printer: Printer, pattern: str) -> None:
+    texts = {
+        "bigquery": f"REGEXP_CONTAINS(s, r'{pattern}')", "trino": f"regexp_like(s, '{pattern}')",
+        "duckdb": f"regexp_matches(s, '{pattern}')",
+    }  # fmt: skip
+    for source, text in texts.items():
+        for target in set(DIALECTS) - {source}:
+            assert re.search("regular|RAP|differs", printer.refusal(text, source, target)), (source, target)
+
+
 @pytest.mark.parametrize(("text", "cause"), REFUSED)
 def test_what_engines_do_differently_is_refused_with_what_to_write(printer: Printer, text: str, cause: str) -> None:
     for source, target in itertools.permutations(DIALECTS, 2):

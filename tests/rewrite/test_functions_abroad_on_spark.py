@@ -5,10 +5,9 @@ from __future__ import annotations
 import datetime as dt
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
 
 import pytest
-from support.oracles.functions_abroad import DIALECTS, FORMS, TYPES, Form, Printer, rows, wanted
+from support.oracles.functions_abroad import TYPES, printed, rows, wanted
 from support.servers.spark import plain_session
 from support.servers.spark_tables import QUICK
 
@@ -40,16 +39,3 @@ def test_spark_shows_the_rows_of_the_author(tmp_path: Path) -> None:
             for at, (form, source, condition) in enumerate(some):
                 shown = sorted(row["id"] for row in found if row[f"c{at}"] is True)
                 assert shown == wanted(form, source, DATA), (source, condition, ansi)
-
-
-def printed(target: str) -> list[tuple[Form, str, Any]]:
-    """Return the usable forms of each dialect as the target's conditions."""
-    printer = Printer()
-    return [
-        (form, source, condition)
-        for form in FORMS
-        for source in DIALECTS
-        if (text := form.text(source)) is not None
-        and not (source == target and form.overflows)
-        and (condition := printer.condition(text, source, target)) is not None
-    ]

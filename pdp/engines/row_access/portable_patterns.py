@@ -1,9 +1,15 @@
-"""Patterns of texts in a filter, written so that another engine finds the author's texts."""
+r"""Patterns of texts in a filter, written so that another engine finds the author's texts.
+
+A regular expression may have what RE2 (BigQuery, DuckDB), Java (Spark) and Joni (Trino) read alike. They differ on `.`
+and `$` beside ends of lines, on `\d`, `\w` and `\s`, and on all that is not read here. Only whether a text matches
+somewhere counts.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, NamedTuple
 
 from sqlglot import exp
 
@@ -13,6 +19,10 @@ from pdp.engines.row_access.trino import UntranslatableSql
 _ESCAPING: Final = frozenset({"bigquery", "spark"})
 """Dialects with a backslash as the escape of LIKE."""
 _WILD: Final = "%_"
+_SEARCH: Final = "REGEXP_CONTAINS"
+_SEARCHES: Final = {
+    "bigquery": _SEARCH, "trino": "REGEXP_LIKE", "spark": "REGEXP_LIKE", "duckdb": "REGEXP_MATCHES",
+}  # fmt: skip
 
 
 def _raw(values: PortableValues, node: exp.RawString) -> PortableValue:
@@ -68,5 +78,164 @@ def _signs(pattern: str, escape: str, *, is_strict: bool) -> Iterator[tuple[str,
         yield following, False
 
 
-PATTERNS: Final[dict[type, Compile]] = {exp.RawString: _raw, exp.Like: _like, exp.Escape: _escaped}
+def _regular(values: PortableValues, node: exp.RegexpLike) -> PortableValue:
+    """Return a search by a regular expression; raise UntranslatableSql."""
+    value, pattern = text_of(values, node.this, _SEARCH), text_of(values, node.expression, _SEARCH)
+    if not pattern.text or node.args.get("flag"):
+        raise UntranslatableSql("a regular expression is a literal that is not empty, without flags")
+    text, letters = translated(pattern.text, values.source, values.target)
+    part = PortableValue(pattern.node, "text", text=letters, is_constant=True)
+    values.settle(value, [part], is_equality=False, counts=True)
+    name = _SEARCHES[values.target]
+    return PortableValue(exp.Anonymous(this=name, expressions=[value.node, exp.Literal.string(text)]), "boolean")
+
+
+_RE2: Final = frozenset({"bigquery", "duckdb"})
+_LINES: Final = "\n\r\x85\u2028\u2029"
+"""Ends of lines for Java's `.` and `$`."""
+_ITEM: Final = re.compile(
+    r"(?P<open>\((?:\?:)?)|(?P<close>\))|(?P<or>\|)|(?P<start>\^|\\A)|(?P<end>\$)|(?P<last>\\z)|(?P<any>\.)"
+    r"|(?P<set>\[\^?(?!\^)(?:\\.|[^\[\]\\&~])+\])|(?P<named>\\[dwsDWS])|\\(?P<escaped>[^\w\s])|(?P<sign>[^\\^$.|?*+()\[\]{}])"
+)
+_MANY: Final = re.compile(r"(?:[*+?]|\{(\d{1,3})(?:,(\d{0,3}))?\})")
+_IN_SET: Final = re.compile(r"\\(?P<named>[dws])|(?:\\(?P<escaped>[^\w\s])|(?P<sign>[^\\]))(?:-(?P<to>[A-Za-z0-9]))?")
+_NAMED: Final = {"d": "0-9", "w": "0-9A-Z_a-z"}
+_HINT: Final = "write plain signs, [..], ., ^, $, |, groups, *, +, ? and {..}"
+_PLAIN: Final = re.compile(r"[A-Za-z0-9 _]")
+
+
+class _Reading(NamedTuple):
+    """Pattern as printed, and its signs without meaning."""
+
+    text: str
+    letters: str
+
+
+def translated(pattern: str, source: str, target: str) -> _Reading:
+    """Return a pattern of one dialect for another; raise UntranslatableSql for one that engines read differently."""
+    return _Pattern(pattern, source, target).read()
+
+
+class _Pattern:
+    """Reading of one pattern from the left."""
+
+    def __init__(self, pattern: str, source: str, target: str) -> None:
+        self._pattern, self._source, self._target = pattern, source, target
+        self._printed: list[str] = []
+        self._letters: list[str] = []
+        self._sees_ends = False
+
+    def read(self) -> _Reading:
+        at, depth = 0, 0
+        last, ends = "or", False
+        while at < len(self._pattern):
+            found = _ITEM.match(self._pattern, at)
+            kind = found.lastgroup if found else None
+            if found is None or kind is None:
+                raise UntranslatableSql(f"the regular expression is read in two ways: {_HINT}")
+            at = found.end()
+            depth += (kind == "open") - (kind == "close")
+            if depth < 0 or (kind in ("close", "or") and last in ("or", "open")):
+                raise UntranslatableSql(f"the regular expression has an empty part: {_HINT}")
+            if kind == "end":
+                self._check_end(at, depth)
+                ends = True
+            self._printed.append(self._item(kind, found))
+            at = self._repeated(at, kind)
+            last = kind
+        if depth or last == "or":
+            raise UntranslatableSql(f"the regular expression has an empty part: {_HINT}")
+        if ends and self._source == "spark" and self._sees_ends:
+            raise UntranslatableSql("`$` beside a part that takes ends of lines differs: write \\z")
+        return _Reading("".join(self._printed), "".join(self._letters))
+
+    def _check_end(self, at: int, depth: int) -> None:
+        """Raise UntranslatableSql for a `$` of Java or Joni inside of a pattern: it matches before a line's end."""
+        if self._source not in _RE2 and (depth or (at < len(self._pattern) and self._pattern[at] != "|")):
+            raise UntranslatableSql("`$` inside of a regular expression differs: write it at the end")
+
+    def _item(self, kind: str, found: re.Match[str]) -> str:
+        if kind in ("escaped", "sign"):
+            self._letters.append(found[kind])
+            return self._sign(found[kind])
+        if kind == "set":
+            return self._set(found[0])
+        if kind == "named":
+            name = found[0][1]
+            self._sees_ends |= name in "sDWS"
+            return f"[{'^' if name.isupper() else ''}{self._named(name.lower())}]"
+        if kind == "any":
+            return f"[^{''.join(map(self._code, _LINES if self._source == 'spark' else _LINES[0]))}]"
+        if kind == "end" and self._source == "spark":
+            others = "".join(map(self._code, _LINES))
+            return f"(?:\\r\\n|[{others}])?\\z"
+        if kind == "end" and self._source == "trino":
+            return "\\n?\\z"
+        return {"open": "(?:", "close": ")", "or": "|", "start": "\\A", "end": "\\z", "last": "\\z"}[kind]
+
+    def _named(self, name: str) -> str:
+        if self._source == "trino":
+            raise UntranslatableSql(f"`\\{name}` takes signs of all languages in Trino: write [0-9] and the like")
+        if name == "s":
+            return "\\t\\n\\f\\r " if self._source in _RE2 else "\\t\\n\\x0B\\f\\r "
+        return _NAMED[name]
+
+    def _set(self, text: str) -> str:
+        inner = text[1:-1].removeprefix("^")
+        is_without = text[1] == "^"
+        self._sees_ends |= is_without or "\\s" in text
+        printed, at = [], 0
+        while at < len(inner):
+            found = _IN_SET.match(inner, at)
+            if found is None or (found["sign"] == "-" and 0 < at < len(inner) - 1):
+                raise UntranslatableSql(f"a set of the regular expression is read in two ways: {_HINT}")
+            at = found.end()
+            if found["named"]:
+                printed.append(self._named(found["named"]))
+                continue
+            first, to = found["escaped"] or found["sign"], found["to"]
+            if to and not (first.isascii() and first.isalnum() and _is_range(first, to)):
+                raise UntranslatableSql("a range of a regular expression has two plain letters or digits")
+            self._letters.append(first)
+            printed.append(f"{self._sign(first)}-{to}" if to else self._sign(first))
+        return f"[{'^' if is_without else ''}{''.join(printed)}]"
+
+    def _repeated(self, at: int, kind: str) -> int:
+        """Print how often the last item stands; return the place behind it. Raise UntranslatableSql."""
+        many = _MANY.match(self._pattern, at)
+        if many is None:
+            return at
+        if kind in ("open", "or", "start", "end", "last") or (kind == "close" and many[0] != "?"):
+            raise UntranslatableSql("a group of a regular expression repeats, which can take an engine very long")
+        low, high = many[1], many[2]
+        if low and high and int(low) > int(high):
+            raise UntranslatableSql(f"the regular expression is read in two ways: {_HINT}")
+        self._printed.append(many[0])
+        end = many.end() + (self._pattern[many.end() : many.end() + 1] == "?")  # the first match that comes suffices
+        if self._pattern[end : end + 1] and self._pattern[end] in "*+?{":
+            raise UntranslatableSql(f"the regular expression is read in two ways: {_HINT}")
+        return end
+
+    def _sign(self, sign: str) -> str:
+        if not sign.isprintable():
+            raise UntranslatableSql("a regular expression has a control character")
+        return sign if _PLAIN.match(sign) or not sign.isascii() else f"\\{sign}"
+
+    def _code(self, sign: str) -> str:
+        if sign in "\n\r":
+            return {"\n": "\\n", "\r": "\\r"}[sign]
+        return f"\\x{{{ord(sign):x}}}" if self._target in _RE2 else f"\\u{ord(sign):04x}"
+
+
+def _is_range(first: str, to: str) -> bool:
+    kinds = (str.isdigit, str.islower, str.isupper)
+    return first <= to and any(kind(first) and kind(to) for kind in kinds)
+
+
+PATTERNS: Final[dict[type, Compile]] = {
+    exp.RawString: _raw,
+    exp.Like: _like,
+    exp.Escape: _escaped,
+    exp.RegexpLike: _regular,
+}
 """Kind of expression -> its compiler."""

@@ -245,6 +245,45 @@ def _contains(values: PortableValues, node: exp.Contains) -> PortableValue:
     return PortableValue(exp.Paren(this=exp.GT(this=place.node, expression=number_sql(0))), "boolean")
 
 
+def _hashed(values: PortableValues, node: exp.SHA2) -> PortableValue:
+    """Return the hexadecimal SHA-256 of a text; raise UntranslatableSql."""
+    if values.source not in ("spark", "duckdb") or (node.args.get("length") and node.args["length"].name != "256"):
+        raise UntranslatableSql("`SHA2` takes 256 bits")
+    return _hex(values, text_of(values, node.this, "SHA256"))
+
+
+def _hex(values: PortableValues, value: PortableValue) -> PortableValue:
+    if value.folds:
+        raise UntranslatableSql("`SHA256` of a folded text differs: write the text as it is")
+    if values.target == "trino":
+        digest = function("SHA256", function("TO_UTF8", value.node))
+        return PortableValue(function("LOWER", function("TO_HEX", digest)), "text")
+    if values.target == "bigquery":
+        return PortableValue(function("TO_HEX", function("SHA256", value.node)), "text")
+    if values.target == "spark":
+        return PortableValue(function("SHA2", value.node, number_sql(256)), "text")
+    return PortableValue(function("SHA256", value.node), "text")
+
+
+def _bytes(values: PortableValues, node: exp.SHA2Digest | exp.Encode) -> PortableValue:
+    """Return bytes that only LOWER(TO_HEX(..)) around turns into a text."""
+    within = exp.LowerHex if isinstance(node, exp.SHA2Digest) else exp.SHA2Digest
+    if not isinstance(node.parent, within):
+        raise UntranslatableSql("`SHA256` of bytes differs: write the hexadecimal text of SHA-256")
+    return PortableValue(node, "other")
+
+
+def _lower_hex(values: PortableValues, node: exp.LowerHex) -> PortableValue:
+    digest = node.this
+    inner = digest.this if isinstance(digest, exp.SHA2Digest) and digest.args["length"].name == "256" else None
+    if values.source == "trino":
+        is_utf8 = isinstance(inner, exp.Encode) and inner.args["charset"].name.lower() == "utf-8"
+        inner = inner.this if is_utf8 and inner is not None else None
+    if inner is None:
+        raise UntranslatableSql("`TO_HEX` takes the SHA-256 of a text")
+    return _hex(values, text_of(values, inner, "SHA256"))
+
+
 TEXTS: Final[dict[type, Compile]] = {
     exp.Lower: _folded,
     exp.Upper: _folded,
@@ -260,5 +299,9 @@ TEXTS: Final[dict[type, Compile]] = {
     exp.EndsWith: _ends,
     exp.StrPosition: _position,
     exp.Contains: _contains,
+    exp.SHA2: _hashed,
+    exp.SHA2Digest: _bytes,
+    exp.Encode: _bytes,
+    exp.LowerHex: _lower_hex,
 }
 """Kind of expression -> its compiler."""

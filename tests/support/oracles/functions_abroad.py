@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import datetime as dt
 import itertools
+import re
 import unicodedata
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -32,7 +33,7 @@ TEXTS: Final = [
     "pa\u00df", "pass", "PASS", "\ufb01x", "FIX", "fix", "\ufb05", "st", "\u1e9a", "\u03a3\u0391\u03a3",
     "\u03c3\u03b1\u03c2", "\u212a", "k", "K", "\u017f", "e\u0301", "\u00e9", "\u00c9", "\U0001f600", "\U0001f600b",
     "a\U0001f600", "%", "_", "a%b", "a_b", "axb", "a\\b", "a\\", "\\", "${x}", "$", "a'b", 'a"b', "a-b", "x-", "--",
-    "a@x.example", "A@X.EXAMPLE", "user@eu.example", "5", "-5", "007", " 5", "E", "U", "\u01f0", "J\u030c", "null",
+    "a@x.example", "A@X.EXAMPLE", "user@eu.example", "5", "-5", "007", " 5", "E", "U", "ab\n", "ab\r\n", "ab\u2028", "a\nb", "a\rb", "a\x85b", "\u01f0", "J\u030c", "null",
 ]  # fmt: skip
 INTS: Final = [None, 0, 1, -1, 2, 5, -5, 7, 2**31 - 1, -(2**31)]
 LONGS: Final = [None, 0, 1, -1, 3, 2**53 + 1, 2**63 - 1, -(2**63), 2**31]
@@ -156,6 +157,32 @@ def by_dialect(*, bigquery: str, trino: str, spark: str, duckdb: str) -> Mapping
     return {"bigquery": bigquery, "trino": trino, "spark": spark, "duckdb": duckdb}
 
 
+_ENDS: Final = {"bigquery": r"\Z", "duckdb": r"\Z", "trino": r"\n?\Z", "spark": "(?:\r\n|[\n\r\x85\u2028\u2029])?\\Z"}
+_ANY: Final = {"bigquery": r"[^\n]", "duckdb": r"[^\n]", "trino": r"[^\n]", "spark": "[^\n\r\x85\u2028\u2029]"}
+
+
+def regular(pattern: str, find: str | None) -> Form:
+    """Return a form with a regular expression. `find` is Python's; made of the dialect's `.` and `$` without it."""
+    names = dict(
+        zip(
+            DIALECTS,
+            ("REGEXP_CONTAINS(s, r'{}')", "regexp_like(s, '{}')", "s RLIKE '{}'", "regexp_matches(s, '{}')"),
+            strict=True,
+        )
+    )
+
+    def oracle(row: Row, meaning: Meaning) -> bool | None:
+        dialect = next(name for name, one in MEANINGS.items() if one is meaning)
+        python = find or "".join({".": _ANY[dialect], "$": _ENDS[dialect]}.get(sign, sign) for sign in pattern)
+        return None if row["s"] is None else re.search(python, row["s"]) is not None
+
+    return Form(
+        f"regular expression `{pattern}`".replace("|", "\\|"),
+        {d: name.format(pattern) for d, name in names.items()},
+        oracle,
+    )
+
+
 _DAY: Final = day_of("2024-02-01")
 FORMS: Final = [
     Form("`LOWER(s) = 'eu'`", "LOWER(s) = 'eu'", with_meaning("s", lambda m, s: m.lower(s) == "eu")),
@@ -224,6 +251,11 @@ FORMS: Final = [
     Form("`EXTRACT(YEAR FROM day)`", "EXTRACT(YEAR FROM day) = 2024 AND EXTRACT(MONTH FROM day) <> 3 OR EXTRACT(DAY FROM day) = 1", of("day", lambda d: (day_of(d).year == 2024 and day_of(d).month != 3) or day_of(d).day == 1)),
     Form("`YEAR(day)`", {d: "year(day) = 2024 OR month(day) = 10" for d in DIALECTS if d != "bigquery"}, of("day", lambda d: day_of(d).year == 2024 or day_of(d).month == 10)),
     Form("`DATE_TRUNC` to a month", by_dialect(bigquery="DATE_TRUNC(day, MONTH) = DATE '2024-02-01'", trino="date_trunc('month', day) = DATE '2024-02-01'", spark="trunc(day, 'MM') = DATE '2024-02-01'", duckdb="date_trunc('month', day) = DATE '2024-02-01'"), of("day", lambda d: day_of(d).replace(day=1) == _DAY)),
+    Form("SHA-256 of `s`", by_dialect(bigquery="TO_HEX(SHA256(s)) = '28e66175821bf0ad8d7c8008061930de7daf248c28814ad41a0541449257bcf7'", trino="lower(to_hex(sha256(to_utf8(s)))) = '28e66175821bf0ad8d7c8008061930de7daf248c28814ad41a0541449257bcf7'", spark="sha2(s, 256) = '28e66175821bf0ad8d7c8008061930de7daf248c28814ad41a0541449257bcf7'", duckdb="sha256(s) = '28e66175821bf0ad8d7c8008061930de7daf248c28814ad41a0541449257bcf7'"), of("s", lambda s: s == "a\U0001f600")),
+    *(regular(pattern, find) for pattern, find in [
+        ("^E", r"\AE"), ("^a.*[a-z]b?$", None), ("x", "x"), ("[^a-z ]", "[^a-z ]"), ("(?:EU|eu)", "EU|eu"), ("^.{2}$", None), ("a-b|[%_]", "a-b|[%_]"),
+        ("^(?:a|b)?[0-9]{1,3}$", None), ("@[a-z]+[.]example", "@[a-z]+[.]example"),
+    ]),
 ]  # fmt: skip
 """Common forms. A form without a text of a dialect is none of that dialect."""
 
@@ -274,3 +306,16 @@ class Printer:
 def wanted(form: Form, dialect: str, data: list[dict[str, Any]]) -> list[int]:
     """Return the rows that a dialect shows under a form."""
     return [row["id"] for row in data if form.oracle(row, MEANINGS[dialect]) is True]
+
+
+def printed(target: str) -> list[tuple[Form, str, str]]:
+    """Return the usable forms of each dialect as conditions of a dialect; at home those on which it never fails."""
+    printer = Printer()
+    return [
+        (form, source, condition)
+        for form in FORMS
+        for source in DIALECTS
+        if (text := form.text(source)) is not None
+        and not (source == target and form.overflows)
+        and (condition := printer.condition(text, source, target)) is not None
+    ]
