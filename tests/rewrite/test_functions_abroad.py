@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import re
 import unicodedata
 
@@ -12,7 +13,12 @@ from support.oracles.functions_abroad import DIALECTS, FORMS, MEANINGS, TYPES, F
 from support.paths import ROOT
 
 from pdp.engines.row_access.dialects import translate_filter
+from pdp.engines.row_access.policies import parse_document
 from pdp.engines.row_access.trino import FALSE, UntranslatableSql, bind_caller
+from pdp.rewrite.catalog import catalog_of
+from pdp.rewrite.policies import policy_set_of
+from pdp.rewrite.process.local import LocalRewriter
+from pdp.rewrite.rewriter import Rewriter
 
 DATA = rows()
 
@@ -151,6 +157,27 @@ def test_a_caller_with_other_letters_sees_no_row_of_a_folded_filter(printer: Pri
     assert filter is not None
     assert bind_caller(filter, "\u0130@x.example") == FALSE
     assert bind_caller(filter, "it's") == "LOWER(REPLACE(s, '\u0130', 'i\u0307')) = 'it''s'"
+
+
+@pytest.mark.parametrize("source", ["bigquery", "trino", "spark"])
+def test_a_mask_with_functions_has_the_author_s_value(engine: duckdb.DuckDBPyConnection, source: str) -> None:
+    masks = {"CONCAT(SUBSTR(s, 1, 1), '***')": "s[1:1] || '***'", "CASE WHEN b THEN s ELSE '***' END": "IF(b, s, '***')",
+             "LOWER(s)": "NULL"}  # fmt: skip
+    for text, wanted_value in masks.items():
+        mask = {"id": "m", "table": "t", "column": "s", "kind": "expression", "expression": text, "dialect": source}
+        body = {
+            "default": ["lake", "s"],
+            "tables": {"t": {"columns": TYPES}},
+            "masks": [{**mask, "grantees": ["allUsers"]}],
+        }
+        document = parse_document(body).document
+        catalog = catalog_of([document])
+        service = LocalRewriter(catalog, policy_set_of([document]), Rewriter(catalog))
+        asked = {"sql": "SELECT id, s FROM t ORDER BY id", "dialect": "duckdb", "principal": "user:a@x.example"}
+        sql = service.answer(json.dumps(asked))["sql"]
+        assert (
+            engine.execute(sql).fetchall() == engine.execute(f"SELECT id, {wanted_value} FROM t ORDER BY id").fetchall()
+        )
 
 
 def test_every_letter_folds_as_the_meanings_say(engine: duckdb.DuckDBPyConnection) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.oracles.functions_abroad import TYPES, printed, rows, wanted
@@ -13,7 +15,7 @@ from support.servers.spark_tables import QUICK
 
 pytestmark = [pytest.mark.spark, pytest.mark.process]
 DATA = rows()
-_CONVERTED = {"d": float, "c": Decimal, "day": dt.date.fromisoformat}
+_CONVERTED: dict[str, Callable[[Any], Any]] = {"d": float, "c": Decimal, "day": dt.date.fromisoformat}
 _SCHEMA = ", ".join(f"{name} {kind.replace('VARCHAR', 'STRING')}" for name, kind in TYPES.items())
 
 

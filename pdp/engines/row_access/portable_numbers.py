@@ -198,7 +198,7 @@ def _moved(values: PortableValues, value: PortableValue, amount: exp.Expr, sign:
     if values.target == "duckdb":
         return PortableValue(exp.Paren(this=exp.Add(this=value.node, expression=signed)), "date")
     # BigQuery fails beyond its last day: an earlier day stays the last one there
-    day = exp.Add(this=function("UNIX_DATE", value.node), expression=signed)
+    day: exp.Expr = exp.Add(this=function("UNIX_DATE", value.node), expression=signed)
     day = function("LEAST", function("GREATEST", day, exp.Literal.number(_FIRST_DAY)), exp.Literal.number(_LAST_DAY))
     return PortableValue(function("DATE_FROM_UNIX_DATE", day), "date")
 

@@ -48,9 +48,8 @@ DAYS: Final = [
 
 def rows() -> list[dict[str, Any]]:
     """Return rows with each edge of each column beside changing values of the others."""
-    cycles = zip(
-        *map(itertools.cycle, (INTS, LONGS, SMALLS, DOUBLES, DECIMALS, [None, True, False], DAYS)), strict=False
-    )
+    edges: list[list[Any]] = [INTS, LONGS, SMALLS, DOUBLES, DECIMALS, [None, True, False], DAYS]
+    cycles = zip(*(itertools.cycle(some) for some in edges), strict=False)
     made = []
     for at, (rest, (one, two)) in enumerate(zip(cycles, itertools.product(TEXTS, range(2)), strict=False)):
         other = TEXTS[(at * 7 + 3 * two) % len(TEXTS)]
