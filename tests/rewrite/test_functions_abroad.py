@@ -87,7 +87,7 @@ REFUSED = [
     ("REPLACE(s, '', 'x') = 'x'", "not empty"),
     ("MOD(i, 0) = 1", "1 or more"),
     ("COALESCE(s, 1) = 'x'", "one kind"),
-    ("CASE WHEN i THEN TRUE END", "kind boolean"),
+    ("CASE WHEN i THEN TRUE END", "kind boolean|a value stands where"),
     ("d + 1 > 2", "kind integer"),
     ("g * g * g > 1", "38 digits"),
     ("i + 1 = 1.5", "point"),

@@ -82,7 +82,9 @@ def test_each_engine_gets_its_own_filter(dialect: str, make: Any) -> None:
 def test_each_engine_gets_its_own_expression(make: Any) -> None:
     for dialect, text in MASK["expression"].items():
         assert text in rewritten(make(MASK), dialect), dialect
-    assert "CASE WHEN FALSE THEN `name` END" in rewritten(make(MASK), "bigquery")
+    assert "SUBSTR(name, 1, 1)" in rewritten(make(MASK), "bigquery")
+    closed = MASK | {"expression": {"trino": "reverse(name)", "spark": "left(name, 1)"}}
+    assert "CASE WHEN FALSE THEN `name` END" in rewritten(make(closed), "bigquery")
 
 
 @pytest.mark.parametrize("make", [filed, stored])
@@ -90,7 +92,7 @@ def test_an_engine_without_a_text_gets_the_meaning_of_the_first(make: Any) -> No
     plain = make(POLICY | {"filter": {"spark": "rlike(name, '^a')", "bigquery": "name = 'a'"}})
     assert "name = 'a'" in rewritten(plain, "duckdb")
     assert "rlike" in rewritten(plain, "spark")
-    closed = make(POLICY | {"filter": {"trino": TEXTS["trino"], "spark": "name = 'a'"}})
+    closed = make(POLICY | {"filter": {"trino": "reverse(name) = 'a'", "spark": "name = 'a'"}})
     with pytest.raises(RewriteRefused, match="no certain meaning"):
         rewritten(closed, "bigquery")
 
