@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
-from pdp.engines.row_access.trino import masked_value
+from pdp.engines.row_access.trino import SHORTEST_VALUE, VISIBLE_CHARACTERS, masked_value
 from pdp.facts.row_policies import fold_column
 from pdp.rewrite.binding import ROW, Form
 from pdp.rewrite.catalog import Catalog, Relation
@@ -28,8 +28,6 @@ from pdp.rewrite.policies import MaskPolicy
 from pdp.rewrite.process.messages import DIALECTS
 from pdp.rewrite.sql import Edit, place_of, quote_name, quote_text
 
-_VISIBLE_CHARACTERS: Final = 4
-_SHORTEST_VALUE: Final = 8
 _WITHOUT_VALUE: Final = frozenset({"hash", "partial"})
 _TRY_CAST: Final = {"duckdb": "TRY_CAST", "spark": "TRY_CAST", "bigquery": "SAFE_CAST"}
 _HASH: Final = {
@@ -161,8 +159,8 @@ def _sql(kind: str, value: str, column: str, type: exp.DataType, dialect: str) -
     if kind == "hash":
         return _cut(_HASH[dialect].format(text), type)
     if kind == "partial":
-        end = f"CONCAT('****', SUBSTR({text}, -{_VISIBLE_CHARACTERS}))"
-        return _cut(f"CASE WHEN LENGTH({text}) >= {_SHORTEST_VALUE} THEN {end} ELSE '****' END", type)
+        end = f"CONCAT('****', SUBSTR({text}, -{VISIBLE_CHARACTERS}))"
+        return _cut(f"CASE WHEN LENGTH({text}) >= {SHORTEST_VALUE} THEN {end} ELSE '****' END", type)
     return None
 
 

@@ -38,8 +38,8 @@ _NO_PARENTHESES: Final = bytes(set(range(256)) - set(_LEVELS))
 _LONGEST_TYPE: Final = 4096
 _DEEPEST_TYPE: Final = 64
 """Characters and nested parentheses of a type. Beyond, a type gets a bare NULL: the creator of a table chooses both."""
-_VISIBLE_CHARACTERS: Final = 4
-_SHORTEST_VALUE: Final = 8
+VISIBLE_CHARACTERS: Final = 4
+SHORTEST_VALUE: Final = 8
 """Characters that a partial mask shows at the end of a value, and the shortest value for which it does."""
 
 
@@ -82,7 +82,7 @@ def masked_value(kind: str, value: str, column: str, type: str) -> str:
     elif kind == "hash" and base in _TEXTS:
         sql = f"lower(to_hex(sha256(to_utf8({text}))))"
     elif kind == "partial" and base in _TEXTS:
-        sql = f"IF(length({text}) >= {_SHORTEST_VALUE}, '****' || substr({text}, -{_VISIBLE_CHARACTERS}), '****')"
+        sql = f"IF(length({text}) >= {SHORTEST_VALUE}, '****' || substr({text}, -{VISIBLE_CHARACTERS}), '****')"
     return f"CAST({_BARE_NULL if sql is None else sql} AS {type})"
 
 
