@@ -152,11 +152,17 @@ class EnvironmentNames:
 
     def find(self, name: str) -> ConfigEntry | None:
         """Return the variable that spells a name; raise PolicyError if several do."""
-        found = self._entries.get(spelling(name), [])
+        return self._choose(self._entries.get(spelling(name), []), name)
+
+    def _choose(self, entries: Iterable[ConfigEntry], name: str) -> ConfigEntry | None:
+        found = list({(entry.key, entry.text): entry for entry in entries}.values())
         exact = [entry for entry in found if entry.key in (name, upper_name(name))]
         if len(found) > 1 and len(exact) != 1:
+            first, last = found[0], found[-1]
+            if first.key == last.key:
+                raise last.error(f"`{last.key}` has another value at {first.key_place}: keep one of them")
             names = ", ".join(f"`{entry.key}`" for entry in found)
-            raise found[-1].error(f"the variables {names} are one name: keep one of them")
+            raise last.error(f"the variables {names} are one name: keep one of them")
         return next(iter(exact or found), None)
 
     def resolve(self, known: Iterable[str], profiles: Sequence[str]) -> Iterator[EnvironmentName]:
@@ -174,7 +180,7 @@ class EnvironmentNames:
         for entries in self._entries.values():
             name = dotted_name(entries[0].key)
             if name.startswith(prefix) and (prefix or not name.startswith("%")):
-                found = self.find(upper_name(name))
+                found = self._choose(entries, upper_name(name))
                 if found is not None:
                     yield found
 
@@ -197,16 +203,24 @@ def upper_name(name: str) -> str:
 
 
 def dotted_name(variable: str) -> str:
-    """Return the name of a variable that no known key spells, as SmallRye derives it."""
+    """Return the name of a variable that no known key spells, as SmallRye derives it. An open quote is closed."""
     profile = variable.startswith("_") and variable[1:2].isalnum()
     body = variable[1:] if profile else variable
     parts = body.lower().removesuffix("__").split("__")
-    quoted = len(body.lower().removesuffix("__")) < len(body)
     pieces = [
-        f'"{part.replace("_", ".")}"' if number % 2 and (number < len(parts) - 1 or quoted) else _indexed(part)
+        f'"{part.removesuffix("_").replace("_", ".")}"' if number % 2 else _indexed(part)
         for number, part in enumerate(parts)
     ]
     return ("%" if profile else "") + ".".join(pieces)
+
+
+def is_unfinished(variable: str) -> bool:
+    """Tell whether the name of a variable in capitals ends inside of quotes or with a separator.
+
+    Releases of SmallRye differ in the keys that such a variable sets: only `__` at the end closes quotes in all.
+    """
+    parts = variable.split("__")
+    return "." not in variable and (len(parts) % 2 == 0 or parts[-1].endswith("_"))
 
 
 def _indexed(part: str) -> str:

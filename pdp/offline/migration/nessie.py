@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from pdp.cel.values import RuleError
-from pdp.config.quarkus.expressions import ENVIRONMENT_ORDINAL, EnvironmentNames, spelling
+from pdp.config.quarkus.expressions import ENVIRONMENT_ORDINAL, EnvironmentNames, is_unfinished, spelling
 from pdp.config.quarkus.profiles import PROD, ConfigSource
 from pdp.config.quarkus.yaml_text import YamlText
 from pdp.engines.cel.lint.linter import LintOptions, lint_rules
 from pdp.engines.cel.lint.search import Input
-from pdp.engines.cel.nessie_keys import NessieConfig, read_nessie
+from pdp.engines.cel.nessie_keys import PREFIX, NessieConfig, read_nessie
 from pdp.engines.cel.program import RULE_VARIABLES
 from pdp.engines.cel.rules import IMPLICIT_RULE, inline_rules
 from pdp.engines.cel.sources import PROFILE_VARIABLE, RuleText, advice_for_rule, inline_rule, read_entries
@@ -56,9 +56,7 @@ def migrate_nessie(
     profiles = profiles or _profiles_of(read)
     sources = [_source(file) for file in plain if _counts(file, profiles, migration)]
     sources += [held.source for held in read.files if held.counts(profiles, migration)]
-    names = EnvironmentNames(
-        (entry for entry in read.variables if entry.key != PROFILE_VARIABLE), 2 * ENVIRONMENT_ORDINAL, _OWN
-    )
+    names = _names_of(read, migration)
     config = read_nessie([*sources, *read.sources], profiles, names)
     _report_switches(migration, config, profiles)
     _report_siblings(migration, plain, profiles)
@@ -132,6 +130,25 @@ def _profiles_of(read: NessieServer) -> Sequence[str]:
     check_unique(variables)
     chosen = properties or [entry.text for entry in variables]
     return tuple(chosen[-1].split(",")) if chosen else PROD
+
+
+def _names_of(read: NessieServer, migration: Migration) -> EnvironmentNames:
+    """Return the variables by name. A rule of an uncertain name becomes `false`, and replaces what it may spell."""
+    entries = []
+    for entry in read.variables:
+        is_rule = spelling(PREFIX) in f"{spelling(entry.key)}_"
+        if is_rule and is_unfinished(entry.key):
+            migration.add("left", entry.key_place, f"variable `{entry.key}`", _UNFINISHED)
+            entry = entry._replace(text=f"false // {entry.text}")  # noqa: PLW2901
+        if entry.key != PROFILE_VARIABLE:
+            entries.append(entry)
+    return EnvironmentNames(entries, 2 * ENVIRONMENT_ORDINAL, _OWN)
+
+
+_UNFINISHED: Final = (
+    "Quarkus opens quotes at `__` and closes them at the next one, and its releases differ in names that end before: "
+    'write `..._RULES_A`, or `..._RULES__A_B__` for `rules."a.b"`'
+)
 
 
 def _source(file: Path) -> ConfigSource:
