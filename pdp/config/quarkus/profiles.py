@@ -8,7 +8,8 @@ profile, the entry with the fewest profiles wins.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import PurePath, PurePosixPath
 from typing import Final, NamedTuple
 
 from pdp.config.quarkus.expressions import EnvironmentNames
@@ -24,6 +25,76 @@ class ConfigSource(NamedTuple):
 
     ordinal: int
     entries: Sequence[ConfigEntry]
+
+
+ORDINALS: Final = {".properties": 250, ".yaml": 255, ".yml": 255}
+"""Suffix of a file -> ordinal."""
+_IN_CONFIG: Final = 10
+"""Added to the ordinal of a file in a folder `config`."""
+_MICROPROFILE: Final = 100
+FILE_PROFILE: Final = re.compile(r"(?P<main>application|microprofile-config)-(?P<profile>.+)(?P<suffix>\.\w+)")
+"""Name of the file of a profile."""
+
+
+class ConfigFile(NamedTuple):
+    """Configuration file in a folder. `place` is for messages."""
+
+    place: str
+    folder: str
+    name: str
+    entries: Sequence[ConfigEntry]
+
+
+class FileSources(NamedTuple):
+    """Sources in force, files of other profiles, and files of active profiles without their main file."""
+
+    sources: Sequence[ConfigSource]
+    inactive: Sequence[ConfigFile]
+    orphans: Sequence[ConfigFile]
+
+
+def ordinal_of(entries: Iterable[ConfigEntry], default: int) -> int:
+    """Return the ordinal of a source: the key `config_ordinal`, or a default. Raise PolicyError for another text."""
+    for entry in entries:
+        if entry.key == "config_ordinal":
+            if not re.fullmatch(r"\s*[+-]?[0-9]{1,9}\s*", entry.text):
+                raise entry.error(f"`{entry.key}` is no whole number: it ranks all keys beside it")
+            default = int(entry.text)
+    return default
+
+
+def file_sources(files: Sequence[ConfigFile], profiles: Sequence[str]) -> FileSources:
+    """Return the sources of some files.
+
+    SmallRye's AbstractLocationConfigSourceLoader reads the file of a profile only beside the main file, and ranks it
+    above the main file. Of several profiles, the last wins.
+    """
+    mains = {
+        (file.folder, file.name): ordinal_of(file.entries, _default_ordinal(file))
+        for file in files if not FILE_PROFILE.fullmatch(file.name)
+    }  # fmt: skip
+    sources: list[ConfigSource] = []
+    inactive: list[ConfigFile] = []
+    orphans: list[ConfigFile] = []
+    for file in files:
+        match = FILE_PROFILE.fullmatch(file.name)
+        main = mains.get((file.folder, f"{match['main']}{match['suffix']}" if match else file.name))
+        if match and match["profile"] not in profiles:
+            inactive.append(file)
+        elif main is None:
+            orphans.append(file)
+        elif match:
+            rank = main + 2 + list(profiles).index(match["profile"])
+            sources.append(ConfigSource(ordinal_of(file.entries, rank), file.entries))
+        else:
+            sources.append(ConfigSource(ordinal_of(file.entries, _default_ordinal(file)), file.entries))
+    return FileSources(sources, inactive, orphans)
+
+
+def _default_ordinal(file: ConfigFile) -> int:
+    if file.name == "microprofile-config.properties":
+        return _MICROPROFILE
+    return ORDINALS[PurePosixPath(file.name).suffix] + (_IN_CONFIG if PurePath(file.folder).name == "config" else 0)
 
 
 class RankedEntry(NamedTuple):

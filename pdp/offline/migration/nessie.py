@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from pdp.cel.values import RuleError
 from pdp.config.quarkus.expressions import ENVIRONMENT_ORDINAL, EnvironmentNames, is_unfinished, spelling
-from pdp.config.quarkus.profiles import PROD, ConfigSource
+from pdp.config.quarkus.profiles import ORDINALS, PROD, ConfigFile, ConfigSource, file_sources, ordinal_of
 from pdp.config.quarkus.yaml_text import YamlText
 from pdp.engines.cel.lint.linter import LintOptions, lint_rules
 from pdp.engines.cel.lint.search import Input
@@ -21,11 +21,10 @@ from pdp.errors import InvalidArgument, PolicyError, RuleCompileError
 from pdp.model.vocabulary import CONFIG_CHECKS, CONTENT_CHECKS
 from pdp.offline.migration.manifests import is_host_file
 from pdp.offline.migration.nessie_server import (
-    FILE_PROFILE,
-    ORDINALS,
+    SHUT,
     NessieServer,
     read_server,
-    source_of,
+    shut_text,
 )
 from pdp.offline.migration.references import pairs_of
 from pdp.offline.migration.report import TESTS_FILE, Migration, to_yaml
@@ -54,8 +53,7 @@ def migrate_nessie(
     plain = [file for file in (*files, *env_files) if file not in manifests and (file in files or is_quarkus(file))]
     read = read_server([*manifests, *(file for file in env_files if file not in plain)], plain, migration)
     profiles = profiles or _profiles_of(read)
-    sources = [_source(file) for file in plain if _counts(file, profiles, migration)]
-    sources += [held.source for held in read.files if held.counts(profiles, migration)]
+    sources = _sources([*map(_config_file, plain), *read.files], profiles, migration)
     names = _names_of(read, migration)
     config = read_nessie([*sources, *read.sources], profiles, names)
     _report_switches(migration, config, profiles)
@@ -139,10 +137,13 @@ def _names_of(read: NessieServer, migration: Migration) -> EnvironmentNames:
         is_rule = spelling(PREFIX) in f"{spelling(entry.key)}_"
         if is_rule and is_unfinished(entry.key):
             migration.add("left", entry.key_place, f"variable `{entry.key}`", _UNFINISHED)
-            entry = entry._replace(text=f"false // {entry.text}")  # noqa: PLW2901
+            entry = entry._replace(text=shut_text(entry.text))  # noqa: PLW2901
         if entry.key != PROFILE_VARIABLE:
             entries.append(entry)
-    return EnvironmentNames(entries, 2 * ENVIRONMENT_ORDINAL, _OWN)
+    ranks = sorted((entry for entry in entries if entry.key.lower() == "config_ordinal"), key=lambda one: one.key)
+    check_unique(ranks)
+    ordinal = ordinal_of((entry._replace(key="config_ordinal") for entry in ranks), ENVIRONMENT_ORDINAL)
+    return EnvironmentNames(entries, ordinal, _OWN)
 
 
 _UNFINISHED: Final = (
@@ -151,22 +152,35 @@ _UNFINISHED: Final = (
 )
 
 
-def _source(file: Path) -> ConfigSource:
+def _config_file(file: Path) -> ConfigFile:
     entries, own = read_entries(file)
     if own:
         message = "the mapping `rules:` is a rule file of pdp already: give it to `policies.rules` as it is"
         raise PolicyError(message, own[0].place())
-    return source_of(file.name, entries, in_config=file.resolve().parent.name == "config")
+    return ConfigFile(str(file), str(file.resolve().parent), file.name, entries)
 
 
-def _counts(file: Path, profiles: Sequence[str], migration: Migration) -> bool:
-    match = FILE_PROFILE.fullmatch(file.name)
-    if match is None or not file.name.startswith("application-") or match["profile"] in profiles:
-        return True
-    migration.add(
-        "ignored", file, "the file", f"holds the keys of the profile `{match['profile']}`, which is not active"
-    )
-    return False
+def _sources(files: Sequence[ConfigFile], profiles: Sequence[str], migration: Migration) -> Sequence[ConfigSource]:
+    """Return the sources of files. Report those of other profiles, and those that Quarkus may not read.
+
+    The rules of the latter become `false`, and replace rules of other sources: which text is in force is not known.
+    """
+    found = file_sources(files, profiles)
+    for file in found.inactive:
+        profile = file.name.rpartition(".")[0].partition("-")[2]
+        message = f"holds the keys of the profile `{profile}`, which is not active"
+        migration.add("ignored", file.place, "the file", message)
+    for file in found.orphans:
+        main = re.sub(r"-.+(?=\.)", "", file.name) if file.name.startswith("app") else "microprofile-config.properties"
+        message = (
+            f"Quarkus reads it only beside `{main}` in the same folder: give that file, too, or leave this one out"
+        )
+        migration.add("left", file.place, "the file", message)
+    rules = [entry for file in found.orphans for entry in file.entries if PREFIX in entry.key]
+    return [*found.sources, ConfigSource(_ABOVE_ALL, [one._replace(text=shut_text(one.text)) for one in rules])]
+
+
+_ABOVE_ALL: Final = 10**10
 
 
 def _report_switches(migration: Migration, config: NessieConfig, profiles: Sequence[str]) -> None:
@@ -228,7 +242,7 @@ def _usable(migration: Migration, rules: Sequence[RuleText]) -> Iterator[RuleTex
             message = error.message.removeprefix(f"rule `{rule.id}`: ")
             advice = "" if advice_for_rule(rule.text, rule.file) else "; `pdp lint` explains the mistake"
             migration.add("left", rule.place(), f"rule `{rule.id}`", message + advice)
-            yield rule._replace(text=f"false // does not compile: {' '.join(rule.text.split())}")
+            yield rule._replace(text=shut_text(f"does not compile: {rule.text}"))
         else:
             yield rule
 
@@ -249,7 +263,7 @@ def _write(migration: Migration, rules: Sequence[RuleText], warehouse: str, bran
     tested = " ".join(case["note"] for case in cases)
     broken = {part.place for part in migration.left}
     for rule in rules:
-        if str(rule.place()) in broken or rule.id == _CLOSED:
+        if str(rule.place()) in broken or rule.text.startswith(SHUT):
             continue
         remarks = [one.message for one in findings if one.rule == rule.id and one.severity == "warning"]
         if f"rule {rule.id} " not in tested:

@@ -10,12 +10,12 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import yaml
 
 from pdp.config.quarkus.expressions import spelling
-from pdp.config.quarkus.profiles import ConfigSource
+from pdp.config.quarkus.profiles import ConfigFile, ConfigSource, ordinal_of
 from pdp.config.quarkus.properties import ConfigEntry, read_properties, unknown_positions
 from pdp.config.quarkus.yaml_text import YamlText, position_of
 from pdp.engines.cel.nessie_keys import AUTHORIZATION
@@ -25,15 +25,11 @@ from pdp.offline.migration.manifests import flat_values, printed_text, read_depl
 from pdp.offline.migration.report import Migration, report_references
 from pdp.offline.migration.variables import ELSEWHERE, ManifestContent, split_words
 
-FILE_PROFILE: Final = re.compile(r".+-(?P<profile>[^.-]+)\.(?:properties|ya?ml)")
-"""Name of the file of a profile."""
-ORDINALS: Final = {".properties": 250, ".yaml": 255, ".yml": 255}
-"""Suffix of a file -> rank in Quarkus."""
-_IN_CONFIG: Final = 10
-"""Added to the rank of a file in a folder `config`."""
-_MICROPROFILE: Final = ("microprofile-config.properties", 100)
+_MICROPROFILE: Final = "microprofile-config.properties"
 _PROPERTIES: Final = 400
-"""Rank of system properties."""
+"""Ordinal of system properties."""
+_OF_CHART: Final = 260
+"""Ordinal of the file that the chart writes, `application.properties` in the folder `config`."""
 _OWN_SPELLING: Final = spelling(AUTHORIZATION)
 _OWN_NAME: Final = re.compile(r"^(?:[%_][^.]*?[._])?(?:nessie|quarkus|smallrye)[^a-z0-9]", re.IGNORECASE)
 """Name of a variable that Nessie reads, in capitals or with dots."""
@@ -56,28 +52,12 @@ _CONFIG: Final = PurePosixPath("/deployments/config")
 _READ_THERE: Final = re.compile(r"application(?:-[\w-]+)?\.(?:properties|ya?ml)")
 
 
-class HeldFile(NamedTuple):
-    """Configuration file inside a manifest."""
-
-    name: str
-    source: ConfigSource
-
-    def counts(self, profiles: Sequence[str], migration: Migration) -> bool:
-        """Tell whether the profile of the file is active; report another one."""
-        match = FILE_PROFILE.fullmatch(self.name)
-        if match is None or match["profile"] in profiles or not self.name.startswith("application-"):
-            return True
-        message = f"holds the keys of the profile `{match['profile']}`, which is not active"
-        migration.add("ignored", self.name, "the file", message)
-        return False
-
-
 @dataclass
 class NessieServer:
     """Configuration of a server. `sources` are those beside files: system properties, and values of a chart."""
 
     variables: list[ConfigEntry] = field(default_factory=list)
-    files: list[HeldFile] = field(default_factory=list)
+    files: list[ConfigFile] = field(default_factory=list)
     sources: list[ConfigSource] = field(default_factory=list)
 
     def report_inactive(self, profiles: Sequence[str], migration: Migration) -> None:
@@ -90,16 +70,13 @@ class NessieServer:
                 migration.add("ignored", entry.key_place, f"variable `{entry.key}`", message)
 
 
-def source_of(name: str, entries: Sequence[ConfigEntry], *, in_config: bool) -> ConfigSource:
-    """Return the entries of a file with its rank."""
-    ordinal = ORDINALS[Path(name).suffix] + (_IN_CONFIG if in_config else 0)
-    if name == _MICROPROFILE[0]:
-        ordinal = _MICROPROFILE[1]
-    for entry in entries:
-        if entry.key == "config_ordinal":
-            ordinal = int(entry.text)
-    # ordinals are doubled, because the file of a profile stands between its main file and the next ordinal
-    return ConfigSource(2 * ordinal + bool(FILE_PROFILE.fullmatch(name)), entries)
+def shut_text(text: str) -> str:
+    """Return a rule without permits, with a text in a comment: a mention of VIEW_REFERENCE keeps its effect."""
+    return f"{SHUT}{' '.join(text.split())}"
+
+
+SHUT: Final = "false // "
+"""Beginning of the text of a rule without permits."""
 
 
 def read_server(files: Sequence[Path], others: Sequence[Path], migration: Migration) -> NessieServer:
@@ -110,7 +87,7 @@ def read_server(files: Sequence[Path], others: Sequence[Path], migration: Migrat
     alone = _variables_of_one_server(read, migration)
     for one in read:
         server.variables += [
-            entry._replace(text=f"false // {entry.text}") if (entry.key, entry.text) in alone else entry
+            entry._replace(text=shut_text(entry.text)) if (entry.key, entry.text) in alone else entry
             for entry in one.variables
         ]
         for entry in one.variables:
@@ -124,7 +101,7 @@ def read_server(files: Sequence[Path], others: Sequence[Path], migration: Migrat
         _report_rest(one, migration)
     server.files += _mounted_files([entry for one in read for entry in one.mounted], migration)
     if properties.entries:
-        server.sources.append(ConfigSource(2 * _PROPERTIES, properties.entries))
+        server.sources.append(ConfigSource(ordinal_of(properties.entries, _PROPERTIES), properties.entries))
     report_references(migration, read, [*files, *others])
     _report_named_files(read, [*files, *others], migration)
     return server
@@ -148,7 +125,7 @@ def _variables_of_one_server(read: Sequence[ManifestContent], migration: Migrati
     return alone
 
 
-def _mounted_files(entries: Sequence[ConfigEntry], migration: Migration) -> Iterator[HeldFile]:
+def _mounted_files(entries: Sequence[ConfigEntry], migration: Migration) -> Iterator[ConfigFile]:
     """Yield the files in the container's folder of configuration; report files with settings in other places."""
     texts: dict[str, set[str]] = {}
     for entry in entries:
@@ -170,13 +147,13 @@ def _is_about_settings(entry: ConfigEntry) -> bool:
     return any(_LOOKS.search(text) or _OWN_TEXT.search(text) or _OWN_NAME.search(text) for text in texts)
 
 
-def _held_file(entry: ConfigEntry, migration: Migration) -> Iterator[HeldFile]:
+def _held_file(entry: ConfigEntry, migration: Migration) -> Iterator[ConfigFile]:
     name = Path(entry.key).name
     if name.startswith("values"):
         message = "holds values of a chart, which are not read there: migrate the output of `helm template`"
         migration.add("left", entry.place(), f"`{name}`", message)
         return
-    if not (name.startswith("application") or name == _MICROPROFILE[0] or _LOOKS.search(entry.text)):
+    if not (name.startswith("application") or name == _MICROPROFILE or _LOOKS.search(entry.text)):
         return
     place = f"{entry.file}:{entry.start[0]} {name}"
     if name.endswith(".properties"):
@@ -185,7 +162,7 @@ def _held_file(entry: ConfigEntry, migration: Migration) -> Iterator[HeldFile]:
         document = YamlText(entry.text, place)
         pairs = [pair for root in document.documents for pair in document.pairs(root)]
         entries = [one for pair in pairs for one in document.flatten(*pair)]
-    yield HeldFile(name, source_of(name, entries, in_config=True))
+    yield ConfigFile(place, str(_CONFIG), name, entries)
 
 
 def _chart_sources(one: ManifestContent, migration: Migration) -> Iterator[ConfigSource]:
@@ -202,12 +179,13 @@ def _chart_sources(one: ManifestContent, migration: Migration) -> Iterator[Confi
             if is_rule and doubt:
                 migration.add("left", Place(entry.file, *start), f"`{name}`", doubt)
             if is_rule and (doubt or is_moved):
-                text = f"false // {text}"  # noqa: PLW2901
+                text = shut_text(text)  # noqa: PLW2901
             # the chart writes the text as it is, so escapes and line ends are those of a properties file
             for found in read_properties(f"{name}={_indented(text)}", entry.file):
                 written[found.key] = found._replace(start=start, locate=unknown_positions(start), key_start=start)
     if written:
-        yield ConfigSource(2 * (ORDINALS[".properties"] + _IN_CONFIG), list(written.values()))
+        entries = list(written.values())
+        yield ConfigSource(ordinal_of(entries, _OF_CHART), entries)
 
 
 _TEMPLATE: Final = "is a template: migrate the output of `helm template`"
@@ -350,7 +328,7 @@ class _JavaProperties:
     def _add(self, word: str, entry: ConfigEntry, doubt: str = "") -> None:
         """Add a property of Nessie or Quarkus."""
         name, _, text = word.removeprefix("-D").partition("=")
-        if not word.startswith("-D") or not _OWN_NAME.search(name):
+        if not word.startswith("-D") or not (_OWN_NAME.search(name) or name == "config_ordinal"):
             if _LOOKS.search(word):
                 message = "looks like authorization, and is no property of Nessie"
                 self._migration.add("left", entry.place(), f"`{name}` of `{entry.key}`", message)
@@ -359,7 +337,7 @@ class _JavaProperties:
         if doubt and _OWN_SPELLING in spelling(name):
             self._migration.add("left", entry.place(), f"property `{name}`", doubt)
             if is_rule:
-                self._doubtful.setdefault(name, _property(name, f"false // {text}", entry))
+                self._doubtful.setdefault(name, _property(name, shut_text(text), entry))
             return
         earlier = self._sure.setdefault(name, _property(name, text, entry))
         if earlier.text != text:

@@ -78,3 +78,90 @@ def test_two_values_of_a_variable_are_refused_with_both_places(tmp_path: Path, n
     text = f"FROM ghcr.io/projectnessie/nessie:0.104.1\nENV {VARIABLE}A=true\nENV {VARIABLE}A=false\n"
     with pytest.raises(PolicyError, match=r"Dockerfile:3:1: .* has another value at .*Dockerfile:2:1"):
         migrated(tmp_path, {"Dockerfile": text})
+
+
+RULE = f"{PREFIX}a="
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {MAIN: f"config_ordinal=500\n{RULE}{WIDE}\n", "application-prod.properties": f"{RULE}{NARROW}\n"},
+        {MAIN: f"config_ordinal=300\n{RULE}{WIDE}\n", "a.env": f"CONFIG_ORDINAL=301\n{VARIABLE}A={NARROW}\n"},
+        {MAIN: f"{RULE}{NARROW}\n", "a.env": f"CONFIG_ORDINAL=10\n{VARIABLE}A={WIDE}\n"},
+        {MAIN: f"{RULE}{NARROW}\n", "a.env": f"config_ordinal=10\n{VARIABLE}A={WIDE}\n"},
+        {MAIN: f"%prod.{RULE}{NARROW}\n", "a.env": f"CONFIG_ORDINAL=10\n_PROD_{VARIABLE}A={WIDE}\n"},
+        {MAIN: f"%prod.{RULE}{NARROW}\n", "application-prod.properties": f"config_ordinal=9\n{RULE}{WIDE}\n"},
+        {MAIN: f"{RULE}{NARROW}\n", "a.env": f'JAVA_OPTS="-Dconfig_ordinal=5 -D{RULE}op==\'VIEW_REFERENCE\'"\n'},
+        {"values.yaml": "advancedConfig: {config_ordinal: 251, " + f'"{RULE[:-1]}": "{WIDE}"}}\n', MAIN: "a=b\n",
+         "application.yaml": f'nessie: {{server: {{authorization: {{rules: {{a: "{NARROW}"}}}}}}}}\n'},
+    ],
+)  # fmt: skip
+def test_an_ordinal_counts_wherever_it_stands(tmp_path: Path, files: Mapping[str, str]) -> None:
+    migration = migrated(tmp_path, files)
+    assert (rules_of(migration), migration.left) == ({"a": NARROW}, [])
+
+
+@pytest.mark.parametrize("ordinal", ["high", "", "1.5"])
+@pytest.mark.parametrize("name", [MAIN, "a.env"])
+def test_an_ordinal_that_is_no_number_is_refused(tmp_path: Path, ordinal: str, name: str) -> None:
+    with pytest.raises(PolicyError, match="is no whole number"):
+        migrated(tmp_path, {MAIN: f"{RULE}true\n", name: f"config_ordinal={ordinal}\n{RULE}true\n"})
+
+
+@pytest.mark.parametrize("order", [("a", "b"), ("b", "a")])
+def test_the_file_of_the_last_profile_wins(tmp_path: Path, order: tuple[str, str]) -> None:
+    texts = {"a": WIDE, "b": NARROW}
+    files = {f"application-{profile}.properties": f"{RULE}{texts[profile]}\n" for profile in order}
+    migration = migrated(tmp_path, {**files, MAIN: "x=y\n"}, "a", "b")
+    assert (rules_of(migration), migration.left) == ({"a": NARROW}, [])
+
+
+@pytest.mark.parametrize(
+    ("main", "profile"),
+    [
+        (MAIN, "application-prod.yaml"),
+        (MAIN, "config/application-prod.properties"),
+        ("config/application.properties", "application-prod.properties"),
+        ("application.yaml", "application-prod.yml"),
+        ("", "application-prod.properties"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("texts", [(NARROW, WIDE), (WIDE, NARROW)])
+def test_the_file_of_a_profile_counts_beside_its_main_file(
+    tmp_path: Path, main: str, profile: str, texts: tuple[str, str]
+) -> None:
+    def text(name: str, rule: str) -> str:
+        nested = f'nessie: {{server: {{authorization: {{rules: {{a: "{rule}"}}}}}}}}\n'
+        return f"{RULE}{rule}\n" if name.endswith(".properties") else nested
+
+    files = {name: text(name, rule) for name, rule in zip((main, profile), texts, strict=True) if name}
+    migration = migrated(tmp_path, files)
+    assert is_shut(migration)
+    assert is_shut(migration, NARROW)
+    assert any("reads it only beside" in part.message for part in migration.left)
+
+
+def test_the_file_of_a_profile_in_a_config_map_counts_beside_its_main_file(tmp_path: Path) -> None:
+    def deployed(data: Mapping[str, str]) -> str:
+        document = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "n"}, "data": data}
+        return yaml.safe_dump(document)
+
+    of_profile = {"application-prod.properties": f"{RULE}{WIDE}\n"}
+    migration = migrated(tmp_path, {"cm.yaml": deployed(of_profile)})
+    assert is_shut(migration)
+    migration = migrated(tmp_path, {"cm.yaml": deployed({**of_profile, MAIN: f"{RULE}{NARROW}\n"})})
+    assert (rules_of(migration), migration.left) == ({"a": WIDE}, [])
+
+
+def test_a_profile_may_have_hyphens(tmp_path: Path) -> None:
+    files = {MAIN: f"{RULE}{WIDE}\n", "application-my-prod.properties": f"{RULE}{NARROW}\n"}
+    assert rules_of(migrated(tmp_path, files, "my-prod")) == {"a": NARROW}
+    assert rules_of(migrated(tmp_path, files, "prod")) == {"a": WIDE}
+
+
+def test_a_rule_of_several_lines_is_shut_as_a_whole(tmp_path: Path) -> None:
+    rule = "op=='VIEW_REFERENCE'\n|| op=='READ_ENTRIES'\n"
+    services = {name: {"environment": {f"{VARIABLE}{name}": rule}} for name in "AB"}
+    migration = migrated(tmp_path, {"compose.yaml": yaml.safe_dump({"services": services})})
+    assert rules_of(migration) == dict.fromkeys("ab", "false // op=='VIEW_REFERENCE' || op=='READ_ENTRIES'")
