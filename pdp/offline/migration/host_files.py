@@ -14,7 +14,7 @@ from typing import Final
 
 from pdp.config.quarkus.properties import ConfigEntry, positions_of
 from pdp.errors import Place, PolicyError
-from pdp.offline.migration.variables import ManifestContent, Reference, entry_of, split_words
+from pdp.offline.migration.variables import OF_COMPOSE, ManifestContent, Reference, entry_of, mark_unknown, split_words
 
 _NEWLINE: Final = re.compile(r"\r\n|\r|\n")
 _LINE: Final = re.compile(r"\s*(?:export\s+|-e\s+|ENV\s+)?(?P<name>[^\s=#][^\s=]*)\s*=[ \t]*(?P<value>.*)", re.DOTALL)
@@ -176,7 +176,8 @@ def read_unit(text: str, file: Path, content: ManifestContent) -> None:
             path = value.lstrip("-").strip("'\"")
             content.references += [Reference(entry_of(path, "", file, place), "file", form="systemd")] if path else []
         elif key.startswith("Exec"):
-            words = split_words(value.replace("%%", "%").replace("$$", "$").lstrip("@-:+!"))
+            marked = mark_unknown(mark_unknown(value, OF_COMPOSE), _SPECIFIER)
+            words = split_words(marked.replace("%%", "%").replace("$$", "$").lstrip("@-:+!"))
             content.commands.append(entry_of(key, "\0".join(words), file, place))
         elif key in _HOLDERS:
             message = f"`{key}` may give the server settings, which are not read: write them into a file"
@@ -196,11 +197,14 @@ _HOLDERS: Final = frozenset(
 """Keys of a unit that bring files or variables from elsewhere."""
 
 
+_SPECIFIER: Final = re.compile(r"(?<!%)(?:%%)*%(?!%)")
+
+
 def _read_environment(value: str, file: Path, place: tuple[int, int], content: ManifestContent) -> None:
     for word in split_words(value):
         name, separator, text = word.replace("%%", "%").partition("=")
         entry = entry_of(name, text, file, place)
-        if not separator or "\\" in value or re.search(r"(?<!%)(?:%%)*%(?!%)", word):
+        if not separator or "\\" in value or _SPECIFIER.search(value):
             content.elsewhere.append(entry)
         elif _NAME.fullmatch(name):
             content.variables.append(entry)
@@ -265,7 +269,7 @@ def _read_step(word: str, rest: str, file: Path, place: tuple[int, int], content
     if word == "ENV":
         _read_env(rest, file, place, content)
     elif word in ("CMD", "ENTRYPOINT"):
-        words = re.findall(r'"((?:\\.|[^"\\])*)"', rest) if rest.startswith("[") else split_words(rest)
+        words = re.findall(r'"((?:\\.|[^"\\])*)"', rest) if rest.startswith("[") else ["sh", "-c", rest]
         content.commands.append(entry_of(word, "\0".join(words), file, place))
     elif word in _COPIED:
         sources = [one for one in rest.strip("[]").replace('"', "").replace(",", " ").split() if one[:2] != "--"]

@@ -28,6 +28,9 @@ from pdp.offline.migration.references import (
 )
 from pdp.offline.migration.variables import (
     HELD_FILE,
+    OF_COMPOSE,
+    OF_KUBERNETES,
+    REPLACED,
     VARIABLE,
     ManifestContent,
     Reference,
@@ -35,6 +38,7 @@ from pdp.offline.migration.variables import (
     Use,
     entry_of,
     join_contents,
+    mark_unknown,
     read_text,
     split_words,
 )
@@ -139,10 +143,6 @@ _TEXTS: Final = ("data", "stringData", "binaryData")
 _COPY: Final = "kubectl.kubernetes.io/last-applied-configuration"
 """Annotation with a copy of the object."""
 _COMMANDS: Final = ("entrypoint", "command", "args")
-_OF_COMPOSE: Final = re.compile(r"(?<!\$)(?:\$\$)*\$(?!\$)|\{\{")
-"""Variable of docker compose inside a text, or a template."""
-_OF_KUBERNETES: Final = re.compile(r"(?<!\$)\$\([\w.-]+\)|\{\{")
-"""Variable of Kubernetes inside a text, or a template of Helm."""
 _KEY_REFS: Final[Mapping[str, str]] = {"configMapKeyRef": "ConfigMap", "secretKeyRef": "Secret"}
 
 
@@ -154,6 +154,7 @@ class _ManifestReader:
         self._own = own
         self._to = content
         self._is_compose = is_compose
+        self._variables = OF_COMPOSE if is_compose else OF_KUBERNETES
         self._finder = ReferenceFinder(file, content, is_compose=is_compose)
         self._count = itertools.count()
         self._seen: set[int] = set()
@@ -273,7 +274,10 @@ class _ManifestReader:
         elif not isinstance(value, yaml.ScalarNode):
             self._read(value, f"{above}.{name}", depth + 1, is_other=is_other)
         elif HELD_FILE.fullmatch(name):
-            self._to.files.append(self._entry(name, value))
+            if self._is_compose and OF_COMPOSE.search(str(value.value)):
+                self._to.dropped.append((self._entry(name, value), REPLACED))
+            else:
+                self._to.files.append(self._entry(name, value))
         elif VARIABLE.fullmatch(name) or self._own.search(name):
             self._add_variable(name, None if value.tag.endswith(":null") else value.value, value)
         else:
@@ -293,7 +297,7 @@ class _ManifestReader:
 
     def _add_variable(self, name: str, text: str | None, node: Any) -> None:
         """Add a variable as docker compose or Kubernetes gives the value to a container."""
-        known = text is not None and not (_OF_COMPOSE if self._is_compose else _OF_KUBERNETES).search(text)
+        known = text is not None and not self._variables.search(text)
         entry = entry_of(name, self._resolved(text or ""), self._file, position_of(node))
         (self._to.variables if known else self._to.elsewhere).append(entry)
 
@@ -308,7 +312,7 @@ class _ManifestReader:
                 self._read(node, "command", 1)
             self._seen |= {id(one) for one in (node, *_iterate(node))}
         if words:
-            text = "\0".join(self._resolved(word) for word in words)
+            text = "\0".join(self._resolved(mark_unknown(word, self._variables)) for word in words)
             self._to.commands.append(
                 entry_of("command", text, self._file, position_of(nodes[0] if nodes else place))
             )  # fmt: skip

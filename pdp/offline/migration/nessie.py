@@ -60,7 +60,7 @@ def migrate_nessie(
     _report_siblings(migration, plain, profiles)
     _report_sources(migration, [*sources, *read.sources], read)
     read.report_inactive(profiles, migration)
-    rules = list(_usable(migration, [RuleText(id, *rule[1:5]) for id, rule in config.rules]))
+    rules = list(_usable(migration, list(_settled(migration, config, read))))
     if not rules and not migration.left:
         raise InvalidArgument("no rules found: rules are `nessie.server.authorization.rules.<id>`")
     _keep_branches_closed(migration, rules)
@@ -224,6 +224,25 @@ def _report_siblings(migration: Migration, files: Sequence[Path], profiles: Sequ
                 )
 
 
+def _settled(migration: Migration, config: NessieConfig, read: NessieServer) -> Iterator[RuleText]:
+    """Yield the rules. One without a known text becomes `false`: a part that is left, or another key, may set it."""
+    keys: dict[str, set[tuple[str, str]]] = {}
+    for id, rule in config.rules:
+        keys.setdefault(id, set()).add((rule.key, rule.file))
+    for id, rule in config.rules:
+        why = _REPLACED if read.may_replace(id) else _EQUAL if len(keys[id]) > 1 else ""
+        if why and not rule.text.startswith(SHUT):
+            migration.add("note" if why is _REPLACED else "left", rule.place(), f"rule `{id}`", why)
+        yield RuleText(id, shut_text(rule.text) if why else rule.text, *rule[2:5])
+
+
+_REPLACED: Final = (
+    "a part that is left names this rule, too, and may replace it, so the rule is `false`: give that part in a form "
+    "that is read, such as the output of `helm template` or `kustomize build`"
+)
+_EQUAL: Final = "another key or file of the same rank has this rule, too, so it is `false`: keep one of them"
+
+
 def _usable(migration: Migration, rules: Sequence[RuleText]) -> Iterator[RuleText]:
     """Yield the rules; a rule that does not compile becomes `false`. Report duplicates.
 
@@ -232,6 +251,8 @@ def _usable(migration: Migration, rules: Sequence[RuleText]) -> Iterator[RuleTex
     """
     last = {rule.id: rule for rule in rules}
     for rule in rules:
+        if rule is not last[rule.id] and rule.text.startswith(SHUT):
+            continue
         if rule is not last[rule.id]:
             message = f"stands at {last[rule.id].place()}, too, and the last counts in Nessie: keep one of them"
             migration.add("left", rule.place(), f"rule `{rule.id}`", message)

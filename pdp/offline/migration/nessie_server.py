@@ -23,7 +23,15 @@ from pdp.errors import Place, PolicyError
 from pdp.model.vocabulary import NESSIE_CHECKS
 from pdp.offline.migration.manifests import flat_values, printed_text, read_deployment
 from pdp.offline.migration.report import Migration, report_references
-from pdp.offline.migration.variables import ELSEWHERE, ManifestContent, split_words
+from pdp.offline.migration.variables import (
+    ELSEWHERE,
+    REPLACED,
+    UNKNOWN,
+    UNUSED,
+    ManifestContent,
+    mark_unknown,
+    split_words,
+)
 
 _MICROPROFILE: Final = "microprofile-config.properties"
 _PROPERTIES: Final = 400
@@ -54,11 +62,21 @@ _READ_THERE: Final = re.compile(r"application(?:-[\w-]+)?\.(?:properties|ya?ml)"
 
 @dataclass
 class NessieServer:
-    """Configuration of a server. `sources` are those beside files: system properties, and values of a chart."""
+    """Configuration of a server. `sources` are those beside files: system properties, and values of a chart.
+
+    `unread`: texts of parts that are left, which may replace rules.
+    """
 
     variables: list[ConfigEntry] = field(default_factory=list)
     files: list[ConfigFile] = field(default_factory=list)
     sources: list[ConfigSource] = field(default_factory=list)
+    unread: list[str] = field(default_factory=list)
+
+    def may_replace(self, id: str) -> bool:
+        """Tell whether a part that is left may set the rule with an id."""
+        words = r"[\W_]+".join(re.findall(r"[a-z0-9]+", id.lower()))
+        key = re.compile(rf"(?:^|[\W_]){words}[\"'\])}}_]*\s*(?:[:,\n]|=(?!=)|$)", re.IGNORECASE)
+        return any(_LOOKS.search(text) and key.search(text) for text in self.unread)
 
     def report_inactive(self, profiles: Sequence[str], migration: Migration) -> None:
         """Report variables about authorization whose profile is not active."""
@@ -72,7 +90,7 @@ class NessieServer:
 
 def shut_text(text: str) -> str:
     """Return a rule without permits, with a text in a comment: a mention of VIEW_REFERENCE keeps its effect."""
-    return f"{SHUT}{' '.join(text.split())}"
+    return f"{SHUT}{' '.join(text.split())}".replace("${", "\\${")
 
 
 SHUT: Final = "false // "
@@ -85,6 +103,10 @@ def read_server(files: Sequence[Path], others: Sequence[Path], migration: Migrat
     read = read_deployment(files, _OWN_NAME)
     properties = _JavaProperties(migration)
     alone = _variables_of_one_server(read, migration)
+    sections = {
+        _serialized(node): one.file for one in read for entry, node in one.values if entry.key == "authorization"
+    }
+    doubt = (_JOINED if len(set(sections.values())) > 1 else _SEVERAL) if len(sections) > 1 else ""
     for one in read:
         server.variables += [
             entry._replace(text=shut_text(entry.text)) if (entry.key, entry.text) in alone else entry
@@ -94,12 +116,15 @@ def read_server(files: Sequence[Path], others: Sequence[Path], migration: Migrat
             properties.read_variable(entry, one)
         for entry in one.commands:
             properties.read_command(entry)
-        for entry in one.files:
-            server.files += _held_file(entry, migration)
-        server.sources += _chart_sources(one, migration)
+        server.sources += _chart_sources(one, doubt, migration)
+        dropped = (entry for entry, message in one.dropped if message in (REPLACED, UNUSED))
+        unread = (*one.elsewhere, *one.rest, *dropped, *(reference.entry for reference in one.references))
+        server.unread += [f"{entry.key}={entry.text}" for entry in unread]
         _report_elsewhere(one, migration)
         _report_rest(one, migration)
-    server.files += _mounted_files([entry for one in read for entry in one.mounted], migration)
+    held = [entry._replace(key=str(_CONFIG / PurePosixPath(entry.key).name)) for one in read for entry in one.files]
+    server.files += _mounted_files([*held, *(entry for one in read for entry in one.mounted)], server, migration)
+    server.unread += properties.unread
     if properties.entries:
         server.sources.append(ConfigSource(ordinal_of(properties.entries, _PROPERTIES), properties.entries))
     report_references(migration, read, [*files, *others])
@@ -125,7 +150,7 @@ def _variables_of_one_server(read: Sequence[ManifestContent], migration: Migrati
     return alone
 
 
-def _mounted_files(entries: Sequence[ConfigEntry], migration: Migration) -> Iterator[ConfigFile]:
+def _mounted_files(entries: Sequence[ConfigEntry], server: NessieServer, migration: Migration) -> Iterator[ConfigFile]:
     """Yield the files in the container's folder of configuration; report files with settings in other places."""
     texts: dict[str, set[str]] = {}
     for entry in entries:
@@ -136,8 +161,10 @@ def _mounted_files(entries: Sequence[ConfigEntry], migration: Migration) -> Iter
             if _is_about_settings(entry):
                 message = "is mounted where Nessie does not read it by itself"
                 migration.add("left", entry.place(), f"`{entry.key}`", message)
+                server.unread.append(f"{entry.key}={entry.text}")
         elif len(texts[entry.key]) > 1:
             migration.add("left", entry.place(), f"`{entry.key}`", _SEVERAL)
+            server.unread.append(f"{entry.key}={entry.text}")
         else:
             yield from _held_file(entry, migration)
 
@@ -162,20 +189,26 @@ def _held_file(entry: ConfigEntry, migration: Migration) -> Iterator[ConfigFile]
         document = YamlText(entry.text, place)
         pairs = [pair for root in document.documents for pair in document.pairs(root)]
         entries = [one for pair in pairs for one in document.flatten(*pair)]
+    if "{{" in entry.text:
+        migration.add("left", entry.place(), f"`{name}`", _TEMPLATE)
+        entries = [one._replace(text=shut_text(one.text)) if "rules." in one.key else one for one in entries]
     yield ConfigFile(place, str(_CONFIG), name, entries)
 
 
-def _chart_sources(one: ManifestContent, migration: Migration) -> Iterator[ConfigSource]:
+def _serialized(node: Any) -> str:
+    return str(yaml.serialize(node, Dumper=yaml.SafeDumper))
+
+
+def _chart_sources(one: ManifestContent, several: str, migration: Migration) -> Iterator[ConfigSource]:
     """Yield the entries that Nessie's Helm chart writes into `application.properties` for its values."""
     written: dict[str, ConfigEntry] = {}
     is_moved = any(reference.entry.key == "configDir" for reference in one.references)
-    rules = [node for entry, node in one.values if entry.key == "authorization"]
-    texts = {yaml.serialize(node, Dumper=yaml.SafeDumper) for node in rules}
     for entry, node in sorted(one.values, key=lambda pair: pair[0].key == "advancedConfig"):
-        pairs = flat_values(node) if entry.key == "advancedConfig" else _authorization(entry, node, migration)
+        is_section = entry.key == "authorization"
+        pairs = _authorization(entry, node, several, migration) if is_section else flat_values(node)
         for name, key, text in pairs:
             start, is_rule = position_of(key), name.startswith(f"{AUTHORIZATION}rules.")
-            doubt = _TEMPLATE if "{{" in text else _SEVERAL if len(texts) > 1 else ""
+            doubt = _TEMPLATE if "{{" in text else several
             if is_rule and doubt:
                 migration.add("left", Place(entry.file, *start), f"`{name}`", doubt)
             if is_rule and (doubt or is_moved):
@@ -190,20 +223,24 @@ def _chart_sources(one: ManifestContent, migration: Migration) -> Iterator[Confi
 
 _TEMPLATE: Final = "is a template: migrate the output of `helm template`"
 _SEVERAL: Final = "is a rule of one server of several: migrate the files of each server alone"
+_JOINED: Final = "is in one file of values of several, which Helm joins: migrate the output of `helm template`"
 
 
-def _authorization(entry: ConfigEntry, node: Any, migration: Migration) -> Iterator[tuple[str, Any, str]]:
+def _authorization(entry: ConfigEntry, node: Any, several: str, migration: Migration) -> Iterator[tuple[str, Any, str]]:
     keys = {str(key.value): (key, value) for key, value in node.value}
     for name, (key, _) in keys.items():
         if name not in ("enabled", "rules"):
             place = Place(entry.file, *position_of(key))
             migration.add("left", place, f"`authorization.{name}`", "Nessie's chart has no such value")
     enabled = keys.get("enabled")
-    if enabled is None or printed_text(enabled[1]).lower() in ("", "false", "0"):
+    if not several and (
+        enabled is None or printed_text(enabled[1]).lower() in ("", "false", "0")
+    ):  # of several, another section may turn the rules on
         message = "is not true, so the chart writes no rules: set it, and migrate again, or give the rules in a file"
         migration.add("left", entry.place(), "`authorization.enabled`", message)
         return
-    yield f"{AUTHORIZATION}enabled", enabled[0], printed_text(enabled[1])
+    if enabled is not None:
+        yield f"{AUTHORIZATION}enabled", enabled[0], printed_text(enabled[1])
     rules = keys.get("rules", (None, None))[1]
     for key, value in rules.value if isinstance(rules, yaml.MappingNode) else ():
         if not isinstance(value, yaml.ScalarNode):
@@ -276,6 +313,8 @@ _LOADS: Final = re.compile(
 """Script of a shell that reads variables."""
 _BLANK: Final = "a blank ends an option of Java here, so its value is cut off: write it without blanks"
 _ARGUMENT: Final = "Java gives this to the program, which does not read it: write it before `-jar`, or in JAVA_OPTS"
+_EXPANDED: Final = "has a variable of a shell or of another program inside: write its value"
+_OF_SHELL: Final = re.compile(r"[$`]")
 _REPLACED: Final = "the image does not read JAVA_OPTS_APPEND beside JAVA_OPTS: write all options into one of them"
 
 
@@ -286,11 +325,13 @@ class _JavaProperties:
         self._migration = migration
         self._sure: dict[str, ConfigEntry] = {}
         self._doubtful: dict[str, ConfigEntry] = {}
+        self._cut: dict[str, ConfigEntry] = {}
+        self.unread: list[str] = []
 
     @property
     def entries(self) -> Sequence[ConfigEntry]:
-        """Return the properties. One that does not reach Nessie counts where no other has its name."""
-        return list({**self._doubtful, **self._sure}.values())
+        """Return the properties. One without a known text replaces all of its name, one out of reach none."""
+        return list({**self._doubtful, **self._sure, **self._cut}.values())
 
     def read_variable(self, entry: ConfigEntry, one: ManifestContent) -> None:
         """Read a variable with options of Java."""
@@ -311,17 +352,19 @@ class _JavaProperties:
             if _LOADS.search(word):
                 message = "may set variables from elsewhere: write them into a file"
                 self._migration.add("left", entry.place(), "script of a command", message)
-            words += split_words(word) if _SCRIPT.search(word) else [word]
+            in_shell = split_words(word) if _SCRIPT.search(word) else []
+            words += [mark_unknown(one, _OF_SHELL) for one in in_shell] or [word]
         is_option, before = False, ""
         for word in words:
             if Path(word).name == "java":
                 is_option = True
             elif is_option and before not in _WITH_VALUE:
-                is_option = word.startswith(("-", "$", "@")) and word != "-jar"
+                is_option = word.lstrip(UNKNOWN).startswith(("-", "$", "@")) and word != "-jar"
             before = word
             if word.startswith("-D"):
                 self._add(word, entry, "" if is_option else _ARGUMENT)
             elif _LOOKS.search(word):
+                self.unread.append(word)
                 message = "looks like authorization, and Nessie reads it from no such place"
                 self._migration.add("left", entry.place(), f"`{word.partition('=')[0]}` of a command", message)
 
@@ -334,10 +377,13 @@ class _JavaProperties:
                 self._migration.add("left", entry.place(), f"`{name}` of `{entry.key}`", message)
             return
         is_rule = name.removeprefix(AUTHORIZATION).startswith("rules.")
+        doubt = _EXPANDED if UNKNOWN in text else doubt
+        text = text.replace(UNKNOWN, "")
         if doubt and _OWN_SPELLING in spelling(name):
             self._migration.add("left", entry.place(), f"property `{name}`", doubt)
             if is_rule:
-                self._doubtful.setdefault(name, _property(name, shut_text(text), entry))
+                known = self._cut if doubt in (_EXPANDED, _BLANK) else self._doubtful
+                known.setdefault(name, _property(name, shut_text(text), entry))
             return
         earlier = self._sure.setdefault(name, _property(name, text, entry))
         if earlier.text != text:

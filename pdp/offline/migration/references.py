@@ -16,7 +16,9 @@ from pdp.config.quarkus.properties import ConfigEntry
 from pdp.config.quarkus.yaml_text import position_of
 from pdp.offline.migration.variables import (
     NOT_GIVEN,
+    OF_COMPOSE,
     OF_OTHERS,
+    REPLACED,
     ManifestContent,
     Reference,
     StoredObject,
@@ -314,8 +316,11 @@ class ReferenceFinder:
                 self._add_part(name, node, _CANNOT, is_volume=True)
 
     def _add_compose_object(self, key: str, name: str, pairs: Mapping[str, Any], node: Any) -> None:
-        if "content" in pairs:
-            text = pairs["content"]
+        text = pairs.get("content")
+        if OF_COMPOSE.search(scalar(text)):
+            self._add_part(name, text, REPLACED, is_volume=True)
+            self._to.objects.append(StoredObject(key, name, []))
+        elif text is not None:
             entry = self._entry("", text)._replace(text=scalar(text).replace("$$", "$"))
             self._to.objects.append(StoredObject(key, name, [entry]))
         elif "file" in pairs:

@@ -97,10 +97,17 @@ class ManifestContent:
 
 HELD_FILE: Final = re.compile(r"(?:.*/)?[\w.,-]+\.(?:properties|ya?ml)")
 """Name of a configuration file."""
+OF_COMPOSE: Final = re.compile(r"(?<!\$)(?:\$\$)*\$(?!\$)|\{\{")
+"""Variable of docker compose or of systemd inside a text, or a template."""
+OF_KUBERNETES: Final = re.compile(r"(?<!\$)\$\([\w.-]+\)|\{\{")
+"""Variable of Kubernetes inside a text, or a template of Helm."""
+UNKNOWN: Final = "\x01"
+"""Mark in a word of a command, in front of a variable that another program replaces."""
 VARIABLE: Final = re.compile(r"_?[A-Z][A-Z0-9]*_[A-Z0-9_<>-]*[A-Z0-9_>]")
 _IN_ENVIRONMENT: Final = re.compile(r"[-._a-zA-Z][-._a-zA-Z0-9]*")
 """Name that Kubernetes takes for a variable."""
-_UNUSED: Final = "no container of these files uses the object: give the manifest that does"
+REPLACED: Final = "has a variable of docker compose inside: write its value, or two dollars for one of the text"
+UNUSED: Final = "no container of these files uses the object: give the manifest that does"
 
 
 def join_contents(contents: Sequence[ManifestContent], own: re.Pattern[str]) -> None:
@@ -116,7 +123,7 @@ def join_contents(contents: Sequence[ManifestContent], own: re.Pattern[str]) -> 
         for use in found:
             _use(stored, use, content)
         if not found and has_containers:
-            content.dropped += [(entry, _UNUSED) for entry in stored.entries]
+            content.dropped += [(entry, UNUSED) for entry in stored.entries]
         elif not found:
             _without_use(stored, content, own)
     for content in contents:
@@ -242,6 +249,11 @@ def _files_of(path: Path) -> Sequence[Path]:
             f"the folder `{path}` has more than {_MOST_FILES} files: give the files of the deployment"
         )
     return files
+
+
+def mark_unknown(text: str, pattern: re.Pattern[str]) -> str:
+    """Return a text with a mark in front of each variable."""
+    return pattern.sub(lambda match: UNKNOWN + match[0], text)
 
 
 def split_words(text: str) -> list[str]:

@@ -165,3 +165,114 @@ def test_a_rule_of_several_lines_is_shut_as_a_whole(tmp_path: Path) -> None:
     services = {name: {"environment": {f"{VARIABLE}{name}": rule}} for name in "AB"}
     migration = migrated(tmp_path, {"compose.yaml": yaml.safe_dump({"services": services})})
     assert rules_of(migration) == dict.fromkeys("ab", "false // op=='VIEW_REFERENCE' || op=='READ_ENTRIES'")
+
+
+def compose(service: object, **root: object) -> str:
+    return yaml.safe_dump({"services": {"nessie": service}, **root})
+
+
+def pod(**container: object) -> str:
+    spec = {"template": {"spec": {"containers": [container]}}}
+    return yaml.safe_dump({"apiVersion": "apps/v1", "kind": "Deployment", "spec": spec})
+
+
+FOR_ALL_BUT = "op in ['VIEW_REFERENCE','READ_ENTITY_VALUE']&&role!='{}'"
+OPTION = f"-D{RULE}{FOR_ALL_BUT}"
+IN_CONFIG = {"source": "app", "target": "/deployments/config/application.properties"}
+CONFIG_MAP = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "n"}}
+WITH_A_VARIABLE: dict[str, tuple[str, str]] = {
+    "content of a config": ("compose.yaml", compose(
+        {"configs": [IN_CONFIG]}, configs={"app": {"content": f"{RULE}{FOR_ALL_BUT.format('${X:-mallory}')}\n"}})),
+    "content of a config, short": ("compose.yaml", compose(
+        {"configs": [IN_CONFIG]}, configs={"app": {"content": f"{RULE}{FOR_ALL_BUT.format('$X')}\n"}})),
+    "command of compose": ("compose.yaml", compose({"command": ["java", OPTION.format("${X:-mallory}"), "-jar", "x"]})),
+    "command of compose, text": ("compose.yaml", compose({"command": f'java "{OPTION.format("$X")}" -jar x'})),
+    "entrypoint of compose": ("compose.yaml", compose({"entrypoint": ["java", OPTION.format("${X-mallory}")]})),
+    "shell of compose": ("compose.yaml", compose(
+        {"command": ["sh", "-c", f'exec java "{OPTION.format("$$X")}" -jar x']})),
+    "file of compose": ("compose.yaml", compose(
+        {}, configs={MAIN: f"{RULE}{FOR_ALL_BUT.format('${X:-mallory}')}\n"})),
+    "command of kubernetes": ("pod.yaml", pod(command=["java", OPTION.format("$(X)"), "-jar", "x"])),
+    "shell of kubernetes": ("pod.yaml", pod(command=["sh", "-c"], args=[f'java "{OPTION.format("$X")}" -jar x'])),
+    "shell with a command": ("pod.yaml", pod(command=["sh", "-c", f'java "{OPTION.format("`whoami`")}" -jar x'])),
+    "unit of systemd": ("nessie.service", f"[Service]\nExecStart=/bin/java \"{OPTION.format('${X}')}\" -jar x\n"),
+    "shell of a unit": ("nessie.service", f"[Service]\nExecStart=/bin/sh -c 'java \"{OPTION.format('$$X')}\"'\n"),
+    "shell of a Dockerfile": ("Dockerfile", f'FROM ghcr.io/projectnessie/n:1\nCMD java "{OPTION.format("$X")}" -jar x\n'),
+    "template of a file": ("cm.yaml", yaml.safe_dump(
+        {**CONFIG_MAP, "data": {MAIN: f"{RULE}{FOR_ALL_BUT.format('{{ .Values.x }}')}\n"}})),
+    "condition of a file": ("cm.yaml", yaml.safe_dump(
+        {**CONFIG_MAP, "data": {MAIN: "{{ if .x }}\n" + f"{RULE}{FOR_ALL_BUT.format('x')}\n" + "{{ end }}\n"}})),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("form", WITH_A_VARIABLE)
+def test_a_rule_with_a_variable_of_another_program_permits_nothing(tmp_path: Path, form: str) -> None:
+    name, text = WITH_A_VARIABLE[form]
+    migration = migrated(tmp_path, {name: text, "a.env": f"{VARIABLE}B=op=='READ_ENTRIES'\n"})
+    found = rules_of(migration)
+    assert found.pop("b") == "op=='READ_ENTRIES'"
+    assert migration.left
+    assert all(rule.startswith("false // ") for rule in found.values()), found
+    assert any("VIEW_REFERENCE" in rule for rule in found.values())
+
+
+def test_a_dollar_of_quarkus_and_of_a_pattern_counts(tmp_path: Path) -> None:
+    content = f"{RULE}role=='$${{who}}' && ref.matches('^main$$')\nwho=admin\n"
+    files = {"compose.yaml": compose({"configs": [IN_CONFIG]}, configs={"app": {"content": content}})}
+    migration = migrated(tmp_path, files)
+    assert (rules_of(migration), migration.left) == ({"a": "role=='admin' && ref.matches('^main$')"}, [])
+    option = f"-D{RULE}role=='${{who}}'"
+    migration = migrated(tmp_path, {"pod.yaml": pod(command=["java", option, "-jar", "x"]), MAIN: "who=admin\n"})
+    assert (rules_of(migration), migration.left) == ({"a": "role=='admin'"}, [])
+
+
+ARGO = {"apiVersion": "argoproj.io/v1alpha1", "kind": "Application"}
+CHART = {"authorization": {"enabled": True, "rules": {"a": WIDE}}}
+SHUT_BY = {
+    "patch of kustomize": {"kustomization.yaml": yaml.safe_dump({"patches": [{
+        "target": {"kind": "ConfigMap"},
+        "patch": f"- op: replace\n  path: /data/{VARIABLE}A\n  value: {NARROW}\n"}]}),
+        "a.env": f"{VARIABLE}A={WIDE}\n"},
+    "parameter of argo": {"argo.yaml": yaml.safe_dump({**ARGO, "spec": {"source": {"helm": {
+        "parameters": [{"name": "authorization.rules.a", "value": NARROW}], "valuesObject": CHART}}}})},
+    "text of values": {"argo.yaml": yaml.safe_dump({**ARGO, "spec": {"source": {"helm": {
+        "values": yaml.safe_dump({"authorization": {"rules": {"b": "true", "a": NARROW}}}), "valuesObject": CHART}}}})},
+    "second values": {"values.yaml": yaml.safe_dump(CHART),
+                      "values-prod.yaml": yaml.safe_dump({"authorization": {"rules": {"a": NARROW, "b": None}}})},
+    "second values that are on": {"values.yaml": yaml.safe_dump(CHART), "values-prod.yaml": yaml.safe_dump(
+        {"authorization": {"enabled": True, "rules": {"a": NARROW}}})},
+    "second values, advanced": {"values.yaml": yaml.safe_dump(CHART),
+                                "values-prod.yaml": yaml.safe_dump({"advancedConfig": {f"{PREFIX}a": NARROW}})},
+    "variable of a secret": {MAIN: f"{RULE}{WIDE}\n", "pod.yaml": pod(env=[
+        {"name": f"{VARIABLE}A", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}])},
+    "variable of compose": {MAIN: f"{RULE}{WIDE}\n", "compose.yaml": compose(
+        {"environment": {f"{VARIABLE}A": "role=='${WHO}'"}})},
+    "option that is cut": {"compose.yaml": compose({"environment": {
+        "JAVA_TOOL_OPTIONS": f'-D{RULE}"{WIDE}"', "JAVA_OPTS": f"-D{RULE}op=='VIEW_REFERENCE' && role=='x'"}})},
+    "script": {MAIN: f"{RULE}{WIDE}\n", "pod.yaml": pod(
+        command=["sh", "-c", f"export {VARIABLE}A=\"role=='x'\"; exec java -jar x"])},
+    "file in another folder": {"a.env": f"{VARIABLE}A={WIDE}\n", "compose.yaml": compose(
+        {"configs": [{**IN_CONFIG, "target": "/opt/x.properties"}]},
+        configs={"app": {"content": f"{RULE}{NARROW}\n"}})},
+    "two keys of one rule": {MAIN: f'{PREFIX}"a"={NARROW}\n{RULE}{WIDE}\n'},
+    "two files of one rank": {MAIN: f"config_ordinal=255\n{RULE}{WIDE}\n", "application.yaml":
+                              f'nessie: {{server: {{authorization: {{rules: {{a: "{NARROW}"}}}}}}}}\n'},
+    "files of two objects": {f"{name}.yaml": yaml.safe_dump({**CONFIG_MAP, "metadata": {"name": name},
+                             "data": {MAIN: f"{RULE}{text}\n"}}) for name, text in (("n", NARROW), ("w", WIDE))},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("form", SHUT_BY)
+@pytest.mark.parametrize("is_reversed", [False, True])
+def test_a_rule_that_a_part_left_may_replace_permits_nothing(tmp_path: Path, form: str, is_reversed: bool) -> None:
+    items = list(SHUT_BY[form].items())
+    migration = migrated(tmp_path, dict(reversed(items) if is_reversed else items))
+    assert is_shut(migration), migration.parts
+    assert is_shut(migration, NARROW)
+    assert not any(part.subject == "rule `a`" and part.status == "done" for part in migration.parts)
+
+
+def test_values_of_several_files_are_not_blamed_on_a_switch(tmp_path: Path) -> None:
+    migration = migrated(tmp_path, SHUT_BY["second values"])
+    assert not any("is not true" in part.message for part in migration.left)
+    assert any("Helm" in part.message for part in migration.left)
