@@ -121,6 +121,29 @@ def expand(entry: ConfigEntry, lookup: Callable[[str], ConfigEntry | None]) -> C
     return ConfigEntry(entry.key, text, entry.file, start, locate, entry.key_start)
 
 
+_NAME: Final = re.compile(r"\$\{([^${}:]+)")
+_NESTED: Final = re.compile(r"\$\{[^}:]*\$\{")
+_OF_PROFILE: Final = re.compile(r"^%[a-z0-9]+_")
+
+
+def depending(entries: Iterable[ConfigEntry], names: Iterable[str]) -> Sequence[ConfigEntry]:
+    """Return the entries with expressions that use one of some names, or an entry that does."""
+    known = {_OF_PROFILE.sub("", spelling(name)) for name in names}
+    pending = [entry for entry in entries if known and "${" in entry.text]
+    found: list[ConfigEntry] = []
+    while True:
+        more = [
+            entry for entry in pending
+            if _NESTED.search(entry.text) or known & {spelling(name) for name in _NAME.findall(entry.text)}
+        ]  # fmt: skip
+        if not more:
+            return found
+        found += more
+        known |= {_OF_PROFILE.sub("", spelling(entry.key)) for entry in more}
+        seen = set(map(id, found))
+        pending = [entry for entry in pending if id(entry) not in seen]
+
+
 ENVIRONMENT_ORDINAL: Final = 300
 """Rank of the environment. Files have 250 to 265."""
 _INDEX: Final = re.compile(r"_([0-9]+)_")

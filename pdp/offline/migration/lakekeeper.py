@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final
@@ -24,13 +24,14 @@ from pdp.offline.migration.lakekeeper_parts import (
     ProviderReader,
     decides,
     is_bridge_variable,
+    named_variables,
     read_bridge,
     report_others,
     report_texts,
 )  # fmt: skip
 from pdp.offline.migration.manifests import read_deployment
-from pdp.offline.migration.report import TESTS_FILE, Migration, Status, report_references, to_yaml
-from pdp.offline.migration.variables import ELSEWHERE, check_unique
+from pdp.offline.migration.report import TESTS_FILE, Migration, Status, engine_tests, report_references, to_yaml
+from pdp.offline.migration.variables import ELSEWHERE, ManifestContent, check_unique, variables_of_some
 
 _OWN_NAME: Final = re.compile(rf"^(?:{PREFIX}|{OLD_PREFIX})", re.IGNORECASE)
 _GRANTS: Final = "grants come by `pdp migrate openfga`"
@@ -93,20 +94,27 @@ def migrate_lakekeeper(files: Sequence[Path]) -> Migration:
     migration = Migration()
     read = read_deployment(files, _OWN_NAME)
     entries = [entry for one in read for entry in one.variables]
-    own = _own_entries(migration, entries)
-    bridge = [entry for entry in entries if is_bridge_variable(entry.key)]
+    hidden = [entry for one in read for entry in one.elsewhere]
+    named = list(named_variables(read))
+    unknown = {_today(entry.key) for entry in (*hidden, *named)}
+    own = _settled(migration, _own_entries(migration, entries), unknown)
+    bridge = _settled(migration, [entry for entry in entries if is_bridge_variable(entry.key)], unknown)
+    alone = _of_some_servers(migration, read)
+    own, bridge = ([entry for entry in some if entry.key not in alone] for some in (own, bridge))
     check_unique([*own, *bridge])
     left = report_references(migration, read, files)
     has_policies = report_texts(migration, read)
     if not own and not bridge and not migration.left:
         raise InvalidArgument(_nothing_found(entries))
-    hidden = [entry for one in read for entry in one.elsewhere]
     own_hidden = _own_entries(migration, hidden)
     bridge_hidden = [entry for entry in hidden if is_bridge_variable(entry.key)]
     for entry in (*own_hidden, *bridge_hidden):
         status: Status = "left" if _concerns(entry) else "ignored"
         migration.add(status, entry.key_place, entry.key, ELSEWHERE)
     report_others(migration, [*entries, *hidden])
+    more = [*named, *alone.values()]
+    own_hidden += [one._replace(key=_today(one.key)) for one in more if _today(one.key).startswith(PREFIX)]
+    bridge_hidden += [entry for entry in more if is_bridge_variable(entry.key)]
     unread = next((reference.entry.key for reference in left if not reference.is_volume), "")
     settings = LakekeeperSettings(migration, unread)
     settings.read(own, own_hidden)
@@ -130,6 +138,46 @@ def _own_entries(migration: Migration, entries: Sequence[ConfigEntry]) -> list[C
             else:
                 found.append(entry._replace(key=today))
     return found
+
+
+def _today(name: str) -> str:
+    """Return the name of today of a variable of Lakekeeper; another name as it is."""
+    upper = name.upper()
+    for prefix in (PREFIX, OLD_PREFIX):
+        if upper.startswith(prefix):
+            return PREFIX + upper.removeprefix(prefix)
+    return name
+
+
+def _settled(migration: Migration, entries: Sequence[ConfigEntry], unknown: Collection[str]) -> list[ConfigEntry]:
+    """Return the variables whose value is known; report those that another part sets, too."""
+    for entry in entries:
+        if entry.key in unknown and _concerns(entry):
+            message = "another part that is left sets it, too, so its value is not known: write it once"
+            migration.add("left", entry.key_place, entry.key, message)
+    return [entry for entry in entries if entry.key not in unknown or not _concerns(entry)]
+
+
+def _of_some_servers(migration: Migration, read: Sequence[ManifestContent]) -> dict[str, ConfigEntry]:
+    """Return variables in which several servers differ, and report them: together, they permit more than each."""
+    found: dict[str, ConfigEntry] = {}
+    for name_of in (_own_name, _bridge_name):
+        alone = variables_of_some(read, name_of)
+        found |= {name: entry for (name, _), entry in alone.items()}
+    for entry in found.values():
+        message = "is a variable of one server of several: migrate the files of each server alone"
+        migration.add("left", entry.key_place, entry.key, message)
+    return found
+
+
+def _own_name(entry: ConfigEntry) -> str:
+    """Return the name of today of a variable of Lakekeeper that can matter for decisions, else ""."""
+    name = _today(entry.key)
+    return name if name.startswith(PREFIX) and _concerns(entry._replace(key=name)) else ""
+
+
+def _bridge_name(entry: ConfigEntry) -> str:
+    return entry.key if is_bridge_variable(entry.key) and decides(entry.key) else ""
 
 
 def _nothing_found(entries: Sequence[ConfigEntry]) -> str:
@@ -302,81 +350,3 @@ def _write(migration: Migration, data: dict[str, Any]) -> None:
     tests = engine_tests(data)
     if tests["cases"]:
         migration.files[TESTS_FILE] = to_yaml(tests, "Engines that Lakekeeper trusts, and everybody else.")
-
-
-_USER: Final = "user:oidc~alice"
-_WORLD: Final = {
-    "objects": [],
-    "grants": [
-        {"principal": _USER, "privilege": "modify", "object": "view:lake/ns/v"},
-        {"principal": "user:oidc~bob", "privilege": "select", "object": "table:lake/ns/t"},
-    ],
-}
-
-
-def engine_tests(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a file of tests for all engines of some settings."""
-    engines = settings.get("trusted_engines", {})
-    return {
-        "engines": ["grants"],
-        "config": {key: settings[key] for key in ("trusted_engines", "limits") if key in settings},
-        "world": _WORLD,
-        "cases": [case for name, engine in engines.items() for case in _cases(name, engine)],
-    }
-
-
-def _cases(name: str, engine: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    for idp, identity in engine["identities"].items():
-        for audience in identity.get("audiences", ()):
-            yield from _trusted(name, engine, {"idp": idp, "subject": "service", "audiences": [audience]})
-        for subject in identity.get("subjects", ()):
-            yield from _trusted(name, engine, {"idp": idp, "subject": subject, "audiences": []})
-    yield from _stranger(engine)
-
-
-def _trusted(name: str, engine: Mapping[str, Any], caller: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    known = f"{name} by {caller['idp']} {', '.join(caller['audiences']) or caller['subject']}"
-    yield {
-        "note": f"{known}: may name the owner of a view",
-        "caller": caller,
-        "commitView": _commit(engine["owner_property"]),
-        "wantCommit": {"allowed": True},
-    }
-    yield {
-        "note": f"{known}: its chains of views count",
-        "caller": caller,
-        "load": _load(engine["owner_property"]),
-        "wantLoad": {"referencedByUsed": True},
-    }
-
-
-def _stranger(engine: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    caller = {"idp": next(iter(engine["identities"])), "subject": "nobody-in-the-settings", "audiences": []}
-    key = engine["owner_property"]
-    for spelling in (key, key.upper()):
-        yield {
-            "note": f"anybody else: may not set {spelling}",
-            "caller": caller,
-            "commitView": _commit(spelling),
-            "wantCommit": {"allowed": False, "error": {"code": "ProtectedPropertyModification"}},
-        }
-    yield {
-        "note": "anybody else: the chain of views is ignored",
-        "caller": caller,
-        "load": _load(key),
-        "wantLoad": {"allowed": False, "referencedByUsed": False},
-    }
-
-
-def _commit(key: str) -> dict[str, Any]:
-    return {"principal": _USER, "view": "view:lake/ns/v", "operation": "commit", "set": {key: "bob"}}
-
-
-def _load(key: str) -> dict[str, Any]:
-    return {
-        "principal": _USER,
-        "action": "loadTable",
-        "target": "table:lake/ns/t",
-        "referencedBy": "ns%1Fv",
-        "views": [{"resource": "view:lake/ns/v", "properties": {key: "bob"}}],
-    }

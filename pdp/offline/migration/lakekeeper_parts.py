@@ -6,7 +6,7 @@ Defaults are those of Lakekeeper, and of the `configuration.rego` of its bridge:
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import PurePosixPath
 from typing import Any, Final
@@ -15,7 +15,7 @@ import yaml
 
 from pdp.config.quarkus.properties import ConfigEntry
 from pdp.offline.migration.report import Migration, Status
-from pdp.offline.migration.variables import ManifestContent
+from pdp.offline.migration.variables import OF_OTHERS, ManifestContent
 
 PRIMARY: Final = "oidc"
 """Id of the provider of `OPENID_PROVIDER_URI`."""
@@ -57,10 +57,13 @@ class ProviderReader:
 
     def read(self, entry: ConfigEntry, parts: Sequence[str]) -> None:
         """Keep a variable for `settings`."""
-        if parts[0] in _KEYS:
-            self._entries.setdefault(PRIMARY, {})[_KEYS[parts[0]]] = entry
-        elif len(parts) == 3 and parts[2] in _KNOWN:
-            self._entries.setdefault(parts[1].replace("_", "-"), {})[parts[2]] = entry
+        if parts[0] in _KEYS or (len(parts) == 3 and parts[2] in _KNOWN):
+            idp, key = (PRIMARY, _KEYS[parts[0]]) if parts[0] in _KEYS else (parts[1].replace("_", "-"), parts[2])
+            earlier = self._entries.setdefault(idp, {}).setdefault(key, entry)
+            if earlier is not entry:
+                message = f"`{earlier.key}` describes the provider `{idp}`, too: keep one of them"
+                self._migration.add("left", entry.key_place, entry.key, message)
+                self._hidden.setdefault(idp, set()).add(key)
         else:
             self._migration.add("left", entry.key_place, entry.key, "no such key of a provider is known")
 
@@ -317,6 +320,23 @@ _POLICIES: Final[Mapping[str, str]] = {
 """Suffix of a file inside a manifest -> what to write instead."""
 
 
+_NAMES_SET: Final = re.compile(
+    rf"(?:{PREFIX}|{OLD_PREFIX})\w+|TRINO_\w+_CATALOG_NAME|LAKEKEEPER_\w+_WAREHOUSE|{_ADMINS}|{_UNMANAGED}",
+    re.IGNORECASE,
+)
+
+
+def named_variables(read: Sequence[ManifestContent]) -> Iterator[ConfigEntry]:
+    """Yield a variable without a value for each name in a text that is left, because the text may set the variable."""
+    for one in read:
+        dropped = (entry for entry, message in one.dropped if message != OF_OTHERS)
+        references = (reference.entry for reference in one.references)
+        for entry in (*one.rest, *one.commands, *one.files, *one.mounted, *dropped, *references):
+            if PurePosixPath(entry.key).suffix not in _POLICIES:
+                for match in _NAMES_SET.finditer(f"{entry.key} {entry.text}"):
+                    yield entry._replace(key=match[0].upper(), text="")
+
+
 def report_texts(migration: Migration, read: Sequence[ManifestContent]) -> bool:
     """Report values of charts and other texts about Lakekeeper; tell whether there are any."""
     before = len(migration.left)
@@ -324,13 +344,18 @@ def report_texts(migration: Migration, read: Sequence[ManifestContent]) -> bool:
         message = "is a value of the Helm chart, which becomes variables: migrate the output of `helm template`"
         migration.add("left", key.key_place, f"`{key.key}`", message)
     for one in read:
+        known = {(entry.key, entry.text) for entry in one.variables}
         texts = ((entry, "") for entry in (*one.rest, *one.commands, *one.files, *one.mounted))
         for entry, message in (*one.dropped, *texts):
             suffix = PurePosixPath(entry.key).suffix
             if suffix in _POLICIES and entry.text:
                 migration.add("left", entry.place(), f"`{entry.key}`", _POLICIES[suffix])
-            elif _LOOKS.search(entry.key) or _LOOKS.search(entry.text):
-                told = message or "names variables, and stands where Lakekeeper does not read them"
+            elif (_LOOKS.search(entry.key) or _LOOKS.search(entry.text)) and (entry.key, entry.text) not in known:
+                told = (
+                    message
+                    or (_SETS if entry in one.commands else "")
+                    or "names variables, and stands where Lakekeeper does not read them"
+                )
                 migration.add("left", entry.place(), f"`{entry.key.lstrip('.') or 'a text'}`", told)
     return len(migration.left) > before
 
@@ -352,6 +377,10 @@ def report_others(migration: Migration, entries: Sequence[ConfigEntry]) -> None:
     for first, names in sorted(found.items()):
         variables = "1 variable" if len(names) == 1 else f"{len(names)} variables"
         migration.add("ignored", "", first, f"{variables} {_FOREIGN.get(first, 'of another program')}")
+
+
+_NOT_READ: Final = "names variables, and stands where Lakekeeper does not read them"
+_SETS: Final = "may set variables when the server starts: write them into a file, or into the manifest"
 
 
 def _is_misspelt(name: str) -> bool:

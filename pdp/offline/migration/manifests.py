@@ -30,6 +30,7 @@ from pdp.offline.migration.variables import (
     HELD_FILE,
     OF_COMPOSE,
     OF_KUBERNETES,
+    OF_OTHERS,
     REPLACED,
     VARIABLE,
     ManifestContent,
@@ -143,6 +144,8 @@ _TEXTS: Final = ("data", "stringData", "binaryData")
 _COPY: Final = "kubectl.kubernetes.io/last-applied-configuration"
 """Annotation with a copy of the object."""
 _COMMANDS: Final = ("entrypoint", "command", "args")
+_NO_VARIABLES: Final = re.compile(r"(?:[aA]nnotations|[lL]abels|sysctls|driver_opts)$")
+"""Key of names that are no variables."""
 _KEY_REFS: Final[Mapping[str, str]] = {"configMapKeyRef": "ConfigMap", "secretKeyRef": "Secret"}
 
 
@@ -197,7 +200,9 @@ class _ManifestReader:
             for item in node.value:
                 match = _ASSIGNED.fullmatch(item.value) if isinstance(item, yaml.ScalarNode) else None
                 self._seen.add(id(item))
-                if match:
+                if match and _NO_VARIABLES.search(above):
+                    self._to.rest.append(self._entry(f"{above}.{match['name']}", item))
+                elif match:
                     self._add_variable(match["name"], match["value"], item)
                 else:
                     if self._is_compose and above.endswith(".environment") and scalar(item):
@@ -223,7 +228,7 @@ class _ManifestReader:
         self._to.has_containers |= bool(items_of(pairs.get("containers")))
         for value in pairs.values():
             self._refuse_reset(value)
-        is_other = is_other or is_other_program(pairs)
+        is_other = is_other or _is_beside(pairs, above)
         before = len(self._to.variables)
         done = self._finder.find(pairs, above, is_other=is_other)
         self._add_command([pairs[name] for name in _COMMANDS if name in pairs], node)
@@ -237,7 +242,14 @@ class _ManifestReader:
             if name not in own and name not in read:
                 key = yaml.ScalarNode("", name, value.start_mark, value.end_mark)
                 self._read_pair(key, value, above, depth, is_other=is_other)
-        if "env" in pairs or "environment" in pairs:
+        self._keep_variables(pairs, above, before, is_other=is_other)
+
+    def _keep_variables(self, pairs: Mapping[str, Any], above: str, before: int, *, is_other: bool) -> None:
+        """Take away the variables of another program, and note those of a container."""
+        if is_other:
+            self._to.dropped += [(entry, OF_OTHERS) for entry in self._to.variables[before:]]
+            del self._to.variables[before:]
+        elif "env" in pairs or "environment" in pairs:
             name = scalar(pairs.get("name")) or above.rpartition(".")[2]
             variables = self._to.containers.setdefault((*self._workload, name), [])
             variables += self._to.variables[before:]
@@ -278,7 +290,9 @@ class _ManifestReader:
                 self._to.dropped.append((self._entry(name, value), REPLACED))
             else:
                 self._to.files.append(self._entry(name, value))
-        elif VARIABLE.fullmatch(name) or self._own.search(name):
+        elif (
+            VARIABLE.fullmatch(name) or self._own.search(name) or above.endswith(".environment")
+        ) and not _NO_VARIABLES.search(above):
             self._add_variable(name, None if value.tag.endswith(":null") else value.value, value)
         else:
             self._to.rest.append(self._entry(f"{above}.{name}", value))
@@ -325,6 +339,16 @@ class _ManifestReader:
         return entry_of(name, text, self._file, position_of(node))
 
 
+_BESIDE: Final = re.compile(r"\.(?:extra|additional)\w*Containers$|\.sidecar(?:s|Containers)$")
+"""Key of a chart for containers beside the server."""
+
+
+def _is_beside(pairs: Mapping[str, Any], above: str) -> bool:
+    """Tell whether a container runs another program, or only prepares the database of Lakekeeper."""
+    words = (scalar(node) for name in _COMMANDS for node in items_of(pairs.get(name)))
+    return is_other_program(pairs) or bool(_BESIDE.search(above)) or "migrate" in words
+
+
 def _merged(node: Any) -> Iterator[Any]:
     """Yield the values of merged mappings, at the top level."""
     for one in node.value if isinstance(node, yaml.SequenceNode) else [node]:
@@ -365,22 +389,3 @@ def _iterate(node: Any) -> Iterator[Any]:
             stack += [value for _, value in one.value]
         else:
             stack += one.value
-
-
-def flat_values(node: Any, above: str = "") -> Iterator[tuple[str, Any, str]]:
-    """Yield the keys of nested values, joined by dots, with the node and the text of each."""
-    for key, value in node.value:
-        name = f"{above}.{key.value}" if above else str(key.value)
-        if isinstance(value, yaml.MappingNode):
-            yield from flat_values(value, name)
-        else:
-            yield name, key, printed_text(value)
-
-
-def printed_text(node: Any) -> str:
-    """Return the text of a value as a template prints it."""
-    if not isinstance(node, yaml.ScalarNode) or node.tag.endswith(":null"):
-        return ""
-    if node.tag.endswith(":bool"):
-        return "true" if node.value.lower() in ("true", "yes", "on") else "false"
-    return str(node.value)

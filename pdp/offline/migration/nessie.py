@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from pdp.cel.values import RuleError
-from pdp.config.quarkus.expressions import ENVIRONMENT_ORDINAL, EnvironmentNames, is_unfinished, spelling
+from pdp.config.quarkus.expressions import ENVIRONMENT_ORDINAL, EnvironmentNames, depending, is_unfinished, spelling
 from pdp.config.quarkus.profiles import ORDINALS, PROD, ConfigFile, ConfigSource, file_sources, ordinal_of
+from pdp.config.quarkus.properties import ConfigEntry
 from pdp.config.quarkus.yaml_text import YamlText
 from pdp.engines.cel.lint.linter import LintOptions, lint_rules
-from pdp.engines.cel.lint.search import Input
-from pdp.engines.cel.nessie_keys import PREFIX, NessieConfig, read_nessie
-from pdp.engines.cel.program import RULE_VARIABLES
-from pdp.engines.cel.rules import IMPLICIT_RULE, inline_rules
+from pdp.engines.cel.nessie_keys import AUTHORIZATION, PREFIX, NessieConfig, read_nessie
+from pdp.engines.cel.rules import inline_rules
 from pdp.engines.cel.sources import PROFILE_VARIABLE, RuleText, advice_for_rule, inline_rule, read_entries
 from pdp.errors import InvalidArgument, PolicyError, RuleCompileError
-from pdp.model.vocabulary import CONFIG_CHECKS, CONTENT_CHECKS
 from pdp.offline.migration.manifests import is_host_file
 from pdp.offline.migration.nessie_server import (
     SHUT,
@@ -27,7 +24,7 @@ from pdp.offline.migration.nessie_server import (
     shut_text,
 )
 from pdp.offline.migration.references import pairs_of
-from pdp.offline.migration.report import TESTS_FILE, Migration, to_yaml
+from pdp.offline.migration.report import TESTS_FILE, Migration, NessieTests, to_yaml
 from pdp.offline.migration.variables import check_unique, read_text
 
 _DEFAULT_BRANCH: Final = "nessie.server.default-branch"
@@ -54,17 +51,18 @@ def migrate_nessie(
     read = read_server([*manifests, *(file for file in env_files if file not in plain)], plain, migration)
     profiles = profiles or _profiles_of(read)
     sources = _sources([*map(_config_file, plain), *read.files], profiles, migration)
+    sources = _certain(migration, [*sources, *read.sources], read)
     names = _names_of(read, migration)
-    config = read_nessie([*sources, *read.sources], profiles, names)
+    config = read_nessie(sources, profiles, names)
     _report_switches(migration, config, profiles)
     _report_siblings(migration, plain, profiles)
-    _report_sources(migration, [*sources, *read.sources], read)
+    _report_sources(migration, sources, read)
     read.report_inactive(profiles, migration)
     rules = list(_usable(migration, list(_settled(migration, config, read))))
     if not rules and not migration.left:
         raise InvalidArgument("no rules found: rules are `nessie.server.authorization.rules.<id>`")
     _keep_branches_closed(migration, rules)
-    _write(migration, rules, warehouse, _default_branch([*sources, *read.sources], names))
+    _write(migration, rules, warehouse, _default_branch(sources, names))
     return migration
 
 
@@ -128,6 +126,27 @@ def _profiles_of(read: NessieServer) -> Sequence[str]:
     check_unique(variables)
     chosen = properties or [entry.text for entry in variables]
     return tuple(chosen[-1].split(",")) if chosen else PROD
+
+
+def _certain(migration: Migration, sources: Sequence[ConfigSource], read: NessieServer) -> Sequence[ConfigSource]:
+    """Return sources whose rules have a certain text; do the same for variables. Other rules become `false`."""
+    entries = [*read.variables, *(entry for source in sources for entry in source.entries)]
+    doubtful = {id(entry) for entry in depending(entries, read.setters)}
+
+    def certain(entry: ConfigEntry) -> ConfigEntry:
+        if id(entry) not in doubtful or spelling(AUTHORIZATION) not in f"{spelling(entry.key)}_":
+            return entry
+        migration.add("left", entry.place(), f"key `{entry.key}`", _EXPRESSION)
+        return entry._replace(text=shut_text(entry.text)) if "rules" in spelling(entry.key) else entry
+
+    read.variables = list(map(certain, read.variables))
+    return [ConfigSource(source.ordinal, list(map(certain, source.entries))) for source in sources]
+
+
+_EXPRESSION: Final = (
+    "has an expression whose value may come of an option of Java, a secret, another container or a profile: write the "
+    "value itself"
+)
 
 
 def _names_of(read: NessieServer, migration: Migration) -> EnvironmentNames:
@@ -303,79 +322,3 @@ def _settings(warehouse: str, branch: str) -> dict[str, Any]:
         "warehouses": {warehouse: {"kind": "nessie", "default_ref": branch}},
         "policies": {"rules": ["rules.yaml"]},
     }
-
-
-_STRANGER: Final = "nobody-in-the-rules"
-_FILLER: Final = "~"
-
-
-class NessieTests:
-    """Tests of some rules."""
-
-    def __init__(self, texts: Mapping[str, str], warehouse: str) -> None:
-        mentioned = any("VIEW_REFERENCE" in text for text in texts.values())
-        implicit = {} if mentioned else {IMPLICIT_RULE: "op=='VIEW_REFERENCE'"}
-        self._programs = {rule.id: rule.program for rule in inline_rules({**texts, **implicit}).rules}
-        self._warehouse = warehouse
-
-    def cases(self, witnesses: Mapping[str, Input]) -> Iterator[dict[str, Any]]:
-        """Yield a test of each rule with an example input: the input itself, and the same for a stranger."""
-        for id, witness in witnesses.items():
-            values = self._readable(id, {**witness, "warehouse": self._warehouse})
-            if values is None:
-                continue
-            strange = {**values, "role": _STRANGER, "roles": ()}
-            yield {
-                "note": f"rule {id} decides, and a stranger has the answer of the other rules",
-                "checks": [self._check(values), self._check(strange)],
-                "want": [self._answer(values), self._answer(strange)],
-            }
-
-    def _readable(self, id: str, values: Input) -> Input | None:
-        """Return an input with plain letters for fillers; None if no check has the input."""
-        plain = {
-            name: value.replace(_FILLER, "x") if isinstance(value, str) else value for name, value in values.items()
-        }
-        for candidate in (plain, values):
-            fits = candidate["op"] in CONTENT_CHECKS or not candidate["path"]
-            if fits and candidate["role"] and self._is_true(id, self._as_checked(candidate)):
-                return candidate
-        return None
-
-    def _as_checked(self, values: Input) -> Input:
-        """Return the values that the rules see for the check of an input."""
-        return {**values, "roles": (values["role"], *values["roles"])}
-
-    def _is_true(self, id: str, values: Input) -> bool:
-        try:
-            return bool(self._programs[id].evaluate(*(values[name] for name in RULE_VARIABLES)))
-        except RuleError:
-            return False
-
-    def _answer(self, values: Input) -> bool:
-        return any(self._is_true(id, self._as_checked(values)) for id in self._programs)
-
-    def _check(self, values: Input) -> dict[str, Any]:
-        check: dict[str, Any] = {
-            "principal": {"id": f"user:oidc~{values['role']}", "roles": [values["role"], *values["roles"]]},
-            "action": values["op"],
-            "resource": self._resource(values),
-        }
-        api, actions = values["api"], list(values["actions"])
-        if actions or api["apiName"] != "Nessie":
-            context = {"api": {"name": api["apiName"], "version": api["apiVersion"]}, "actions": actions}
-            check["context"] = context
-        return check
-
-    def _resource(self, values: Input) -> dict[str, Any]:
-        if values["op"] in CONFIG_CHECKS:
-            return {
-                "type": "repository_config",
-                "warehouse": self._warehouse,
-                "path": [values["type"] or "GARBAGE_COLLECTOR"],
-            }
-        if values["op"] not in CONTENT_CHECKS:
-            return {"type": "reference", "warehouse": self._warehouse, "ref": values["ref"]}
-        content = {"contentType": values["contentType"]} if values["contentType"] else {}
-        path = [part.replace("\u001d", ".") for part in values["path"].split(".")]
-        return {"type": "content", "warehouse": self._warehouse, "path": path, "ref": values["ref"], **content}

@@ -21,16 +21,20 @@ from pdp.config.quarkus.yaml_text import YamlText, position_of
 from pdp.engines.cel.nessie_keys import AUTHORIZATION
 from pdp.errors import Place, PolicyError
 from pdp.model.vocabulary import NESSIE_CHECKS
-from pdp.offline.migration.manifests import flat_values, printed_text, read_deployment
+from pdp.offline.migration.manifests import read_deployment
 from pdp.offline.migration.report import Migration, report_references
 from pdp.offline.migration.variables import (
     ELSEWHERE,
+    OF_OTHERS,
     REPLACED,
     UNKNOWN,
     UNUSED,
     ManifestContent,
+    flat_values,
     mark_unknown,
+    printed_text,
     split_words,
+    variables_of_some,
 )
 
 _MICROPROFILE: Final = "microprofile-config.properties"
@@ -39,6 +43,7 @@ _PROPERTIES: Final = 400
 _OF_CHART: Final = 260
 """Ordinal of the file that the chart writes, `application.properties` in the folder `config`."""
 _OWN_SPELLING: Final = spelling(AUTHORIZATION)
+_RULE_SPELLING: Final = f"{_OWN_SPELLING}rules_"
 _OWN_NAME: Final = re.compile(r"^(?:[%_][^.]*?[._])?(?:nessie|quarkus|smallrye)[^a-z0-9]", re.IGNORECASE)
 """Name of a variable that Nessie reads, in capitals or with dots."""
 _LOOKS: Final = re.compile(
@@ -64,13 +69,14 @@ _READ_THERE: Final = re.compile(r"application(?:-[\w-]+)?\.(?:properties|ya?ml)"
 class NessieServer:
     """Configuration of a server. `sources` are those beside files: system properties, and values of a chart.
 
-    `unread`: texts of parts that are left, which may replace rules.
+    `unread`: texts of parts that are left, which may replace rules. `setters`: names whose value is not certain.
     """
 
     variables: list[ConfigEntry] = field(default_factory=list)
     files: list[ConfigFile] = field(default_factory=list)
     sources: list[ConfigSource] = field(default_factory=list)
     unread: list[str] = field(default_factory=list)
+    setters: list[str] = field(default_factory=list)
 
     def may_replace(self, id: str) -> bool:
         """Tell whether a part that is left may set the rule with an id."""
@@ -120,11 +126,16 @@ def read_server(files: Sequence[Path], others: Sequence[Path], migration: Migrat
         dropped = (entry for entry, message in one.dropped if message in (REPLACED, UNUSED))
         unread = (*one.elsewhere, *one.rest, *dropped, *(reference.entry for reference in one.references))
         server.unread += [f"{entry.key}={entry.text}" for entry in unread]
+        options = [entry for entry in (*one.commands, *one.variables) if entry in one.commands or entry.key in _OPTIONS]
+        server.setters += [name for entry in options for name in _SETS.findall(entry.text)]
+        server.setters += [entry.key for entry in (*one.elsewhere, *one.variables) if entry in one.elsewhere or
+                           spelling(entry.key).startswith("%")]  # fmt: skip
         _report_elsewhere(one, migration)
         _report_rest(one, migration)
     held = [entry._replace(key=str(_CONFIG / PurePosixPath(entry.key).name)) for one in read for entry in one.files]
     server.files += _mounted_files([*held, *(entry for one in read for entry in one.mounted)], server, migration)
     server.unread += properties.unread
+    server.setters += [name for name, _ in variables_of_some(read, lambda entry: entry.key)]
     if properties.entries:
         server.sources.append(ConfigSource(ordinal_of(properties.entries, _PROPERTIES), properties.entries))
     report_references(migration, read, [*files, *others])
@@ -134,20 +145,10 @@ def read_server(files: Sequence[Path], others: Sequence[Path], migration: Migrat
 
 def _variables_of_one_server(read: Sequence[ManifestContent], migration: Migration) -> set[tuple[str, str]]:
     """Return the rules of a part of the servers, and report them: together, the rules permit more than each server."""
-    containers: dict[tuple[str, ...], set[tuple[str, str]]] = {}
-    entries: dict[tuple[str, str], ConfigEntry] = {}
-    for one in read:
-        for name, variables in one.containers.items():
-            rules = [entry for entry in variables if f"{_OWN_SPELLING}rules_" in spelling(entry.key)]
-            found = {(entry.key, entry.text): entry for entry in rules}
-            containers.setdefault(name, set()).update(found)
-            entries |= found
-    servers = [rules for rules in containers.values() if rules]
-    alone = {rule for rules in servers for rule in rules if any(rule not in others for others in servers)}
-    for key, entry in entries.items():
-        if key in alone:
-            migration.add("left", entry.key_place, f"variable `{entry.key}`", _SEVERAL)
-    return alone
+    alone = variables_of_some(read, lambda entry: entry.key if _RULE_SPELLING in spelling(entry.key) else "")
+    for entry in alone.values():
+        migration.add("left", entry.key_place, f"variable `{entry.key}`", _SEVERAL)
+    return set(alone)
 
 
 def _mounted_files(entries: Sequence[ConfigEntry], server: NessieServer, migration: Migration) -> Iterator[ConfigFile]:
@@ -262,8 +263,9 @@ def _report_elsewhere(one: ManifestContent, migration: Migration) -> None:
         spelt = spelling(entry.key)
         if _OWN_SPELLING in spelt or spelt in _SWITCHES or entry.key in _OPTIONS or _LOOKS.search(entry.key):
             migration.add("left", entry.key_place, f"variable `{entry.key}`", f"{ELSEWHERE}: write it into a file")
+    known = {(entry.key, entry.text) for entry in one.variables}
     for entry, message in one.dropped:
-        if _is_about_settings(entry):
+        if _is_about_settings(entry) and not (message == OF_OTHERS and (entry.key, entry.text) in known):
             migration.add("left", entry.place(), f"`{entry.key}`", message)
 
 
@@ -314,6 +316,8 @@ _LOADS: Final = re.compile(
 _BLANK: Final = "a blank ends an option of Java here, so its value is cut off: write it without blanks"
 _ARGUMENT: Final = "Java gives this to the program, which does not read it: write it before `-jar`, or in JAVA_OPTS"
 _EXPANDED: Final = "has a variable of a shell or of another program inside: write its value"
+_SETS: Final = re.compile(r"(?:-D)?([\w.%-]+)=(?!=)")
+"""Name in a command or an option that sets a property or a variable."""
 _OF_SHELL: Final = re.compile(r"[$`]")
 _REPLACED: Final = "the image does not read JAVA_OPTS_APPEND beside JAVA_OPTS: write all options into one of them"
 

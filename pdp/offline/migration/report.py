@@ -1,14 +1,19 @@
-"""Result of a migration: new files, and a report on every part of the old ones."""
+"""Result of a migration: new files, a report on every part of the old ones, and policy tests."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal
 
 import msgspec
 import yaml
 
+from pdp.cel.values import RuleError
+from pdp.engines.cel.lint.search import Input
+from pdp.engines.cel.program import RULE_VARIABLES
+from pdp.engines.cel.rules import IMPLICIT_RULE, inline_rules
+from pdp.model.vocabulary import CONFIG_CHECKS, CONTENT_CHECKS
 from pdp.offline.migration.variables import ManifestContent, Reference, missing_references
 
 Status = Literal["done", "note", "left", "ignored"]
@@ -110,3 +115,157 @@ def _text(dumper: _Dumper, text: str) -> yaml.ScalarNode:
 
 
 _Dumper.add_representer(str, _text)
+
+
+_USER: Final = "user:oidc~alice"
+_WORLD: Final = {
+    "objects": [],
+    "grants": [
+        {"principal": _USER, "privilege": "modify", "object": "view:lake/ns/v"},
+        {"principal": "user:oidc~bob", "privilege": "select", "object": "table:lake/ns/t"},
+    ],
+}
+
+
+def engine_tests(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a file of tests for all engines of some settings."""
+    engines = settings.get("trusted_engines", {})
+    return {
+        "engines": ["grants"],
+        "config": {key: settings[key] for key in ("trusted_engines", "limits") if key in settings},
+        "world": _WORLD,
+        "cases": [case for name, engine in engines.items() for case in _cases(name, engine)],
+    }
+
+
+def _cases(name: str, engine: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    for idp, identity in engine["identities"].items():
+        for audience in identity.get("audiences", ()):
+            yield from _trusted(name, engine, {"idp": idp, "subject": "service", "audiences": [audience]})
+        for subject in identity.get("subjects", ()):
+            yield from _trusted(name, engine, {"idp": idp, "subject": subject, "audiences": []})
+    yield from _stranger(engine)
+
+
+def _trusted(name: str, engine: Mapping[str, Any], caller: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    known = f"{name} by {caller['idp']} {', '.join(caller['audiences']) or caller['subject']}"
+    yield {
+        "note": f"{known}: may name the owner of a view",
+        "caller": caller,
+        "commitView": _commit(engine["owner_property"]),
+        "wantCommit": {"allowed": True},
+    }
+    yield {
+        "note": f"{known}: its chains of views count",
+        "caller": caller,
+        "load": _load(engine["owner_property"]),
+        "wantLoad": {"referencedByUsed": True},
+    }
+
+
+def _stranger(engine: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    caller = {"idp": next(iter(engine["identities"])), "subject": "nobody-in-the-settings", "audiences": []}
+    key = engine["owner_property"]
+    for spelling in (key, key.upper()):
+        yield {
+            "note": f"anybody else: may not set {spelling}",
+            "caller": caller,
+            "commitView": _commit(spelling),
+            "wantCommit": {"allowed": False, "error": {"code": "ProtectedPropertyModification"}},
+        }
+    yield {
+        "note": "anybody else: the chain of views is ignored",
+        "caller": caller,
+        "load": _load(key),
+        "wantLoad": {"allowed": False, "referencedByUsed": False},
+    }
+
+
+def _commit(key: str) -> dict[str, Any]:
+    return {"principal": _USER, "view": "view:lake/ns/v", "operation": "commit", "set": {key: "bob"}}
+
+
+def _load(key: str) -> dict[str, Any]:
+    return {
+        "principal": _USER,
+        "action": "loadTable",
+        "target": "table:lake/ns/t",
+        "referencedBy": "ns%1Fv",
+        "views": [{"resource": "view:lake/ns/v", "properties": {key: "bob"}}],
+    }
+
+
+_STRANGER: Final = "nobody-in-the-rules"
+_FILLER: Final = "~"
+
+
+class NessieTests:
+    """Tests of some rules."""
+
+    def __init__(self, texts: Mapping[str, str], warehouse: str) -> None:
+        mentioned = any("VIEW_REFERENCE" in text for text in texts.values())
+        implicit = {} if mentioned else {IMPLICIT_RULE: "op=='VIEW_REFERENCE'"}
+        self._programs = {rule.id: rule.program for rule in inline_rules({**texts, **implicit}).rules}
+        self._warehouse = warehouse
+
+    def cases(self, witnesses: Mapping[str, Input]) -> Iterator[dict[str, Any]]:
+        """Yield a test of each rule with an example input: the input itself, and the same for a stranger."""
+        for id, witness in witnesses.items():
+            values = self._readable(id, {**witness, "warehouse": self._warehouse})
+            if values is None:
+                continue
+            strange = {**values, "role": _STRANGER, "roles": ()}
+            yield {
+                "note": f"rule {id} decides, and a stranger has the answer of the other rules",
+                "checks": [self._check(values), self._check(strange)],
+                "want": [self._answer(values), self._answer(strange)],
+            }
+
+    def _readable(self, id: str, values: Input) -> Input | None:
+        """Return an input with plain letters for fillers; None if no check has the input."""
+        plain = {
+            name: value.replace(_FILLER, "x") if isinstance(value, str) else value for name, value in values.items()
+        }
+        for candidate in (plain, values):
+            fits = candidate["op"] in CONTENT_CHECKS or not candidate["path"]
+            if fits and candidate["role"] and self._is_true(id, self._as_checked(candidate)):
+                return candidate
+        return None
+
+    def _as_checked(self, values: Input) -> Input:
+        """Return the values that the rules see for the check of an input."""
+        return {**values, "roles": (values["role"], *values["roles"])}
+
+    def _is_true(self, id: str, values: Input) -> bool:
+        try:
+            return bool(self._programs[id].evaluate(*(values[name] for name in RULE_VARIABLES)))
+        except RuleError:
+            return False
+
+    def _answer(self, values: Input) -> bool:
+        return any(self._is_true(id, self._as_checked(values)) for id in self._programs)
+
+    def _check(self, values: Input) -> dict[str, Any]:
+        check: dict[str, Any] = {
+            "principal": {"id": f"user:oidc~{values['role']}", "roles": [values["role"], *values["roles"]]},
+            "action": values["op"],
+            "resource": self._resource(values),
+        }
+        api, actions = values["api"], list(values["actions"])
+        if actions or api["apiName"] != "Nessie":
+            context = {"api": {"name": api["apiName"], "version": api["apiVersion"]}, "actions": actions}
+            check["context"] = context
+        return check
+
+    def _resource(self, values: Input) -> dict[str, Any]:
+        if values["op"] in CONFIG_CHECKS:
+            return {
+                "type": "repository_config",
+                "warehouse": self._warehouse,
+                "path": [values["type"] or "GARBAGE_COLLECTOR"],
+            }
+        if values["op"] not in CONTENT_CHECKS:
+            return {"type": "reference", "warehouse": self._warehouse, "ref": values["ref"]}
+        content = {"contentType": values["contentType"]} if values["contentType"] else {}
+        path = [part.replace("\u001d", ".") for part in values["path"].split(".")]
+        return {"type": "content", "warehouse": self._warehouse, "path": path, "ref": values["ref"], **content}

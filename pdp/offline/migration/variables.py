@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import Any, Final, NamedTuple
+
+import yaml
 
 from pdp.config.quarkus.properties import ConfigEntry, positions_of
 from pdp.errors import InvalidArgument
@@ -262,6 +264,43 @@ def split_words(text: str) -> list[str]:
         return shlex.split(text)
     except ValueError:
         return [text]
+
+
+def variables_of_some(
+    read: Sequence[ManifestContent], name_of: Callable[[ConfigEntry], str]
+) -> dict[tuple[str, str], ConfigEntry]:
+    """Return variables that not all servers have, by name and text. `name_of` returns "" for other variables.
+
+    A server is a container with at least one of the variables. Together, they permit more than each server.
+    """
+    servers: dict[tuple[str, ...], dict[tuple[str, str], ConfigEntry]] = {}
+    for one in read:
+        for container, variables in one.containers.items():
+            named = {(name, entry.text): entry for entry in variables if (name := name_of(entry))}
+            servers.setdefault(container, {}).update(named)
+    several = [texts for texts in servers.values() if texts]
+    return {
+        key: entry for texts in several for key, entry in texts.items() if any(key not in other for other in several)
+    }  # fmt: skip
+
+
+def flat_values(node: Any, above: str = "") -> Iterator[tuple[str, Any, str]]:
+    """Yield the keys of nested values, joined by dots, with the node and the text of each."""
+    for key, value in node.value:
+        name = f"{above}.{key.value}" if above else str(key.value)
+        if isinstance(value, yaml.MappingNode):
+            yield from flat_values(value, name)
+        else:
+            yield name, key, printed_text(value)
+
+
+def printed_text(node: Any) -> str:
+    """Return the text of a value as a template prints it."""
+    if not isinstance(node, yaml.ScalarNode) or node.tag.endswith(":null"):
+        return ""
+    if node.tag.endswith(":bool"):
+        return "true" if node.value.lower() in ("true", "yes", "on") else "false"
+    return str(node.value)
 
 
 def check_unique(entries: Sequence[ConfigEntry]) -> None:

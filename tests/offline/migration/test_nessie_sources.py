@@ -276,3 +276,63 @@ def test_values_of_several_files_are_not_blamed_on_a_switch(tmp_path: Path) -> N
     migration = migrated(tmp_path, SHUT_BY["second values"])
     assert not any("is not true" in part.message for part in migration.left)
     assert any("Helm" in part.message for part in migration.left)
+
+
+OWN = {f"{VARIABLE}A": NARROW}
+BESIDE = {f"{VARIABLE}B": WIDE, f"{PREFIX}c": WIDE}
+VALUES = [{"name": name, "value": text} for name, text in BESIDE.items()]
+NO_VARIABLES = {
+    "labels of compose": ("compose.yaml", compose({"environment": OWN, "labels": BESIDE})),
+    "list of labels": ("compose.yaml", compose({"environment": OWN, "labels": [f"{VARIABLE}B={WIDE}"]})),
+    "labels of a deploy": ("compose.yaml", compose({"environment": OWN, "deploy": {"labels": BESIDE}})),
+    "annotations": ("pod.yaml", yaml.safe_dump({
+        **yaml.safe_load(pod(env=[{"name": name, "value": text} for name, text in OWN.items()])),
+        "metadata": {"name": "n", "annotations": BESIDE}})),
+    "containers of a chart": ("values.yaml", yaml.safe_dump(
+        {"authorization": {"enabled": True, "rules": {"a": NARROW}}, "podAnnotations": BESIDE,
+         "extraContainers": [{"name": "x", "env": VALUES}], "sidecars": [{"name": "y", "env": VALUES}]})),
+    "another program": ("compose.yaml", yaml.safe_dump({"services": {
+        "nessie": {"environment": OWN}, "ui": {"image": "nginx", "environment": BESIDE}}})),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("form", NO_VARIABLES)
+def test_a_text_that_is_no_variable_of_the_server_permits_nothing(tmp_path: Path, form: str) -> None:
+    name, text = NO_VARIABLES[form]
+    migration = migrated(tmp_path, {name: text})
+    assert rules_of(migration) == {"a": NARROW}
+    assert migration.left
+
+
+SECRET_USER = {"name": "BAD_USER", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}
+EXPRESSION = f"{RULE}{FOR_ALL_BUT.format('${bad.user:mallory}')}\n"
+EXPRESSIONS = {
+    "secret": {MAIN: EXPRESSION, "pod.yaml": pod(env=[SECRET_USER])},
+    "secret beside a key": {MAIN: f"{EXPRESSION}bad.user=x\n", "pod.yaml": pod(env=[SECRET_USER])},
+    "through another key": {MAIN: f"{RULE}{FOR_ALL_BUT.format('${who}')}\nwho=${{bad.user:x}}\n",
+                            "pod.yaml": pod(env=[SECRET_USER])},
+    "option": {MAIN: EXPRESSION, "a.env": "JAVA_OPTS_APPEND=-Dbad.user=x\n"},
+    "command": {MAIN: EXPRESSION, "pod.yaml": pod(command=["java"], args=["-Dbad.user=x", "-jar", "x.jar"])},
+    "profile": {MAIN: EXPRESSION, "a.env": "_PROD_BAD_USER=x\n"},
+    "variable of compose": {MAIN: EXPRESSION, "compose.yaml": compose({"environment": {"BAD_USER": "${WHO}"}})},
+    "script": {MAIN: EXPRESSION, "pod.yaml": pod(command=["sh", "-c", "BAD_USER=x exec java -jar x"])},
+    "chart": {"values.yaml": yaml.safe_dump({
+        "authorization": {"enabled": True, "rules": {"a": FOR_ALL_BUT.format("${bad.user:mallory}")}},
+        "extraEnv": [SECRET_USER]})},
+    "one of two services": {MAIN: EXPRESSION, "compose.yaml": yaml.safe_dump({"services": {
+        "nessie": {"environment": {"A_B": "c"}}, "x": {"environment": {"BAD_USER": "x"}}}})},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("form", EXPRESSIONS)
+def test_an_expression_without_a_certain_value_permits_nothing(tmp_path: Path, form: str) -> None:
+    migration = migrated(tmp_path, EXPRESSIONS[form])
+    assert all(rule.startswith("false // ") for rule in rules_of(migration).values()), migration.parts
+    assert any("VIEW_REFERENCE" in rule for rule in rules_of(migration).values())
+    assert migration.left
+
+
+def test_an_expression_with_a_certain_value_counts(tmp_path: Path) -> None:
+    files = {MAIN: EXPRESSION, "compose.yaml": compose({"environment": {"bad.user": "real", "OTHER": "${X}"}})}
+    migration = migrated(tmp_path, files)
+    assert (rules_of(migration), migration.left) == ({"a": FOR_ALL_BUT.format("real")}, [])
