@@ -160,6 +160,7 @@ def a_role_needs_no_project(folder: Path) -> None:
 
 _WIDER = "offline/migration/test_openfga_never_wider.py"
 _LAKEKEEPER = "offline/migration/test_lakekeeper.py"
+_SOURCES = "offline/migration/test_nessie_sources.py"
 _DEPLOYMENTS = "offline/migration/test_nessie_deployments.py"
 _PARTS = "offline/migration/test_deployment_parts.py"
 _ENV_FILES = "offline/migration/test_env_files.py"
@@ -251,8 +252,24 @@ DEFAULTS: Mapping[str, Holds | Sequence[str]] = {
     "Without a manifest it is docker compose, and a line to look at names the lines that others read otherwise": [
         f"{_ENV_FILES}::test_a_file_of_nobody_is_read_as_by_compose_with_a_note"
     ],
-    "the file of a profile (`application-prod.properties`) wins over its main file, and `config_ordinal` counts": [
-        "offline/migration/test_nessie.py::test_files_and_variables_are_joined_by_rank"
+    "the file of a profile (`application-prod.properties`) wins over its main file, that of the last profile first, and "
+    "`config_ordinal` counts, for variables as `CONFIG_ORDINAL`": [
+        "offline/migration/test_nessie.py::test_files_and_variables_are_joined_by_rank",
+        f"{_SOURCES}::test_the_file_of_the_last_profile_wins",
+        f"{_SOURCES}::test_an_ordinal_counts_wherever_it_stands",
+    ],
+    "Quarkus reads the file of a profile only beside its main file, of the same ending and in the same folder: without "
+    "it, the file is left, and its rules become `false`": [
+        f"{_SOURCES}::test_the_file_of_a_profile_counts_beside_its_main_file"
+    ],
+    'Only two underscores at the end close quotes in every release of Quarkus (`..._RULES__A_B__` is `rules."a.b"`): a '
+    "rule in a variable that ends otherwise behind `__`, or with one `_`, is left, and becomes `false`": [
+        f"{_SOURCES}::test_a_variable_with_an_open_quote_permits_nothing_and_is_left"
+    ],
+    "Variables of other programs' containers, of a container that only runs `migrate`, of `extraContainers` and of labels "
+    "and annotations do not count": [
+        f"{_SOURCES}::test_a_text_that_is_no_variable_of_the_server_permits_nothing",
+        "offline/migration/test_lakekeeper_servers.py::test_a_variable_without_a_certain_value_is_left",
     ],
     "The address of the keys is known for Keycloak only": [f"{_LAKEKEEPER}::test_what_has_no_counterpart_is_left"],
     "ignored if `false` or `off`": variables_that_are_off_are_ignored,
