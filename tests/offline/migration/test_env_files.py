@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from pdp.errors import PolicyError
+from pdp.errors import InvalidArgument, PolicyError
 from pdp.offline.migration.lakekeeper import migrate_lakekeeper
 from pdp.offline.migration.report import Migration
 
@@ -50,7 +50,6 @@ def owner_property(migration: Migration) -> str | None:
         ("a.b", "a.b", "a.b", "a.b"),
         ("a.b # c", "a.b # c", "a.b", "a.b # c"),
         ("a.b#c", "a.b#c", "a.b#c", "a.b#c"),
-        ("a.b\t", "a.b\t", "a.b", "a.b"),
         ('"a.b"', '"a.b"', "a.b", "a.b"),
         ("'a.b'", "'a.b'", "a.b", "a.b"),
         ('"a.b" # c', '"a.b" # c', "a.b", "a.b# c"),
@@ -86,6 +85,15 @@ def test_each_reader_has_its_rules(
         for reader in READERS if reader != "nobody"
     }  # fmt: skip
     assert found == {reader: wanted.get(reader, literal) for reader in found}
+
+
+def test_a_tab_at_the_end_is_an_error_for_readers_that_keep_it(tmp_path: Path) -> None:
+    for reader in READERS.keys() - {"nobody"}:
+        if reader in ("compose", "systemd"):
+            assert owner_property(migrated(tmp_path, f"{NAME}=a.b\t", reader, "\n")) == "a.b"
+        else:
+            with pytest.raises(InvalidArgument, match="no blanks around it"):
+                migrated(tmp_path, f"{NAME}=a.b\t", reader, "\n")
 
 
 @pytest.mark.parametrize(
