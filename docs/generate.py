@@ -118,7 +118,7 @@ _FORBID_ROWS = [
     (
         "a warehouse, role or tag that is made in a project; a project that is made",
         "`catalog:create_warehouse`, `catalog:create_role`, ...",
-        "`name` of what is made, if the check names it; `project`",
+        "`name` of what is made, if the check names it; `project`, but for a new project",
     ),
     (
         "any other action without CEL checks",

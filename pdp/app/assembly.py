@@ -116,17 +116,18 @@ def build_bundle(
         ),
         _role_maps(settings),
         frozenset(settings.identity.instance_admins),
-        _undroppable(forbids, engines.values()),
+        _paths_of(("DELETE_ENTITY",), forbids, engines.values()),
         SpelledNames.of([engine for engine in (*forbids, *engines.values()) if isinstance(engine, NamingEngine)]),
         row_sources=_rewriting_sources(settings, policies),
+        unmovable=_paths_of(("DELETE_ENTITY", "CREATE_ENTITY"), forbids, engines.values()),
     )
     return _with_reports(settings, bundle, authorities)
 
 
-def _undroppable(forbids: Sequence[CelForbid], engines: Iterable[Engine]) -> tuple[ForbiddenPath, ...]:
-    """Return the paths that forbids of drops may name, of all engines."""
+def _paths_of(ops: Sequence[str], forbids: Sequence[CelForbid], engines: Iterable[Engine]) -> tuple[ForbiddenPath, ...]:
+    """Return the paths that forbids of Nessie's checks may name, of all engines."""
     others = [engine for engine in engines if isinstance(engine, NamingEngine) and engine.forbids]
-    found = (*(engine.paths_of_drops() for engine in forbids), *(engine.forbidden_paths() for engine in others))
+    found = (*(engine.paths_of(*ops) for engine in forbids), *(engine.forbidden_paths() for engine in others))
     return tuple(path for paths in found for path in paths)
 
 

@@ -116,6 +116,8 @@ class ActivePolicies(msgspec.Struct, frozen=True, dict=True):
     reports: tuple[ShadowAuthority, ...] = ()
     """Authorities in report mode."""
     row_sources: RowSources = RowSources()
+    unmovable: tuple[ForbiddenPath, ...] = ()
+    """Paths that forbids of drops and creations may name: a rename is both."""
 
     @cached_property
     def _stacks(self) -> BoundedCache[tuple[str, str, str], EngineStack]:

@@ -136,10 +136,14 @@ class FixedAnswer(msgspec.Struct, frozen=True):
         return None if resource.content_type or resource.properties else self.verdicts
 
 
+DOT_IN_PART: Final = "\x1d"
+"""A dot within a part of a path, where dots divide parts."""
+
+
 class ForbiddenPath(msgspec.Struct, frozen=True):
     """Text that a forbid compares with paths, joined by dots. `warehouses` None means every warehouse.
 
-    A dot within a part is U+001D in `text`, as in the variable `path` of rules. `parts`: whole parts of the path.
+    A dot within a part is DOT_IN_PART in `text`, as in the variable `path` of rules. `parts`: whole parts of the path.
     """
 
     text: str

@@ -1,4 +1,4 @@
-"""Names as policies spell them, for engines that fold names: a forbid holds in any case.
+"""Names as policies spell them. Query engines fold names, so a forbid binds a name in every spelling.
 
 Owns the other spellings of a path. Decides nothing.
 """
@@ -13,7 +13,7 @@ from typing import Final, TypeAlias
 import msgspec
 from immutables import Map
 
-from pdp.engines.engine import ForbiddenPath, NamingEngine
+from pdp.engines.engine import DOT_IN_PART, ForbiddenPath, NamingEngine
 from pdp.errors import AmbiguousName
 from pdp.facts.index import Index
 from pdp.facts.nodes import ObjectNode
@@ -67,7 +67,7 @@ class SpelledNames(msgspec.Struct, frozen=True, dict=True):
         if len(others) > MOST_SPELLINGS:
             raise AmbiguousName(f"forbids spell `{joined[:200]}` in too many ways")
         divided = dict.fromkeys(
-            tuple(part.replace(_DOT, ".") for part in text.split(".")) for text in (joined, *others)
+            tuple(part.replace(DOT_IN_PART, ".") for part in text.split(".")) for text in (joined, *others)
         )
         return [other for other in divided if other != tuple(path) and all(other)]
 
@@ -81,7 +81,7 @@ _TextsByFirst: TypeAlias = Mapping[str, Sequence[tuple[str, ForbiddenPath]]]
 def _texts_by_first(texts: Iterable[ForbiddenPath]) -> _TextsByFirst:
     found: dict[str, list[tuple[str, ForbiddenPath]]] = {}
     for text in dict.fromkeys(texts):
-        folded = text.text.casefold().replace(_DOT, ".")
+        folded = text.text.casefold().replace(DOT_IN_PART, ".")
         first, dot, _ = folded.partition(".")
         is_whole = text.kind == "equals" or (text.kind == "starts" and dot)
         found.setdefault(first if is_whole else "", []).append((folded, text))
@@ -98,8 +98,6 @@ NO_NAMES: Final = SpelledNames()
 
 MOST_SPELLINGS: Final = 16
 """Spellings of one name by forbids. A name with more is ambiguous."""
-_DOT: Final = "\x1d"
-"""A dot within a part, in the texts of ForbiddenPath."""
 
 
 class _FoldedPath:
@@ -115,7 +113,7 @@ class _FoldedPath:
             self._places = {place: number for number, place in enumerate(lengths)}
 
     def _fold(self, text: str) -> str:
-        return text.casefold() if self._divided else text.casefold().replace(_DOT, ".")
+        return text.casefold() if self._divided else text.casefold().replace(DOT_IN_PART, ".")
 
     def respelled(self, text: ForbiddenPath) -> Iterator[str]:
         """Yield the path in the spelling of a text at each place where both fold to the same."""

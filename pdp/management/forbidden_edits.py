@@ -16,11 +16,12 @@ from msgspec.structs import replace
 from pdp.audit.records.record import LISTING
 from pdp.decision.active_policies import ActivePolicies
 from pdp.decision.service import Pdp
+from pdp.decision.turns import run_aside
 from pdp.engines.engine import FAILED, FORBID
 from pdp.engines.grants.administration import Administration
 from pdp.engines.grants.edits import DELETE, RENAME, Actor, GrantEdits, ObjectEdits
 from pdp.engines.spelled_names import NO_NAMES, SpelledNames
-from pdp.errors import Forbidden, InvalidArgument
+from pdp.errors import AmbiguousName, Forbidden, InvalidArgument
 from pdp.facts.objects import ObjectKey, resource_of
 from pdp.facts.snapshot import Facts
 from pdp.management.requests import Requester, linked
@@ -90,15 +91,26 @@ async def denials(pdp: Pdp, requester: Requester, questions: Sequence[EditQuesti
         return [None] * len(questions)
     principal, role = requester.principal, requester.acting_role
     spelled = pdp.bundle.spelled if pdp.bundle.trino.catalogs else NO_NAMES
-    meant = [(resource, *_otherwise(resource, spelled)) for _, resource in questions]
+    meant = await run_aside(_meant_by, [resource for _, resource in questions], spelled)
     checks = [
         Check(Question(principal, action, acting_role=role, rules_follow=True), (resource,), (0,))
         for (action, _), resources in zip(questions, meant, strict=True)
         for resource in resources
     ]
     reasons = iter(await denials_of(pdp, linked(requester), checks))
-    each = ([next(reasons) for _ in resources] for resources in meant)
+    each = ([next(reasons) for _ in resources] or [AmbiguousName.code] for resources in meant)
     return [next((reason for reason in found if reason is not None), None) for found in each]
+
+
+def _meant_by(resources: Sequence[Resource], spelled: SpelledNames) -> list[tuple[Resource, ...]]:
+    """Return each resource with its other spellings; empty for too many of them."""
+    found: list[tuple[Resource, ...]] = []
+    for resource in resources:
+        try:
+            found.append((resource, *_otherwise(resource, spelled)))
+        except AmbiguousName:
+            found.append(())
+    return found
 
 
 def _otherwise(resource: Resource, spelled: SpelledNames) -> Iterator[Resource]:

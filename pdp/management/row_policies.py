@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -14,7 +15,7 @@ import msgspec
 from pdp.decision.service import Pdp
 from pdp.decision.turns import run_aside
 from pdp.engines.grants.edits import Actor
-from pdp.errors import InvalidArgument, NotFound
+from pdp.errors import AmbiguousName, InvalidArgument, NotFound
 from pdp.facts.objects import Change, ObjectKey, key_text, resource_of
 from pdp.facts.row_policies import FoldedName, RowPolicy, TablePath, fold_column, fold_name
 from pdp.facts.snapshot import Facts
@@ -162,7 +163,9 @@ class RowPolicyService:
         facts = self._pdp.source.facts
         # Rights come first: an actor without them learns nothing of rules, and costs no parsing.
         managed = rules.managed_objects(facts, self._management.actor(facts, requester), edits)
-        await refuse_forbidden(self._pdp, requester, [(MANAGE, resource_of(key)) for key in self._meant(managed)])
+        await refuse_forbidden(
+            self._pdp, requester, [(MANAGE, resource_of(key)) for key in self._meant(requester, managed)]
+        )
         await run_aside(rules.check, edits)
 
         def decide(facts: Facts, actor: Actor) -> Sequence[Change]:
@@ -190,7 +193,7 @@ class RowPolicyService:
         facts = await self._management.facts(requester)
         actor, rules = self._management.actor(facts, requester), self._administration()
         held = dict.fromkeys(PERMISSIONS[name.removeprefix(_VENDOR)] for name in asked)
-        tables = self._meant(known_tables(facts, table))
+        tables = self._meant(requester, known_tables(facts, table))
         for action in held:
             held[action] = rules.may(facts, actor, action, table) and await self._unforbidden(requester, action, tables)
         names = tuple(name for name in asked if held[PERMISSIONS[name.removeprefix(_VENDOR)]])
@@ -214,7 +217,7 @@ class RowPolicyService:
     async def _require_read(self, facts: Facts, requester: Requester, table: TablePath) -> None:
         """Raise Forbidden if the actor may not read the rules of a table, or if a policy denies that."""
         self._administration().require(facts, self._management.actor(facts, requester), READ, table)
-        asked = [(READ, resource_of(key)) for key in self._meant(known_tables(facts, table))]
+        asked = [(READ, resource_of(key)) for key in self._meant(requester, known_tables(facts, table))]
         await refuse_forbidden(self._pdp, requester, asked)
 
     async def _unforbidden(self, requester: Requester, action: str, tables: Sequence[ObjectKey]) -> bool:
@@ -227,10 +230,13 @@ class RowPolicyService:
         shown: list[tuple[str, RowPolicy]] = []
         for start in range(0, len(named), CHECK_BATCH):
             part = named[start : start + CHECK_BATCH]
-            spelled = {rule.covers: self._meant(known_tables(facts, rule.table)) for _, rule in part}
+            spelled: dict[FoldedName, list[ObjectKey]] = {}
+            for _, rule in part:
+                with suppress(AmbiguousName):  # such a rule is shown to nobody
+                    spelled[rule.covers] = self._meant(requester, known_tables(facts, rule.table))
             keys = [key for tables in spelled.values() for key in tables]
             readable = await unforbidden(self._pdp, requester, READ, keys)
-            shown += [each for each in part if readable.issuperset(spelled[each[1].covers])]
+            shown += [each for each in part if (found := spelled.get(each[1].covers)) and readable.issuperset(found)]
             if len(shown) >= count:
                 break
         return shown
@@ -249,10 +255,13 @@ class RowPolicyService:
                 found.append((rule_name(rule), rule))
         return sorted(found, key=lambda each: each[0])
 
-    def _meant(self, objects: Iterable[ObjectKey]) -> list[ObjectKey]:
-        """Return objects, with those of forbids that a policy of a table covers, too: it covers every spelling."""
+    def _meant(self, requester: Requester, objects: Iterable[ObjectKey]) -> list[ObjectKey]:
+        """Return objects, with those of forbids that a policy of a table covers, too: it covers every spelling.
+
+        An operator is denied nothing. Raise AmbiguousName for too many.
+        """
         found = dict.fromkeys(objects)
-        for type, (warehouse, *path) in tuple(found):
+        for type, (warehouse, *path) in tuple(found) if requester.principal else ():
             if type in TABULAR_TYPES:
                 others = self._pdp.bundle.spelled.other_paths(warehouse, path)
                 found |= dict.fromkeys((kind, (warehouse, *other)) for other in others for kind in ("table", "view"))

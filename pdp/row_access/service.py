@@ -18,7 +18,7 @@ from pdp.decision.active_policies import ActivePolicies
 from pdp.decision.bodies import make_resource
 from pdp.decision.service import BatchResult, Pdp
 from pdp.decision.turns import run_aside
-from pdp.errors import InvalidArgument, PdpError, TableDenied, Unavailable
+from pdp.errors import AmbiguousName, InvalidArgument, PdpError, TableDenied, Unavailable
 from pdp.facts.row_policies import TablePath
 from pdp.facts.snapshot import Facts
 from pdp.management.codec import make_requester
@@ -147,7 +147,12 @@ class StatementService:
         await self._pdp.await_consistency(body.consistency)
         reader = self._reader(request)
         check = Check(request.question(READS[table.type]), (table,), (0,))
-        await self._decide(request, [check])
+        decided = await self._decide(request, [check])
+        others = self._pdp.bundle.spelled.other_paths(table.warehouse, table.path)
+        spelled = [msgspec.structs.replace(table, path=path) for path in others]
+        await self._refuse_spelled(
+            request, [msgspec.structs.replace(check, resources=(other,)) for other in spelled], decided
+        )
         columns = [TypedColumn(column.name, column.type) for column in body.columns]
         catalog = None if body.catalog is UNSET else body.catalog
         filtering = FilterCall((table.warehouse, *table.path), body.dialect, reader, catalog)
@@ -276,17 +281,26 @@ class StatementService:
         """
         result = await self._decide(request, self._checks(request, uses))
         spelled = self._pdp.bundle.spelled
+        each = {(use.name, use.role, use.owner, use.author): use for use in uses}
         others = [
             msgspec.structs.replace(use, name=(use.name[0], *path))
-            for use in uses
+            for use in each.values()
             for path in spelled.other_paths(use.name[0], use.name[1:])
         ]
-        checks = self._checks(request, others)
+        await self._refuse_spelled(request, self._checks(request, others), result)
+        return result
+
+    async def _refuse_spelled(
+        self, request: StatementRequest, checks: Sequence[Check], decided: BatchResult | None
+    ) -> None:
+        """Raise TableDenied for the first check under another spelling that a policy or a failure denies."""
         reasons = await self._rules.denials(request.caller, checks)
         denied = next((check for check, reason in zip(checks, reasons, strict=True) if reason is not None), None)
         if denied is not None:
-            raise TableDenied(f"`{denied.question.action}` is denied: a forbid holds in any case of a name")
-        return result
+            resource = format_resource(denied.resources[0])
+            error = TableDenied(f"`{denied.question.action}` on `{resource}` is denied: names count in every spelling")
+            error.record_id = decided.answer.id if decided else ""
+            raise error
 
     def _checks(self, request: StatementRequest, uses: Sequence[RelationUse]) -> list[Check]:
         return list(checks_of_uses(request, uses, self._pdp.bundle.row_access.members))
@@ -305,7 +319,7 @@ class StatementService:
         """Raise TableDenied for a table that the author of a stored filter may not read."""
         try:
             await self._decide_uses(request, [use for use in uses if use.author])
-        except TableDenied as error:
+        except (TableDenied, AmbiguousName) as error:
             denied = TableDenied("the author of a filter may not read what the filter reads")
             denied.record_id = error.record_id
             raise denied from None

@@ -21,7 +21,7 @@ from pdp.decision.service import Pdp
 from pdp.dialects.trino.ambiguity import KnownObjects
 from pdp.dialects.trino.names import base_table, suffix_of
 from pdp.dialects.trino.spelling import SCHEMA_TYPES, TABLE_TYPES, Spelling, is_metadata_name
-from pdp.engines.engine import ForbiddenPath
+from pdp.engines.engine import DOT_IN_PART, ForbiddenPath
 from pdp.engines.row_access.engine import UNRESTRICTED, Restriction, hide_everything
 from pdp.errors import AmbiguousName, Unavailable
 from pdp.facts.snapshot import Facts
@@ -33,8 +33,6 @@ from pdp.model.vocabulary import TABULAR_TYPES
 
 _ANY_NAME: Final = "t"
 """A name of a table that nobody knows."""
-_DOT: Final = "\x1d"
-"""A dot within a part, in the texts of ForbiddenPath."""
 
 _TABLES: Final = TABLE_TYPES | {"metadata_table"}
 
@@ -69,7 +67,7 @@ class SchemaContent(NamedTuple):
 def content_of(context: PlanContext, schema: Resource) -> SchemaContent | None:
     """Return the content of a namespace; None for more than MOST_OBJECTS_BELOW."""
     target = schema.arguments.destination
-    texts = context.bundle.spelled.forbidden if target else context.bundle.undroppable
+    texts = context.bundle.unmovable if target else context.bundle.undroppable
     every = chain(_known_below(context, schema), _covered_below(context, schema))
     known = sorted(islice(every, MOST_OBJECTS_BELOW + 1), key=attrgetter("path", "type"))
     forbidden = tuple(islice(_forbidden_below(schema, texts), MOST_OBJECTS_BELOW + 1))
@@ -104,7 +102,7 @@ def _forbidden_below(schema: Resource, texts: Sequence[ForbiddenPath]) -> Iterat
     the others may be names within. So may texts of other tests where one meets the schema, as in
     `startsWith('v.') && endsWith('.t')`.
     """
-    inside = "".join(f"{part.replace('.', _DOT)}." for part in schema.path)
+    inside = "".join(f"{part.replace('.', DOT_IN_PART)}." for part in schema.path)
     folded = inside.casefold()
     here = [path for path in texts if path.warehouses is None or schema.warehouse in path.warehouses]
     found = [path.text for path in here if path.text.casefold().startswith(folded)]
@@ -119,7 +117,10 @@ def _forbidden_below(schema: Resource, texts: Sequence[ForbiddenPath]) -> Iterat
         found += _straddling(inside, folded, path)
     for text in dict.fromkeys(found):
         yield Resource(
-            "table_or_view", schema.warehouse, tuple(part.replace(_DOT, ".") for part in text.split(".")), schema.ref
+            "table_or_view",
+            schema.warehouse,
+            tuple(part.replace(DOT_IN_PART, ".") for part in text.split(".")),
+            schema.ref,
         )
 
 

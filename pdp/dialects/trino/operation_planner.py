@@ -178,8 +178,9 @@ def _unmanaged_catalog(planner: OperationPlanner) -> Node:
     if planner.trino.unmanaged_catalogs != "allow":
         return planner.fixed(False, UNMANAGED)
     found = [planner.fixed(True, UNMANAGED)]
+    # INVARIANT: every resource of a rename has a destination, or none has one: `_rename` denies the others.
     targets = [target for each in planner.resources if (target := each.arguments.destination)]
-    if len(targets) == len(planner.resources):
+    if targets:
         found.append(planner.fixed(True, UNMANAGED, targets))
     if planner.name in ("DropSchema", "RenameSchema"):
         change = TRINO_PREFIX + planner.name.removesuffix("Schema")

@@ -23,6 +23,7 @@ from pdp.dialects.trino.ambiguity import (
     need_care,
 )
 from pdp.dialects.trino.names import suffix_of
+from pdp.engines.engine import DOT_IN_PART
 from pdp.engines.spelled_names import MOST_SPELLINGS, other_texts
 from pdp.facts.snapshot import Facts
 from pdp.model.arrays import PathArray
@@ -169,8 +170,8 @@ class Spelling:
         path = own.path if own.type == "namespace" else (*own.path[:-1], base)
         depth = len(path)
         found = []
-        for text in other_texts(".".join(part.replace(".", "\x1d") for part in path), names.texts):
-            *above, last = (part.replace("\x1d", ".") for part in text.split(".", depth - 1))
+        for text in other_texts(".".join(part.replace(".", DOT_IN_PART) for part in path), names.texts):
+            *above, last = (part.replace(DOT_IN_PART, ".") for part in text.split(".", depth - 1))
             if len(above) == depth - 1:
                 found.append(replace(own, path=(*above, last + suffix)))
         return found

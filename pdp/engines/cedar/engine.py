@@ -49,7 +49,7 @@ from pdp.engines.cedar.requests import (
 )
 from pdp.engines.cedar.schema import action_uid, load_cedarpy
 from pdp.engines.cedar.unknown_values import MISSING_NAME
-from pdp.engines.engine import FAILED, Cost, Dependency, EngineQuestion, ForbiddenPath, Verdicts
+from pdp.engines.engine import DOT_IN_PART, FAILED, Cost, Dependency, EngineQuestion, ForbiddenPath, Verdicts
 from pdp.facts.objects import ObjectKey
 from pdp.facts.snapshot import Facts
 from pdp.model.answer import MISSING_ARGUMENT, Reason, Trace
@@ -124,7 +124,7 @@ class CedarEngine:
         forbids = [policy for policy in self.model.policies.policies if policy.effect == "forbid"]
         named = {uid for policy in forbids for uid in policy.names}
         for type, (warehouse, *path) in sorted(filter(None, map(object_of, named))):
-            text = ".".join(part.replace(".", "\x1d") for part in path)
+            text = ".".join(part.replace(".", DOT_IN_PART) for part in path)
             yield ForbiddenPath(text, frozenset({warehouse}))
             if type == "namespace":
                 yield ForbiddenPath(f"{text}.", frozenset({warehouse}), "starts")

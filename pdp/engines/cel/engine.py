@@ -342,12 +342,12 @@ class CelForbid(_RuleEngine):
         """Return the evidence read by the rules."""
         return frozenset[str]().union(*(rule.program.evidence for rule in self.rules))
 
-    def paths_of_drops(self) -> tuple[ForbiddenPath, ...]:
-        """Return the texts that rules against drops compare with paths."""
+    def paths_of(self, *ops: str) -> tuple[ForbiddenPath, ...]:
+        """Return the texts that rules against checks of some kinds compare with paths."""
         found: list[ForbiddenPath] = []
         for rule in self.rules:
-            conditions = rule.program.requirements.conditions
-            if all(condition.is_met_by("DELETE_ENTITY") for condition in conditions if condition.variable == "op"):
+            tests = [one for one in rule.program.requirements.conditions if one.variable == "op"]
+            if any(all(test.is_met_by(op) for test in tests) for op in ops):
                 found += rule.program.path_texts()
         return tuple(found)
 

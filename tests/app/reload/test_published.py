@@ -60,6 +60,7 @@ def test_the_bundle_of_a_text_is_that_of_the_files(
     published, same_counts = load_bundle(settings, read.text)
     assert (published.text, published.digest, same_counts) == (read.text, read.digest, counts)
     assert published.undroppable == read.undroppable
+    assert published.unmovable == read.unmovable
     assert [type(engine) for engine in published.forbids] == [type(engine) for engine in read.forbids]
     assert published.row_access.count() == read.row_access.count()
 
