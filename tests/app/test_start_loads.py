@@ -71,7 +71,7 @@ STARTS = {
     "pdp.cli.lake.history": (8_800, f"click {VALUES} immutables prometheus_client rich uuid_utils"),
     "pdp.cli.lake.demo": (4_100, f"click {VALUES} {LOGS}"),
     "pdp.lake.replay.tasks": (20_600, f"{VALUES} {LOGS} {RECORDS}"),
-    "pdp.lake.ingest.passes": (6_600, "immutables msgspec pyarrow typing_extensions zstandard uuid_utils"),
+    "pdp.lake.ingest.passes": (6_600, "immutables msgspec numpy pyarrow typing_extensions zstandard uuid_utils"),
     "pdp.lake.demo.clock": (200, ""),
 }
 """Module that a process or a command begins with -> most lines of this product, and packages of others."""

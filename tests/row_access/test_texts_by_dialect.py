@@ -1,4 +1,7 @@
-"""Policies and masks with a text for each dialect: each engine gets its own, and all others the meaning of the first."""
+"""Policies and masks with a text for each dialect: each engine gets its own, and all others the meaning of the first.
+
+The entry is that of docs/row-access.md, with BigQuery's text.
+"""
 
 from __future__ import annotations
 

@@ -208,6 +208,13 @@ def test_a_redirect_gets_no_secret(tmp_path: Path, status: str) -> None:
         assert other.requests == 0
 
 
+def replace_text(file: Path, text: str) -> None:
+    """Replace a file at once: a reader never sees half of it."""
+    beside = file.with_name(f"{file.name}.new")
+    beside.write_text(text)
+    beside.replace(file)
+
+
 def test_a_new_token_is_read_after_a_refusal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "headers"
     file.write_text("Authorization: Bearer old")
@@ -217,9 +224,9 @@ def test_a_new_token_is_read_after_a_refusal(tmp_path: Path, capsys: pytest.Capt
         sink = opened(tmp_path, {"http": {"url": receiver.url, **FAST, "headers_file": "headers"}})
         put(sink, 3)
         until(lambda: receiver.requests > 2)
-        file.write_text("nonsense")
+        replace_text(file, "nonsense")
         until(lambda: receiver.requests > 4)
-        file.write_text("Authorization: Bearer new")
+        replace_text(file, "Authorization: Bearer new")
         until(lambda: receiver.batches)
         assert sink.close(20)
         assert receiver.batches[-1].headers["authorization"] in ("Bearer new", "Bearer old")
