@@ -26,6 +26,7 @@ from pdp.engines.row_access.dialects import (
     unportable_name,
 )
 from pdp.engines.row_access.portable import FUNCTIONS, PARTS, adapt, folds_caller
+from pdp.engines.row_access.portable_patterns import check_operators
 from pdp.engines.row_access.trino import CALLER, UntranslatableSql
 from pdp.facts.row_policies import fold_column
 from pdp.rewrite.binding import ROW, BoundColumn, FilterSource, Form, alias_edit, bind_columns, rename
@@ -224,6 +225,10 @@ class _Filter:
 
     def _check_portable(self, dialect: str) -> None:
         """Raise RewriteRefused for a part without a certain meaning in another dialect."""
+        try:
+            check_operators(self._policy.text, self._policy.dialect)
+        except UntranslatableSql as error:
+            raise unusable_filter(f"{error}: it has no certain meaning in `{dialect}`") from None
         unfit = next((node for node in self._tree.walk() if not is_portable(node, _ABROAD)), None)
         if unfit is not None:
             raise unusable_filter(

@@ -12,8 +12,10 @@ import pytest
 from support.oracles.functions_abroad import DIALECTS, FORMS, MEANINGS, TYPES, Form, Printer, rows, wanted
 from support.paths import ROOT
 
+from pdp.engines.row_access.conditions import check_condition
 from pdp.engines.row_access.dialects import translate_filter
 from pdp.engines.row_access.policies import parse_document
+from pdp.engines.row_access.portable_values import is_certain
 from pdp.engines.row_access.trino import FALSE, UntranslatableSql, bind_caller
 from pdp.rewrite.catalog import catalog_of
 from pdp.rewrite.policies import policy_set_of
@@ -89,15 +91,15 @@ REFUSED = [
     ("COALESCE(s, 1) = 'x'", "one kind"),
     ("CASE WHEN i THEN TRUE END", "kind boolean|a value stands where"),
     ("d + 1 > 2", "kind integer"),
-    ("g * g * g > 1", "38 digits"),
-    ("i + 1 = 1.5", "point"),
+    ("g * g * g > 1", "38 digits|may wrap"),
+    ("i + 1 = 1.5", "point|may wrap"),
     ("NULLIF(d, 0) = 1", "CASE"),
     ("CAST(d AS INTEGER) = 1", "CAST"),
     ("CAST(s AS INTEGER) = 5", "CAST"),
     ("EXTRACT(WEEK FROM day) = 5", "EXTRACT"),
     ("i / 2 = 1", "product"),
     ("REVERSE(s) = 'x'", "REVERSE"),
-    ("i + 1 IS DISTINCT FROM d", "NaN"),
+    ("i + 1 IS DISTINCT FROM d", "NaN|may wrap"),
     ("LENGTH(s) = 'a'", "LENGTH|text"),
     ("LENGTH(s) = d", "NaN"),
     ("STARTS_WITH(s, 'a') = 1", "number"),
@@ -178,6 +180,149 @@ def test_a_mask_with_functions_has_the_author_s_value(engine: duckdb.DuckDBPyCon
         assert (
             engine.execute(sql).fetchall() == engine.execute(f"SELECT id, {wanted_value} FROM t ORDER BY id").fetchall()
         )
+
+
+LEAKS = [
+    ("duckdb", "s ~ 'a'", "regexp_matches"),
+    ("duckdb", "NOT s !~ 'a'", "regexp_matches"),
+    ("duckdb", "s ~~ 'a'", "LIKE"),
+    ("duckdb", "s !~~ 'a'", "LIKE"),
+    ("duckdb", "s ~~* 'a'", "LIKE"),
+    ("duckdb", "s ~* 'a'", "regexp_matches"),
+    ("duckdb", "s !~* 'a'", "regexp_matches"),
+    ("duckdb", "s RLIKE 'a'", "regexp_matches"),
+    ("spark", "i + 1 > 0", "CAST"),
+    ("spark", "g - 1 < 0", "CAST"),
+    ("spark", "i * 2 < 0", "CAST"),
+    ("spark", "k * k < 0", "CAST"),
+    ("spark", "CAST(k AS INT) * k * k < 0", "CAST"),
+    ("spark", "COALESCE(k, 1S) * 2S < 0", "CAST"),
+    ("spark", "ABS(i) < 0", "CAST"),
+    ("spark", "ABS(NULLIF(i, 0)) < 0", "CAST"),
+    ("spark", "LENGTH(s) * LENGTH(t) < 0", "CAST"),
+    ("bigquery", "CONTAINS_SUBSTR(s, 'a')", "STRPOS"),
+    ("bigquery", "CONTAINS_SUBSTR(s, '\u00e9')", "LOWER"),
+    ("all", "s = UPPER('a' || '\u00df')", "letter"),
+    ("all", "LOWER(s) = ('a' || '\u03c2')", "letter"),
+    ("all", "LOWER(s) IN ('a', 'a' || '\u03c2')", "letter"),
+    ("all", "LOWER(s) = (caller || '\u03c2')", "letter"),
+    ("all", "s = UPPER(caller || '\u00df')", "letter"),
+    ("all", "LOWER(s) LIKE ('%' || '\u03c2')", "letter"),
+    ("all", "s = ('$' || '{x}')", "[$]"),
+    ("all", "-i > 1", "minus"),
+    ("all", "-d > 1", "minus"),
+    ("all", "1 < -d", "minus"),
+    ("all", "-(5) < i", "minus"),
+    ("all", "d NOT IN (-d)", "minus"),
+    ("all", "i BETWEEN -g AND 5", "minus"),
+    ("all", "day = DATE '2024-W01-1'", "DATE"),
+    ("all", "day = DATE '\u0662024-01-31'", "DATE"),
+    ("all", "UPPER(s) = '\u0412'", "letter"),
+    ("all", "UPPER(s) LIKE '%\u042a%'", "letter"),
+    ("all", "i + 99999999999999999999 > 5", "64 bits|may wrap"),
+    ("trino", "regexp_like(s, 'a$')", "z"),
+    ("trino", "NOT regexp_like(s, '^a$|b')", "z"),
+]
+
+
+@pytest.mark.parametrize(("source", "text", "cause"), LEAKS)
+def test_a_filter_that_showed_other_rows_is_refused(printer: Printer, source: str, text: str, cause: str) -> None:
+    for one, target in itertools.permutations(DIALECTS, 2):
+        if source not in ("all", one):
+            continue
+        name = "SESSION_USER()" if one == "bigquery" else "current_user"
+        refusal = printer.refusal(text.replace("caller", name), one, target)
+        assert re.search(cause, refusal), (one, target, refusal)
+
+
+@pytest.mark.parametrize("text", ["s ~ 'a'", "s !~ 'a'", "s ~~ 'a'"])
+def test_trino_does_not_read_the_operators_of_duckdb(text: str) -> None:
+    with pytest.raises(UntranslatableSql, match="write"):
+        translate_filter(text, "duckdb", {"s": "VARCHAR"})
+    assert check_condition(text, "duckdb", {"s": "VARCHAR"}).closed
+    assert translate_filter("s = '~' OR regexp_matches(s, 'a')", "duckdb", {"s": "VARCHAR"})
+
+
+@pytest.mark.parametrize("size", ["{999}", "{0,999}", "{2,}", "?"])
+def test_no_pattern_is_too_large_for_duckdb(engine: duckdb.DuckDBPyConnection, printer: Printer, size: str) -> None:
+    many = "".join(map(chr, range(0x4E01, 0x4E01 + 700, 7)))
+    for item in ("a", ".", f"[^{many}]", f"[{many}]", "[0-9]"):
+        for times in (1, 2, 20, 1500):
+            pattern = f"{item}{size}" * times
+            for source, text in (("bigquery", f"REGEXP_CONTAINS(s, r'{pattern}')"), ("spark", f"s RLIKE '{pattern}'")):
+                condition = printer.condition(text, source, "duckdb") if len(text) < 10_000 else None
+                if condition is not None:
+                    shown(engine, condition)
+                elif len(text) < 10_000:
+                    assert "large" in printer.refusal(text, source, "duckdb")
+    assert printer.refusal(f"REGEXP_CONTAINS(s, r'{'.{999}' * 300}')", "bigquery", "duckdb")
+
+
+WIDENED = [
+    "NULLIF(k, 0) * 2 > 60000", "COALESCE(k, 0) * 2 > 60000", "CASE WHEN b THEN k ELSE k END * 2 > 60000",
+    "IF(b, k, k) * 2 > 60000", "(k + 0) * (k + 0) > 60000", "ABS(NULLIF(k, 0)) > 32767", "ABS(COALESCE(i, 0)) > 2147483647",
+    "MOD(k, 100000) = 32767", "MOD(NULLIF(k, 0), 100000) * 100 > 60000", "2147483647 + 1 > 2147483647", "ABS(-2147483648) > 2147483647",
+    "NULLIF(g, 0) + 1 > 9223372036854774000",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", WIDENED)
+def test_a_value_of_few_bits_does_not_overflow(engine: duckdb.DuckDBPyConnection, printer: Printer, text: str) -> None:
+    """Compare with DuckDB on columns of the widest type."""
+    wide = text
+    for name in "kig":
+        wide = re.sub(rf"\b{name}\b", f"CAST({name} AS HUGEINT)", wide)
+    wide = wide.replace("2147483647 + 1", "2147483648").replace("ABS(-2147483648)", "2147483648")
+    for source in ("bigquery", "trino"):
+        condition = printer.condition(text, source, "duckdb")
+        assert condition is not None
+        assert shown(engine, condition) == shown(engine, wide)
+        if "k" in text and "NULLIF" in text:
+            assert "CAST(NULLIF(" in str(printer.condition(text, source, "spark"))
+
+
+@pytest.mark.parametrize("source", ["trino", "spark", "duckdb"])
+def test_dates_move_in_bigquery_beside_literals_within_its_range_alone(printer: Printer, source: str) -> None:
+    moved = {"trino": "date_add('day', 400, day)", "spark": "date_add(day, 400)", "duckdb": "(day + 400)"}[source]
+    last, first = "DATE '9999-12-31'", "DATE '0001-01-01'"
+    refused = [
+        f"{moved} = {last}", f"{moved} > {last}", f"{last} < {moved}", f"{moved} <= {first}", f"{moved} IN ({last})",
+        f"{moved} BETWEEN {first} AND DATE '2024-01-01'", f"{moved} = day", f"COALESCE({moved}, day) = {last}",
+        f"EXTRACT(YEAR FROM {moved}) = 9999", f"{moved} IS NOT DISTINCT FROM {last}", f"NULLIF({moved}, {last}) IS NULL",
+        f"CASE WHEN b THEN {moved} END = {last}", f"{moved} IN (SELECT CAST(NULL AS DATE) FROM m)",
+    ]  # fmt: skip
+    for text in refused:
+        assert printer.refusal(text, source, "bigquery"), text
+    for text in (
+        f"{moved} = DATE '9999-12-30'",
+        f"{moved} IS NULL",
+        f"{moved} BETWEEN DATE '0001-01-02' AND DATE '2024-01-01'",
+    ):
+        assert printer.refusal(text, source, "bigquery") == "", text
+
+
+def test_certain_letters_are_made_of_old_letters_alone() -> None:
+    new = [chr(code) for code in range(0x110000) if unicodedata.ucd_3_2_0.category(chr(code)) == "Cn"]
+    for sign in new:
+        upper, lower = sign.upper(), sign.lower()
+        assert upper == sign or not all(is_certain(one, "UPPER") for one in upper), hex(ord(sign))
+        assert sign in (lower, "\u1e9e") or not all(is_certain(one, "LOWER") for one in lower), hex(ord(sign))
+
+
+def test_trim_settles_with_the_signs_given(printer: Printer) -> None:
+    for source, target in itertools.permutations(DIALECTS, 2):
+        for name, signs in (("LOWER", "\u03c2"), ("LOWER", "a\u03c3"), ("UPPER", "A"), ("UPPER", "\u00df")):
+            given = f"'{signs}'"
+            call = f"TRIM(BOTH {given} FROM {name}(s))" if source in ("trino", "spark") else f"TRIM({name}(s), {given})"
+            assert re.search("letter|another number", printer.refusal(f"{call} = 'x'", source, target)), (source, call)
+
+
+def test_decimals_of_two_types_are_no_value_of_one_kind() -> None:
+    types = {"c": "DECIMAL(38,0)", "e": "DECIMAL(38,37)"}
+    for text in ("COALESCE(c, e) = 1", "IF(c > 1, c, e) = 1", "COALESCE(e, 100) = 100"):
+        with pytest.raises(UntranslatableSql, match=r"kind|digits"):
+            translate_filter(text, "spark", types)
+    assert translate_filter("COALESCE(c, 100) = 100", "spark", types)
 
 
 def test_every_letter_folds_as_the_meanings_say(engine: duckdb.DuckDBPyConnection) -> None:

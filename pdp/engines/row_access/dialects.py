@@ -22,6 +22,7 @@ from sqlglot import Dialect, Parser, Token, Tokenizer, TokenType, exp
 from sqlglot.errors import ParseError, SqlglotError, TokenError
 
 from pdp.engines.row_access.portable import FUNCTIONS, PARTS, adapt, folds_caller
+from pdp.engines.row_access.portable_patterns import check_operators
 from pdp.engines.row_access.trino import CALLER, FALSE, PLAIN, UntranslatableSql
 
 PARSER_ERRORS: Final = (SqlglotError, ValueError, TypeError, AttributeError, IndexError, KeyError, AssertionError)
@@ -60,6 +61,7 @@ def _generated(tree: exp.Expr, text: str, dialect: str, types: Mapping[str, str]
     """Return the tree of a text of another dialect as Trino's SQL; raise the errors of `translate_expression`."""
     if dialect not in _ALIKE:
         raise UntranslatableSql(f"comparisons in `{dialect}` are not Trino's")
+    check_operators(text, dialect)
     others = (*FUNCTIONS, *PARTS) if dialect in HOMES else ()
     if unfit := next((node for node in tree.walk() if not is_portable(node, others)), None):
         name, other = unportable_name(unfit), instead_of(unfit)

@@ -7,17 +7,15 @@ comparison is kept, rewritten with the author's meaning, or refused. Types decid
 
 from __future__ import annotations
 
-import math
 import re
-import struct
-from typing import Final, NamedTuple
+from typing import Final
 
 from sqlglot import exp
 
-from pdp.engines.row_access.portable_numbers import NUMBERS
+from pdp.engines.row_access.portable_numbers import NUMBERS, LiteralNumber, as_real, double, is_within, literal_number
 from pdp.engines.row_access.portable_patterns import PATTERNS
 from pdp.engines.row_access.portable_texts import TEXTS
-from pdp.engines.row_access.portable_values import Kind, PortableValue, PortableValues, TypeOf, is_caller
+from pdp.engines.row_access.portable_values import Kind, PortableValue, PortableValues, TypeOf, date_of, is_caller
 from pdp.engines.row_access.trino import UntranslatableSql
 
 _T: Final = exp.DataType.Type
@@ -36,30 +34,18 @@ _COMPARISONS: Final = (exp.EQ, exp.NEQ, *_ORDERS)
 _OPPOSITES: Final[dict[type[exp.Expr], type[exp.Expr]]] = {
     exp.GT: exp.LTE, exp.GTE: exp.LT, exp.LT: exp.GTE, exp.LTE: exp.GT,
 }  # fmt: skip
+_ON_DATES: Final = (*_COMPARISONS, exp.NullSafeEQ, exp.NullSafeNEQ, exp.Between, exp.In)
+_CLAMPED: Final = "a moved date is compared with literals between 0001-01-02 and 9999-12-30 alone in BigQuery"
 _CONDITIONS: Final = (exp.And, exp.Or, exp.Not, exp.Where)
 _NUMBERS: Final = frozenset({"integer", "decimal", "real", "double"})
 _FLOATS: Final = frozenset({"real", "double"})
 _COMPARABLE: Final = frozenset({"integer", "text", "date", "boolean"})
-_DATE: Final = re.compile(r"\d{4}-\d{2}-\d{2}")
 _LIKE_TIME: Final = re.compile(r"\s*\d+[-/:]\d")
-_MOST_DIGITS: Final = 15
-_MOST_SCALE: Final = 22
-"""Digits, and digits after the point, of a decimal number with one reading as a double in all engines."""
 _COMPILERS: Final = {**TEXTS, **NUMBERS, **PATTERNS}
 FUNCTIONS: Final = (*_COMPILERS, exp.NullSafeEQ, exp.NullSafeNEQ)
 """Expressions that can be written for another engine."""
 PARTS: Final = (exp.Interval, exp.Var, exp.DataType, exp.Array, exp.Unnest)
 """Parts of such expressions."""
-
-
-class _Number(NamedTuple):
-    """Literal of a number: its value, whether it is a whole number, and whether it has an exponent."""
-
-    value: float
-    is_whole: bool
-    has_exponent: bool
-    is_plain: bool
-    """All engines read the number as the same double."""
 
 
 def adapt(tree: exp.Expr, source: str, target: str, type_of: TypeOf) -> exp.Expr:
@@ -103,6 +89,7 @@ class _Comparisons:
             return self._compared(node)
         if isinstance(node, exp.Between):
             self._check_atoms(node.this, node.args["low"], node.args["high"])
+            self._check_clamped(node.this, node.args["low"], node.args["high"])
             for side in (node.this, node.args["low"], node.args["high"]):
                 self._check_folds(side, [], is_order=True)
             self._check_forms(node.args["low"], node.args["high"])
@@ -112,6 +99,8 @@ class _Comparisons:
             self._listed(node)
         elif isinstance(node, exp.Is):
             return self._tested(node)
+        elif isinstance(node, exp.Neg) and (not isinstance(node.this, exp.Literal) or node.this.is_string):
+            raise UntranslatableSql("a minus stands before a plain number alone: write 0 - ..")
         elif isinstance(node, exp.Column) and isinstance(_outside(node), _CONDITIONS) and not self._is_truth(node):
             raise UntranslatableSql(f"`{node.name}` is no condition")  # DuckDB takes a number for a condition
         return node
@@ -120,6 +109,8 @@ class _Comparisons:
         """Return the expression of a compiled function; raise UntranslatableSql for a value in place of a condition."""
         if isinstance(_outside(node), _CONDITIONS) and value.kind != "boolean":
             raise UntranslatableSql("a value stands in place of a condition")
+        if value.is_clamped and not isinstance(_outside(node), (*_ON_DATES, exp.Is)):
+            raise UntranslatableSql(_CLAMPED)
         if isinstance(node, (exp.Like, exp.Escape)):
             self._tests.add(id(value.node.unnest()))
         return self._values.note(value)
@@ -133,6 +124,7 @@ class _Comparisons:
             raise UntranslatableSql("it has no certain value")
 
     def _compared(self, node: exp.Expr) -> exp.Expr:
+        self._check_clamped(node.this, node.expression)
         self._check_atoms(node.this, node.expression)
         self._check_folds(node.this, [node.expression], is_order=isinstance(node, _ORDERS))
         self._check_folds(node.expression, [node.this], is_order=isinstance(node, _ORDERS))
@@ -184,6 +176,7 @@ class _Comparisons:
         query, listed = node.args.get("query"), node.args.get("unnest")
         if listed is not None:
             _unnest(node, listed)
+        self._check_clamped(node.this, *node.expressions, *([query] if query is not None else []))
         if query is None:
             self._check_atoms(node.this, *node.expressions)
             self._check_forms(*node.expressions)
@@ -205,9 +198,16 @@ class _Comparisons:
             if not is_known and not isinstance(atom, (exp.Literal, exp.Neg, exp.Boolean, exp.Null, exp.Subquery)):
                 raise UntranslatableSql("a comparison stands in a comparison, and engines differ on what binds first")
 
+    def _check_clamped(self, *parts: exp.Expr) -> None:
+        """Raise UntranslatableSql for a date that BigQuery cannot hold beside others than dates within its range."""
+        sides = [self._values.of(part) for part in parts]
+        others = [side for side in sides if not side.is_clamped]
+        if len(others) < len(sides) and (len(others) < len(sides) - 1 or not all(map(is_within, others))):
+            raise UntranslatableSql(_CLAMPED)
+
     def _check_forms(self, *values: exp.Expr) -> None:
         """Raise UntranslatableSql for numbers with and without an exponent in one list: they share a type there."""
-        numbers = [number for value in values if (number := _number(self._atom(value))) is not None]
+        numbers = [number for value in values if (number := literal_number(self._atom(value))) is not None]
         if len({number.has_exponent for number in numbers}) > 1:
             raise UntranslatableSql("numbers of two forms stand in one list, which engines convert differently")
 
@@ -224,7 +224,7 @@ class _Comparisons:
             kind = self._kind(operand)
             if isinstance(value, exp.Literal) and value.is_string:
                 self._fit_text(kind, operand, value, place)
-            elif (number := _number(value)) is not None:
+            elif (number := literal_number(value)) is not None:
                 if kind == "" and isinstance(node, (*_ORDERS, exp.Between)) and self._source in _BY_VERSION:
                     raise UntranslatableSql(_no_nan(self._source, f"`{operand.name}`"))
                 self._check_wide(operand, number)
@@ -236,7 +236,7 @@ class _Comparisons:
                         operand.replace(wide)
                         wide.set("this", operand)
 
-    def _check_wide(self, operand: exp.Expr, number: _Number) -> None:
+    def _check_wide(self, operand: exp.Expr, number: LiteralNumber) -> None:
         """Raise UntranslatableSql for the result of an operation beside a number with a point."""
         if not isinstance(operand, exp.Column) and self._kind(operand) == "integer" and not number.is_whole:
             raise UntranslatableSql("a whole number is compared with one that has a point")
@@ -244,7 +244,7 @@ class _Comparisons:
     def _fit_text(self, kind: Kind, column: exp.Expr, value: exp.Literal, place: exp.Expr) -> None:
         text = value.name
         if kind == "date":
-            if self._source not in _COERCES_DATES or not _DATE.fullmatch(text):
+            if self._source not in _COERCES_DATES or date_of(text) is None:
                 raise UntranslatableSql(f"`{column.name}` is a date, and a text beside it has no certain meaning")
             place.replace(exp.Cast(this=exp.Literal.string(text), to=exp.DataType(this=_T.DATE)))
         elif kind == "" and self._target != "trino" and _LIKE_TIME.match(text):
@@ -252,7 +252,7 @@ class _Comparisons:
         elif kind not in ("", "text"):
             raise UntranslatableSql(f"`{column.name}` is compared with a text, which engines convert differently")
 
-    def _fit_number(self, kind: Kind, column: exp.Expr, number: _Number) -> str | None:
+    def _fit_number(self, kind: Kind, column: exp.Expr, number: LiteralNumber) -> str | None:
         """Return the literal for a comparison in 64 bits; None if the literal stays as written."""
         if kind not in ("", *_NUMBERS):
             raise UntranslatableSql(f"`{column.name}` is compared with a number, which engines convert differently")
@@ -263,12 +263,12 @@ class _Comparisons:
         is_exact = number.is_plain and abs(number.value) < 2.0**53
         if kind and not is_exact and not (number.is_whole and kind not in _FLOATS):
             raise UntranslatableSql(f"the number beside `{column.name}` has more digits than a double")
-        if kind != "real" or _as_real(number.value) == number.value:
+        if kind != "real" or as_real(number.value) == number.value:
             return None
         if "bigquery" in (self._source, self._target) or number.is_whole or not number.is_plain:
             raise UntranslatableSql(f"`{column.name}` has 32 bits, and the number beside it needs more")
         in_reals = self._source in _COMPARES_REALS and not number.has_exponent
-        return _double(_as_real(number.value) if in_reals else number.value)
+        return double(as_real(number.value) if in_reals else number.value)
 
     def _check_words(self, one: exp.Expr, other: exp.Expr) -> None:
         """Raise UntranslatableSql for TRUE, the caller or a literal beside a value of another kind."""
@@ -311,7 +311,7 @@ class _Comparisons:
         if is_left == self._values.is_operand(value):
             return node
         kind = self._kind(column if is_left else value)
-        if kind not in ("", *_FLOATS) or (kind == "" and _number(value if is_left else column) is None):
+        if kind not in ("", *_FLOATS) or (kind == "" and literal_number(value if is_left else column) is None):
             return node
         is_above = isinstance(node, (exp.GT, exp.GTE) if is_left else (exp.LT, exp.LTE))
         if not is_above or (self._source in _IEEE) == (self._target in _IEEE):
@@ -362,36 +362,3 @@ def _word_kind(node: exp.Expr) -> str:
     if isinstance(node, (exp.SessionUser, exp.CurrentUser)):
         return "text"
     return "number" if isinstance(node, exp.Neg) else ""
-
-
-def _number(node: exp.Expr | None) -> _Number | None:
-    """Return the number of a literal; None for another value."""
-    sign = -1 if isinstance(node, exp.Neg) else 1
-    literal = node.this if isinstance(node, exp.Neg) else node
-    if not isinstance(literal, exp.Literal) or literal.is_string:
-        return None
-    text = literal.name.lower()
-    try:
-        value = float(text)
-    except ValueError:
-        raise UntranslatableSql("a number has a form of its own") from None
-    mantissa, exponent, _ = text.partition("e")
-    digits = mantissa.replace(".", "").lstrip("0")
-    is_plain = len(digits) <= _MOST_DIGITS and len(mantissa.partition(".")[2]) <= _MOST_SCALE and math.isfinite(value)
-    return _Number(sign * value, not exponent and "." not in mantissa, bool(exponent), is_plain)
-
-
-def _as_real(value: float) -> float:
-    """Return the nearest number of 32 bits; infinity beyond them."""
-    try:
-        return float(struct.unpack("f", struct.pack("f", value))[0])
-    except OverflowError:
-        return math.copysign(math.inf, value)
-
-
-def _double(value: float) -> str:
-    """Return the literal of a double in every dialect."""
-    if not math.isfinite(value):
-        raise UntranslatableSql("a number has more than 32 bits")
-    text = repr(value)
-    return text if "e" in text else f"{text}E0"

@@ -1,14 +1,18 @@
 """Choices, whole numbers, dates and casts in a filter or mask, written so that another engine has the author's value.
 
-No printed function fails on a value: where a number could overflow, the next wider type is used. So the mathematical
-result counts where the author's engine would fail.
+Where a whole number could overflow, every value of an operation has the next wider type, and each bound is checked. So
+the mathematical result counts where the author's engine would fail. Spark may be set to wrap instead of failing, so an
+operation that could leave Spark's type is refused.
 """
 
 from __future__ import annotations
 
+import math
+import re
+import struct
 from collections.abc import Sequence
 from datetime import date
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from sqlglot import exp
 
@@ -19,19 +23,35 @@ from pdp.engines.row_access.portable_values import (
     Compile,
     PortableValue,
     PortableValues,
+    date_of,
     function,
+    kind_of,
+    number_of,
     of_kind,
 )
 from pdp.engines.row_access.trino import UntranslatableSql
 
 _T: Final = exp.DataType.Type
-_DATE_LENGTH: Final = 10
+_MOST_DIGITS: Final = 15
+_MOST_SCALE: Final = 22
+"""Digits, and digits after the point, of a decimal number with one reading as a double in all engines."""
+_PRECISION: Final = re.compile(r"\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\)", re.ASCII)
 _FIRST_DAY: Final = -719162
 _LAST_DAY: Final = 2932896
 """Days of BigQuery's dates, counted from 1970."""
 _UNITS: Final = {"YEAR": (-9_999_999, 9_999_999), "QUARTER": (1, 4), "MONTH": (1, 12), "DAY": (1, 31)}
 _INTEGERS: Final = {_T.TINYINT: 8, _T.SMALLINT: 16, _T.INT: 32, _T.BIGINT: 64}
 _SAME: Final = frozenset({"text", "integer", "boolean", "date", "decimal", "double"})
+
+
+class LiteralNumber(NamedTuple):
+    """Literal of a number: its value, whether it is a whole number, and whether it has an exponent."""
+
+    value: float
+    is_whole: bool
+    has_exponent: bool
+    is_plain: bool
+    """All engines read the number as the same double."""
 
 
 def _coalesce(values: PortableValues, node: exp.Coalesce) -> PortableValue:
@@ -64,8 +84,25 @@ def _unified(values: PortableValues, parts: Sequence[PortableValue], name: str) 
     if any(not -(2**53) < part.low < 2**53 for part in numbers) and kinds != {"integer"}:
         raise UntranslatableSql(f"`{name}` has a number with more digits than a double")
     (kind,) = kinds
+    if kind == "decimal":
+        _check_decimals(values, some, numbers, name)
     folds = tuple(fold for part in some for fold in part.folds)
-    return PortableValue(some[0].node, kind, min(p.low for p in some), max(p.high for p in some), folds=folds)
+    low, high = min(part.low for part in some), max(part.high for part in some)
+    return PortableValue(some[0].node, kind, low, high, folds=folds, bits=max(part.bits for part in some))
+
+
+def _check_decimals(
+    values: PortableValues, parts: Sequence[PortableValue], numbers: Sequence[PortableValue], name: str
+) -> None:
+    """Raise UntranslatableSql for decimals of two types: the common one can lack digits, which fails on a value."""
+    types = {values.type_of(column).lower() for part in parts for column in part.node.find_all(exp.Column)}
+    types = {type for type in types if kind_of(type) == "decimal"}
+    if len(types) != 1:
+        raise UntranslatableSql(f"`{name}` takes decimals of one type, which are of one kind")
+    precision = _PRECISION.search(types.pop())
+    digits = int(precision[1]) - int(precision[2] or 0) if precision else 0
+    if any(max(-part.low, part.high) >= 10 ** max(digits, 0) for part in numbers):
+        raise UntranslatableSql(f"`{name}` has a number with more digits than the decimals beside")
 
 
 def _case(values: PortableValues, node: exp.Case) -> PortableValue:
@@ -102,19 +139,33 @@ def _arithmetic(values: PortableValues, node: exp.Add | exp.Sub | exp.Mul) -> Po
         return _moved(values, one, node.expression, -1 if isinstance(node, exp.Sub) else 1)
     one, other = of_kind(values, one.node, name, "integer"), of_kind(values, other.node, name, "integer")
     ends = [_apply(node, a, b) for a in (one.low, one.high) for b in (other.low, other.high)]
-    low, high = min(ends), max(ends)
+    low, high, bits = min(ends), max(ends), max(one.bits, other.bits)
+    _check_bits(values, name, bits, low, high)
+    if one.is_constant and other.is_constant:
+        return number_of(low)
     sides = (_wide(values, one, low, high), _wide(values, other, low, high))
-    return PortableValue(exp.Paren(this=type(node)(this=sides[0], expression=sides[1])), "integer", low, high)
+    new = exp.Paren(this=type(node)(this=sides[0], expression=sides[1]))
+    return PortableValue(new, "integer", low, high, bits=bits)
+
+
+def _check_bits(values: PortableValues, name: str, bits: int, low: int, high: int) -> None:
+    """Raise UntranslatableSql for a result that Spark could wrap: it does so where ANSI is off."""
+    if values.source == "spark" and not -(2 ** (bits - 1)) <= low <= high < 2 ** (bits - 1):
+        raise UntranslatableSql(
+            f"`{name}` may wrap in Spark: write a comparison of the column alone, or CAST smaller numbers AS BIGINT"
+        )
 
 
 def _wide(values: PortableValues, value: PortableValue, low: int, high: int) -> exp.Expr:
     """Return a whole number of a type that holds the result of an operation; raise UntranslatableSql."""
     if max(-low, high) >= WIDEST:
         raise UntranslatableSql("the numbers can have more than 38 digits")
+    if value.is_constant and not -LONG <= value.low < LONG:
+        raise UntranslatableSql("a whole number has more than 64 bits")
     if value.is_constant or (values.target == "bigquery" and -LONG <= low <= high < LONG):
         return value.node
     if -INT <= low <= high < INT:
-        return _converted(value.node, _T.INT) if isinstance(value.node.unnest(), exp.Column) else value.node
+        return _converted(value.node, _T.INT)
     if -LONG <= low <= high < LONG:
         return _converted(value.node, _T.BIGINT)
     if values.target == "duckdb":
@@ -129,13 +180,19 @@ def _mod(values: PortableValues, node: exp.Mod) -> PortableValue:
     if not by.is_number or not 1 <= by.low < INT:
         raise UntranslatableSql("`MOD` takes a literal of 1 or more as divisor")
     low = 0 if value.low >= 0 else 1 - by.low
-    return PortableValue(function("MOD", value.node, by.node), "integer", low, by.low - 1)
+    wide = _wide(values, value, min(value.low, -by.low), max(value.high, by.low))
+    bits = max(value.bits, by.bits)
+    return PortableValue(function("MOD", wide, by.node), "integer", low, by.low - 1, bits=bits)
 
 
 def _abs(values: PortableValues, node: exp.Abs) -> PortableValue:
     value = of_kind(values, node.this, "ABS", "integer")
     high = max(-value.low, value.high)
-    return PortableValue(function("ABS", _wide(values, value, value.low, high)), "integer", max(value.low, 0), high)
+    _check_bits(values, "ABS", value.bits, value.low, high)
+    if value.is_constant:
+        return number_of(high)
+    call = function("ABS", _wide(values, value, value.low, high))
+    return PortableValue(call, "integer", max(value.low, 0), high, bits=value.bits)
 
 
 def _cast(values: PortableValues, node: exp.Cast) -> PortableValue:
@@ -149,8 +206,11 @@ def _cast(values: PortableValues, node: exp.Cast) -> PortableValue:
         return _date_of(values, value)
     bits = 64 if values.source == "bigquery" else _INTEGERS.get(to.this, 0)
     if is_plain and to.this in _INTEGERS and value.kind == "integer":
+        if values.source == "spark" and value.is_constant and bits < value.bits:
+            raise UntranslatableSql("`CAST` of a number to fewer bits may wrap later: write the number alone")
         if -(2 ** (bits - 1)) <= value.low <= value.high < 2 ** (bits - 1):
-            return value
+            is_wider = values.source == "spark" and bits > value.bits and not value.is_constant
+            return value._replace(node=_converted(value.node, to.this) if is_wider else value.node, bits=bits)
         raise UntranslatableSql("`CAST` to fewer bits fails for some numbers: write the column alone")
     raise UntranslatableSql("`CAST` converts whole numbers to text, and literals to dates: write the value as it is")
 
@@ -158,9 +218,11 @@ def _cast(values: PortableValues, node: exp.Cast) -> PortableValue:
 def _date_of(values: PortableValues, value: PortableValue) -> PortableValue:
     if value.kind == "date":
         return value
-    if value.text is None or not _is_date(value.text):
+    found = date_of(value.text) if value.text is not None else None
+    if found is None:
         raise UntranslatableSql("`DATE` takes a literal such as '2024-01-31'")
-    return PortableValue(_converted(exp.Literal.string(value.text), _T.DATE), "date")
+    day = found.toordinal()
+    return PortableValue(_converted(exp.Literal.string(found.isoformat()), _T.DATE), "date", day, day)
 
 
 def _date(values: PortableValues, node: exp.Date | exp.TsOrDsToDate) -> PortableValue:
@@ -187,7 +249,7 @@ def _moved(values: PortableValues, value: PortableValue, amount: exp.Expr, sign:
         raise UntranslatableSql("Trino adds intervals to a date: write INTERVAL .. DAY")
     number = values.of(amount)
     text = number.text if number.text is not None else str(number.low) if number.is_number else ""
-    if not text.removeprefix("-").isdecimal() or len(text) > 6:
+    if not text.isascii() or not text.removeprefix("-").isdecimal() or len(text) > 6:
         raise UntranslatableSql("a date moves by a literal number of days")
     days = exp.Literal.number(str(abs(int(text))))
     signed: exp.Expr = exp.Neg(this=days) if sign * int(text) < 0 else days
@@ -197,10 +259,10 @@ def _moved(values: PortableValues, value: PortableValue, amount: exp.Expr, sign:
         return PortableValue(function("DATE_ADD", value.node, signed), "date")
     if values.target == "duckdb":
         return PortableValue(exp.Paren(this=exp.Add(this=value.node, expression=signed)), "date")
-    # BigQuery fails beyond its last day: an earlier day stays the last one there
+    # BigQuery fails beyond its last day: that day stands for later ones, so only comparisons with earlier ones hold
     day: exp.Expr = exp.Add(this=function("UNIX_DATE", value.node), expression=signed)
     day = function("LEAST", function("GREATEST", day, exp.Literal.number(_FIRST_DAY)), exp.Literal.number(_LAST_DAY))
-    return PortableValue(function("DATE_FROM_UNIX_DATE", day), "date")
+    return PortableValue(function("DATE_FROM_UNIX_DATE", day), "date", is_clamped=True)
 
 
 def _extract(values: PortableValues, node: exp.Extract) -> PortableValue:
@@ -216,7 +278,7 @@ def _field(values: PortableValues, unit: str, node: exp.Expr) -> PortableValue:
     if unit not in _UNITS:
         raise UntranslatableSql(f"`EXTRACT` of {unit} differs: write YEAR, QUARTER, MONTH or DAY")
     value = of_kind(values, node, "EXTRACT", "date")
-    return PortableValue(exp.Extract(this=exp.var(unit), expression=value.node), "integer", *_UNITS[unit])
+    return PortableValue(exp.Extract(this=exp.var(unit), expression=value.node), "integer", *_UNITS[unit], bits=32)
 
 
 def _truncated(values: PortableValues, node: exp.DateTrunc | exp.TimestampTrunc) -> PortableValue:
@@ -241,11 +303,45 @@ def _converted(node: exp.Expr, type: Any) -> exp.Cast:
     return exp.Cast(this=node, to=exp.DataType(this=type))
 
 
-def _is_date(text: str) -> bool:
+def is_within(value: PortableValue) -> bool:
+    """Tell whether a value is a literal of a date, or its text, between BigQuery's first and last day."""
+    day = date_of(value.text) if value.text is not None else None
+    low, high = (day.toordinal(), day.toordinal()) if day else (value.low, value.high)
+    is_date = value.kind == "date" or day is not None
+    return is_date and date.min.toordinal() < low <= high < date.max.toordinal()
+
+
+def literal_number(node: exp.Expr | None) -> LiteralNumber | None:
+    """Return the number of a literal; None for another value."""
+    sign = -1 if isinstance(node, exp.Neg) else 1
+    literal = node.this if isinstance(node, exp.Neg) else node
+    if not isinstance(literal, exp.Literal) or literal.is_string:
+        return None
+    text = literal.name.lower()
     try:
-        return len(text) == _DATE_LENGTH and date.fromisoformat(text) is not None
+        value = float(text if text.isascii() else "")
     except ValueError:
-        return False
+        raise UntranslatableSql("a number has a form of its own") from None
+    mantissa, exponent, _ = text.partition("e")
+    digits = mantissa.replace(".", "").lstrip("0")
+    is_plain = len(digits) <= _MOST_DIGITS and len(mantissa.partition(".")[2]) <= _MOST_SCALE and math.isfinite(value)
+    return LiteralNumber(sign * value, not exponent and "." not in mantissa, bool(exponent), is_plain)
+
+
+def as_real(value: float) -> float:
+    """Return the nearest number of 32 bits; infinity beyond them."""
+    try:
+        return float(struct.unpack("f", struct.pack("f", value))[0])
+    except OverflowError:
+        return math.copysign(math.inf, value)
+
+
+def double(value: float) -> str:
+    """Return the literal of a double in every dialect."""
+    if not math.isfinite(value):
+        raise UntranslatableSql("a number has more than 32 bits")
+    text = repr(value)
+    return text if "e" in text else f"{text}E0"
 
 
 NUMBERS: Final[dict[type, Compile]] = {

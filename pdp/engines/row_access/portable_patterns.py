@@ -1,8 +1,9 @@
 r"""Patterns of texts in a filter, written so that another engine finds the author's texts.
 
-A regular expression may have what RE2 (BigQuery, DuckDB), Java (Spark) and Joni (Trino) read alike. They differ on `.`
-and `$` beside ends of lines, on `\d`, `\w` and `\s`, and on all that is not read here. Only whether a text matches
-somewhere counts.
+A regular expression may have what RE2 (BigQuery, DuckDB), Java (Spark), and Joni or RE2J (Trino, by its setting
+`regex-library`) read alike by their manuals. They differ on `.` and `$` beside ends of lines, on `\d`, `\w` and `\s`,
+and on all that is not read here. Only whether a text matches somewhere counts. Tests run DuckDB, Spark 4.1.4 and Trino
+476 with Joni on the listed patterns; RE2J and BigQuery are assumed to follow RE2's manual.
 """
 
 from __future__ import annotations
@@ -11,9 +12,9 @@ import re
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from sqlglot import exp
+from sqlglot import Dialect, TokenType, exp
 
-from pdp.engines.row_access.portable_values import Compile, PortableValue, PortableValues, text_of
+from pdp.engines.row_access.portable_values import Compile, PortableValue, PortableValues, function, text_of
 from pdp.engines.row_access.trino import UntranslatableSql
 
 _ESCAPING: Final = frozenset({"bigquery", "spark"})
@@ -23,6 +24,23 @@ _SEARCH: Final = "REGEXP_CONTAINS"
 _SEARCHES: Final = {
     "bigquery": _SEARCH, "trino": "REGEXP_LIKE", "spark": "REGEXP_LIKE", "duckdb": "REGEXP_MATCHES",
 }  # fmt: skip
+
+
+_OPERATORS: Final = frozenset(
+    {TokenType.RLIKE, TokenType.IRLIKE, TokenType.LIKE, TokenType.ILIKE, TokenType.GLOB, TokenType.TILDE}
+)
+_MAYBE_OPERATOR: Final = re.compile(r"~|\b(?:rlike|regexp)\b", re.IGNORECASE)
+
+
+def check_operators(text: str, source: str) -> None:
+    """Raise UntranslatableSql for `~` and its family: the parser reads DuckDB's match of a whole text as a search."""
+    if not _MAYBE_OPERATOR.search(text):
+        return
+    for token in Dialect.get_or_raise(source).tokenize(text):
+        if token.token_type not in _OPERATORS:
+            continue
+        if "~" in token.text or (token.token_type is TokenType.RLIKE and source == "duckdb"):
+            raise UntranslatableSql(f"`{token.text}` is read in two ways: write regexp_matches, or LIKE for `~~`")
 
 
 def _raw(values: PortableValues, node: exp.RawString) -> PortableValue:
@@ -86,8 +104,18 @@ def _regular(values: PortableValues, node: exp.RegexpLike) -> PortableValue:
     text, letters = translated(pattern.text, values.source, values.target)
     part = PortableValue(pattern.node, "text", text=letters, is_constant=True)
     values.settle(value, [part], is_equality=False, counts=True)
-    name = _SEARCHES[values.target]
-    return PortableValue(exp.Anonymous(this=name, expressions=[value.node, exp.Literal.string(text)]), "boolean")
+    return PortableValue(function(_SEARCHES[values.target], value.node, _pattern_sql(text)), "boolean")
+
+
+def _pattern_sql(text: str) -> exp.Expr:
+    """Return a pattern as SQL: no literal holds the ends of lines that Joni and RE2J escape in other ways."""
+    parts = [part for part in re.split(r"([\x85\u2028\u2029])", text) if part]
+    if len(parts) == 1:
+        return exp.Literal.string(text)
+    return function(
+        "CONCAT",
+        *(function("CHR", exp.Literal.number(ord(p))) if p in _LINES else exp.Literal.string(p) for p in parts),
+    )
 
 
 _RE2: Final = frozenset({"bigquery", "duckdb"})
@@ -97,7 +125,9 @@ _ITEM: Final = re.compile(
     r"(?P<open>\((?:\?:)?)|(?P<close>\))|(?P<or>\|)|(?P<start>\^|\\A)|(?P<end>\$)|(?P<last>\\z)|(?P<any>\.)"
     r"|(?P<set>\[\^?(?!\^)(?:\\.|[^\[\]\\&~])+\])|(?P<named>\\[dwsDWS])|\\(?P<escaped>[^\w\s])|(?P<sign>[^\\^$.|?*+()\[\]{}])"
 )
-_MANY: Final = re.compile(r"(?:[*+?]|\{(\d{1,3})(?:,(\d{0,3}))?\})")
+_MANY: Final = re.compile(r"(?:[*+?]|\{(\d{1,3})(?:,(\d{0,3}))?\})", re.ASCII)
+_MOST_SIGNS: Final = 20_000
+"""Signs of a pattern with each part as often as it may stand: RE2 in DuckDB took 80,000 and more, by measure."""
 _IN_SET: Final = re.compile(r"\\(?P<named>[dws])|(?:\\(?P<escaped>[^\w\s])|(?P<sign>[^\\]))(?:-(?P<to>[A-Za-z0-9]))?")
 _NAMED: Final = {"d": "0-9", "w": "0-9A-Z_a-z"}
 _HINT: Final = "write plain signs, [..], ., ^, $, |, groups, *, +, ? and {..}"
@@ -124,6 +154,7 @@ class _Pattern:
         self._printed: list[str] = []
         self._letters: list[str] = []
         self._sees_ends = False
+        self._size = 0
 
     def read(self) -> _Reading:
         at, depth = 0, 0
@@ -151,6 +182,8 @@ class _Pattern:
 
     def _check_end(self, at: int, depth: int) -> None:
         """Raise UntranslatableSql for a `$` of Java or Joni inside of a pattern: it matches before a line's end."""
+        if self._source == "trino":
+            raise UntranslatableSql("`$` differs between Trino's two libraries of regular expressions: write \\z")
         if self._source not in _RE2 and (depth or (at < len(self._pattern) and self._pattern[at] != "|")):
             raise UntranslatableSql("`$` inside of a regular expression differs: write it at the end")
 
@@ -169,8 +202,6 @@ class _Pattern:
         if kind == "end" and self._source == "spark":
             others = "".join(map(self._code, _LINES))
             return f"(?:\\r\\n|[{others}])?\\z"
-        if kind == "end" and self._source == "trino":
-            return "\\n?\\z"
         return {"open": "(?:", "close": ")", "or": "|", "start": "\\A", "end": "\\z", "last": "\\z"}[kind]
 
     def _named(self, name: str) -> str:
@@ -203,6 +234,7 @@ class _Pattern:
     def _repeated(self, at: int, kind: str) -> int:
         """Print how often the last item stands; return the place behind it. Raise UntranslatableSql."""
         many = _MANY.match(self._pattern, at)
+        self._count(many)
         if many is None:
             return at
         if kind in ("open", "or", "start", "end", "last") or (kind == "close" and many[0] != "?"):
@@ -216,6 +248,13 @@ class _Pattern:
             raise UntranslatableSql(f"the regular expression is read in two ways: {_HINT}")
         return end
 
+    def _count(self, many: re.Match[str] | None) -> None:
+        """Add the size of the last item; raise UntranslatableSql for a pattern that could be too large for RE2."""
+        times = max(int(many[1] or 1) + 1, int(many[2] or 0)) if many else 1
+        self._size += times * len(self._printed[-1])
+        if self._size > _MOST_SIGNS:
+            raise UntranslatableSql("the regular expression may be too large: repeat fewer signs less often")
+
     def _sign(self, sign: str) -> str:
         if not sign.isprintable():
             raise UntranslatableSql("a regular expression has a control character")
@@ -224,6 +263,8 @@ class _Pattern:
     def _code(self, sign: str) -> str:
         if sign in "\n\r":
             return {"\n": "\\n", "\r": "\\r"}[sign]
+        if self._target == "trino":
+            return sign
         return f"\\x{{{ord(sign):x}}}" if self._target in _RE2 else f"\\u{ord(sign):04x}"
 
 

@@ -6,7 +6,9 @@ two signs. So a folded text is compared with plain letters alone, and signs that
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
+from datetime import date
 from functools import lru_cache
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
@@ -34,6 +36,9 @@ _KINDS: Final[dict[Any, Kind]] = {
     _T.FLOAT: "real", _T.DOUBLE: "double", _T.BOOLEAN: "boolean", _T.DATE: "date",
 }  # fmt: skip
 _DIALECTS: Final = ("trino", "bigquery", "spark", "duckdb")
+_DATE: Final = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
+_NEW_CAPITALS: Final = "\u0412\u0414\u041e\u0421\u0422\u042a"
+"""Capitals of letters that Unicode 9 added: U+1C80 to U+1C86."""
 _TYPES: Final = 4_096
 """Types of columns whose kind is kept."""
 INT: Final = 2**31
@@ -68,7 +73,8 @@ class Fold(NamedTuple):
 class PortableValue(NamedTuple):
     """Expression of a known kind. `low` and `high` are bounds of an integer; `text` is that of a literal.
 
-    `is_constant`: a literal or the caller's name.
+    `is_constant`: a literal or the caller's name. `bits`: at least so many has the type of an integer in Spark.
+    `is_clamped`: a date beyond BigQuery's last or first day is that day. Bounds of a date are numbers of days.
     """
 
     node: exp.Expr
@@ -78,6 +84,8 @@ class PortableValue(NamedTuple):
     text: str | None = None
     is_constant: bool = False
     folds: tuple[Fold, ...] = ()
+    bits: int = 8
+    is_clamped: bool = False
 
     @property
     def is_number(self) -> bool:
@@ -89,7 +97,7 @@ class PortableValues:
     """Values of the expressions that were compiled, and of columns and literals."""
 
     def __init__(self, source: str, target: str, type_of: TypeOf) -> None:
-        self.source, self.target, self._type_of = source, target, type_of
+        self.source, self.target, self.type_of = source, target, type_of
         self._known: dict[int, PortableValue] = {}
 
     def note(self, value: PortableValue) -> exp.Expr:
@@ -115,7 +123,7 @@ class PortableValues:
     def kind(self, node: exp.Expr) -> Kind:
         """Return the kind of a column or compiled expression."""
         known = self._known.get(id(node))
-        return known.kind if known else kind_of(self._type_of(node)) if isinstance(node, exp.Column) else ""
+        return known.kind if known else kind_of(self.type_of(node)) if isinstance(node, exp.Column) else ""
 
     def of(self, node: exp.Expr) -> PortableValue:
         """Return the value of a part of an expression; of kind `` for one without a certain kind."""
@@ -124,10 +132,10 @@ class PortableValues:
         if known is not None:
             return known
         if isinstance(inner, exp.Column):
-            type = self._type_of(inner)
+            type = self.type_of(inner)
             bits = 64 if "bigquery" in (self.source, self.target) else _bits_of(type)  # it has no smaller numbers
             bound = 2 ** (bits - 1) if kind_of(type) == "integer" else WIDEST
-            return PortableValue(node, kind_of(type), -bound, bound - 1)
+            return PortableValue(node, kind_of(type), -bound, bound - 1, bits=_least_bits_of(type))
         if is_caller(inner):
             return PortableValue(node, "text", is_constant=True)
         if isinstance(inner, exp.Literal) and inner.is_string:
@@ -135,9 +143,9 @@ class PortableValues:
         if isinstance(inner, exp.Null):
             return PortableValue(node, "null")
         number = inner.this if isinstance(inner, exp.Neg) else inner
-        if isinstance(number, exp.Literal) and not number.is_string and number.name.isdecimal():
+        if isinstance(number, exp.Literal) and not number.is_string and _is_digits(number.name):
             whole = -int(number.name) if isinstance(inner, exp.Neg) else int(number.name)
-            return PortableValue(node, "integer", whole, whole, is_constant=True)
+            return number_of(whole)._replace(node=node)
         return PortableValue(node, "boolean" if isinstance(inner, _BOOLEANS) else "")
 
     def settle(
@@ -154,12 +162,13 @@ class PortableValues:
                 f"`{value.folds[0].function}` folds some letters differently: compare it with literals"
             )
         texts = [mark_plain(other) for other in others]
+        literals = [text for other in others for text in literal_texts(other)]
         for fold in value.folds:
+            if not all(is_certain(text, fold.function) for text in literals):
+                raise UntranslatableSql(f"`{fold.function}` folds a letter of the text beside it differently")
             self._write(fold, texts, is_equality=is_equality and fold.is_whole, counts=counts)
 
     def _write(self, fold: Fold, texts: Sequence[str | None], *, is_equality: bool, counts: bool) -> None:
-        if any(text is not None and not _is_certain(text, fold.function) for text in texts):
-            raise UntranslatableSql(f"`{fold.function}` folds a letter of the text beside it differently")
         if fold.function == "UPPER" and counts:
             raise UntranslatableSql("`UPPER` has another number of signs in each engine: write LOWER")
         if (self.source in _LETTERWISE) == (self.target in _LETTERWISE):
@@ -187,7 +196,23 @@ def _meets(text: str, full: str, *, is_equality: bool) -> bool:
     return full in text if is_equality else any(sign in text for sign in plain)
 
 
-def _is_certain(text: str, function: str) -> bool:
+def literal_texts(value: PortableValue) -> list[str]:
+    """Return the texts of the literals in a constant; the name of the caller is none."""
+    if value.text is not None:
+        return [value.text]
+    literals = value.node.find_all(exp.Literal)
+    return [literal.name for literal in literals if literal.is_string and not is_caller(literal)]
+
+
+def date_of(text: str) -> date | None:
+    """Return the date of a text such as `2024-01-31`; None for another text."""
+    try:
+        return date.fromisoformat(text) if _DATE.fullmatch(text) else None
+    except ValueError:
+        return None
+
+
+def is_certain(text: str, function: str) -> bool:
     """Tell whether all engines fold the same letters to those of a text."""
     return all(map(_is_certain_lower if function == "LOWER" else _is_certain_upper, text))
 
@@ -198,7 +223,7 @@ def _is_certain_lower(sign: str) -> bool:
 
 def _is_certain_upper(sign: str) -> bool:
     return sign.isascii() or (
-        _is_old_letter(sign) and sign not in "\u0130\u0131\u0138\u0149\u017f\u00b5\u00df\u00ff\u0178"
+        _is_old_letter(sign) and sign not in f"\u0130\u0131\u0138\u0149\u017f\u00b5\u00df\u00ff\u0178{_NEW_CAPITALS}"
     )
 
 
@@ -243,6 +268,15 @@ def _bits_of(text: str) -> int:
     return max((_BITS.get(found, 64) for found in _readings(text)), default=64)
 
 
+@lru_cache(_TYPES)
+def _least_bits_of(text: str) -> int:
+    return min((_BITS.get(found, 64) for found in _readings(text)), default=8)
+
+
+def _is_digits(text: str) -> bool:
+    return text.isascii() and text.isdigit()
+
+
 def _readings(text: str) -> set[Any]:
     found = set[Any]()
     for read in _DIALECTS if text else ():
@@ -269,9 +303,9 @@ def of_kind(values: PortableValues, node: exp.Expr | None, name: str, kind: Kind
     return value
 
 
-def settled(values: PortableValues, value: PortableValue, *, counts: bool = True) -> PortableValue:
-    """Return a value whose folded letters are those of the author's engine; raise UntranslatableSql."""
-    values.settle(value, [PortableValue(value.node, "text", text="i", is_constant=True)], counts=counts)
+def settled(values: PortableValues, value: PortableValue, beside: str = "i") -> PortableValue:
+    """Return a value whose folded letters are those of the author's engine, beside a text; raise UntranslatableSql."""
+    values.settle(value, [PortableValue(value.node, "text", text=beside, is_constant=True)], counts=True)
     return value._replace(folds=tuple(fold._replace(is_whole=False) for fold in value.folds))
 
 
@@ -281,4 +315,5 @@ def number_sql(value: int) -> exp.Expr:
 
 
 def number_of(value: int) -> PortableValue:
-    return PortableValue(number_sql(value), "integer", value, value, is_constant=True)
+    bits = 32 if -INT <= value < INT else 64
+    return PortableValue(number_sql(value), "integer", value, value, is_constant=True, bits=bits)

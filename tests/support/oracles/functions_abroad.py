@@ -1,8 +1,9 @@
 """Filters with functions, what each dialect means by them, and the rows to try them on.
 
-The meanings are plain Python, from the manuals of the engines. Real DuckDB, Spark and Trino prove what is said of them;
-of BigQuery it is GoogleSQL's source: `functions/string.cc` (full case mapping of ICU, TRIM by Unicode's white space, SUBSTR
-that begins at 1 for a place before the text) and the pages on string and date functions.
+The meanings are plain Python, from the manuals of the engines. Tests run the forms as filters of DuckDB, Spark 4.1.4 and
+Trino 476, and so prove what is said of these three on the rows below. No test runs BigQuery. What is said of it is
+assumed from GoogleSQL's source, `functions/string.cc` (full case mapping of ICU, TRIM by Unicode's white space, SUBSTR
+that begins at 1 for a place before the text), and from the pages on string and date functions.
 """
 
 from __future__ import annotations
@@ -156,7 +157,12 @@ def by_dialect(*, bigquery: str, trino: str, spark: str, duckdb: str) -> Mapping
     return {"bigquery": bigquery, "trino": trino, "spark": spark, "duckdb": duckdb}
 
 
-_ENDS: Final = {"bigquery": r"\Z", "duckdb": r"\Z", "trino": r"\n?\Z", "spark": "(?:\r\n|[\n\r\x85\u2028\u2029])?\\Z"}
+def _failing(text: str) -> Mapping[str, str]:
+    """Return the texts of a form that fails on some rows: Spark may be set to wrap there, so Spark has no such form."""
+    return {dialect: text for dialect in DIALECTS if dialect != "spark"}
+
+
+_ENDS: Final = {"bigquery": r"\Z", "duckdb": r"\Z", "trino": r"\Z", "spark": "(?:\r\n|[\n\r\x85\u2028\u2029])?\\Z"}
 _ANY: Final = {"bigquery": r"[^\n]", "duckdb": r"[^\n]", "trino": r"[^\n]", "spark": "[^\n\r\x85\u2028\u2029]"}
 
 
@@ -177,7 +183,7 @@ def regular(pattern: str, find: str | None) -> Form:
 
     return Form(
         f"regular expression `{pattern}`".replace("|", "\\|"),
-        {d: name.format(pattern) for d, name in names.items()},
+        {d: name.format(pattern) for d, name in names.items() if d != "trino" or "$" not in pattern},
         oracle,
     )
 
@@ -238,11 +244,12 @@ FORMS: Final = [
     Form("`UPPER(s) LIKE` with many letters", "UPPER(s) LIKE 'J%' OR UPPER(s) LIKE '%FILTNHWYA%' OR UPPER(s) LIKE 'S%S'", with_meaning("s", lambda m, s: m.upper(s).startswith("J") or (m.upper(s).startswith("S") and m.upper(s).endswith("S") and len(m.upper(s)) > 1))),
     Form("`s IN UNNEST([..])`", {"bigquery": "s IN UNNEST(['EU', 'a'])"}, of("s", lambda s: s in ("EU", "a"))),
     Form("`r'..'`", {"bigquery": "s = r'a\\b'"}, of("s", lambda s: s == "a\\b")),
-    Form("`i + 1`, `i - 1`, `i * 2`", "i + 1 > 2147483647 OR i * 2 = 10 OR i - 1 < -2147483648", of("i", lambda i: i + 1 > 2**31 - 1 or i * 2 == 10 or i - 1 < -(2**31)), overflows=True),
-    Form("`g + 1`", "g + 1 > 9007199254740993 OR g * g = 9", of("g", lambda g: g + 1 > 2**53 + 1 or g * g == 9), overflows=True),
-    Form("`k * k + i`", "k * k + i = 10004", lambda row, m: None if None in (row["k"], row["i"]) else row["k"] ** 2 + row["i"] == 10004, overflows=True),
+    Form("`LENGTH(s) + 1`", "LENGTH(s) + 1 > 3 OR MOD(i, 10) * 2 - 1 = 9", lambda row, m: three_or(None if row["s"] is None else len(row["s"]) > 2, None if row["i"] is None else row["i"] in (5,))),
+    Form("`i + 1`, `i - 1`, `i * 2`", _failing("i + 1 > 2147483647 OR i * 2 = 10 OR i - 1 < -2147483648"), of("i", lambda i: i + 1 > 2**31 - 1 or i * 2 == 10 or i - 1 < -(2**31)), overflows=True),
+    Form("`g + 1`", _failing("g + 1 > 9007199254740993 OR g * g = 9"), of("g", lambda g: g + 1 > 2**53 + 1 or g * g == 9), overflows=True),
+    Form("`k * k + i`", _failing("k * k + i = 10004"), lambda row, m: None if None in (row["k"], row["i"]) else row["k"] ** 2 + row["i"] == 10004, overflows=True),
     Form("`MOD(i, 2)`", "MOD(i, 2) = 1 OR MOD(g, 10) = -8", lambda row, m: three_or(of("i", lambda i: (abs(i) % 2) * (1 if i > 0 else -1) == 1)(row, m), of("g", lambda g: (abs(g) % 10) * (1 if g > 0 else -1) == -8)(row, m))),
-    Form("`ABS(i)`", "ABS(i) > 4 AND ABS(g) > 2", lambda row, m: three_and(of("i", lambda i: abs(i) > 4)(row, m), of("g", lambda g: abs(g) > 2)(row, m)), overflows=True),
+    Form("`ABS(i)`", _failing("ABS(i) > 4 AND ABS(g) > 2"), lambda row, m: three_and(of("i", lambda i: abs(i) > 4)(row, m), of("g", lambda g: abs(g) > 2)(row, m)), overflows=True),
     Form("`CAST(i AS text)`", {d: f"CAST(i AS {n}) IN ('5', '-1')" for d, n in zip(DIALECTS, ("STRING", "VARCHAR", "STRING", "VARCHAR"), strict=True)}, of("i", lambda i: str(i) in ("5", "-1"))),
     Form("`DATE '2024-02-01'`", "day >= DATE '2024-02-01'", of("day", lambda d: day_of(d) >= _DAY)),
     Form("`day + 7 days`", by_dialect(bigquery="DATE_ADD(day, INTERVAL 7 DAY) > DATE '2024-02-01'", trino="day + INTERVAL '7' DAY > DATE '2024-02-01'", spark="date_add(day, 7) > DATE '2024-02-01'", duckdb="day + INTERVAL 7 DAY > DATE '2024-02-01'"), of("day", lambda d: plus_days(d, 7) > _DAY.toordinal())),
@@ -255,6 +262,7 @@ FORMS: Final = [
         ("^E", r"\AE"), ("^a.*[a-z]b?$", None), ("x", "x"), ("[^a-z ]", "[^a-z ]"), ("(?:EU|eu)", "EU|eu"), ("^.{2}$", None), ("a-b|[%_]", "a-b|[%_]"),
         ("^(?:a|b)?[0-9]{1,3}$", None), ("@[a-z]+[.]example", "@[a-z]+[.]example"),
     ]),
+    Form("regular expression `^.b\\z`", by_dialect(bigquery=r"REGEXP_CONTAINS(s, r'^.b\z')", trino=r"regexp_like(s, '^.b\z')", spark=r"s RLIKE '^.b\\z'", duckdb=r"regexp_matches(s, '^.b\z')"), with_meaning("s", lambda m, s: len(s) == 2 and s[1] == "b")),
 ]  # fmt: skip
 """Common forms. A form without a text of a dialect is none of that dialect."""
 
