@@ -138,9 +138,10 @@ def _change(
 
 
 def _direction(old: _Filter, new: _Filter) -> Direction:
-    if old.text == new.text:
-        return "same" if old.others == new.others else "other"
-    if old.tree is None or new.tree is None:
+    if old.text == new.text and old.others == new.others:
+        return "same"
+    # a proof reads the first text of each policy alone
+    if old.others or new.others or old.tree is None or new.tree is None:
         return "other"
     keeps, adds_nothing = implies(old.tree, new.tree), implies(new.tree, old.tree)
     if keeps and adds_nothing:
@@ -165,7 +166,8 @@ class _Filter:
     def __init__(self, side: PolicySet, table: RelationKey, reader: CallerIdentity) -> None:
         matching = side.matching(table, reader)
         texts = list(dict.fromkeys(policy.text.strip() for policy in matching))
-        self.others = [policy.others for policy in matching if policy.others]
+        has_others = any(policy.others for policy in matching)
+        self.others = [(policy.dialect, policy.text, policy.others) for policy in matching] if has_others else []
         self.text = texts[0] if len(texts) == 1 else " OR ".join(f"({text})" for text in texts)
         self.tree: exp.Expr | None = None
         if not side.protects(table):

@@ -93,6 +93,33 @@ def test_a_change_names_readers_and_directions(before: Any, after: Any, wanted: 
     assert [(change.reader, change.rows) for change in found] == wanted
 
 
+def _texts(id: str, **texts: str) -> dict[str, Any]:
+    return {"id": id, "table": "orders", "grantees": ["user:a@x.example"], "filter": texts}
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ([_texts("p", bigquery="amount > 1", duckdb="TRUE")], [_texts("p", bigquery="amount > 3", duckdb="TRUE")]),
+        (
+            [_texts("p", bigquery="amount > 3", duckdb="amount > 3")],
+            [_texts("p", bigquery="amount > 1", duckdb="FALSE")],
+        ),
+        ([EU], [_texts("p", bigquery="region IN ('EU', 'US')", spark="FALSE")]),
+        ([_texts("p", bigquery="region = 'EU'", spark="TRUE")], [{**EU, "filter": "region IN ('EU', 'US')"}]),
+        (
+            [_texts("p", bigquery="amount > 1", spark="amount > 9"), {**EU, "id": "q"}],
+            [{**EU, "id": "p", "filter": "amount > 1"}, _texts("q", bigquery="region = 'EU'", spark="amount > 9")],
+        ),
+    ],
+)
+def test_texts_of_other_dialects_have_no_proven_direction(before: Any, after: Any) -> None:
+    for old, new in ((before, after), (after, before)):
+        found = row_changes(documents(old), documents(new), {})
+        assert [(change.reader, change.rows) for change in found] == [("user:a@x.example", "other")]
+    assert row_changes(documents(before), documents(before), {}) == []
+
+
 def test_a_change_of_masks_names_the_columns() -> None:
     mask = {"id": "m", "table": "orders", "column": "region", "grantees": ["allUsers"], "kind": "null"}
     other = [{**mask, "kind": "hash"}, {**mask, "id": "n", "column": "amount", "except": ["user:a@x.example"]}]
