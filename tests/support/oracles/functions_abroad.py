@@ -244,7 +244,7 @@ FORMS: Final = [
     Form("`UPPER(s) LIKE` with many letters", "UPPER(s) LIKE 'J%' OR UPPER(s) LIKE '%FILTNHWYA%' OR UPPER(s) LIKE 'S%S'", with_meaning("s", lambda m, s: m.upper(s).startswith("J") or (m.upper(s).startswith("S") and m.upper(s).endswith("S") and len(m.upper(s)) > 1))),
     Form("`s IN UNNEST([..])`", {"bigquery": "s IN UNNEST(['EU', 'a'])"}, of("s", lambda s: s in ("EU", "a"))),
     Form("`r'..'`", {"bigquery": "s = r'a\\b'"}, of("s", lambda s: s == "a\\b")),
-    Form("`LENGTH(s) + 1`", "LENGTH(s) + 1 > 3 OR MOD(i, 10) * 2 - 1 = 9", lambda row, m: three_or(None if row["s"] is None else len(row["s"]) > 2, None if row["i"] is None else row["i"] in (5,))),
+    Form("`LENGTH(s) + 1`", "LENGTH(s) + 1 > 3 OR MOD(i, 10) * 2 - 1 = 9", lambda row, m: three_or(None if row["s"] is None else len(row["s"]) > 2, None if row["i"] is None else row["i"] == 5)),
     Form("`i + 1`, `i - 1`, `i * 2`", _failing("i + 1 > 2147483647 OR i * 2 = 10 OR i - 1 < -2147483648"), of("i", lambda i: i + 1 > 2**31 - 1 or i * 2 == 10 or i - 1 < -(2**31)), overflows=True),
     Form("`g + 1`", _failing("g + 1 > 9007199254740993 OR g * g = 9"), of("g", lambda g: g + 1 > 2**53 + 1 or g * g == 9), overflows=True),
     Form("`k * k + i`", _failing("k * k + i = 10004"), lambda row, m: None if None in (row["k"], row["i"]) else row["k"] ** 2 + row["i"] == 10004, overflows=True),
