@@ -90,11 +90,20 @@ def _read_store(file: Path, data: Mapping[str, Any], export: FgaExport, models: 
         if isinstance(data.get(key), str):
             _read(file.parent / data[key], export, models)
     _read_tuples(file, data.get("tuples") or [], export)
-    for number, test in enumerate(data.get("tests") or [], 1):
+    for number, test in enumerate(_listed(data.get("tests"), f"`{file}`, `tests`"), 1):
         _read_test(f"{file} test {number}", test, export)
 
 
-def _read_test(place: str, test: Mapping[str, Any], export: FgaExport) -> None:
+def _listed(data: Any, place: str) -> Sequence[Any]:
+    """Return a list, which may be absent; raise InvalidArgument for another shape."""
+    if data is not None and not isinstance(data, list):
+        raise InvalidArgument(f"{place}: not a list")
+    return data or ()
+
+
+def _read_test(place: str, test: Any, export: FgaExport) -> None:
+    if not isinstance(test, Mapping):
+        raise InvalidArgument(f"`{place}`: not a test with `check`")
     named = f"{place} `{test.get('name', '')}`"
     if test.get("tuples") or test.get("tuple_file"):
         export.left.append((named, "has tuples of its own: put them into a store file of their own"))
@@ -102,18 +111,23 @@ def _read_test(place: str, test: Mapping[str, Any], export: FgaExport) -> None:
     for key in ("list_objects", "list_users"):
         if test.get(key):
             export.left.append((named, f"`{key}` has no counterpart in policy tests: `POST /v1/list` and `/v1/access`"))
-    for check in test.get("check") or []:
-        users = check.get("users") or [check.get("user")]
-        objects = check.get("objects") or [check.get("object")]
+    for check in _listed(test.get("check"), named):
+        if not isinstance(check, Mapping) or not isinstance(check.get("assertions") or {}, Mapping):
+            raise InvalidArgument(f"{named}: not a check with `user`, `object` and `assertions`")
+        users = _listed(check.get("users"), named) or [check.get("user")]
+        objects = _listed(check.get("objects"), named) or [check.get("object")]
+        assertions = check.get("assertions") or {}
+        if not all(isinstance(text, str) for text in (*users, *objects, *assertions)):
+            raise InvalidArgument(f"{named}: not a check with `user`, `object` and `assertions`")
+        if not all(isinstance(wanted, bool) for wanted in assertions.values()):
+            raise InvalidArgument(f"{named}: an assertion is `true` or `false`")
         if check.get("context"):
             export.left.append((named, "a check with a context: conditions have no counterpart"))
             continue
         export.assertions.extend(
             FgaAssertion(user, relation, object, wanted, named)
-            for user in users
-            for object in objects
-            for relation, wanted in (check.get("assertions") or {}).items()
-        )
+            for user in users for object in objects for relation, wanted in assertions.items()
+        )  # fmt: skip
 
 
 def _read_tuples(file: Path, data: Any, export: FgaExport) -> None:
@@ -127,16 +141,29 @@ def _read_tuples(file: Path, data: Any, export: FgaExport) -> None:
         if is_cedar_entity(entry):
             raise InvalidArgument(f"`{file}`: {CEDAR_ENTITIES}")
         fields = entry.get("key", entry) if isinstance(entry, Mapping) else {}
-        if not all(isinstance(fields.get(key), str) for key in _KEYS):
+        if not isinstance(fields, Mapping) or not all(isinstance(fields.get(key), str) for key in _KEYS):
             raise InvalidArgument(f"`{file}`, tuple {number}: not `user`, `relation` and `object`")
-        condition = (fields.get("condition") or {}).get("name", "")
+        condition = _condition_of(fields, f"`{file}`, tuple {number}")
         user, relation, object = (fields[key] for key in _KEYS)
         export.tuples.append(FgaTuple(user, relation, object, f"{file}#{number}", condition))
+
+
+def _condition_of(fields: Mapping[str, Any], place: str) -> str:
+    """Return the name of a tuple's condition, "" without one; raise InvalidArgument for another shape."""
+    condition = fields.get("condition")
+    if condition is None or condition == {}:
+        return ""
+    name = condition.get("name") if isinstance(condition, Mapping) else None
+    if not isinstance(name, str) or not name:
+        raise InvalidArgument(f"{place}: `condition` is no condition with a `name`")
+    return name
 
 
 def _csv(file: Path, text: str) -> Iterator[FgaTuple]:
     """Yield the tuples of `fga tuple read --output-format csv`."""
     for number, row in enumerate(csv.DictReader(io.StringIO(text)), 1):
+        if None in (row.get(key, "") for key in ("user_type", "user_id", "relation", "object_type", "object_id")):
+            raise InvalidArgument(f"`{file}`, tuple {number}: not `user`, `relation` and `object`")
         try:
             relation = f"#{row['user_relation']}" if row.get("user_relation") else ""
             user = f"{row['user_type']}:{row['user_id']}{relation}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -295,6 +295,15 @@ def test_assertions_that_are_no_checks_are_left(tmp_path: Path) -> None:
         ("a.json", "{}", "is no export"),
         ("a.json", "[]", "no tuples found"),
         ("a.json", '[{"user": "a"}]', "tuple 1: not `user`, `relation` and `object`"),
+        ("a.json", json.dumps([{**GRANT, "condition": ["x"]}]), "a.json`, tuple 1: `condition` is no condition"),
+        (
+            "a.json",
+            json.dumps([GRANT, {**GRANT, "condition": {"name": 1}}]),
+            "a.json`, tuple 2: `condition` is no condition",
+        ),
+        ("a.json", json.dumps({"tuples": [{"key": []}]}), "a.json`, tuple 1: not `user`, `relation` and `object`"),
+        ("a.yaml", "- key: x\n", "a.yaml`, tuple 1: not `user`, `relation` and `object`"),
+        ("a.csv", "user_type,user_id,relation,object_type,object_id\nuser,a\n", "a.csv`, tuple 1: not `user`"),
         ("a.json", "{", "does not parse"),
         ("a.yaml", "{", "does not parse"),
         ("a.csv", "a,b\n1,2\n", "has no column"),
@@ -311,3 +320,34 @@ def test_bad_input(tmp_path: Path, name: str, text: str | None, message: str) ->
     with pytest.raises(InvalidArgument) as caught:
         migrate_openfga([tmp_path / name], build_pdp)
     assert message in str(caught.value)
+
+
+STORE_FILE: Mapping[str, Any] = {
+    "tuples": [{**GRANT, "condition": {"name": "c"}}, {"key": GRANT}],
+    "model": "type a\n",
+    "tests": [{"name": "t", "check": [
+        {"users": ["user:a"], "objects": ["namespace:n"], "assertions": {"can_delete": True}, "context": {}}]}],
+}  # fmt: skip
+ODD = (None, "x", 5, ["x"], [[]], {"a": "b"}, {"name": []})
+
+
+def _paths(node: Any) -> Iterator[tuple[Any, ...]]:
+    """Yield the paths of all nodes."""
+    yield ()
+    for key, value in node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ():
+        yield from ((key, *below) for below in _paths(value))
+
+
+@pytest.mark.parametrize("path", list(_paths(STORE_FILE)), ids=lambda path: ".".join(map(str, path)))
+def test_a_store_file_of_another_shape_is_refused_with_its_place(tmp_path: Path, path: Sequence[Any]) -> None:
+    for odd in ODD:
+        data = {"": json.loads(json.dumps(STORE_FILE))}
+        node: Any = data
+        for key in ("", *path)[:-1]:
+            node = node[key]
+        node[("", *path)[-1]] = odd
+        (tmp_path / "a.json").write_text(json.dumps(data[""]))
+        try:
+            migrate_openfga([tmp_path / "a.json"], build_pdp)
+        except InvalidArgument as error:
+            assert "a.json" in str(error) or str(error).startswith("no tuples found"), (odd, error)  # noqa: PT017
