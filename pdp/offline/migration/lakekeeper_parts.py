@@ -351,11 +351,7 @@ def report_texts(migration: Migration, read: Sequence[ManifestContent]) -> bool:
             if suffix in _POLICIES and entry.text:
                 migration.add("left", entry.place(), f"`{entry.key}`", _POLICIES[suffix])
             elif (_LOOKS.search(entry.key) or _LOOKS.search(entry.text)) and (entry.key, entry.text) not in known:
-                told = (
-                    message
-                    or (_SETS if entry in one.commands else "")
-                    or "names variables, and stands where Lakekeeper does not read them"
-                )
+                told = message or (_SETS if entry in one.commands else _NOT_READ)
                 migration.add("left", entry.place(), f"`{entry.key.lstrip('.') or 'a text'}`", told)
     return len(migration.left) > before
 

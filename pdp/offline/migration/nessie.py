@@ -249,13 +249,13 @@ def _settled(migration: Migration, config: NessieConfig, read: NessieServer) -> 
     for id, rule in config.rules:
         keys.setdefault(id, set()).add((rule.key, rule.file))
     for id, rule in config.rules:
-        why = _REPLACED if read.may_replace(id) else _EQUAL if len(keys[id]) > 1 else ""
+        why = _MAY_REPLACE if read.may_replace(id) else _EQUAL if len(keys[id]) > 1 else ""
         if why and not rule.text.startswith(SHUT):
-            migration.add("note" if why is _REPLACED else "left", rule.place(), f"rule `{id}`", why)
+            migration.add("note" if why is _MAY_REPLACE else "left", rule.place(), f"rule `{id}`", why)
         yield RuleText(id, shut_text(rule.text) if why else rule.text, *rule[2:5])
 
 
-_REPLACED: Final = (
+_MAY_REPLACE: Final = (
     "a part that is left names this rule, too, and may replace it, so the rule is `false`: give that part in a form "
     "that is read, such as the output of `helm template` or `kustomize build`"
 )

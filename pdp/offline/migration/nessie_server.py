@@ -319,7 +319,7 @@ _EXPANDED: Final = "has a variable of a shell or of another program inside: writ
 _SETS: Final = re.compile(r"(?:-D)?([\w.%-]+)=(?!=)")
 """Name in a command or an option that sets a property or a variable."""
 _OF_SHELL: Final = re.compile(r"[$`]")
-_REPLACED: Final = "the image does not read JAVA_OPTS_APPEND beside JAVA_OPTS: write all options into one of them"
+_OVERRULED: Final = "the image does not read JAVA_OPTS_APPEND beside JAVA_OPTS: write all options into one of them"
 
 
 class _JavaProperties:
@@ -344,7 +344,7 @@ class _JavaProperties:
         elif entry.key in _OPTIONS:
             words = _OPTIONS[entry.key](entry.text)
             replaced = entry.key == "JAVA_OPTS_APPEND" and any(other.key == "JAVA_OPTS" for other in one.variables)
-            doubt = _REPLACED if replaced else _ARGUMENT if entry.key == "JAVA_ARGS" else ""
+            doubt = _OVERRULED if replaced else _ARGUMENT if entry.key == "JAVA_ARGS" else ""
             for at, word in enumerate(words):
                 is_cut = words[at + 1 : at + 2] and not words[at + 1].startswith(("-", "@"))
                 self._add(word, entry, doubt or (_BLANK if is_cut and word not in _WITH_VALUE else ""))
