@@ -7,15 +7,18 @@ file.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+import shlex
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Final
 
 from pdp.config.quarkus.properties import ConfigEntry, positions_of
 from pdp.errors import Place, PolicyError
-from pdp.offline.migration.variables import OF_COMPOSE, ManifestContent, Reference, entry_of, mark_unknown, split_words
+from pdp.offline.migration.variables import OF_COMPOSE, OF_OTHERS, ManifestContent, Reference, entry_of, references_to
 
+UNKNOWN: Final = "\x01"
+"""Mark in a word of a command, in front of a variable that another program replaces."""
 _NEWLINE: Final = re.compile(r"\r\n|\r|\n")
 _LINE: Final = re.compile(r"\s*(?:export\s+|-e\s+|ENV\s+)?(?P<name>[^\s=#][^\s=]*)\s*=[ \t]*(?P<value>.*)", re.DOTALL)
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -26,6 +29,25 @@ _ESCAPES: Final[Mapping[str, str]] = {
 """Escape between double quotes, as docker compose reads it."""
 _OF_COMPOSE: Final = re.compile(r"\$(?:\$|\{|[A-Za-z_])")
 """Variable or escaped dollar inside a value."""
+
+
+def mark_unknown(text: str, pattern: re.Pattern[str]) -> str:
+    """Return a text with a mark in front of each variable."""
+    return pattern.sub(lambda match: UNKNOWN + match[0], text)
+
+
+def split_words(text: str) -> list[str]:
+    """Return the words of a command line as a shell reads them; the whole text if no shell could."""
+    try:
+        return shlex.split(text)
+    except ValueError:
+        return [text]
+
+
+def quoted_words(text: str) -> list[str]:
+    """Return the options as Java splits them: quotes hold blanks, and go away."""
+    words = re.findall(r"""(?:"[^"]*"|'[^']*'|[^\s"']|["'])+""", text)
+    return [re.sub(r""""([^"]*)"|'([^']*)'""", lambda match: match[1] or match[2] or "", word) for word in words]
 
 
 def _of_docker(line: str) -> str | None:
@@ -162,10 +184,16 @@ def _is_open(line: str, form: str) -> bool:
 
 def read_unit(text: str, file: Path, content: ManifestContent) -> None:
     """Read a unit of systemd, a drop-in, or a container unit of podman."""
+    unit, sections = _unit_of(file)
+    section = ""
     for number, line in _continued(text, ("#", ";")):
         key, separator, value = (part.strip() for part in line.partition("="))
         place = (number, 1)
+        section = line if line.startswith("[") else section
         if not separator or line.startswith("["):
+            continue
+        if section not in sections and (key in ("Environment", "EnvironmentFile", *_HOLDERS) or key.startswith("Exec")):
+            _drop(key, value, file, place, content)
             continue
         if not value and key in ("Environment", "EnvironmentFile", "ExecStart"):
             message = f"`{key}=` takes away what other lines set: remove these lines, and this one"
@@ -184,9 +212,39 @@ def read_unit(text: str, file: Path, content: ManifestContent) -> None:
             content.references.append(Reference(entry_of(value, "", file, place), "", message))
         else:
             content.rest.append(entry_of(f".{key}", value, file, place))
+    if unit:
+        content.containers[unit,] = [*content.variables, *content.commands]
+        content.references = [one._replace(container=(unit,)) for one in content.references]
+    _name_drop_ins(file, content)
+
+
+def _unit_of(file: Path) -> tuple[str, Sequence[str]]:
+    """Return the unit that a file is about, and the sections with its settings; "" for a drop-in of any unit."""
+    folder = file.parent.name
+    if file.suffix == ".conf" and not folder.endswith(".d"):
+        return "", ("[Service]", "[Container]")
+    unit = folder.removesuffix(".d") if file.suffix == ".conf" else file.name
+    return unit, (f"[{_SECTIONS.get(Path(unit).suffix, 'Service')}]",)
+
+
+def _name_drop_ins(file: Path, content: ManifestContent) -> None:
     folder = file.with_name(f"{file.name}.d")
     for drop_in in sorted(folder.glob("*.conf")) if folder.is_dir() else ():
         content.references.append(Reference(entry_of(f"{folder.name}/{drop_in.name}", "", file, (1, 1)), "file"))
+
+
+_SECTIONS: Final[Mapping[str, str]] = {".container": "Container", ".pod": "Pod"}
+"""Kind of a unit -> section with its settings. Others have `Service`."""
+_NOT_THERE: Final = "stands in a section where no program reads it: write it below `[Service]`, or remove it"
+
+
+def _drop(key: str, value: str, file: Path, place: tuple[int, int], content: ManifestContent) -> None:
+    """Keep a key of another section as one without effect."""
+    found = ManifestContent(file)
+    if key == "Environment":
+        _read_environment(value, file, place, found)
+    entries = [*found.variables, *found.elsewhere] or [entry_of(key, value, file, place)]
+    content.dropped += [(entry, _NOT_THERE) for entry in entries]
 
 
 _HOLDERS: Final = frozenset(
@@ -231,6 +289,24 @@ def _continued(text: str, comments: tuple[str, ...]) -> Iterator[tuple[int, str]
 _COPIED: Final = frozenset({"COPY", "ADD"})
 _BASE: Final = re.compile(r"(?:ghcr\.io|quay\.io|docker\.io)?/?(?:projectnessie|lakekeeper|openpolicyagent)/")
 """Images whose settings are the stock ones."""
+_OTHER_PROGRAMS: Final = frozenset(
+    """alertmanager azurite bitnami-postgresql cassandra cockroach clickhouse-server dex etcd gitea grafana haproxy
+    jaeger jupyter kafka keycloak localstack loki mailhog mariadb mc memcached minio mongo mongo-express mongodb mysql
+    nginx openfga openldap otel-collector pgadmin4 postgres postgresql postgresql-repmgr prometheus pyspark-notebook
+    rabbitmq redis redpanda seaweedfs spark superset traefik trino valkey vault zookeeper
+    authelia""".split()  # noqa: SIM905
+)
+"""Last part of the name of an image that is neither Nessie, Lakekeeper nor the bridge."""
+
+
+def is_other_image(image: str) -> bool:
+    """Tell whether an image is that of another program, by the name."""
+    return image.partition("@")[0].rpartition("/")[2].partition(":")[0] in _OTHER_PROGRAMS
+
+
+def is_stock_image(image: str) -> bool:
+    """Tell whether an image is of the makers of Nessie, Lakekeeper or the bridge, without settings of its own."""
+    return bool(_BASE.match(image))
 
 
 def read_dockerfile(text: str, file: Path, content: ManifestContent) -> None:
@@ -252,8 +328,8 @@ def read_dockerfile(text: str, file: Path, content: ManifestContent) -> None:
             content.dropped += [(one, _OTHER_STAGE) for one in stage.variables]
             continue
         below = base
-        if base not in {one[0] for one in stages[:at]} and not _BASE.match(base):
-            content.references.append(Reference(image, "", _IMAGE))
+        if base not in {one[0] for one in stages[:at]} and not is_stock_image(base):
+            content.references.append(Reference(image, "", IMAGE))
         content.variables += stage.variables
         content.elsewhere += stage.elsewhere
         content.references += stage.references
@@ -262,7 +338,7 @@ def read_dockerfile(text: str, file: Path, content: ManifestContent) -> None:
 
 
 _OTHER_STAGE: Final = "is set in a stage that the image does not come of"
-_IMAGE: Final = "is an image that may hold settings, which are not read: write them into a file"
+IMAGE: Final = "is an image that may hold settings, which are not read: write them into a file"
 
 
 def _read_step(word: str, rest: str, file: Path, place: tuple[int, int], content: ManifestContent) -> None:
@@ -274,7 +350,10 @@ def _read_step(word: str, rest: str, file: Path, place: tuple[int, int], content
     elif word in _COPIED:
         sources = [one for one in rest.strip("[]").replace('"', "").replace(",", " ").split() if one[:2] != "--"]
         for source in sources[:-1]:
-            content.references.append(Reference(entry_of(source, "", file, place), "file", is_volume=True))
+            is_folder = sources[-1].endswith("/") or len(sources) > 2
+            target = str(PurePosixPath(sources[-1], PurePosixPath(source).name if is_folder else ""))
+            entry = entry_of(source, "", file, place)
+            content.references.append(Reference(entry, "file", is_volume=True, target=target))
     else:
         content.rest.append(entry_of(f".{word}", rest, file, place))
 
@@ -295,3 +374,23 @@ def read_as_text(text: str, file: Path, content: ManifestContent) -> None:
     content.rest += [entry_of("", line, file, (number, 1)) for number, line in enumerate(_NEWLINE.split(text), 1)]
     message = "is not read: migrate the manifests or variables that come of it"
     content.references.append(Reference(entry_of(file.name, "", file, (1, 1)), "", message))
+
+
+def place_variables(content: ManifestContent, contents: Sequence[ManifestContent]) -> None:
+    """Give the variables of a file to the containers and the objects that name the file.
+
+    Variables of a file of no container count for every server; those of other programs' files for none.
+    """
+    references = references_to(content.file, contents)
+    if references and all(reference.is_ignored for reference in references):
+        content.dropped += [(entry, OF_OTHERS) for entry in (*content.variables, *content.elsewhere)]
+        content.variables, content.elsewhere = [], []
+    for container in {one.container for one in references if one.container and not one.is_ignored}:
+        content.containers.setdefault(container, []).extend((*content.variables, *content.commands))
+    held = {one.held[:2] for one in references if one.held}
+    stored = [one for content in contents for one in content.objects if (one.kind, one.name) in held]
+    for one in stored:
+        content.objects.append(one._replace(entries=[*one.entries, *content.variables]))
+    for other in contents if stored else ():
+        other.objects = [one for one in other.objects if one not in stored]
+    content.variables = [] if stored else content.variables

@@ -34,6 +34,9 @@ from pdp.offline.migration.report import TESTS_FILE, Migration, Status, engine_t
 from pdp.offline.migration.variables import ELSEWHERE, ManifestContent, check_unique, variables_of_some
 
 _OWN_NAME: Final = re.compile(rf"^(?:{PREFIX}|{OLD_PREFIX})", re.IGNORECASE)
+_IMAGE: Final = re.compile(r"(?:^|/)lakekeeper/(?:catalog|lakekeeper)(?:[:@]|$)")
+"""Name of an image of Lakekeeper."""
+_BRIDGE_IMAGE: Final = re.compile(r"(?:^|/)openpolicyagent/opa(?:[:@]|$)")
 _GRANTS: Final = "grants come by `pdp migrate openfga`"
 _CEDAR: Final = "name policies and entities in `policies.cedar`, and the engine `cedar` in an authority (docs/cedar.md)"
 _NO_COUNTERPART: Final[Mapping[str, str]] = {
@@ -92,7 +95,7 @@ _NO_POLICY_NAMES: Final = frozenset(
 def migrate_lakekeeper(files: Sequence[Path]) -> Migration:
     """Return the migration of the variables in env files and manifests; raise InvalidArgument if there are none."""
     migration = Migration()
-    read = read_deployment(files, _OWN_NAME)
+    read = read_deployment(files, _OWN_NAME, _IMAGE)
     entries = [entry for one in read for entry in one.variables]
     hidden = [entry for one in read for entry in one.elsewhere]
     named = list(named_variables(read))
@@ -161,8 +164,8 @@ def _settled(migration: Migration, entries: Sequence[ConfigEntry], unknown: Coll
 def _of_some_servers(migration: Migration, read: Sequence[ManifestContent]) -> dict[str, ConfigEntry]:
     """Return variables in which several servers differ, and report them: together, they permit more than each."""
     found: dict[str, ConfigEntry] = {}
-    for name_of in (_own_name, _bridge_name):
-        alone = variables_of_some(read, name_of)
+    for name_of, image in ((_own_name, _IMAGE), (_bridge_name, _BRIDGE_IMAGE)):
+        alone = variables_of_some(read, name_of, image)
         found |= {name: entry for (name, _), entry in alone.items()}
     for entry in found.values():
         message = "is a variable of one server of several: migrate the files of each server alone"

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import itertools
 import re
-from base64 import b64decode
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any, Final
 
 import yaml
@@ -18,10 +17,19 @@ from pdp.config.foreign_files import advice_for
 from pdp.config.quarkus.properties import ConfigEntry
 from pdp.config.quarkus.yaml_text import YamlText, position_of
 from pdp.errors import InvalidArgument, Place, PolicyError
-from pdp.offline.migration.host_files import read_as_text, read_dockerfile, read_env_file, read_unit
+from pdp.offline.migration.host_files import (
+    is_other_image,
+    is_stock_image,
+    mark_unknown,
+    place_variables,
+    read_as_text,
+    read_dockerfile,
+    read_env_file,
+    read_unit,
+    split_words,
+)
 from pdp.offline.migration.references import (
     ReferenceFinder,
-    is_other_program,
     items_of,
     pairs_of,
     scalar,
@@ -37,11 +45,11 @@ from pdp.offline.migration.variables import (
     Reference,
     StoredObject,
     Use,
+    decoded_texts,
     entry_of,
     join_contents,
-    mark_unknown,
     read_text,
-    split_words,
+    references_to,
 )
 
 _ASSIGNED: Final = re.compile(r"(?P<name>[A-Za-z_][\w.%-]*)=(?P<value>.*)", re.DOTALL)
@@ -60,8 +68,8 @@ def is_host_file(file: Path) -> bool:
     return file.name.endswith(names) or bool(_DOCKERFILE.fullmatch(file.name))
 
 
-def read_deployment(files: Sequence[Path], own: re.Pattern[str]) -> Sequence[ManifestContent]:
-    """Return everything in files about a server. `own` matches the names of the server's variables in any case.
+def read_deployment(files: Sequence[Path], own: re.Pattern[str], image: re.Pattern[str]) -> Sequence[ManifestContent]:
+    """Return everything in files about a server. `own` matches the names of the server's variables, `image` its image.
 
     An env file is read by the rules of the program whose manifest names the file.
     Raise PolicyError for a line without an assignment.
@@ -82,7 +90,10 @@ def read_deployment(files: Sequence[Path], own: re.Pattern[str]) -> Sequence[Man
             raise PolicyError(f"{readers} read this file, each by other rules: give one of them", Place(str(file)))
         read_env_file(read_text(file), file, next(iter(forms), ""), read[file])
     contents = [read[file] for file in dict.fromkeys(files)]
-    join_contents(contents, own)
+    for content in contents:
+        if content.file in env_files or _DOCKERFILE.fullmatch(content.file.name):
+            place_variables(content, contents)
+    join_contents(contents, own, image)
     return contents
 
 
@@ -104,14 +115,7 @@ def _read_manifest(file: Path, own: re.Pattern[str], content: ManifestContent) -
 
 def _forms_of(file: Path, contents: Sequence[ManifestContent]) -> set[str]:
     """Return the programs of the manifests naming an env file."""
-    named = [(one.file, reference) for one in contents for reference in one.references if reference.form]
-    exact = {
-        reference.form for manifest, reference in named
-        if (manifest.parent / reference.entry.key).resolve() == file.resolve()
-    }  # fmt: skip
-    return exact or {
-        reference.form for _, reference in named if PurePosixPath(reference.entry.key).name == file.name
-    }  # fmt: skip
+    return {reference.form for reference in references_to(file, contents) if reference.form}
 
 
 def _is_compose(root: Any) -> bool:
@@ -146,6 +150,8 @@ _COPY: Final = "kubectl.kubernetes.io/last-applied-configuration"
 _COMMANDS: Final = ("entrypoint", "command", "args")
 _NO_VARIABLES: Final = re.compile(r"(?:[aA]nnotations|[lL]abels|sysctls|driver_opts)$")
 """Key of names that are no variables."""
+_OF_CONTAINER: Final = frozenset({"env", "environment", "envFrom", "env_file", "environmentFiles", "image", "build"})
+"""Keys of a container. One is enough."""
 _KEY_REFS: Final[Mapping[str, str]] = {"configMapKeyRef": "ConfigMap", "secretKeyRef": "Secret"}
 
 
@@ -217,19 +223,23 @@ class _ManifestReader:
         self._seen |= {id(one) for key, value in node.value if key.tag.endswith(":merge") for one in _merged(value)}
         named = pairs.get("name")
         if isinstance(named, yaml.ScalarNode) and {"value", "valueFrom"} & pairs.keys():
-            self._read_named(named, pairs)
+            self._read_named(named, pairs, is_other=is_other)
             return
         kind = scalar(pairs.get("kind"))
         if kind in ("ConfigMap", "Secret") and set(_TEXTS) & pairs.keys():
             self._add_object(kind, pairs)
         if kind and "metadata" in pairs:
             metadata = pairs_of(pairs["metadata"])
-            self._workload = (kind, scalar(metadata.get("name")), scalar(metadata.get("namespace")))
+            self._finder.workload = self._workload = (
+                kind,
+                scalar(metadata.get("name")),
+                scalar(metadata.get("namespace")),
+            )
         self._to.has_containers |= bool(items_of(pairs.get("containers")))
         for value in pairs.values():
             self._refuse_reset(value)
         is_other = is_other or _is_beside(pairs, above)
-        before = len(self._to.variables)
+        before = [len(one) for one in self._found()]
         done = self._finder.find(pairs, above, is_other=is_other)
         self._add_command([pairs[name] for name in _COMMANDS if name in pairs], node)
         read = {*_COMMANDS, *done, *(_TEXTS if kind in ("ConfigMap", "Secret") else ())}
@@ -242,29 +252,40 @@ class _ManifestReader:
             if name not in own and name not in read:
                 key = yaml.ScalarNode("", name, value.start_mark, value.end_mark)
                 self._read_pair(key, value, above, depth, is_other=is_other)
-        self._keep_variables(pairs, above, before, is_other=is_other)
+        self._keep_container(pairs, above, before, is_other=is_other)
 
-    def _keep_variables(self, pairs: Mapping[str, Any], above: str, before: int, *, is_other: bool) -> None:
-        """Take away the variables of another program, and note those of a container."""
+    def _found(self) -> tuple[list[Any], ...]:
+        return self._to.variables, self._to.commands, self._to.elsewhere, self._to.uses, self._to.references
+
+    def _keep_container(self, pairs: Mapping[str, Any], above: str, before: list[int], *, is_other: bool) -> None:
+        """Take away the variables of another program, and note those of a container, with its objects and files."""
+        variables, commands, elsewhere, uses, references = map(slice, before, itertools.repeat(None))
+        to = self._to
         if is_other:
-            self._to.dropped += [(entry, OF_OTHERS) for entry in self._to.variables[before:]]
-            del self._to.variables[before:]
-        elif "env" in pairs or "environment" in pairs:
-            name = scalar(pairs.get("name")) or above.rpartition(".")[2]
-            variables = self._to.containers.setdefault((*self._workload, name), [])
-            variables += self._to.variables[before:]
+            found = (*to.variables[variables], *to.commands[commands], *to.elsewhere[elsewhere])
+            to.dropped += [(entry, OF_OTHERS) for entry in found]
+            del to.variables[variables], to.commands[commands], to.elsewhere[elsewhere]
+        elif _OF_CONTAINER & pairs.keys() and not isinstance(pairs.get("image"), yaml.MappingNode):
+            name = (*self._workload, scalar(pairs.get("name")) or above.rpartition(".")[2])
+            own = [*to.variables[variables], *to.commands[commands]]
+            to.containers.setdefault(name, []).extend(own)
+            to.images[name] = image = scalar(pairs.get("image"))
+            to.uses[uses] = [one._replace(container=one.container or name) for one in to.uses[uses]]
+            to.references[references] = [one._replace(container=name) for one in to.references[references]]
+            if image and not is_stock_image(image) and any(self._own.search(one.key) for one in own):
+                self._finder.add_image(pairs["image"])
 
     def _refuse_reset(self, node: Any) -> None:
         if node.tag in _RESETS:
             message = f"`{node.tag}` takes away what other files set: remove the tag, and what it takes away"
             raise PolicyError(message, Place(str(self._file), *position_of(node)))
 
-    def _read_named(self, named: Any, pairs: Mapping[str, Any]) -> None:
+    def _read_named(self, named: Any, pairs: Mapping[str, Any], *, is_other: bool) -> None:
         """Read a variable with the value, or with the name of the object holding the value."""
         self._seen |= {id(one) for one in pairs.values()}
         for key, reference in pairs_of(pairs.get("valueFrom")).items():
             below = pairs_of(reference)
-            if key in _KEY_REFS and "name" in below:
+            if key in _KEY_REFS and "name" in below and not is_other:
                 entry = self._entry(named.value, named)._replace(text="")
                 use = Use(_KEY_REFS[key], scalar(below["name"]), key=scalar(below.get("key")), variable=entry)
                 self._to.uses.append(use)
@@ -301,7 +322,7 @@ class _ManifestReader:
         entries: dict[str, ConfigEntry] = {}
         for key in _TEXTS:
             node = pairs.get(key)
-            found = _decoded(node, self._file) if (kind, key) in _ENCODED else pairs_of(node)
+            found = decoded_texts(pairs_of(node), self._file) if (kind, key) in _ENCODED else pairs_of(node)
             entries |= {name: self._entry(name, value) for name, value in found.items()}
         templates = [entry for entry in entries.values() if "{{" in entry.text and not HELD_FILE.fullmatch(entry.key)]
         for entry in templates:
@@ -346,7 +367,8 @@ _BESIDE: Final = re.compile(r"\.(?:extra|additional)\w*Containers$|\.sidecar(?:s
 def _is_beside(pairs: Mapping[str, Any], above: str) -> bool:
     """Tell whether a container runs another program, or only prepares the database of Lakekeeper."""
     words = (scalar(node) for name in _COMMANDS for node in items_of(pairs.get(name)))
-    return is_other_program(pairs) or bool(_BESIDE.search(above)) or "migrate" in words
+    is_other = is_other_image(scalar(pairs.get("image"))) and "build" not in pairs
+    return is_other or bool(_BESIDE.search(above)) or "migrate" in words
 
 
 def _merged(node: Any) -> Iterator[Any]:
@@ -359,23 +381,6 @@ def _merged(node: Any) -> Iterator[Any]:
 
 def _is_quarkus(above: str) -> bool:
     return above.replace('"', "").endswith("nessie.server")
-
-
-def _decoded(node: Any, file: Path) -> dict[str, Any]:
-    """Return the `data` of a Kubernetes object as texts, by key."""
-    found = {}
-    for key, value in pairs_of(node).items():
-        try:
-            text = b64decode("".join(value.value.split()), validate=True).decode()
-        except UnicodeDecodeError:
-            if HELD_FILE.fullmatch(key) or VARIABLE.fullmatch(key):
-                raise PolicyError(f"`{key}` is no text in UTF-8", Place(str(file), *position_of(value))) from None
-            continue  # a key store, no configuration
-        except (ValueError, TypeError, AttributeError):
-            message = f"`{key}` is no base64"
-            raise PolicyError(message, Place(str(file), *position_of(value))) from None
-        found[key] = yaml.ScalarNode(value.tag, text, value.start_mark, value.end_mark)
-    return found
 
 
 def _iterate(node: Any) -> Iterator[Any]:

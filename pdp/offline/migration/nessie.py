@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from pdp.config.quarkus.expressions import ENVIRONMENT_ORDINAL, EnvironmentNames, depending, is_unfinished, spelling
-from pdp.config.quarkus.profiles import ORDINALS, PROD, ConfigFile, ConfigSource, file_sources, ordinal_of
+from pdp.config.quarkus.profiles import FILE_PROFILE, ORDINALS, PROD, ConfigFile, ConfigSource, file_sources, ordinal_of
 from pdp.config.quarkus.properties import ConfigEntry
 from pdp.config.quarkus.yaml_text import YamlText
 from pdp.engines.cel.lint.linter import LintOptions, lint_rules
@@ -17,15 +18,19 @@ from pdp.engines.cel.rules import inline_rules
 from pdp.engines.cel.sources import PROFILE_VARIABLE, RuleText, advice_for_rule, inline_rule, read_entries
 from pdp.errors import InvalidArgument, PolicyError, RuleCompileError
 from pdp.offline.migration.manifests import is_host_file
-from pdp.offline.migration.nessie_server import (
-    SHUT,
-    NessieServer,
-    read_server,
-    shut_text,
-)
+from pdp.offline.migration.nessie_server import CONFIG, IMAGE, READ_THERE, SEVERAL, NessieServer, read_server
 from pdp.offline.migration.references import pairs_of
-from pdp.offline.migration.report import TESTS_FILE, Migration, NessieTests, to_yaml
-from pdp.offline.migration.variables import check_unique, read_text
+from pdp.offline.migration.report import SHUT, TESTS_FILE, Migration, NessieTests, shut_text, to_yaml
+from pdp.offline.migration.variables import (
+    OF_OTHERS,
+    Container,
+    check_unique,
+    has_entry,
+    mounted_paths,
+    read_text,
+    servers_by_image,
+    variables_by_container,
+)
 
 _DEFAULT_BRANCH: Final = "nessie.server.default-branch"
 _OWN: Final = ("nessie.", "quarkus.", "smallrye.")
@@ -49,8 +54,10 @@ def migrate_nessie(
     manifests = [file for file in files if is_manifest(file)]
     plain = [file for file in (*files, *env_files) if file not in manifests and (file in files or is_quarkus(file))]
     read = read_server([*manifests, *(file for file in env_files if file not in plain)], plain, migration)
-    profiles = profiles or _profiles_of(read)
-    sources = _sources([*map(_config_file, plain), *read.files], profiles, migration)
+    placed = [one for file in plain for one in _config_files(file, read, migration)]
+    config_files = _of_one_server([*placed, *read.files], read, migration)
+    profiles = profiles or _profiles_of(read, config_files, migration)
+    sources = _sources(config_files, profiles, migration)
     sources = _certain(migration, [*sources, *read.sources], read)
     names = _names_of(read, migration)
     config = read_nessie(sources, profiles, names)
@@ -120,12 +127,51 @@ def _keep_branches_closed(migration: Migration, rules: list[RuleText]) -> None:
         migration.add("note", "", f"rule `{_CLOSED}`", message)
 
 
-def _profiles_of(read: NessieServer) -> Sequence[str]:
-    properties = [entry.text for source in read.sources for entry in source.entries if entry.key == "quarkus.profile"]
+def _profiles_of(read: NessieServer, files: Sequence[ConfigFile], migration: Migration) -> Sequence[str]:
+    """Return the profiles of the server. Those of other containers do not count.
+
+    If several servers differ, no profile is known, and every key of a profile may replace a rule.
+    """
+    properties = [entry for source in read.sources for entry in source.entries if entry.key == "quarkus.profile"]
     variables = [entry for entry in read.variables if entry.key == PROFILE_VARIABLE]
-    check_unique(variables)
-    chosen = properties or [entry.text for entry in variables]
-    return tuple(chosen[-1].split(",")) if chosen else PROD
+    containers = variables_by_container(read.contents)
+    for found in (containers or {(): variables}).values():
+        check_unique([one for one in found if one.key == PROFILE_VARIABLE])
+    own = servers_by_image(read.contents, IMAGE) | {
+        container for container, entries in containers.items() if any(map(_is_of_nessie, entries))
+    }  # fmt: skip
+    chosen: dict[Container, set[str]] = {container: set() for container in own or containers or [()]}
+    for entry in (*properties, *variables):
+        holders = {name for name, found in containers.items() if any(has_entry(one, entry) for one in found)}
+        if holders and not holders & chosen.keys():
+            migration.add("left", entry.key_place, f"`{entry.key}`", OF_OTHERS)
+        for container in holders & chosen.keys() if holders else chosen:
+            if entry.key != PROFILE_VARIABLE or not chosen[container] & {one.text for one in properties}:
+                chosen[container].add(entry.text)
+    texts = {text for found in chosen.values() for text in found or {""}}
+    if len(texts) == 1 and not any(entry.key == PROFILE_VARIABLE for one in read.contents for entry in one.elsewhere):
+        return tuple((texts.pop() or PROD[0]).split(","))
+    for entry in (*properties, *variables):
+        migration.add("left", entry.key_place, f"`{entry.key}`", _PROFILES)
+    entries = (*(entry for source in read.sources for entry in source.entries), *read.variables)
+    of_profiles = [entry for entry in entries if spelling(entry.key).startswith("%")]
+    for file in files:
+        of_profiles += [
+            entry for entry in file.entries if entry.key.startswith("%") or FILE_PROFILE.fullmatch(file.name)
+        ]
+    read.unread += [f"{entry.key}={entry.text}" for entry in of_profiles]
+    read.setters += [entry.key for entry in of_profiles]
+    return PROD
+
+
+_PROFILES: Final = (
+    "is the profile of one server of several: give `--profile`, or migrate the files of each server alone"
+)
+
+
+def _is_of_nessie(entry: ConfigEntry) -> bool:
+    """Tell whether a variable or a command is about Nessie."""
+    return re.sub(r"^%[^_]*_", "", spelling(entry.key)).startswith("nessie_") or "-Dnessie." in entry.text
 
 
 def _certain(migration: Migration, sources: Sequence[ConfigSource], read: NessieServer) -> Sequence[ConfigSource]:
@@ -171,11 +217,41 @@ _UNFINISHED: Final = (
 )
 
 
+def _config_files(file: Path, read: NessieServer, migration: Migration) -> Iterator[ConfigFile]:
+    """Yield a given file under the name that the server has it under; report a file that is mounted elsewhere only.
+
+    A file that no manifest mounts or copies stands where it is.
+    """
+    found = _config_file(file)
+    places = [(path, container) for path, container in mounted_paths(file, read.contents) if path]
+    if not places:
+        yield found
+        return
+    servers = servers_by_image(read.contents, IMAGE)
+    own = {path for path, name in places if path.parent == CONFIG and (not servers or not name or name in servers)}
+    if not own or not all(READ_THERE.fullmatch(path.name) and path.suffix == file.suffix for path in own):
+        migration.add("left", file, "the file", "is mounted or copied to where Nessie does not read it by itself")
+        read.unread += [f"{entry.key}={entry.text}" for entry in found.entries]
+        read.setters += [entry.key for entry in found.entries]
+        return
+    for path in sorted(own):
+        yield found._replace(folder=str(CONFIG), name=path.name)
+
+
+def _of_one_server(files: Sequence[ConfigFile], read: NessieServer, migration: Migration) -> Sequence[ConfigFile]:
+    """Return the files, without those of several servers under one path, which are reported."""
+    counts = Counter(file[1:3] for file in files if file.folder == str(CONFIG))
+    several = [file for file in files if counts[file[1:3]] > 1]
+    for file in several:
+        migration.add("left", file.place, "the file", SEVERAL)
+        read.unread += [f"{entry.key}={entry.text}" for entry in file.entries]
+    return [file for file in files if file not in several]
+
+
 def _config_file(file: Path) -> ConfigFile:
     entries, own = read_entries(file)
     if own:
-        message = "the mapping `rules:` is a rule file of pdp already: give it to `policies.rules` as it is"
-        raise PolicyError(message, own[0].place())
+        raise PolicyError(_OWN_RULES, own[0].place())
     return ConfigFile(str(file), str(file.resolve().parent), file.name, entries)
 
 
@@ -200,6 +276,7 @@ def _sources(files: Sequence[ConfigFile], profiles: Sequence[str], migration: Mi
 
 
 _ABOVE_ALL: Final = 10**10
+_OWN_RULES: Final = "the mapping `rules:` is a rule file of pdp already: give it to `policies.rules` as it is"
 
 
 def _report_switches(migration: Migration, config: NessieConfig, profiles: Sequence[str]) -> None:
@@ -238,9 +315,8 @@ def _report_siblings(migration: Migration, files: Sequence[Path], profiles: Sequ
         for name in (*names, *(f"config/{name}" for name in names), ".env"):
             sibling = folder / name
             if sibling.exists() and sibling not in given:
-                migration.add(
-                    "left", sibling, "the file", "is read by Quarkus as well, and was not given: give it, too"
-                )
+                message = "is read by Quarkus as well, and was not given: give it, too"
+                migration.add("left", sibling, "the file", message)
 
 
 def _settled(migration: Migration, config: NessieConfig, read: NessieServer) -> Iterator[RuleText]:

@@ -21,19 +21,17 @@ from pdp.config.quarkus.yaml_text import YamlText, position_of
 from pdp.engines.cel.nessie_keys import AUTHORIZATION
 from pdp.errors import Place, PolicyError
 from pdp.model.vocabulary import NESSIE_CHECKS
+from pdp.offline.migration.host_files import UNKNOWN, mark_unknown, quoted_words, split_words
 from pdp.offline.migration.manifests import read_deployment
-from pdp.offline.migration.report import Migration, report_references
+from pdp.offline.migration.report import Migration, report_references, shut_text
 from pdp.offline.migration.variables import (
     ELSEWHERE,
     OF_OTHERS,
     REPLACED,
-    UNKNOWN,
     UNUSED,
     ManifestContent,
     flat_values,
-    mark_unknown,
     printed_text,
-    split_words,
     variables_of_some,
 )
 
@@ -60,9 +58,11 @@ _NAMES_FILE: Final = re.compile(r"(?:^|[/\s:=,])(application[\w.-]*\.(?:properti
 
 _OWN_TEXT: Final = re.compile(r"^\s*(?:%[\w-]+\.)?\"?(?:nessie|quarkus|smallrye)\b", re.MULTILINE)
 """Text of a configuration file of Nessie."""
-_CONFIG: Final = PurePosixPath("/deployments/config")
+CONFIG: Final = PurePosixPath("/deployments/config")
 """Folder where the image of Nessie reads its configuration: the start script goes to the folder above."""
-_READ_THERE: Final = re.compile(r"application(?:-[\w-]+)?\.(?:properties|ya?ml)")
+IMAGE: Final = re.compile(r"(?:^|/)projectnessie/nessie(?:-unstable)?(?:[:@]|$)")
+"""Name of an image of Nessie's server."""
+READ_THERE: Final = re.compile(r"application(?:-[\w-]+)?\.(?:properties|ya?ml)")
 
 
 @dataclass
@@ -70,6 +70,7 @@ class NessieServer:
     """Configuration of a server. `sources` are those beside files: system properties, and values of a chart.
 
     `unread`: texts of parts that are left, which may replace rules. `setters`: names whose value is not certain.
+    `contents`: of all manifests and env files.
     """
 
     variables: list[ConfigEntry] = field(default_factory=list)
@@ -77,6 +78,7 @@ class NessieServer:
     sources: list[ConfigSource] = field(default_factory=list)
     unread: list[str] = field(default_factory=list)
     setters: list[str] = field(default_factory=list)
+    contents: Sequence[ManifestContent] = ()
 
     def may_replace(self, id: str) -> bool:
         """Tell whether a part that is left may set the rule with an id."""
@@ -94,34 +96,25 @@ class NessieServer:
                 migration.add("ignored", entry.key_place, f"variable `{entry.key}`", message)
 
 
-def shut_text(text: str) -> str:
-    """Return a rule without permits, with a text in a comment: a mention of VIEW_REFERENCE keeps its effect."""
-    return f"{SHUT}{' '.join(text.split())}".replace("${", "\\${")
-
-
-SHUT: Final = "false // "
-"""Beginning of the text of a rule without permits."""
-
-
 def read_server(files: Sequence[Path], others: Sequence[Path], migration: Migration) -> NessieServer:
     """Return the configuration in manifests and env files, and report all that is not read. `others` are given, too."""
-    server = NessieServer()
-    read = read_deployment(files, _OWN_NAME)
+    read = read_deployment(files, _OWN_NAME, IMAGE)
+    server = NessieServer(contents=read)
     properties = _JavaProperties(migration)
     alone = _variables_of_one_server(read, migration)
     sections = {
         _serialized(node): one.file for one in read for entry, node in one.values if entry.key == "authorization"
     }
-    doubt = (_JOINED if len(set(sections.values())) > 1 else _SEVERAL) if len(sections) > 1 else ""
+    doubt = (_JOINED if len(set(sections.values())) > 1 else SEVERAL) if len(sections) > 1 else ""
     for one in read:
         server.variables += [
             entry._replace(text=shut_text(entry.text)) if (entry.key, entry.text) in alone else entry
             for entry in one.variables
         ]
         for entry in one.variables:
-            properties.read_variable(entry, one)
+            properties.read_variable(entry, one, SEVERAL if (entry.key, entry.text) in alone else "")
         for entry in one.commands:
-            properties.read_command(entry)
+            properties.read_command(entry, SEVERAL if (entry.key, entry.text) in alone else "")
         server.sources += _chart_sources(one, doubt, migration)
         dropped = (entry for entry, message in one.dropped if message in (REPLACED, UNUSED))
         unread = (*one.elsewhere, *one.rest, *dropped, *(reference.entry for reference in one.references))
@@ -132,10 +125,10 @@ def read_server(files: Sequence[Path], others: Sequence[Path], migration: Migrat
                            spelling(entry.key).startswith("%")]  # fmt: skip
         _report_elsewhere(one, migration)
         _report_rest(one, migration)
-    held = [entry._replace(key=str(_CONFIG / PurePosixPath(entry.key).name)) for one in read for entry in one.files]
+    held = [entry._replace(key=str(CONFIG / PurePosixPath(entry.key).name)) for one in read for entry in one.files]
     server.files += _mounted_files([*held, *(entry for one in read for entry in one.mounted)], server, migration)
     server.unread += properties.unread
-    server.setters += [name for name, _ in variables_of_some(read, lambda entry: entry.key)]
+    server.setters += [name for name, _ in variables_of_some(read, lambda entry: entry.key, IMAGE)]
     if properties.entries:
         server.sources.append(ConfigSource(ordinal_of(properties.entries, _PROPERTIES), properties.entries))
     report_references(migration, read, [*files, *others])
@@ -145,10 +138,16 @@ def read_server(files: Sequence[Path], others: Sequence[Path], migration: Migrat
 
 def _variables_of_one_server(read: Sequence[ManifestContent], migration: Migration) -> set[tuple[str, str]]:
     """Return the rules of a part of the servers, and report them: together, the rules permit more than each server."""
-    alone = variables_of_some(read, lambda entry: entry.key if _RULE_SPELLING in spelling(entry.key) else "")
+    alone = variables_of_some(read, _of_rules, IMAGE)
     for entry in alone.values():
-        migration.add("left", entry.key_place, f"variable `{entry.key}`", _SEVERAL)
+        migration.add("left", entry.key_place, f"variable `{entry.key}`", SEVERAL)
     return set(alone)
+
+
+def _of_rules(entry: ConfigEntry) -> str:
+    """Return the name of a variable or a command about rules, else ""."""
+    is_text = entry.key in _OPTIONS or "\0" in entry.text
+    return entry.key if _RULE_SPELLING in spelling(entry.text if is_text else entry.key) else ""
 
 
 def _mounted_files(entries: Sequence[ConfigEntry], server: NessieServer, migration: Migration) -> Iterator[ConfigFile]:
@@ -158,13 +157,13 @@ def _mounted_files(entries: Sequence[ConfigEntry], server: NessieServer, migrati
         texts.setdefault(entry.key, set()).add(entry.text)
     for entry in {entry[:3]: entry for entry in entries}.values():
         path = PurePosixPath(entry.key)
-        if path.parent != _CONFIG or not _READ_THERE.fullmatch(path.name):
+        if path.parent != CONFIG or not READ_THERE.fullmatch(path.name):
             if _is_about_settings(entry):
                 message = "is mounted where Nessie does not read it by itself"
                 migration.add("left", entry.place(), f"`{entry.key}`", message)
                 server.unread.append(f"{entry.key}={entry.text}")
         elif len(texts[entry.key]) > 1:
-            migration.add("left", entry.place(), f"`{entry.key}`", _SEVERAL)
+            migration.add("left", entry.place(), f"`{entry.key}`", SEVERAL)
             server.unread.append(f"{entry.key}={entry.text}")
         else:
             yield from _held_file(entry, migration)
@@ -193,7 +192,7 @@ def _held_file(entry: ConfigEntry, migration: Migration) -> Iterator[ConfigFile]
     if "{{" in entry.text:
         migration.add("left", entry.place(), f"`{name}`", _TEMPLATE)
         entries = [one._replace(text=shut_text(one.text)) if "rules." in one.key else one for one in entries]
-    yield ConfigFile(place, str(_CONFIG), name, entries)
+    yield ConfigFile(place, str(CONFIG), name, entries)
 
 
 def _serialized(node: Any) -> str:
@@ -223,7 +222,7 @@ def _chart_sources(one: ManifestContent, several: str, migration: Migration) -> 
 
 
 _TEMPLATE: Final = "is a template: migrate the output of `helm template`"
-_SEVERAL: Final = "is a rule of one server of several: migrate the files of each server alone"
+SEVERAL: Final = "is a rule of one server of several: migrate the files of each server alone"
 _JOINED: Final = "is in one file of values of several, which Helm joins: migrate the output of `helm template`"
 
 
@@ -294,15 +293,9 @@ def _report_named_files(read: Sequence[ManifestContent], files: Sequence[Path], 
                 migration.add("left", entry.place(), f"`{name}`", "is a file that was not given: give it, too")
 
 
-def _quoted_words(text: str) -> list[str]:
-    """Return the options as Java splits them: quotes hold blanks, and go away."""
-    words = re.findall(r"""(?:"[^"]*"|'[^']*'|[^\s"']|["'])+""", text)
-    return [re.sub(r""""([^"]*)"|'([^']*)'""", lambda match: match[1] or match[2] or "", word) for word in words]
-
-
 _OPTIONS: Final[Mapping[str, Callable[[str], list[str]]]] = {
     "JAVA_OPTS": str.split, "JAVA_OPTIONS": str.split, "JAVA_OPTS_APPEND": str.split,
-    "JAVA_TOOL_OPTIONS": _quoted_words, "JDK_JAVA_OPTIONS": _quoted_words, "_JAVA_OPTIONS": _quoted_words,
+    "JAVA_TOOL_OPTIONS": quoted_words, "JDK_JAVA_OPTIONS": quoted_words, "_JAVA_OPTIONS": quoted_words,
     "JAVA_ARGS": str.split,
 }  # fmt: skip
 """Variable with options of Java -> reader of its words. The start script of Nessie's image knows no quotes."""
@@ -327,6 +320,7 @@ class _JavaProperties:
 
     def __init__(self, migration: Migration) -> None:
         self._migration = migration
+        self._known: dict[str, ConfigEntry] = {}
         self._sure: dict[str, ConfigEntry] = {}
         self._doubtful: dict[str, ConfigEntry] = {}
         self._cut: dict[str, ConfigEntry] = {}
@@ -337,19 +331,19 @@ class _JavaProperties:
         """Return the properties. One without a known text replaces all of its name, one out of reach none."""
         return list({**self._doubtful, **self._sure, **self._cut}.values())
 
-    def read_variable(self, entry: ConfigEntry, one: ManifestContent) -> None:
+    def read_variable(self, entry: ConfigEntry, one: ManifestContent, doubt: str) -> None:
         """Read a variable with options of Java."""
         if entry.key.startswith("-D"):
-            self._add(f"{entry.key}={entry.text}", entry)
+            self._add(f"{entry.key}={entry.text}", entry, doubt)
         elif entry.key in _OPTIONS:
             words = _OPTIONS[entry.key](entry.text)
             replaced = entry.key == "JAVA_OPTS_APPEND" and any(other.key == "JAVA_OPTS" for other in one.variables)
-            doubt = _OVERRULED if replaced else _ARGUMENT if entry.key == "JAVA_ARGS" else ""
+            doubt = doubt or (_OVERRULED if replaced else _ARGUMENT if entry.key == "JAVA_ARGS" else "")
             for at, word in enumerate(words):
                 is_cut = words[at + 1 : at + 2] and not words[at + 1].startswith(("-", "@"))
                 self._add(word, entry, doubt or (_BLANK if is_cut and word not in _WITH_VALUE else ""))
 
-    def read_command(self, entry: ConfigEntry) -> None:
+    def read_command(self, entry: ConfigEntry, doubt: str) -> None:
         """Read the words of a command line, also within `sh -c`."""
         words = []
         for word in entry.text.split("\0"):
@@ -366,7 +360,7 @@ class _JavaProperties:
                 is_option = word.lstrip(UNKNOWN).startswith(("-", "$", "@")) and word != "-jar"
             before = word
             if word.startswith("-D"):
-                self._add(word, entry, "" if is_option else _ARGUMENT)
+                self._add(word, entry, doubt or ("" if is_option else _ARGUMENT))
             elif _LOOKS.search(word):
                 self.unread.append(word)
                 message = "looks like authorization, and Nessie reads it from no such place"
@@ -383,13 +377,19 @@ class _JavaProperties:
         is_rule = name.removeprefix(AUTHORIZATION).startswith("rules.")
         doubt = _EXPANDED if UNKNOWN in text else doubt
         text = text.replace(UNKNOWN, "")
+        if doubt == SEVERAL:
+            self._check_unique(name, text, entry)
         if doubt and _OWN_SPELLING in spelling(name):
             self._migration.add("left", entry.place(), f"property `{name}`", doubt)
             if is_rule:
-                known = self._cut if doubt in (_EXPANDED, _BLANK) else self._doubtful
+                known = self._cut if doubt in (_EXPANDED, _BLANK, SEVERAL) else self._doubtful
                 known.setdefault(name, _property(name, shut_text(text), entry))
             return
-        earlier = self._sure.setdefault(name, _property(name, text, entry))
+        self._check_unique(name, text, entry)
+        self._sure[name] = _property(name, text, entry)
+
+    def _check_unique(self, name: str, text: str, entry: ConfigEntry) -> None:
+        earlier = self._known.setdefault(name, _property(name, text, entry))
         if earlier.text != text:
             raise PolicyError(f"`{name}` has another value at {earlier.place()}: keep one of them", entry.place())
 

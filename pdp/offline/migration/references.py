@@ -14,6 +14,7 @@ import yaml
 
 from pdp.config.quarkus.properties import ConfigEntry
 from pdp.config.quarkus.yaml_text import position_of
+from pdp.offline.migration.host_files import IMAGE, is_other_image
 from pdp.offline.migration.variables import (
     NOT_GIVEN,
     OF_COMPOSE,
@@ -26,14 +27,6 @@ from pdp.offline.migration.variables import (
     entry_of,
 )
 
-_OTHER_PROGRAMS: Final = frozenset(
-    """alertmanager azurite bitnami-postgresql cassandra cockroach clickhouse-server dex etcd gitea grafana haproxy
-    jaeger jupyter kafka keycloak localstack loki mailhog mariadb mc memcached minio mongo mongo-express mongodb mysql
-    nginx openfga openldap otel-collector pgadmin4 postgres postgresql postgresql-repmgr prometheus pyspark-notebook
-    rabbitmq redis redpanda seaweedfs spark superset traefik trino valkey vault zookeeper
-    authelia""".split()  # noqa: SIM905
-)
-"""Last part of the name of an image that is neither Nessie, Lakekeeper nor the bridge."""
 _READ_FOLDERS: Final = tuple(map(PurePosixPath, ("/deployments/config", "/policies", "/etc/opa")))
 """Folders that Nessie and the bridge read by themselves."""
 _EMPTY: Final = frozenset({"emptyDir", "ephemeral", "persistentVolumeClaim", "downwardAPI", "tmpfs", "volume"})
@@ -42,7 +35,7 @@ _VOLUMES: Final = re.compile(r"(?:volumes|\w+Volumes)")
 _POD: Final = re.compile(r"containers|volumes|\w+Volumes|\w+VolumeMounts")
 """Key of a pod, or of values of a chart about one."""
 _MOUNTS: Final = re.compile(r"(?:volumeMounts|\w+VolumeMounts)")
-_ENV_FROM: Final = re.compile(r"(?:envFrom|\w+EnvFrom|env_file|\w+[eE]nvFiles?)")
+_ENV_FROM: Final = re.compile(r"(?:envFrom|\w+EnvFrom|env_file|\w+[eE]nvFiles?|environmentFiles)")
 _EXISTING: Final = re.compile(
     r"existing\w*(?:Secret|ConfigMap)\w*|\w*[eE]nv\w*(?:Secret|ConfigMap|CM)(?:Name)?|\w*[cC]onfigMapName"
 )
@@ -67,6 +60,7 @@ _CANNOT: Final = "may hold settings, and its content is not in these files: writ
 _WRITTEN: Final = "is filled while the server runs or before it starts, and may hold settings: write them into a file"
 _CHART_TEXT: Final = "holds values of a chart, which are not read there: migrate the output of `helm template`"
 _DATA: Final = "holds data, where the server reads no settings"
+_WATCHED: Final = "is copied into the container while it runs, and may hold settings: write them into a file"
 _PATCH: Final = "changes settings, and is not read: migrate the output of `kustomize build`"
 _INIT: Final = "runs before the server, and may write settings: write them into a file"
 
@@ -77,6 +71,7 @@ class _Mount(NamedTuple):
     path: str
     sub_path: str
     is_other: bool
+    container: str = ""
 
 
 def pairs_of(node: Any) -> dict[str, Any]:
@@ -91,12 +86,6 @@ def pairs_of(node: Any) -> dict[str, Any]:
     for one in merged:
         found = {**pairs_of(one), **found}
     return found
-
-
-def is_other_program(pairs: Mapping[str, Any]) -> bool:
-    """Tell whether a container runs another program, by the name of the image."""
-    name = scalar(pairs.get("image")).partition("@")[0].rpartition("/")[2].partition(":")[0]
-    return name in _OTHER_PROGRAMS and "build" not in pairs
 
 
 def scalar(node: Any) -> str:
@@ -125,6 +114,7 @@ class ReferenceFinder:
         self._file = file
         self._to = content
         self._is_compose = is_compose
+        self.workload: tuple[str, ...] = ()
 
     def find(self, pairs: Mapping[str, Any], above: str, *, is_other: bool) -> frozenset[str]:
         """Add the references of a mapping; return the keys without further content."""
@@ -208,8 +198,8 @@ class ReferenceFinder:
                 if not is_other:
                     self._to.uses.append(Use(kind, scalar(name), prefix=scalar(pairs.get("prefix"))))
                 return
-        path = pairs.get("path", node)
-        form = "docker" if scalar(pairs.get("format")) == "raw" else "compose"
+        path = pairs.get("path", pairs.get("value", node))
+        form = "docker" if scalar(pairs.get("format")) == "raw" or "value" in pairs else "compose"
         entry = self._entry(scalar(path), path)
         message = OF_OTHERS if is_other else NOT_GIVEN
         self._to.references.append(Reference(entry, "file", message, form, is_ignored=is_other))
@@ -246,7 +236,7 @@ class ReferenceFinder:
                 items = {scalar(one["key"]): scalar(one.get("path")) for one in listed}
                 for mount in () if is_other else own:
                     use = Use(kind, scalar(name), None, mount.path, items or None, mount.sub_path)
-                    self._to.uses.append(use)
+                    self._to.uses.append(use._replace(container=(*self.workload, mount.container)))
             elif key not in ("serviceAccountToken", "clusterTrustBundle", "podCertificate"):
                 holds_data = key in _EMPTY and not any(_covers(mount.path or "/") for mount in own)
                 self._add_unknown(volume["name"], key, is_other=is_other, holds_data=holds_data)
@@ -276,10 +266,12 @@ class ReferenceFinder:
                 text = text[1:-1]
             entries.append(self._entry(key, node)._replace(text=text))
         for node in (*items_of(pairs.get("envs")), *items_of(pairs.get("env"))):
-            self._to.references.append(Reference(self._entry(scalar(node), node), "file", form="docker"))
+            held = (kind, scalar(pairs.get("name")), "")
+            self._to.references.append(Reference(self._entry(scalar(node), node), "file", form="docker", held=held))
         for node in items_of(pairs.get("files")):
-            path = scalar(node).rpartition("=")[2]
-            self._to.references.append(Reference(self._entry(path, node), "file"))
+            key, _, path = scalar(node).rpartition("=")
+            held = (kind, scalar(pairs.get("name")), key or PurePosixPath(path).name)
+            self._to.references.append(Reference(self._entry(path, node), "file", held=held))
         self._to.objects.append(StoredObject(kind, scalar(pairs.get("name")), entries))
 
     def _find_of_compose(self, pairs: Mapping[str, Any], above: str, *, is_other: bool) -> set[str]:
@@ -293,15 +285,25 @@ class ReferenceFinder:
         if extended is not None:
             self._add(extended, "file", NOT_GIVEN)
         self._find_build(pairs.get("build"))
-        if "profiles" in pairs and not is_other:
-            message = "decides whether the service runs: remove `profiles`, or the service, as it is"
-            self._add_part(above.rpartition(".")[2], pairs["profiles"], message, is_volume=True)
+        if not is_other:
+            self._find_of_service(pairs, above)
         for node in items_of(pairs.get("volumes")):
             self._add_compose_volume(node, is_other=is_other)
         for key in ("configs", "secrets"):
             for node in items_of(pairs.get(key)):
                 self._add_compose_use(key, node, is_other=is_other)
         return {"extends", "build", "profiles", "volumes", "configs", "secrets"} & pairs.keys()
+
+    def _find_of_service(self, pairs: Mapping[str, Any], above: str) -> None:
+        """Add what decides whether a service runs, and what brings files to it."""
+        if "profiles" in pairs:
+            message = "decides whether the service runs: remove `profiles`, or the service, as it is"
+            self._add_part(above.rpartition(".")[2], pairs["profiles"], message, is_volume=True)
+        for node in items_of(pairs.get("volumes_from")):
+            self._add_part(scalar(node), node, _CANNOT, is_volume=True)
+        for one in map(pairs_of, items_of(pairs_of(pairs.get("develop")).get("watch"))):
+            if _covers(scalar(one.get("target")) or "/"):
+                self._add_part(scalar(one.get("path")), one.get("path", pairs["develop"]), _WATCHED, is_volume=True)
 
     def _find_at_root(self, pairs: Mapping[str, Any]) -> None:
         for node in items_of(pairs.get("include")):
@@ -324,7 +326,8 @@ class ReferenceFinder:
             entry = self._entry("", text)._replace(text=scalar(text).replace("$$", "$"))
             self._to.objects.append(StoredObject(key, name, [entry]))
         elif "file" in pairs:
-            self._add(pairs["file"], "file", NOT_GIVEN, is_volume=True)
+            entry = self._entry(scalar(pairs["file"]), pairs["file"])
+            self._to.references.append(Reference(entry, "file", is_volume=True, held=(key, name, "")))
             self._to.objects.append(StoredObject(key, name, []))
         elif pairs:
             self._add_part(name, node, _CANNOT, is_volume=True)
@@ -346,7 +349,7 @@ class ReferenceFinder:
         if is_bind:
             message = OF_OTHERS if is_other else NOT_GIVEN
             entry = self._entry(source, node)
-            self._to.references.append(Reference(entry, "file", message, is_volume=True, is_ignored=is_other))
+            self._to.references.append(Reference(entry, "file", message, "", True, is_other, target=target))
         else:
             holds_data = scalar(pairs.get("type")) in ("", *_EMPTY) and not _covers(target)
             self._add_unknown(yaml.ScalarNode("", source or target, node.start_mark), "volume", is_other=is_other,
@@ -376,18 +379,22 @@ class ReferenceFinder:
     def _add_part(self, name: str, node: Any, message: str, *, is_volume: bool = False) -> None:
         self._to.references.append(Reference(self._entry(name, node), "", message, is_volume=is_volume))
 
+    def add_image(self, node: Any) -> None:
+        """Add an image with possible settings of its own."""
+        self._add_part(scalar(node), node, IMAGE)
+
     def _entry(self, name: str, node: Any) -> ConfigEntry:
         return entry_of(name, scalar(node), self._file, position_of(node))
 
 
 def _collect_mounts(pairs: Mapping[str, Any], mounts: dict[str, list[_Mount]], *, is_other: bool) -> None:
     """Add the places of volumes in all containers below a mapping."""
-    is_other = is_other or is_other_program(pairs)
+    is_other = is_other or (is_other_image(scalar(pairs.get("image"))) and "build" not in pairs)
     for key, value in pairs.items():
         for one in map(pairs_of, items_of(value)):
             if _MOUNTS.fullmatch(key):
                 sub_path = scalar(one.get("subPath")) or ("?" if "subPathExpr" in one else "")
-                mount = _Mount(scalar(one.get("mountPath")), sub_path, is_other)
+                mount = _Mount(scalar(one.get("mountPath")), sub_path, is_other, scalar(pairs.get("name")))
                 mounts.setdefault(scalar(one.get("name")), []).append(mount)
             else:
                 _collect_mounts(one, mounts, is_other=is_other)

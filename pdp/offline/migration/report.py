@@ -91,6 +91,15 @@ def report_references(
     return left
 
 
+def shut_text(text: str) -> str:
+    """Return a rule without permits, with a text in a comment: a mention of VIEW_REFERENCE keeps its effect."""
+    return f"{SHUT}{' '.join(text.split())}".replace("${", "\\${")
+
+
+SHUT: Final = "false // "
+"""Beginning of the text of a rule without permits."""
+
+
 def accepting(name: str) -> str:
     """Return the words about the option for a widening."""
     return f"`--accept-wider {name}` allows this"

@@ -7,18 +7,19 @@ Kubernetes and configs of docker compose become variables and files of their con
 from __future__ import annotations
 
 import re
-import shlex
+from base64 import b64decode
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 from pathlib import Path, PurePosixPath
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import yaml
 
 from pdp.config.quarkus.properties import ConfigEntry, positions_of
-from pdp.errors import InvalidArgument
+from pdp.config.quarkus.yaml_text import position_of
+from pdp.errors import InvalidArgument, Place, PolicyError
 
 NOT_GIVEN: Final = "may hold settings, and was not given: give it, too"
 """Message about an object or a file."""
@@ -27,11 +28,16 @@ ELSEWHERE: Final = "its value stands in a secret or in another object"
 """Message about a variable."""
 
 
+Container: TypeAlias = tuple[str, ...]
+"""Workload and name of a container; empty without one."""
+
+
 class Reference(NamedTuple):
     """Part of a deployment outside of a file, with possible settings.
 
     `kind`: of an object (`ConfigMap`, `Secret`, `config`), `file`, or "" for a part nobody can give. `form`: the
-    reader of an env file. `is_volume`: cannot set a variable. `is_ignored`: holds no settings.
+    reader of an env file. `is_volume`: cannot set a variable. `is_ignored`: holds no settings. `target`: the path of
+    the file in `container`. `held`: kind, name and key of the object made of the file.
     """
 
     entry: ConfigEntry
@@ -40,6 +46,9 @@ class Reference(NamedTuple):
     form: str = ""
     is_volume: bool = False
     is_ignored: bool = False
+    target: str = ""
+    container: Container = ()
+    held: tuple[str, str, str] | None = None
 
 
 class StoredObject(NamedTuple):
@@ -65,6 +74,7 @@ class Use(NamedTuple):
     sub_path: str = ""
     key: str = ""
     variable: ConfigEntry | None = None
+    container: Container = ()
 
 
 @dataclass
@@ -75,7 +85,7 @@ class ManifestContent:
     and text. `mounted`: the same, with the path in a container. `commands`: words of a command line, joined
     by NUL. `values`: sections of a Helm chart, with the node of each. `chart`: keys of a chart for variables.
     `references`: parts outside. `rest`: all other texts, with the keys above. `dropped`: parts out of reach for the
-    server, with the reason. `containers`: variables by workload and container.
+    server, with the reason. `containers`: variables and commands by workload and container. `images`: of containers.
     `notes`: parts to look at.
     """
 
@@ -91,7 +101,8 @@ class ManifestContent:
     objects: list[StoredObject] = field(default_factory=list)
     uses: list[Use] = field(default_factory=list)
     has_containers: bool = False
-    containers: dict[tuple[str, ...], list[ConfigEntry]] = field(default_factory=dict)
+    containers: dict[Container, list[ConfigEntry]] = field(default_factory=dict)
+    images: dict[Container, str] = field(default_factory=dict)
     rest: list[ConfigEntry] = field(default_factory=list)
     dropped: list[tuple[ConfigEntry, str]] = field(default_factory=list)
     notes: list[tuple[ConfigEntry, str]] = field(default_factory=list)
@@ -103,8 +114,6 @@ OF_COMPOSE: Final = re.compile(r"(?<!\$)(?:\$\$)*\$(?!\$)|\{\{")
 """Variable of docker compose or of systemd inside a text, or a template."""
 OF_KUBERNETES: Final = re.compile(r"(?<!\$)\$\([\w.-]+\)|\{\{")
 """Variable of Kubernetes inside a text, or a template of Helm."""
-UNKNOWN: Final = "\x01"
-"""Mark in a word of a command, in front of a variable that another program replaces."""
 VARIABLE: Final = re.compile(r"_?[A-Z][A-Z0-9]*_[A-Z0-9_<>-]*[A-Z0-9_>]")
 _IN_ENVIRONMENT: Final = re.compile(r"[-._a-zA-Z][-._a-zA-Z0-9]*")
 """Name that Kubernetes takes for a variable."""
@@ -112,18 +121,49 @@ REPLACED: Final = "has a variable of docker compose inside: write its value, or 
 UNUSED: Final = "no container of these files uses the object: give the manifest that does"
 
 
-def join_contents(contents: Sequence[ManifestContent], own: re.Pattern[str]) -> None:
+def references_to(file: Path, contents: Sequence[ManifestContent]) -> list[Reference]:
+    """Return the references to a given file: those of its path, else those of a missing path with its name."""
+    named = [(one.file.parent / reference.entry.key, reference) for one in contents for reference in one.references
+             if reference.kind == "file" and reference.entry.key]  # fmt: skip
+    own, present = file.resolve(), [pair for pair in named if _exists(pair[0], pair[1].entry.key)]
+    exact = [reference for path, reference in present if own.is_relative_to(path.resolve())]
+    missing = [pair[1] for pair in named if pair not in present]
+    return exact or [one for one in missing if PurePosixPath(one.entry.key).name == file.name]
+
+
+def mounted_paths(file: Path, contents: Sequence[ManifestContent]) -> Iterator[tuple[PurePosixPath, Container]]:
+    """Yield the paths of a given file in containers, with the container: none for a copy into an image."""
+    uses = [use for content in contents for use in content.uses]
+    for one in references_to(file, contents):
+        for use in uses:
+            if one.held and (use.kind, use.name) == one.held[:2]:
+                path = _mounted(use, (use.items or {}).get(one.held[2], one.held[2]))
+                yield PurePosixPath(path), use.container
+        if one.is_ignored:
+            yield PurePosixPath("?"), ()
+        elif one.target:
+            folder = (Path(one.entry.file).parent / one.entry.key).resolve()
+            is_below = folder.is_dir() and file.resolve().is_relative_to(folder)
+            yield PurePosixPath(one.target, file.resolve().relative_to(folder) if is_below else ""), one.container
+
+
+def join_contents(contents: Sequence[ManifestContent], own: re.Pattern[str], image: re.Pattern[str]) -> None:
     """Turn the objects of files into variables and files of their containers.
 
-    `own` matches the names of the server's variables. Raise PolicyError for two objects with the same name.
+    `own` matches the names of the server's variables, `image` its image. Raise PolicyError for two objects with the
+    same name.
     """
+    servers = servers_by_image(contents, image)
     first = _objects_of(contents)
     uses = [use for content in contents for use in content.uses]
     has_containers = any(content.has_containers for content in contents)
     for (kind, name), (content, stored) in first.items():
         found = [use for use in uses if (use.kind, use.name) == (kind, name)]
         for use in found:
-            _use(stored, use, content)
+            if servers and use.container and use.container not in servers and not use.variable and use.prefix is None:
+                content.dropped += [(entry, OF_OTHERS) for entry in stored.entries]
+            else:
+                _use(stored, use, content)
         if not found and has_containers:
             content.dropped += [(entry, UNUSED) for entry in stored.entries]
         elif not found:
@@ -156,18 +196,26 @@ def _use(stored: StoredObject, use: Use, content: ManifestContent) -> None:
         if entry is None:
             content.elsewhere.append(use.variable)
         else:
-            content.variables.append(entry._replace(key=use.variable.key))
+            _add_variable(entry._replace(key=use.variable.key), use, content)
     elif use.prefix is not None:
         for entry in stored.entries:
             name = f"{use.prefix}{entry.key}"
-            is_named = _IN_ENVIRONMENT.fullmatch(name)
-            (content.variables if is_named else content.rest).append(entry._replace(key=name))
+            if _IN_ENVIRONMENT.fullmatch(name):
+                _add_variable(entry._replace(key=name), use, content)
+            else:
+                content.rest.append(entry._replace(key=name))
     else:
         paths = use.items if use.items is not None else {key: key for key in texts}
         found = {key: path for key, path in paths.items() if key in texts}
         content.mounted += [texts[key]._replace(key=_mounted(use, path)) for key, path in found.items()]
         left = (texts[key] for key in texts.keys() - found.keys())
         content.dropped += [(entry, "is not among the `items` of the volume") for entry in left]
+
+
+def _add_variable(entry: ConfigEntry, use: Use, content: ManifestContent) -> None:
+    content.variables.append(entry)
+    if use.container:
+        content.containers.setdefault(use.container, []).append(entry)
 
 
 def _mounted(use: Use, path: str) -> str:
@@ -195,6 +243,23 @@ def _without_use(stored: StoredObject, content: ManifestContent, own: re.Pattern
             content.variables.append(entry)
         else:
             content.rest.append(entry._replace(key=f".data.{entry.key}"))
+
+
+def decoded_texts(pairs: Mapping[str, Any], file: Path) -> dict[str, Any]:
+    """Return the `data` of a Kubernetes object as texts, by key."""
+    found = {}
+    for key, value in pairs.items():
+        try:
+            text = b64decode("".join(value.value.split()), validate=True).decode()
+        except UnicodeDecodeError:
+            if HELD_FILE.fullmatch(key) or VARIABLE.fullmatch(key):
+                raise PolicyError(f"`{key}` is no text in UTF-8", Place(str(file), *position_of(value))) from None
+            continue  # a key store, no configuration
+        except (ValueError, TypeError, AttributeError):
+            message = f"`{key}` is no base64"
+            raise PolicyError(message, Place(str(file), *position_of(value))) from None
+        found[key] = yaml.ScalarNode(value.tag, text, value.start_mark, value.end_mark)
+    return found
 
 
 def missing_references(contents: Sequence[ManifestContent], files: Sequence[Path]) -> Iterator[Reference]:
@@ -253,32 +318,40 @@ def _files_of(path: Path) -> Sequence[Path]:
     return files
 
 
-def mark_unknown(text: str, pattern: re.Pattern[str]) -> str:
-    """Return a text with a mark in front of each variable."""
-    return pattern.sub(lambda match: UNKNOWN + match[0], text)
+def servers_by_image(read: Sequence[ManifestContent], image: re.Pattern[str]) -> set[Container]:
+    """Return the containers whose image is the server's."""
+    return {container for one in read for container, name in one.images.items() if image.search(name)}
 
 
-def split_words(text: str) -> list[str]:
-    """Return the words of a command line as a shell reads them; the whole text if no shell could."""
-    try:
-        return shlex.split(text)
-    except ValueError:
-        return [text]
+def variables_by_container(read: Sequence[ManifestContent]) -> Mapping[Container, Sequence[ConfigEntry]]:
+    """Return the variables and commands of each container in all files."""
+    containers: dict[Container, list[ConfigEntry]] = {}
+    for one in read:
+        for container, entries in one.containers.items():
+            containers.setdefault(container, []).extend(entries)
+    return containers
+
+
+def has_entry(held: ConfigEntry, entry: ConfigEntry) -> bool:
+    """Tell whether a variable or a command of a container is an entry, or sets a property of Java."""
+    words = re.split(r"[\0\s'\"]+", f"{held.key}={held.text}" if held.key.startswith("-D") else held.text)
+    return held[:2] == entry[:2] or f"-D{entry.key}={entry.text}" in words
 
 
 def variables_of_some(
-    read: Sequence[ManifestContent], name_of: Callable[[ConfigEntry], str]
+    read: Sequence[ManifestContent], name_of: Callable[[ConfigEntry], str], image: re.Pattern[str]
 ) -> dict[tuple[str, str], ConfigEntry]:
     """Return variables that not all servers have, by name and text. `name_of` returns "" for other variables.
 
-    A server is a container with at least one of the variables. Together, they permit more than each server.
+    A server is a container with the server's image, or with at least one of the variables. Together, they permit more
+    than each server.
     """
-    servers: dict[tuple[str, ...], dict[tuple[str, str], ConfigEntry]] = {}
-    for one in read:
-        for container, variables in one.containers.items():
-            named = {(name, entry.text): entry for entry in variables if (name := name_of(entry))}
-            servers.setdefault(container, {}).update(named)
-    several = [texts for texts in servers.values() if texts]
+    own = servers_by_image(read, image)
+    servers: dict[Container, dict[tuple[str, str], ConfigEntry]] = {name: {} for name in own}
+    for container, variables in variables_by_container(read).items():
+        named = {(name, entry.text): entry for entry in variables if (name := name_of(entry))}
+        servers.setdefault(container, {}).update(named)
+    several = [texts for container, texts in servers.items() if texts or container in own]
     return {
         key: entry for texts in several for key, entry in texts.items() if any(key not in other for other in several)
     }  # fmt: skip

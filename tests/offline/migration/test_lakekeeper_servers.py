@@ -40,6 +40,14 @@ def container(env: Mapping[str, Any], name: str = "lk", image: str = IMAGE, **ke
     return {"name": name, "image": image, "env": [{"name": one, **value} for one, value in values.items()], **keys}
 
 
+def object_of(name: str, data: Mapping[str, str]) -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": dict(data)}
+
+
+def unit(env: Mapping[str, str]) -> str:
+    return "[Service]\n" + "".join(f'Environment="{name}={value}"\n' for name, value in env.items())
+
+
 SECRET = {"valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}
 BACKEND = {"LAKEKEEPER__AUTHZ_BACKEND": "openfga"}
 WIDE = {ADMINS: "[oidc~dev]", OPEN: "true", "TRINO_ADMIN_USERS": "dev"}
@@ -65,6 +73,31 @@ SHUT: dict[str, Mapping[str, Any]] = {
     "objects below secrets": {"all.yaml": yaml.safe_dump_all([
         {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}, "data": WIDE},
         pod("a", container(dict.fromkeys(WIDE, SECRET) | BACKEND, envFrom=[{"configMapRef": {"name": "c"}}]))])},
+    "own objects": {"all.yaml": yaml.safe_dump_all([
+        object_of("a", WIDE), object_of("b", {**BACKEND, "TRINO_DEV_CATALOG_NAME": "dev2"}),
+        pod("a", container({}, envFrom=[{"configMapRef": {"name": "a"}}])),
+        pod("b", container({}, envFrom=[{"configMapRef": {"name": "b"}}]))])},
+    "own objects for values": {"all.yaml": yaml.safe_dump_all([
+        object_of("a", {ADMINS: "[oidc~dev]"}), pod("a", container({ADMINS: {"valueFrom": {"configMapKeyRef": {
+            "name": "a", "key": ADMINS}}}})), pod("b", container(BACKEND))])},
+    "objects of another program": {"all.yaml": yaml.safe_dump_all([
+        object_of("a", WIDE), pod("a", container(BACKEND), container({name: {"valueFrom": {"configMapKeyRef": {
+            "name": "a", "key": name}}} for name in WIDE}, "db", "postgres:16"))])},
+    "own files of variables": {
+        "compose.yaml": compose(lk={"image": IMAGE, "env_file": "b.env"}, old={"image": "acme/old", "env_file": ["a.env"]},
+                                opa={"image": "openpolicyagent/opa"}),
+        "a.env": "".join(f"{name}={value}\n" for name, value in WIDE.items()), "b.env": "LAKEKEEPER__AUTHZ_BACKEND=openfga\n"},
+    "file of variables of another program": {
+        "compose.yaml": compose(lk={"image": IMAGE, "environment": BACKEND}, db={"image": "postgres", "env_file": "a.env"}),
+        "a.env": "".join(f"{name}={value}\n" for name, value in WIDE.items())},
+    "generated objects": {
+        "kustomization.yaml": {"configMapGenerator": [{"name": "a", "envs": ["a.env"]}, {"name": "b", "envs": ["b.env"]}]},
+        "pods.yaml": yaml.safe_dump_all([pod(one, container({}, envFrom=[{"configMapRef": {"name": one}}])) for one in "ab"]),
+        "a.env": "".join(f"{name}={value}\n" for name, value in WIDE.items()),
+        "b.env": "LAKEKEEPER__AUTHZ_BACKEND=openfga\nTRINO_DEV_CATALOG_NAME=dev2\n"},
+    "two units": {"a.service": unit(WIDE), "b.service": unit({**BACKEND, "TRINO_DEV_CATALOG_NAME": "dev2"})},
+    "section of a unit that nobody reads": {"a.service": unit(BACKEND) + unit(WIDE).replace("[Service]", "[Install]")},
+    "service section of a container unit": {"a.container": unit(BACKEND).replace("[Service]", "[Container]") + unit(WIDE)},
     "patch": {"kustomization.yaml": {"patches": [{"patch": "".join(
         f"- op: replace\n  path: /data/{name}\n  value: x\n" for name in WIDE)}]},
         "lk.env": "".join(f"{name}={value}\n" for name, value in {**WIDE, **BACKEND}.items())},
@@ -80,6 +113,18 @@ def test_a_variable_without_a_certain_value_is_left(tmp_path: Path, form: str) -
     assert "instance_admins" not in settings.get("identity", {})
     trino = settings.get("trino", {})
     assert (trino.get("unmanaged_catalogs", "deny"), trino.get("admin_users", [])) == ("deny", [])
+
+
+def test_a_file_and_an_object_of_all_servers_count(tmp_path: Path) -> None:
+    lines = "".join(f"{name}={value}\n" for name, value in {**WIDE, **BACKEND}.items())
+    both = {name: {"image": IMAGE, "env_file": "a.env"} for name in ("one", "two")}
+    migration, settings = migrated(tmp_path, {"compose.yaml": compose(**both), "a.env": lines})
+    assert (settings["identity"]["instance_admins"], migration.left) == (["user:oidc~dev"], [])
+    (tmp_path / "compose.yaml").unlink()
+    pods = [pod(name, container({}, envFrom=[{"configMapRef": {"name": "c"}}])) for name in "ab"]
+    given = {"pods.yaml": yaml.safe_dump_all([object_of("c", {**WIDE, **BACKEND}), *pods])}
+    migration, settings = migrated(tmp_path, given)
+    assert (settings["identity"]["instance_admins"], migration.left) == (["user:oidc~dev"], [])
 
 
 @pytest.mark.parametrize("name", ["lakekeeper", "nessie"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from base64 import b64encode
+from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -313,3 +314,239 @@ def test_no_rule_is_dropped_wherever_it_stands(parts: dict[str, list[str]], in_c
             assert found.get(id) == text or migration.left
     if any(VIEW in word for word in written):
         assert any("VIEW_REFERENCE" in text for text in found.values())
+
+
+NESSIE = "ghcr.io/projectnessie/nessie:0.104.1"
+SWITCH = {"NESSIE_SERVER_AUTHORIZATION_ENABLED": "true"}
+A, B = "NESSIE_SERVER_AUTHORIZATION_RULES_A", "NESSIE_SERVER_AUTHORIZATION_RULES_B"
+
+
+def objects(*texts: Mapping[str, str]) -> list[dict[str, object]]:
+    return [{**CONFIG_MAP, "metadata": {"name": f"c{at}"}, "data": dict(text)} for at, text in enumerate(texts)]
+
+
+def named(name: str, **container: object) -> dict[str, object]:
+    return {**pod({"name": "nessie", "image": NESSIE, **container}), "metadata": {"name": name}}
+
+
+def from_object(at: int) -> dict[str, object]:
+    return {"envFrom": [{"configMapRef": {"name": f"c{at}"}}]}
+
+
+def units(**units: Mapping[str, str]) -> dict[str, object]:
+    return {
+        f"{name}.service": "[Service]\n" + "".join(f'Environment="{key}={text}"\n' for key, text in unit.items())
+        for name, unit in units.items()
+    }
+
+
+SERVERS: dict[str, Mapping[str, object]] = {
+    "own objects": {"k.yaml": [*objects({A: READ}, {B: VIEW}), named("a", **from_object(0)), named("b", **from_object(1))]},
+    "one object": {"k.yaml": [*objects({A: READ}), named("a", **from_object(0)), named("b")]},
+    "values of objects": {"k.yaml": [*objects({"k": READ}), named("b"), named("a", env=[
+        {"name": A, "valueFrom": {"configMapKeyRef": {"name": "c0", "key": "k"}}}])]},
+    "own files of variables": {
+        "compose.yaml": {"services": {"a": {"env_file": "a.env"}, "b": {"env_file": ["b.env"]}}},
+        "a.env": f"{A}={READ}\n", "b.env": f"{B}={VIEW}\n"},
+    "file of another maker's service": {
+        "compose.yaml": {"services": {"a": {"image": NESSIE}, "b": {"image": "acme/old", "env_file": "b.env"}}},
+        "b.env": f"{B}={VIEW}\n"},
+    "own images": {
+        "compose.yaml": {"services": {"a": {"build": {"dockerfile": "a.Dockerfile"}}, "b": {"environment": {B: VIEW}}}},
+        "a.Dockerfile": f'FROM {NESSIE}\nENV {A}="{READ}"\n'},
+    "options": {"compose.yaml": {"services": {
+        "a": {"environment": {"JAVA_OPTS": OPTIONS[1]}}, "b": {"environment": {"JAVA_OPTS_APPEND": OPTIONS[0]}}}}},
+    "commands": {"compose.yaml": {"services": {
+        "a": {"image": NESSIE, "command": ["java", OPTIONS[1], "-jar", "x"]}, "b": {"environment": {B: VIEW}}}}},
+    "units": units(a={A: READ}, b={B: VIEW}),
+}  # fmt: skip
+
+
+def written(folder: Path, files: Mapping[str, object]) -> list[Path]:
+    for name, content in files.items():
+        text = content if isinstance(content, str) else yaml.safe_dump(content)
+        text = yaml.safe_dump_all(content) if isinstance(content, list) else text
+        (folder / name).parent.mkdir(exist_ok=True, parents=True)
+        (folder / name).write_text(text)
+    return [folder / name for name in files]
+
+
+def read(folder: Path, files: Mapping[str, object]) -> Migration:
+    paths = written(folder, files)
+    return migrate_nessie(
+        [path for path in paths if path.suffix != ".env"], [path for path in paths if path.suffix == ".env"]
+    )
+
+
+@pytest.mark.parametrize("form", SERVERS)
+def test_rules_of_several_servers_permit_nothing(tmp_path: Path, form: str) -> None:
+    migration = read(tmp_path, SERVERS[form])
+    assert "is a rule of one server of several" in " ".join(part.message for part in migration.left)
+    assert [text for text in rules_of(migration).values() if not text.startswith("false //")] == []
+
+
+def test_two_texts_of_one_rule_are_refused(tmp_path: Path) -> None:
+    given = [*objects({A: READ}, {A: VIEW}), named("a", **from_object(0)), named("b", **from_object(1))]
+    with pytest.raises(PolicyError, match="has another value"):
+        read(tmp_path, {"k.yaml": given})
+
+
+def test_variables_of_another_program_set_no_rule(tmp_path: Path) -> None:
+    postgres = {"name": "db", "image": "postgres:16", "command": ["java", *OPTIONS, "-jar", "x"], "env": [
+        {"name": A, "valueFrom": {"configMapKeyRef": {"name": "c0", "key": "k"}}}]}  # fmt: skip
+    server = named("a", env=[{"name": B, "value": VIEW}])
+    server["spec"]["template"]["spec"]["containers"].append(postgres)  # type: ignore[index]
+    migration = read(tmp_path, {"k.yaml": [*objects({"k": READ}), server]})
+    assert rules_of(migration) == {"b": VIEW}
+    assert {part.subject for part in migration.left} == {"`k`", "`command`", f"`{A}`"}
+
+
+def bound(path: str, **keys: object) -> dict[str, object]:
+    return {"image": NESSIE, "environment": {B: VIEW}, "volumes": [path], **keys}
+
+
+GIVEN = "./application.properties"
+THERE = "/deployments/config/application.properties"
+GENERATED = {"configMapGenerator": [{"name": "c0", "files": ["application.properties"]}]}
+VOLUME = {"volumes": [{"name": "c", "configMap": {"name": "c0"}}]}
+
+
+def generated(path: str) -> dict[str, object]:
+    container = {"name": "n", "image": NESSIE, "env": [{"name": B, "value": VIEW}],
+                 "volumeMounts": [{"name": "c", "mountPath": path}]}  # fmt: skip
+    return {"kustomization.yaml": GENERATED, "k.yaml": {**DEPLOYMENT, "spec": {"containers": [container], **VOLUME}}}
+
+
+ELSEWHERE: dict[str, Mapping[str, object]] = {
+    "another folder": {"compose.yaml": {"services": {"n": bound(f"{GIVEN}:/opt/other/application.properties")}}},
+    "another name": {"compose.yaml": {"services": {"n": bound(f"{GIVEN}:/deployments/config/rules.properties")}}},
+    "another service": {"compose.yaml": {"services": {
+        "n": bound("data:/data"), "billing": bound(f"{GIVEN}:{THERE}", image="acme/billing", environment={})}}},
+    "another program": {"compose.yaml": {"services": {
+        "n": bound("data:/data"), "t": bound(f"{GIVEN}:{THERE}", image="trinodb/trino")}}},
+    "folder of another service": {"compose.yaml": {"services": {
+        "n": bound("data:/data"), "b": bound(".:/deployments/config", image="acme/b", environment={})}}},
+    "image": {"Dockerfile": f'FROM {NESSIE}\nCOPY application.properties /opt/unused/\nENV {B}="{VIEW}"\n'},
+    "generated object": generated("/unused"),
+    "config of compose": {"compose.yaml": {"configs": {"c": {"file": GIVEN}}, "services": {
+        "n": {"image": NESSIE, "environment": {B: VIEW}, "configs": [{"source": "c", "target": "/x"}]}}}},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("form", ELSEWHERE)
+def test_a_file_that_the_server_does_not_have_is_left(tmp_path: Path, form: str) -> None:
+    migration = read(tmp_path, {**ELSEWHERE[form], "application.properties": f"{PREFIX}a=true\n{PREFIX}b=true\n"})
+    assert rules_of(migration).keys() == {"b"}
+    assert "true" not in rules_of(migration).values()
+    assert "is mounted or copied to where" in " ".join(part.message for part in migration.left)
+
+
+HAD: dict[str, Mapping[str, object]] = {
+    "file": {"compose.yaml": {"services": {"n": bound(f"{GIVEN}:{THERE}:ro")}}},
+    "folder": {"compose.yaml": {"services": {"n": bound("./:/deployments/config")}}},
+    "image": {"Dockerfile": f'FROM {NESSIE}\nCOPY application.properties /deployments/config/\nENV {B}="{VIEW}"\n'},
+    "generated object": generated("/deployments/config"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("form", HAD)
+def test_a_file_that_the_server_has_counts(tmp_path: Path, form: str) -> None:
+    migration = read(tmp_path, {**HAD[form], "application.properties": f"{PREFIX}a={READ}\n"})
+    assert rules_of(migration) == {"a": READ, "b": VIEW}
+
+
+def test_a_file_counts_under_the_name_that_it_has_in_the_container(tmp_path: Path) -> None:
+    services = {"n": bound(f"./application-dev.properties:{THERE}")}
+    migration = read(
+        tmp_path, {"compose.yaml": {"services": services}, "application-dev.properties": f"{PREFIX}a={READ}\n"}
+    )
+    assert (rules_of(migration), migration.left) == ({"a": READ, "b": VIEW}, [])
+
+
+def test_files_of_two_servers_are_not_joined(tmp_path: Path) -> None:
+    services = {one: {"image": NESSIE, "volumes": [f"./{one}/application.properties:{THERE}"]} for one in "ab"}
+    files = {f"{one}/application.properties": f"{PREFIX}{one}=true\n" for one in "ab"}
+    migration = read(tmp_path, {"compose.yaml": {"services": services}, **files})
+    assert rules_of(migration).keys() == {"left-parts"}
+
+
+PROFILES = f"{PREFIX}a={READ}\n%dev.{PREFIX}all=true\n%dev.{PREFIX}a=true\n"
+MOUNT = {"volumes": ["./application.properties:/deployments/config/application.properties"]}
+DEV = {"QUARKUS_PROFILE": "dev"}
+FOREIGN: dict[str, Mapping[str, object]] = {
+    "service": {"compose.yaml": {"services": {
+        "nessie": {"image": NESSIE, **MOUNT}, "billing": {"image": "acme/billing", "environment": DEV}}}},
+    "container": {"k.yaml": {**DEPLOYMENT, "spec": {"containers": [
+        {"name": "nessie", "image": NESSIE},
+        {"name": "billing", "image": "acme/billing", "env": [{"name": "QUARKUS_PROFILE", "value": "dev"}]}]}}},
+    "object": {"k.yaml": [*objects(DEV), named("a"), {
+        **named("b", **from_object(0), image="acme/billing")}]},
+    "file": {"compose.yaml": {"services": {
+        "nessie": {"image": NESSIE, **MOUNT}, "billing": {"image": "acme/b", "env_file": "b.env"}}},
+        "b.env": "QUARKUS_PROFILE=dev\n"},
+    "options": {"compose.yaml": {"services": {"nessie": {"image": NESSIE, **MOUNT}, "billing": {
+        "image": "acme/billing", "environment": {"JAVA_OPTS_APPEND": "-Dquarkus.profile=dev"}}}}},
+    "unit": units(nessie=SWITCH, billing=DEV),
+    "other program": {"compose.yaml": {"services": {
+        "nessie": {"image": NESSIE, **MOUNT}, "g": {"image": "grafana/grafana", "environment": DEV}}}},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("form", FOREIGN)
+def test_a_profile_of_another_service_is_not_in_force(tmp_path: Path, form: str) -> None:
+    migration = read(tmp_path, {**FOREIGN[form], "application.properties": PROFILES})
+    assert {id: text for id, text in rules_of(migration).items() if id != "left-parts"} == {"a": READ}
+    assert [part for part in migration.left if "PROFILE" in part.subject or "profile" in part.subject]
+
+
+DIFFERENT: dict[str, Mapping[str, object]] = {
+    "one of two servers": {"compose.yaml": {"services": {
+        "a": {"image": NESSIE, **MOUNT}, "b": {"image": NESSIE, **MOUNT, "environment": DEV}}}},
+    "two profiles": {"compose.yaml": {"services": {
+        "a": {"image": NESSIE, **MOUNT, "environment": ["QUARKUS_PROFILE=x"]},
+        "b": {"image": NESSIE, **MOUNT, "environment": DEV}}}},
+    "images of other makers": {"compose.yaml": {"services": {
+        "a": {"image": "acme/nessie", **MOUNT}, "b": {"image": "acme/billing", "environment": DEV}}}},
+    "units": units(a={**SWITCH, **DEV}, b=SWITCH),
+    "secret": {"k.yaml": named("a", env=[
+        {"name": "QUARKUS_PROFILE", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}])},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("form", DIFFERENT)
+def test_profiles_that_differ_permit_nothing_that_rests_on_them(tmp_path: Path, form: str) -> None:
+    given = {**DIFFERENT[form], "application.properties": f"{PROFILES}{PREFIX}b={VIEW}\n"}
+    migration = read(tmp_path, given)
+    assert rules_of(migration) == {"a": f"false // {READ}", "b": VIEW}
+    assert [part for part in migration.left if "QUARKUS_PROFILE" in part.subject]
+    chosen = migrate_nessie(written(tmp_path, given), [], ["dev"])
+    assert rules_of(chosen)["all"] == "true"
+
+
+@pytest.mark.parametrize("env", [{}, DEV])
+def test_the_profile_of_the_only_server_is_in_force(tmp_path: Path, env: Mapping[str, str]) -> None:
+    services = {one: {"image": NESSIE, **MOUNT, "environment": dict(env)} for one in ("a", "b")}
+    migration = read(tmp_path, {"compose.yaml": {"services": services}, "application.properties": PROFILES})
+    assert rules_of(migration) == ({"a": "true", "all": "true"} if env else {"a": READ})
+
+
+@pytest.mark.parametrize(
+    ("keys", "subject"),
+    [
+        ({"volumes_from": ["other:ro"]}, "`other:ro`"),
+        ({"develop": {"watch": [{"path": "./c", "target": "/deployments/config", "action": "sync"}]}}, "`./c`"),
+        ({"develop": {"watch": [{"path": "./c", "action": "sync+restart", "target": "/"}]}}, "`./c`"),
+        ({"environmentFiles": [{"value": "arn:aws:s3:::b/x.env", "type": "s3"}]}, "`arn:aws:s3:::b/x.env`"),
+        ({"image": "acme/nessie-hardened:1"}, "`acme/nessie-hardened:1`"),
+        ({"image": "${IMAGE:-ghcr.io/projectnessie/nessie}"}, "`${IMAGE:-ghcr.io/projectnessie/nessie}`"),
+    ],
+)
+def test_a_part_of_a_container_that_may_hold_settings_is_left(tmp_path: Path, keys: object, subject: str) -> None:
+    server = {"name": "nessie", "image": NESSIE, "environment": {A: READ}, **keys}  # type: ignore[dict-item]
+    for manifest in ({"services": {"nessie": server}}, {"containerDefinitions": [server]}):
+        if "containerDefinitions" in manifest and keys.keys() & {"volumes_from", "develop"}:  # type: ignore[attr-defined]
+            continue
+        migration = migrated(tmp_path, manifest)
+        assert ({part.subject for part in migration.left}, "left-parts" in rules_of(migration)) == ({subject}, True)
+    other = {"services": {"nessie": {"image": NESSIE, "environment": {A: READ}}, "db": {**keys, "image": "postgres"}}}  # type: ignore[dict-item]
+    assert migrated(tmp_path, other).left == []
