@@ -328,7 +328,7 @@ STORE_FILE: Mapping[str, Any] = {
     "tests": [{"name": "t", "check": [
         {"users": ["user:a"], "objects": ["namespace:n"], "assertions": {"can_delete": True}, "context": {}}]}],
 }  # fmt: skip
-ODD = (None, "x", 5, ["x"], [[]], {"a": "b"}, {"name": []})
+ODD: tuple[Any, ...] = (None, "x", 5, ["x"], [[]], {"a": "b"}, {"name": []})
 
 
 def _paths(node: Any) -> Iterator[tuple[Any, ...]]:
