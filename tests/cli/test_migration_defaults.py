@@ -252,18 +252,20 @@ DEFAULTS: Mapping[str, Holds | Sequence[str]] = {
     "Without a manifest it is docker compose, and a line to look at names the lines that others read otherwise": [
         f"{_ENV_FILES}::test_a_file_of_nobody_is_read_as_by_compose_with_a_note"
     ],
-    "the file of a profile (`application-prod.properties`) wins over its main file, that of the last profile first, and "
-    "`config_ordinal` counts, for variables as `CONFIG_ORDINAL`": [
-        "offline/migration/test_nessie.py::test_files_and_variables_are_joined_by_rank",
-        f"{_SOURCES}::test_the_file_of_the_last_profile_wins",
-        f"{_SOURCES}::test_an_ordinal_counts_wherever_it_stands",
+    "the file of a profile (`application-prod.properties`) wins over its main file": [
+        "offline/migration/test_nessie.py::test_files_and_variables_are_joined_by_rank"
+    ],
+    "of several profiles, the last wins": [f"{_SOURCES}::test_the_file_of_the_last_profile_wins"],
+    "among variables its name is `CONFIG_ORDINAL`": [
+        f"{_SOURCES}::test_an_ordinal_counts_wherever_it_stands"
     ],
     "Quarkus reads the file of a profile only beside its main file, of the same ending and in the same folder: without "
     "it, the file is left, and its rules become `false`": [
         f"{_SOURCES}::test_the_file_of_a_profile_counts_beside_its_main_file"
     ],
-    'Only two underscores at the end close quotes in every release of Quarkus (`..._RULES__A_B__` is `rules."a.b"`): a '
-    "rule in a variable that ends otherwise behind `__`, or with one `_`, is left, and becomes `false`": [
+    "Releases of Quarkus agree on a quoted id only if its variable ends with `__` (`..._RULES__A_B__` is "
+    '`rules."a.b"`)': [f"{_SOURCES}::test_a_variable_with_an_open_quote_permits_nothing_and_is_left"],
+    "A rule in a variable that ends inside of quotes, or with one `_`, is left, and becomes `false`": [
         f"{_SOURCES}::test_a_variable_with_an_open_quote_permits_nothing_and_is_left"
     ],
     "Variables of other programs' containers, of a container that only runs `migrate`, of `extraContainers` and of labels "
