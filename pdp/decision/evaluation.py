@@ -107,10 +107,8 @@ class Evaluator:
 
     def decide_by_engine(self, engine: Engine, group: EngineQuestion, resources: Sequence[Resource]) -> Verdicts:
         """Return an engine's verdicts: all failed if the engine raises, no permits from stale facts."""
-        if self._stale and _rests_on_facts(engine):
-            group = _without_memberships(group)
         try:
-            verdicts = engine.decide(group, resources, self._facts)
+            verdicts = engine.decide(self._asked(engine, group), resources, self._facts)
             if len(verdicts.effects) != len(resources) or len(verdicts.by) != len(resources):
                 raise InvalidVerdicts(f"{len(verdicts.effects)} effects for {len(resources)} resources")
         except Exception as error:  # noqa: BLE001  a failure denies
@@ -122,12 +120,14 @@ class Evaluator:
 
     async def ask(self, engine: AwaitedEngine, group: EngineQuestion, resources: Sequence[Resource]) -> Verdicts:
         """Return the verdicts of an engine that must be awaited, as `decide_by_engine` does."""
-        if self._stale and _rests_on_facts(engine):
-            group = _without_memberships(group)
-        verdicts = await engine.ask(group, resources, self._facts)
+        verdicts = await engine.ask(self._asked(engine, group), resources, self._facts)
         if FAILED in verdicts.effects:
             self._telemetry.engine_failures.labels(engine.name).inc()
         return self._permitted(engine, verdicts)
+
+    def _asked(self, engine: Engine | AwaitedEngine, group: EngineQuestion) -> EngineQuestion:
+        """Return the question for an engine: memberships of stale facts are unknown, so that forbids on them deny."""
+        return _without_memberships(group) if self._stale and _rests_on_facts(engine) else group
 
     def _permitted(self, engine: Engine, verdicts: Verdicts) -> Verdicts:
         return without_permits(verdicts) if self._stale and _rests_on_facts(engine) else verdicts
@@ -139,7 +139,7 @@ def _rests_on_facts(engine: Engine) -> bool:
 
 
 def _without_memberships(group: EngineQuestion) -> EngineQuestion:
-    """Return a question whose principal has unknown memberships, as those of stale facts are: forbids on them deny."""
+    """Return a question about a principal with unknown memberships."""
     principal = group.question.principal
     unknown = tuple(sorted({*principal.unknown, "member_of"}))
     return replace(group, question=replace(group.question, principal=replace(principal, unknown=unknown)))

@@ -80,7 +80,17 @@ class Program:
     made on first use. The function of any other rule is made at load: no request waits for that.
     """
 
-    __slots__ = ("__weakref__", "_function", "_without", "extensions", "keys", "requirements", "text", "variables")
+    __slots__ = (
+        "__weakref__",
+        "_function",
+        "_path_texts",
+        "_without",
+        "extensions",
+        "keys",
+        "requirements",
+        "text",
+        "variables",
+    )
     counts_roles = False
     """The functions take roles by any evidence as the first argument."""
 
@@ -93,6 +103,7 @@ class Program:
         self.requirements = shared_requirements(readings)
         self._function: Callable[..., bool] | None = None
         self._without: dict[frozenset[str], Callable[..., bool]] = {}
+        self._path_texts: tuple[ForbiddenPath, ...] | None = None
         self.keys = _keys_read(checked, "attributes") if "attributes" in self.variables else frozenset()
         """Keys of `attributes` in the rule; None for any key."""
         if not _is_decided_by_tables(self.requirements) or checked.root.depth > _MAX_LAZY_DEPTH:
@@ -121,8 +132,13 @@ class Program:
         emitter, _ = _emit_rule(check_rule(self.text, self.extensions))
         return emitter.warnings
 
-    def path_texts(self) -> Iterator[ForbiddenPath]:
-        """Yield the texts that a rule compares with `path`; in doubt too many. Costs a parse of a long rule."""
+    def path_texts(self) -> tuple[ForbiddenPath, ...]:
+        """Return the texts that a rule compares with `path`; in doubt too many. The first call may cost a parse."""
+        if self._path_texts is None:
+            self._path_texts = tuple(self._read_path_texts())
+        return self._path_texts
+
+    def _read_path_texts(self) -> Iterator[ForbiddenPath]:
         conditions: Iterable[Condition] = self.requirements.conditions
         words: Iterable[str] = ()
         if not self.requirements.sufficient and "path" in self.variables:
