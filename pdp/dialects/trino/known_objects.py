@@ -162,7 +162,11 @@ def has_other_type(resources: Sequence[Resource]) -> bool:
     if type(resources) is PathArray or resources[0].type not in _TABLES:
         return False
     is_typed = resources[0].type == "metadata_table"
-    return any(bool(table.path) and is_metadata_table(table) != is_typed for table in resources)
+    for table in resources:
+        path = table.path
+        if path and ("$" in path[-1] and is_metadata_name(path[-1])) != is_typed:
+            return True
+    return False
 
 
 def is_metadata_table(table: Resource) -> bool:
