@@ -174,16 +174,7 @@ class SqliteDatabase:
             connection.execute(begin)
             return
         connection.execute("PRAGMA busy_timeout=0")
-        deadline = time.monotonic() + pauses().sqlite_busy
-        while True:
-            try:
-                connection.execute(begin)
-            except sqlite3.OperationalError as error:
-                if _code(error) != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
-                    raise
-                time.sleep(_BUSY_POLL_SECONDS)
-            else:
-                return
+        _execute_when_free(connection, begin)
 
     def _open(self) -> SqliteConnection:
         file_id = _file_id(self._path)
@@ -209,7 +200,8 @@ class SqliteDatabase:
         try:
             link = self._open()
             try:
-                if link.execute("PRAGMA journal_mode=WAL").fetchone() != ("wal",):
+                # Two services that switch a new file at once each hold what the other needs: SQLite fails one at once.
+                if _execute_when_free(link, "PRAGMA journal_mode=WAL") != ("wal",):
                     raise ConfigError(
                         f"{self.name} is on a file system without shared memory: SQLite needs a local one"
                     )
@@ -250,6 +242,18 @@ class SqliteDatabase:
         is_settled = time.time() - max((stat.st_mtime for stat in written), default=0.0) > _SETTLED_SECONDS
         fields = ((stat.st_dev, stat.st_ino, stat.st_mtime_ns, stat.st_size) for stat in written)
         return (*fields, None if is_settled else time.monotonic())
+
+
+def _execute_when_free(connection: SqliteConnection, statement: str) -> Any:
+    """Execute a statement, again for as long as the file is busy and a writer may wait; return its first row."""
+    deadline = time.monotonic() + pauses().sqlite_busy
+    while True:
+        try:
+            return connection.execute(statement).fetchone()
+        except sqlite3.OperationalError as error:
+            if _code(error) != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                raise
+            time.sleep(_BUSY_POLL_SECONDS)
 
 
 def _code(error: Any) -> int:

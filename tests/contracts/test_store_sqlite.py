@@ -7,6 +7,7 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+import textwrap
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -333,4 +334,31 @@ def test_opening_a_store_that_is_up_to_date_loads_neither_alembic_nor_the_other_
     )
     root = ROOT
     done = subprocess.run([sys.executable, "-c", script, url], env=os.environ | {"PYTHONPATH": str(root)}, check=False)
+    assert done.returncode == 0
+
+
+@pytest.mark.long
+@pytest.mark.process
+def test_services_that_create_one_file_at_once_all_get_it(tmp_path: Path) -> None:
+    """Of a hundred such starts, one failed when SQLite alone waited: two that switch a file to a log do not wait."""
+    script = textwrap.dedent("""
+        import multiprocessing, sys
+        from pdp.store.sqlite import SqliteDatabase
+
+        def start(path, together):
+            together.wait()
+            SqliteDatabase(path)
+
+        forks = multiprocessing.get_context("fork")
+        for number in range(300):
+            together = forks.Barrier(4)
+            path = f"{sys.argv[1]}/{number}.db"
+            services = [forks.Process(target=start, args=(path, together)) for _ in range(4)]
+            [service.start() for service in services]
+            [service.join() for service in services]
+            assert not any(service.exitcode for service in services), number
+    """)
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path)], env=os.environ | {"PYTHONPATH": str(ROOT)}, check=False
+    )
     assert done.returncode == 0
