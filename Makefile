@@ -24,7 +24,7 @@ endef
 help: ## what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
 
-setup: ## what the tests need from Debian, such as Redis and chromium; without root, prints the line for root
+setup: ## what the tests need from Debian, such as Redis and chromium, and OpenFGA; without root, prints the line for root
 	@.ci/setup
 
 # the service alone

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from support.generators.fga_tuples import random_tuples
 from support.oracles.migrated_worlds import NEWER, SCHEMA, answers, checker_of, migrated, questions, version
-from support.servers.openfga import GET_IT, IN_MEMORY, FgaStore, binary, running
-from support.untested import not_tested
+from support.servers.openfga import IN_MEMORY, FgaStore, binary, running
+from support.untested import SETUP, not_tested
 
 pytestmark = [pytest.mark.process, pytest.mark.long]
 
@@ -19,7 +20,7 @@ pytestmark = [pytest.mark.process, pytest.mark.long]
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     openfga = binary()
     if openfga is None:
-        not_tested("beside OpenFGA", "no `openfga` on the PATH", GET_IT)
+        not_tested("beside OpenFGA", "no `openfga` on the PATH", SETUP if shutil.which("go") else "")
     with running(openfga, tmp_path_factory.mktemp("openfga"), *IN_MEMORY) as served:
         yield served
 
