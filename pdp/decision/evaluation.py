@@ -26,10 +26,20 @@ from pdp.decision.combine import (
 )
 from pdp.decision.plan import FixedDenial, Leaf
 from pdp.decision.turns import Resumable, TurnClock
-from pdp.engines.engine import FAILED, Cost, Dependency, Engine, EngineQuestion, Verdicts
+from pdp.engines.engine import (
+    ABSTAIN,
+    EFFECT_NAMES,
+    FAILED,
+    PERMIT,
+    Cost,
+    Dependency,
+    Engine,
+    EngineQuestion,
+    Verdicts,
+)
 from pdp.engines.guarded import AwaitedEngine, InvalidVerdicts, log_failure
 from pdp.facts.snapshot import Facts
-from pdp.model.answer import Reason
+from pdp.model.answer import STORE_STALE, Reason, Trace
 from pdp.model.question import Resource
 from pdp.telemetry import Telemetry
 
@@ -124,6 +134,16 @@ class Evaluator:
         if FAILED in verdicts.effects:
             self._telemetry.engine_failures.labels(engine.name).inc()
         return self._permitted(engine, verdicts)
+
+    def explain(self, engine: Engine, group: EngineQuestion, resource: Resource) -> Trace:
+        """Return an engine's explanation of the same question as `decide_by_engine`, without permits from stale facts.
+
+        Raise what the engine raises.
+        """
+        trace = engine.explain(self._asked(engine, group), resource, self._facts)
+        if self._stale and _rests_on_facts(engine) and trace.outcome == EFFECT_NAMES[PERMIT]:
+            return replace(trace, outcome=EFFECT_NAMES[ABSTAIN], why=STORE_STALE)
+        return trace
 
     def _asked(self, engine: Engine | AwaitedEngine, group: EngineQuestion) -> EngineQuestion:
         """Return the question for an engine: memberships of stale facts are unknown, so that forbids on them deny."""

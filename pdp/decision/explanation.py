@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from pdp.decision.active_policies import ActivePolicies
 from pdp.decision.combine import branch, fold, leaves
-from pdp.decision.evaluation import LeafVerdicts
+from pdp.decision.evaluation import Evaluator, LeafVerdicts
 from pdp.decision.plan import INSTANCE_ADMINS, AllOf, AnyAlone, AnyOf, FixedDenial, Leaf, Node, Split
 from pdp.decision.turns import Resumable, TurnClock
 from pdp.engines.engine import ABSTAIN, ALLOWED_BY_EFFECT, EFFECT_NAMES, NO_ERRORS, PERMIT, Engine, Verdicts
@@ -37,10 +37,12 @@ def no_verdict(engine: Engine, leaf: Leaf, row: int) -> None:
 class Explainer:
     """Explainer of evaluated trees, under the bundle and facts that decided."""
 
-    def __init__(self, bundle: ActivePolicies, facts: Facts, verdicts_of: LeafVerdicts, asked: AskedVerdict) -> None:
-        """Prepare. `asked` returns verdicts of engines that cannot be asked again here."""
+    def __init__(
+        self, bundle: ActivePolicies, evaluator: Evaluator, verdicts_of: LeafVerdicts, asked: AskedVerdict
+    ) -> None:
+        """Prepare. `evaluator` decided; `asked` returns verdicts of engines that cannot be asked again here."""
         self._bundle = bundle
-        self._facts = facts
+        self._evaluator = evaluator
         self._verdicts_of = verdicts_of
         self._asked = asked
         self._pace = TurnClock()
@@ -85,7 +87,7 @@ class Explainer:
         if isinstance(found, AwaitedEngine) and (verdict := self._asked(found, leaf, row)):
             return found.explain_verdict(group, resource, verdict)
         try:
-            return found.explain(group, resource, self._facts)
+            return self._evaluator.explain(found, group, resource)
         except Exception as error:  # noqa: BLE001  an explanation decides nothing
             return unexplained(engine.name, error)
 

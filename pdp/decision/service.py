@@ -215,7 +215,7 @@ class Pdp:
         traces = NO_TRACES
         if batch.explain:
             asked = cached.verdict if cached else no_verdict
-            explainer = Explainer(basis.bundle, basis.facts, verdicts_of, asked)
+            explainer = Explainer(basis.bundle, basis.evaluator, verdicts_of, asked)
             traces = yield from trace_checks(batch.checks, trees, explainer)
         outcomes = yield from _each(fold, trees, repeat(verdicts_of))
         answer = fold_answer(batch, outcomes, basis.revision, traces)

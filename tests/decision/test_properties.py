@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -12,11 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.generators import worlds
 from support.generators.generated_pdps import batch, decide, make_pdp
+from support.paths import TESTS
 
+from pdp.app.facts import build_pdp
 from pdp.decision.service import Pdp
 from pdp.engines.engine import PERMIT, READS_POLICIES, Cost, Verdicts
-from pdp.model.answer import Answer
+from pdp.model.answer import Answer, Trace
 from pdp.model.trino_operations import SYSTEM_READS
+from pdp.offline.cases.cases import Case
+from pdp.offline.cases.runner import MemoryAudit, build_case_pdp
 
 
 def decisions(answer: Answer) -> list[Any]:
@@ -160,6 +164,82 @@ def test_explaining_changes_nothing_and_agrees(config: Any, rules: Any, grants: 
     assert explained.allowed == decide(pdp, checks).allowed
     for at, allowed in enumerate(explained.allowed):
         assert (explained.traces[at].outcome == "permit") == bool(allowed)
+
+
+CEDAR = (
+    "permit(principal, action, resource);",
+    'permit(principal in Lakekeeper::Role::"r", action, resource);',
+    'forbid(principal in Lakekeeper::Role::"r", action, resource);',
+    'forbid(principal, action, resource) unless { principal in Lakekeeper::Role::"r" };',
+    'forbid(principal == Lakekeeper::User::"oidc~u", action, resource);',
+    'permit(principal, action == Lakekeeper::Action::"ReadTableData", resource) when { resource.warehouse.name == "lake" };',
+)
+STACKS = (["grants"], ["cedar"], ["cel"], ["grants", "cel"], ["grants", "cedar"], ["cel", "cedar"])
+ROLE_RULES = ("'r' in roles", "!('r' in roles)", "role == 'u'", "true", "op == 'VIEW_REFERENCE'", "size(roles) == 1")
+
+
+def recombined(trace: Trace) -> str:
+    """Return the outcome that the engines of a leaf have together, as their traces tell it."""
+    told = [part.outcome for part in trace.parts if part.outcome != "does not apply"]
+    if denials := [outcome for outcome in ("forbid", "failed") if outcome in told]:
+        return denials[0]
+    combine = all if " (all of authority" in trace.why else any
+    permits = [part.outcome == "permit" for part in trace.parts if part.what != "cel forbid" and part.outcome in told]
+    return "permit" if permits and combine(permits) else "silent"
+
+
+def engine_leaves(trace: Trace) -> Iterator[Trace]:
+    """Yield the parts of a trace that engines decide."""
+    if " of authority " in trace.why:
+        yield trace
+    else:
+        for part in trace.parts:
+            yield from engine_leaves(part)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.sampled_from(STACKS),
+    st.sampled_from(["any", "all"]),
+    st.lists(st.sampled_from(CEDAR), min_size=1, max_size=3, unique=True),
+    st.lists(st.sampled_from(ROLE_RULES), max_size=2),
+    st.lists(st.sampled_from(ROLE_RULES[:3]), max_size=1),
+    st.lists(st.sampled_from(["user:oidc~u", "role:r", "role:s"]), max_size=2, unique=True),
+    st.booleans(),
+    st.sampled_from([None, "r"]),
+)
+def test_traces_tell_the_decision_under_fresh_and_stale_facts(
+    engines: Any, combine: Any, cedar: Any, rules: Any, forbids: Any, readers: Any, member: bool, acting: Any
+) -> None:
+    grants = [{"principal": who, "privilege": "select", "object": "warehouse:lake"} for who in readers]
+    members = [{"principal": "user:oidc~u", "privilege": "assignee", "object": "role:r"}] * member
+    config = {
+        "warehouses": {"lake": {"default_ref": "main", "project": "p"}},
+        "authorities": {"default": {"engines": engines, "combine": combine}},
+    }
+    data: dict[str, Any] = {
+        "config": config,
+        "rules": {f"p{at}": rule for at, rule in enumerate(rules)},
+        "forbid": {f"f{at}": f"{rule} && path == 'n.t'" for at, rule in enumerate(forbids)},
+        "world": {"objects": [], "grants": grants + members},
+    }
+    if "cedar" in engines:
+        data["cedar"] = {"policies": "\n".join(f'@id("c{at}") {policy}' for at, policy in enumerate(cedar))}
+    pdp = build_case_pdp(Case("stale", TESTS, data), build_pdp, MemoryAudit())[0]
+    checks = [
+        {"principal": "user:oidc~u", "action": "read_data", "resource": f"table:lake/n/{name}@main"} for name in "tu"
+    ]
+    asked = batch([check | ({"actingRole": f"role:{acting}"} if acting else {}) for check in checks])
+    for stale in (False, True):
+        pdp.source.is_stale = lambda stale=stale: stale  # type: ignore[method-assign, misc]
+        plain = asyncio.run(pdp.check(asked))
+        explained = asyncio.run(pdp.check(msgspec.structs.replace(asked, explain=True)))
+        told = [msgspec.structs.replace(one, trace=None) for one in decisions(explained)]
+        assert told == decisions(plain)
+        for at, allowed in enumerate(plain.allowed):
+            assert (explained.traces[at].outcome == "permit") == bool(allowed)
+            for leaf in engine_leaves(explained.traces[at]):
+                assert recombined(leaf) == leaf.outcome, leaf
 
 
 class Broken:
