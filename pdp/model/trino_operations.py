@@ -108,6 +108,14 @@ TRINO_OPERATIONS: Final[Mapping[str, TrinoOperation]] = {
 }
 """All operations of Trino's OPA plugin."""
 
+LISTED_WITH: Final[Mapping[str, str]] = {
+    "FilterCatalogs": "AccessCatalog",
+    "FilterColumns": "ShowColumns",
+    "FilterFunctions": "ExecuteFunction",
+    "FilterViewQueryOwnedBy": "ViewQueryOwnedBy",
+}
+"""Filter of a list -> the operation with the same right. Other filters have a right of their own: to see a name."""
+
 CLUSTER_ACTIONS: Final = frozenset({f"{TRINO_PREFIX}{name}" for name in TRINO_OPERATIONS} | LAKEQL_ACTIONS)
 """Actions on a cluster or a server."""
 _ASKED: Final = frozenset((type, action) for type, actions in CATALOG_ACTIONS.items() for action in actions)

@@ -31,6 +31,7 @@ from pdp.model.answer import Reason
 from pdp.model.arrays import PathArray, positions_by
 from pdp.model.question import Check, Resource
 from pdp.model.trino_operations import (
+    LISTED_WITH,
     METADATA_TABLES,
     PLACE_PROPERTIES,
     SYSTEM_CATALOG,
@@ -79,9 +80,17 @@ class OperationPlanner:
         return part
 
     def fixed(self, allowed: bool, by: str, resources: Sequence[Resource] | None = None) -> Node:
-        """Return a decision of the configuration, on all resources unless `resources` is given. Forbids bind."""
-        decided = self.context.permitted if allowed else self.context.denied
-        return decided(by, self.action, resources or self.resources)
+        """Return a decision of the configuration, on all resources unless `resources` is given. Forbids bind.
+
+        A list leaves out what a forbid of the operation with the same right denies.
+        """
+        context, resources = self.context, resources or self.resources
+        if not allowed:
+            return context.denied(by, self.action, resources)
+        own, kin = context.permitted(by, self.action, resources), LISTED_WITH.get(self.name)
+        if kin is None or not context.bundle.may_forbid(own.group.warehouse, TRINO_PREFIX + kin, own.group.type):
+            return own
+        return AllOf((own, context.permitted(by, TRINO_PREFIX + kin, resources)), named=False)
 
     def unknown(self, resources: Sequence[Resource] | None = None) -> Node:
         """Return the denial of an unknown action."""

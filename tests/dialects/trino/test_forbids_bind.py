@@ -15,7 +15,7 @@ from support.oracles.trino_wants import asking
 from support.paths import TESTS
 from support.service.serving import settings_of
 
-from pdp.model.trino_operations import TRINO_OPERATIONS
+from pdp.model.trino_operations import LISTED_WITH, TRINO_OPERATIONS
 from pdp.model.vocabulary import CATALOG_ACTIONS, CEL_CHECKS
 
 SHAPES: dict[str, Any] = yaml.safe_load((TESTS / "trino_cases" / "shapes" / "operations.yaml").read_text())
@@ -170,6 +170,71 @@ async def test_lists_leave_out_what_is_forbidden(tmp_path: Path) -> None:
                 "result"
             ]
         assert (found, below) == [([0, 1, 2], [0, 1]), ([0, 1, 2], [0]), ([], [])][number]
+
+
+LISTED: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "FilterViewQueryOwnedBy": ("ViewQueryOwnedBy", "arguments.user == 'boss'", {"user": {"user": "boss"}}),
+    "FilterCatalogs": ("AccessCatalog", "arguments.catalog == 'other'", {"catalog": {"name": "other"}}),
+    "FilterFunctions": (
+        "ExecuteFunction",
+        "arguments.function == 'other.s.f'",
+        {"function": {"catalogName": "other", "schemaName": "s", "functionName": "f"}},
+    ),
+    "FilterColumns": (
+        "ShowColumns",
+        "arguments.catalog == 'other' && arguments.schema == 's'",
+        {"table": {"catalogName": "other", "schemaName": "s", "tableName": "t", "columns": ["c"]}},
+    ),
+}
+"""Operation that filters a list -> the operation with the same right, a forbid, and what both are asked about."""
+OWN_RIGHT = {
+    "FilterSchemas": ("ShowTables", {"schema": {"catalogName": "other", "schemaName": "s"}}),
+    "FilterTables": (
+        "SelectFromColumns",
+        {"table": {"catalogName": "other", "schemaName": "s", "tableName": "t", "columns": ["c"]}},
+    ),
+}
+"""The same for operations that need a right of their own: the name of an object in a list."""
+
+
+def test_an_operation_that_filters_a_list_has_the_right_of_another_or_its_own() -> None:
+    filters = {name for name in TRINO_OPERATIONS if name.startswith("Filter")}
+    assert filters == LISTED.keys() | OWN_RIGHT.keys()
+    assert {name: kin for name, (kin, *_) in LISTED.items()} == LISTED_WITH
+    for name, kin in LISTED_WITH.items():
+        assert TRINO_OPERATIONS[name] == TRINO_OPERATIONS[kin]
+    for name, (kin, _) in OWN_RIGHT.items():
+        assert TRINO_OPERATIONS[name] != TRINO_OPERATIONS[kin]
+
+
+async def test_a_list_leaves_out_what_a_forbid_of_the_same_right_denies(tmp_path: Path) -> None:
+    """In a mapped catalog the two operations are one check. Elsewhere a forbid of the list alone denies the list."""
+
+    async def shown(rules: dict[str, str]) -> list[tuple[bool, list[int], bool]]:
+        (folder := tmp_path / "_".join(sorted(rules) or "-")).mkdir()
+        found = []
+        async with asking(world(rules), folder) as ask:
+            for name, (kin, *_, object) in {**LISTED, **OWN_RIGHT}.items():
+                single = {"operation": name, "resource": object}
+                listed = {"operation": name, "filterResources": [object]}
+                opened = {"operation": kin, "resource": object}
+                answers = [
+                    (await ask(door, body_of(action, "alice")))["result"]
+                    for door, action in (("allow", single), ("batch", listed), ("allow", opened))
+                ]
+                found.append(tuple(answers))
+        return found
+
+    many, own = len(LISTED), len(OWN_RIGHT)
+    assert await shown({}) == [(True, [0], True)] * (many + own)
+    rules = {kin: f"op == 'trino:{kin}' && {test}" for kin, test, _ in LISTED.values()}
+    assert await shown(rules) == [(False, [], False)] * many + [(True, [0], True)] * own
+    rules = {name: f"op == 'trino:{name}' && {test}" for name, (_, test, _) in LISTED.items()}
+    assert await shown(rules) == [(False, [], True)] * many + [(True, [0], True)] * own
+    assert await shown({kin: f"op == 'trino:{kin}'" for kin, _ in OWN_RIGHT.values()}) == [
+        *[(True, [0], True)] * many,
+        *[(True, [0], False)] * own,
+    ]
 
 
 def _resource(type: str) -> dict[str, Any]:
