@@ -134,6 +134,8 @@ def _policy_problems(
     for key, of_key in rules.items():
         found = _rule_errors(of_key)
         yield from (_of_finding(finding, key) for finding in found or of_key.name_remarks)
+        with contextlib.suppress(PdpError):  # a missing file is among the errors
+            yield from (_of_finding(finding, key) for finding in of_key.ignored_keys)
         yield from (ConfigProblem(str(notice.place), "info", notice.message) for notice in seen_roles(of_key))
     yield from map(_warning, unfed_forbids(rules["forbid"], settings))
     yield from _unfed_cedar(settings)

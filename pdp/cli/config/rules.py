@@ -57,6 +57,11 @@ class KeyRules:
         """Return the findings on names."""
         return [finding for finding in self.findings if finding.code in NAME_CODES]
 
+    @property
+    def ignored_keys(self) -> list[Finding]:
+        """Return the findings on keys that hold no rule in force; raise ConfigError for a missing file."""
+        return [finding for finding in self.findings if finding.code == "ignored-key"]
+
     @cached_property
     def rules(self) -> tuple[Rule, ...]:
         """Return the rules; none where a file or a rule has an error."""

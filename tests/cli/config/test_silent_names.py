@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.service.command_line import COMPOSITION
@@ -380,3 +381,37 @@ def test_the_files_of_a_key_are_read_once(tmp_path: Path, monkeypatch: pytest.Mo
         monkeypatch.setattr(module, "read_rule_file", noted)
     assert command("config", "check", "-c", config)[0] == 0
     assert sorted(read) == ["forbid.yaml"] * 2
+
+
+IGNORED = {
+    "beside.yaml": "rules: {f: \"path == 'a'\"}\nrules2: {x: 'true'}\nforbids: {y: 'true'}\n",
+    "nested.yaml": "rules: {g: \"path == 'a'\"}\nversion: 2\n",
+    "other.properties": "nessie.server.authorization.rules.h=path=='a'\nx=true\nquarkus.a=1\nquarkus.b=2\n"
+    "%dev.nessie.server.authorization.rules.i=true\n",
+}
+"""File of rules -> its text, with keys that hold no rules in force."""
+
+
+@pytest.mark.parametrize(("forbid", "fails"), [(True, False), (True, True), (False, False)])
+def test_keys_without_rules_are_named_at_every_door(tmp_path: Path, forbid: bool, fails: bool) -> None:
+    """In the same words, also beside an error: who mends the one finds the other."""
+    config = with_rules(tmp_path, {"e": "role == 'user:al'" if fails else "role == 'al'"}, forbid=forbid)
+    for name, text in IGNORED.items():
+        (tmp_path / name).write_text(text)
+    key = "forbid" if forbid else "rules"
+    given = {**yaml.safe_load(config.read_text())["policies"], key: ["forbid.yaml", *IGNORED]}
+    config.write_text(yaml.safe_dump({**yaml.safe_load(config.read_text()), "policies": given}))
+    places = {"beside.yaml": [2, 3], "nested.yaml": [2], "other.properties": [2, 3, 5]}
+    ignored = [f"{tmp_path / name}:{line}:" for name, lines in places.items() for line in lines]
+    found = {}
+    for arguments in (("config", "check"), ("lint",)):
+        lines = command(*arguments, "-c", config)[1].splitlines()
+        said = [line for line in lines if "ignored" in line or "not in force" in line]
+        assert all(any(line.startswith(place) and ": warning: " in line for line in said) for place in ignored), said
+        found[arguments] = [line.replace("[ignored-key] ", "").removesuffix(f" (`policies.{key}`)") for line in said]
+    checked, linted = found.values()
+    assert sorted(checked) == sorted(linted)
+    assert len(linted) == len(ignored)
+    if not fails:
+        started = [line for line in warnings_of(config).splitlines() if "ignored" in line or "not in force" in line]
+        assert sorted(started) == sorted(line.replace(" warning:", "") for line in linted)
