@@ -158,7 +158,8 @@ def _user_fault(test: str, text: str, known: KnownNames) -> NameFault | None:
         return NameFault(False, f"`{text}`: {_BARE_USERS}: write `{write}`")
     if text == "anonymous":
         return NameFault(False, "the anonymous user has no name: write `''`")
-    return None
+    is_role = test == "equals" and text in known.roles - known.users
+    return NameFault(False, f"`{text}` is a role: for its members, test `'{text}' in roles`") if is_role else None
 
 
 _BARE_USERS: Final = "users of `identity.cel_provider` have no prefix, and all others `<idp>~`"
@@ -208,6 +209,8 @@ def _path_fault(test: str, text: str, known: KnownNames) -> NameFault | None:
         return NameFault(True, f"`{text}`: a path has dots between its parts, without type and warehouse{write}")
     if fault := _dots_fault(test, text):
         return fault
+    if known.trino and (found := words.metadata_fault(test, text)):
+        return NameFault(*found)
     base, at, ref = body.rpartition("@")
     if at and test in ("equals", "ends") and ref in known.refs | {"main"}:
         return NameFault(True, f"`{text}`: a path has no ref: write `{base}`, and test `ref == '{ref}'`")
@@ -266,8 +269,13 @@ def _place_fault(test: str, text: str, known: KnownNames) -> NameFault | None:
     """
     fault = _path_fault(test, text, known)
     first, dot, rest = text.partition(".")
-    if fault or test not in ("equals", "starts") or not dot or not _is_warehouse(first, known):
+    if fault or test not in ("equals", "starts") or not dot:
         return fault
+    if not _is_warehouse(first, known):
+        write = f"write `{rest}`" if rest else "test `warehouse`"
+        message = f"`{text}` begins with the catalog `{first}` of Trino, and a path has none: {write}"
+        message += f"; for a namespace `{first}`, add a test of `warehouse`" * bool(rest)
+        return NameFault("." in rest, message) if first in known.catalogs else None
     write = f"write `{rest}` and " if rest else "write "
     message = f"`{text}` begins with the warehouse `{first}`, and a path has none: {write}`warehouse == '{first}'`"
     return NameFault("." in rest, f"{message}; for a namespace `{first}`, add a test of `warehouse`")
@@ -340,11 +348,6 @@ def _ref_fault(test: str, text: str, known: KnownNames) -> NameFault | None:
 _REF_PREFIXES: Final = ("refs/heads/", "refs/tags/", "refs/", "heads/", "branch:", "tag:", "ref:", "@")
 
 
-def _group_fault(test: str, text: str, known: KnownNames) -> NameFault | None:
-    bare = text.removeprefix("group:")
-    return NameFault(False, f"`{text}`: a group has no prefix: write `{bare}`") if bare not in (text, "") else None
-
-
 def _of_words(judge: Callable[[str, str], words.Fault | None]) -> Callable[[str, str, KnownNames], NameFault | None]:
     """Return the judge of words that no configuration changes."""
 
@@ -371,7 +374,6 @@ NAME_KINDS: Final[Mapping[str, Callable[[str, str, KnownNames], NameFault | None
     "routine": _routine_fault,
     "property": _property_fault,
     "ref": _ref_fault,
-    "group": _group_fault,
     **{kind: _of_words(judge) for kind, judge in words.JUDGES.items()},
 }
 """Kind of names -> the function that returns the fault of a text. A `place` is a path without a test of a warehouse."""

@@ -29,10 +29,56 @@ def case_variant(text: str, known: Collection[str]) -> str:
 
 
 def _content_fault(test: str, text: str) -> Fault | None:
+    """Return the fault of a type of content. Catalogs may register types of their own, so nothing is certain."""
     from pdp.model.vocabulary import CONTENT_TYPE  # noqa: PLC0415
 
-    near = case_variant(text, frozenset(CONTENT_TYPE.values())) if test == "equals" else ""
-    return (False, f"`{text}` and `{near}` differ in case: write `{near}`") if near else None
+    if test != "equals":
+        return None
+    if near := case_variant(text, frozenset(CONTENT_TYPE.values())):
+        return (False, f"`{text}` and `{near}` differ in case: write `{near}`")
+    type = text.casefold().removeprefix("iceberg_")
+    if wanted := CONTENT_TYPE.get(type) or CONTENT_TYPE.get(type.removesuffix("s")):
+        return None if text == wanted else (False, f"`{text}` is no type of content of Nessie: write `{wanted}`")
+    return None
+
+
+def _api_fault(test: str, text: str) -> Fault | None:
+    """Return the fault of the name of an API: Nessie sends two, and callers may send names of their own."""
+    if test != "equals" or text in _APIS:
+        return None
+    if near := case_variant(text, _APIS):
+        return (False, f"`{text}` and `{near}` differ in case: write `{near}`")
+    is_known = text.casefold() in ("trino", "lakeql")
+    message = f"`{text}`: requests of Trino and LakeQL have no name of an API, `api.apiName` is '' there"
+    return (False, message) if is_known else None
+
+
+_APIS: Final = frozenset({"Nessie", "Iceberg"})
+
+
+def metadata_fault(test: str, text: str) -> Fault | None:
+    """Return the fault of a path to a metadata table, such as `hr.pay$files`: Trino's are asked as the table."""
+    from pdp.model.trino_operations import METADATA_TABLES  # noqa: PLC0415
+
+    table, sign, suffix = text.rpartition("$")
+    if test not in ("equals", "starts") or not table or table.endswith(".") or not sign:
+        return None
+    if suffix in METADATA_TABLES or (test == "starts" and any(name.startswith(suffix) for name in METADATA_TABLES)):
+        return (False, f"`{text}`: a metadata table of Trino is asked as its table: write `{table}`")
+    return None
+
+
+def _named_fault(test: str, text: str) -> Fault | None:
+    """Return the fault of the name of an object without a path, which has no type before it."""
+    type, _, name = text.partition(":")
+    if test not in ("equals", "starts") or type not in ("role", "tag", "user", "project", "warehouse") or not name:
+        return None
+    return (False, f"`{text}`: a name has no type before it: write `{name}`")
+
+
+def _group_fault(test: str, text: str) -> Fault | None:
+    bare = text.removeprefix("group:")
+    return (False, f"`{text}`: a group has no prefix: write `{bare}`") if bare not in (text, "") else None
 
 
 @cache
@@ -43,6 +89,14 @@ def _words(what: str) -> tuple[frozenset[str], Mapping[str, str]]:
 
     aliases = {other: action for names in ALIASES.values() for other, action in names.items()}
     return RULE_OPS if what == "op" else RULE_ACTIONS, aliases
+
+
+def _other_word(what: str, text: str) -> str:
+    """Return what to write for a word of the other variable, or for an operation of Trino; empty for other texts."""
+    other = "action" if what == "op" else "op"
+    if text in _words(other)[0]:
+        return f": test `{other} == '{text}'`"
+    return f": write `trino:{text}`" if f"trino:{text}" in _words(what)[0] else ""
 
 
 def _word_of(what: str) -> Callable[[str, str], Fault | None]:
@@ -61,8 +115,9 @@ def _word_of(what: str) -> Callable[[str, str], Fault | None]:
         folded = text.casefold()
         near = min((word for word in words if TESTS[test](word.casefold(), folded)), default="")
         write = f": write `{near}`" if test == "equals" else ""
-        cause = f"and the {what} `{near}` differ in case{write}" if near else f"fits no {what}{suggest(text, words)}"
-        return (True, f"`{text}` {cause}")
+        advice = _other_word(what, text) if test == "equals" else ""
+        fits = f"fits no {what}{advice or suggest(text, words)}"
+        return (True, f"`{text}` " + (f"and the {what} `{near}` differ in case{write}" if near else fits))
 
     return fault
 
@@ -103,6 +158,9 @@ def _configuration_fault(test: str, text: str) -> Fault | None:
 
 JUDGES: Final[Mapping[str, Callable[[str, str], Fault | None]]] = {
     "content": _content_fault,
+    "api": _api_fault,
+    "named": _named_fault,
+    "group": _group_fault,
     "configuration": _configuration_fault,
     "operation": _operation_fault,
     "op": _word_of("op"),

@@ -116,6 +116,35 @@ LISTED_WITH: Final[Mapping[str, str]] = {
 }
 """Filter of a list -> the operation with the same right. Other filters have a right of their own: to see a name."""
 
+_OF_OBJECTS: Final = ("catalog", "schema", "table")
+_RULE_ARGUMENTS: Final[Mapping[str, tuple[str, ...]]] = {
+    **dict.fromkeys(("execute_query", "admin", "filter"), ()),
+    **dict.fromkeys(("own_query", "impersonation"), ("user",)),
+    **dict.fromkeys(("function", "procedure"), ("catalog", "function")),
+    "session_property": ("property",),
+    "catalog": ("catalog",),
+}
+"""Rule of an operation -> the keys of `arguments` in forbids. Operations with other rules are on objects."""
+
+
+def operation_of(op: str) -> TrinoOperation | None:
+    """Return the operation that an op of rules names; None for another op."""
+    return TRINO_OPERATIONS.get(op.removeprefix(TRINO_PREFIX)) if op.startswith(TRINO_PREFIX) else None
+
+
+def is_asked_mapped(op: str) -> bool:
+    """Tell whether forbids see an op of Trino also for a catalog with a warehouse behind: of functions, by name."""
+    operation = operation_of(op)
+    return operation is not None and operation.rule in ("function", "procedure")
+
+
+def argument_keys(op: str) -> frozenset[str]:
+    """Return the keys that `arguments` may have where rules see an op."""
+    if operation := operation_of(op):
+        return frozenset(_RULE_ARGUMENTS.get(operation.rule, _OF_OBJECTS))
+    return frozenset({"name", "project"}) if op.startswith("catalog:") else frozenset()
+
+
 CLUSTER_ACTIONS: Final = frozenset({f"{TRINO_PREFIX}{name}" for name in TRINO_OPERATIONS} | LAKEQL_ACTIONS)
 """Actions on a cluster or a server."""
 _ASKED: Final = frozenset((type, action) for type, actions in CATALOG_ACTIONS.items() for action in actions)

@@ -683,6 +683,9 @@ async def test_trino_leaves_unknown_what_the_configuration_says(
         ({"unknown": ["attributes"]}, "attributes.level == 'x'", ""),
         ({}, "'contractor' in groups", ""),
         ({}, "role == 'x'", ""),
+        ({}, "has(properties.pii) && properties.pii == 'yes'", "`properties`"),
+        ({}, "warehouse == 'lake' && 'pii' in properties", "`properties`"),
+        ({}, "warehouse == 'other' && has(properties.pii)", ""),
     ],
 )
 def test_a_forbid_that_reads_what_trino_does_not_send_is_a_finding(
@@ -720,6 +723,8 @@ def test_a_forbid_that_reads_what_trino_does_not_send_is_a_finding(
         ({}, 'context has table_name && principal has email && principal.email == "x"', "`attributes`"),
         ({}, 'resource is Lakekeeper::Table && resource in Lakekeeper::Namespace::"lake/n"', ""),
         ({}, 'principal == Lakekeeper::User::"oidc~x"', ""),
+        ({}, 'resource is Lakekeeper::Table && resource.properties.hasTag("pii")', "`properties`"),
+        ({}, 'resource is Lakekeeper::View && resource["properties"].hasTag("pii")', "`properties`"),
     ],
 )
 def test_a_forbid_of_cedar_that_reads_what_trino_does_not_send_is_a_finding(
@@ -735,7 +740,7 @@ def test_a_forbid_of_cedar_that_reads_what_trino_does_not_send_is_a_finding(
         told = [text for text in texts if "Trino does not send" in text]
         assert len(told) == bool(found), texts
         assert all(found in text and "`forbid`" in text for text in told)
-        effective = mapped or found == "`attributes`"
+        effective = found != "`properties`" and (mapped or found == "`attributes`")
         assert all(("`trino.unknown: [" in text) is effective for text in told)
 
 

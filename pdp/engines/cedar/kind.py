@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from hashlib import sha256
 from typing import Final
@@ -12,7 +13,7 @@ from pdp.config.policies import CedarSchemaFiles
 from pdp.config.policy_files import FileKey, policy_files
 from pdp.config.references import name_check
 from pdp.config.settings import Settings
-from pdp.engines.cedar.actions import ROLE
+from pdp.engines.cedar.actions import PROPERTIES, ROLE
 from pdp.engines.cedar.engine import CedarEngine
 from pdp.engines.cedar.model import CedarModel, entities_as_json, load_model, trusted_model
 from pdp.engines.cedar.schema import CedarSources, SourceText, read_sources
@@ -49,8 +50,14 @@ def cedar_unfed_by_trino(settings: Settings, engine: object = None) -> Iterator[
     if not is_asked:
         return
     model = engine.model if isinstance(engine, CedarEngine) else configured_model(settings)
+    has_properties = any(type == PROPERTIES for type, _ in model.files.by_uid)
     for policy in model.policies.policies:
-        if policy.effect == "permit" or not policy.evidence:
+        if policy.effect == "permit":
+            continue
+        if not has_properties and _READS_PROPERTIES.search(policy.text):
+            why = "which Trino does not send and no entity file declares: `hasTag` is false there"
+            yield Notice(policy.place, f"forbid `{policy.id}` of Cedar reads `properties`, {why}")
+        if not policy.evidence:
             continue
         named = frozenset(id for type, id in policy.names if type == ROLE)
         is_fed = fed >= named if named else bool(fed)
@@ -63,6 +70,7 @@ def cedar_unfed_by_trino(settings: Settings, engine: object = None) -> Iterator[
             yield Notice(policy.place, message)
 
 
+_READS_PROPERTIES: Final = re.compile(r"\.\s*properties\b|\[\s*\"properties\"")
 _MEMBERS: Final = ", and no `trino.groups` feeds: members in the store alone are in the role there"
 
 

@@ -306,6 +306,8 @@ NAME_KINDS: Final[Mapping[str, str]] = {
     "arguments.function": "routine",
     "arguments.property": "property",
     "arguments.project": "project",
+    "arguments.name": "named",
+    "api.apiName": "api",
 }
 """Variable, or key of one -> the kind of its names."""
 WORDS: Final = frozenset({"op", "action"})

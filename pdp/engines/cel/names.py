@@ -6,20 +6,40 @@ Finds the tests in a rule; `pdp.config.names` judges the texts. The load of forb
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from textwrap import shorten
 from typing import Final, NamedTuple
 
+import msgspec
+
 from pdp.cel import patterns
 from pdp.cel.checker import CheckedExpression
-from pdp.cel.syntax import Call, Comprehension, Conditional, Constant, ListOf, Name, Node, Select
+from pdp.cel.syntax import Call, Comprehension, Conditional, Constant, ListOf, Logic, Name, Node, Select
 from pdp.cel.unparse import children, unparse, variable_name, walk
 from pdp.config.names import NameCheck, name_fault
 from pdp.config.origins import suggest
-from pdp.engines.cel.conditions import NAME_KINDS, WORDS, empty_on_clusters
-from pdp.engines.cel.lint.remarks import REMOVED_OPS, Remark, comparisons, elements_of, is_match, is_text, operands_of
-from pdp.engines.cel.questions import find_clash
-from pdp.model.trino_operations import RULE_ACTIONS, RULE_OPS, TRINO_OPERATIONS, TRINO_PREFIX
+from pdp.config.words import TESTS
+from pdp.engines.cel.conditions import NAME_KINDS, WORDS, empty_on_clusters, requirements_of
+from pdp.engines.cel.lint.remarks import (
+    REMOVED_OPS,
+    Remark,
+    comparisons,
+    find_spelling,
+    is_match,
+    is_text,
+    never_equal,
+    operands_of,
+)
+from pdp.engines.cel.questions import asked_ops, find_clash
+from pdp.model.trino_operations import (
+    RULE_ACTIONS,
+    RULE_OPS,
+    TRINO_PREFIX,
+    argument_keys,
+    is_asked_mapped,
+    operation_of,
+)
+from pdp.model.vocabulary import CEL_CHECKS
 
 
 class NameTest(NamedTuple):
@@ -43,6 +63,8 @@ _TEST_KINDS: Final[Mapping[str, str]] = {
 NEVER: Final = "never"
 """Test of a text that no name meets, with what the rule joins to it."""
 _LISTS: Final = frozenset({"roles", "groups", "actions"})
+_CONVERSIONS: Final = frozenset({"string", "bytes", "dyn"})
+"""Functions that leave the letters of a text as they are."""
 _CASES: Final = {"lowerAscii": str.lower, "upperAscii": str.upper}
 
 
@@ -88,11 +110,17 @@ def _on_no_question(checked: CheckedExpression, check: NameCheck) -> Iterator[Re
     texts = [shorten(unparse(part), _LONGEST_PART, placeholder=" ...") for part in clash.parts[:_MOST_WORDS]]
     first, others = texts[0], " and ".join(f"`{text}`" for text in texts[1:])
     message = f"the rule never holds: no question meets `{first}`" + (f" together with {others}" if others else "")
+    of_lists = {found.text for found in name_tests(checked) if found.subject in WORDS} & _LIST_WORDS
+    if of_lists and "path" in read:
+        message += "; lists have no `path`: forbid `action == 'include_in_list'` for what is below, by its `path`"
     if clash.beside and "action" in read and len(clash.beside) <= _MOST_WORDS:
         message += f"; with `{first}`, `action` is one of {', '.join(clash.beside)}"
     yield _remark(check, "no-question", clash.parts[-1].pos, message)
 
 
+_LIST_WORDS: Final = frozenset(
+    {"READ_ENTRIES", *(action for (_, action), checks in CEL_CHECKS.items() if checks[-1].op == "READ_ENTRIES")}
+)
 _MOST_WORDS: Final = 12
 _LONGEST_PART: Final = 200
 """Words that a message lists, and characters of a part of a rule there."""
@@ -128,6 +156,9 @@ def _on_questions(checked: CheckedExpression, words: Sequence[NameTest], check: 
         first = next(node.pos for node in nodes if variable_name(node, checked) == name)
         message = f"`{name}` is empty in questions without a warehouse, so the rule never holds: test `arguments`"
         yield _remark(check, "wrong-name", first, message)
+    ops = asked_ops(requirements_of(checked))
+    yield from _on_arguments(checked, ops, check)
+    yield from _on_mapped_catalogs(checked, ops, check)
     keys = [node for node in nodes if isinstance(node, Select) and variable_name(node.operand, checked) == "arguments"]
     for node in keys:
         if node.field not in ARGUMENT_KEYS:
@@ -135,17 +166,83 @@ def _on_questions(checked: CheckedExpression, words: Sequence[NameTest], check: 
             yield _remark(check, "wrong-name", node.pos, message)
     if any(variable_name(node, checked) in ("arguments", "warehouse") for node in nodes):
         return
-    exact = [found for found in words if found.test == "equals" and not found.change]
+    exact = [found for found in words if found.test in ("equals", "starts") and not found.change]
     if check.known.trino and exact and all(found.text.startswith(TRINO_PREFIX) for found in words):
         for found in exact:
-            operation = TRINO_OPERATIONS.get(found.text.removeprefix(TRINO_PREFIX))
-            if operation and operation.steps:
-                asked = operation.steps[0].action
+            if wanted := _of_vocabulary(op for op in RULE_OPS if TESTS[found.test](op, found.text)):
                 message = (
                     f"`{found.text}` is asked only where no warehouse stands behind a catalog: for a mapped catalog "
-                    f"test `action == '{asked}'`; a test of `arguments` says that others are meant"
+                    f"test {wanted}; a test of `arguments` says that others are meant"
                 )
                 yield _remark(check, "unknown-name", found.offset, message)
+
+
+def _of_vocabulary(ops: Iterable[str]) -> str:
+    """Return a test of the action that a mapped catalog is asked for in place of operations; empty for no such one."""
+    actions = {operation.steps[0].action for op in ops if (operation := operation_of(op)) and operation.steps}
+    example = f"`action == '{min(actions & {'read_data'} or actions)}'`" if actions else ""
+    return f"`action`, such as {example}" if len(actions) > 1 else example
+
+
+def _on_arguments(checked: CheckedExpression, ops: Collection[str], check: NameCheck) -> Iterator[Remark]:
+    """Yield a remark on each test of an argument that no question of a rule has, or not in this form."""
+    keys = frozenset[str]().union(*map(argument_keys, ops))
+    properties = ops and all(argument_keys(op) == {"property"} for op in ops)
+    for found in name_tests(checked) if ops else ():
+        variable, _, key = found.subject.partition(".")
+        if variable != "arguments" or key not in ARGUMENT_KEYS:
+            continue
+        if key not in keys:
+            known = f": `arguments` has {', '.join(f'`{one}`' for one in sorted(keys))}" if keys else ""
+            message = f"no question that the rule is about has the argument `{key}`{known}"
+            yield _remark(check, "wrong-name", found.offset, message)
+        elif properties and found.test == "equals" and len(ops) == 1:
+            has_catalog, wants_catalog = "." in found.text, ops == _OF_CATALOGS
+            if has_catalog != wants_catalog:
+                first = min(check.known.catalogs, default="catalog")
+                write = f"{first}.{found.text}" if wants_catalog else found.text.rpartition(".")[2]
+                what = "a property of a catalog has the catalog" if wants_catalog else "a system property has nothing"
+                message = f"`{found.text}`: {what} before the name: write `{write}`"
+                yield _remark(check, "wrong-name", found.offset, message)
+
+
+_OF_CATALOGS: Final = frozenset({"trino:SetCatalogSessionProperty"})
+
+
+def _on_mapped_catalogs(checked: CheckedExpression, ops: Collection[str], check: NameCheck) -> Iterator[Remark]:
+    """Yield a remark on a mapped catalog in `arguments`: its schemas and tables are asked in words of the vocabulary.
+
+    Only tests that the rule needs count, so that the rule holds for no catalog but these.
+    """
+    parts = checked.root.parts if isinstance(checked.root, Logic) and checked.root.conjunction else (checked.root,)
+    needed = [
+        found
+        for part in parts
+        if isinstance(part, Call) and part.function in _TEST_KINDS and part.function != "_!=_"
+        for found in name_tests(msgspec.structs.replace(checked, root=part))
+        if found.subject.startswith("arguments.")
+    ]
+    places = [found for found in needed if found.subject == "arguments.catalog" and found.test == "equals"]
+    if not places or not all(found.text in check.known.catalogs for found in places):
+        return
+    keys = {found.subject.partition(".")[2] for found in needed}
+    trino = [op for op in ops or RULE_OPS if "catalog" in argument_keys(op)]
+    named = {found.text for found in places}
+    is_open = [
+        keys <= argument_keys(op)
+        and (is_asked_mapped(op) or (argument_keys(op) == {"catalog"} and bool(named & check.known.warehouses)))
+        for op in trino
+    ]
+    wanted = _of_vocabulary(op for op, open in zip(trino, is_open, strict=True) if not open)
+    if not trino or (any(is_open) and not wanted):
+        return
+    catalog = places[0].text
+    message = f"`{catalog}` has a warehouse behind it, "
+    if wanted:
+        message += f"and what is in it is asked in the words of the vocabulary: test {wanted}, `warehouse` and `path`"
+    else:
+        message += "whose name `arguments.catalog` has there"
+    yield _remark(check, "unknown-name" if any(is_open) else "wrong-name", places[0].offset, message)
 
 
 def name_tests(checked: CheckedExpression) -> Iterator[NameTest]:
@@ -164,6 +261,9 @@ def name_tests(checked: CheckedExpression) -> Iterator[NameTest]:
             inner, before, after = _parts_joined(tested)
             subject, change = _subject(inner, bound, checked)
             if subject in NAME_KINDS:
+                if node.function in ("_==_", "@in") and subject not in _LISTS:
+                    others = never_equal(tested, given)
+                    yield from (NameTest(subject, NEVER, unparse(part), part.pos) for part in others)
                 for text, offset in _texts(given, bound):
                     plain = NameTest(subject, "", text, offset, change)
                     yield from (
@@ -208,7 +308,10 @@ def constant_text(node: Node) -> str | None:
     """Return the text that a node of constants is; None in doubt."""
     operands = operands_of(node)
     if isinstance(node, Constant):
-        return node.value if isinstance(node.value, str) else None
+        value = node.value.decode(errors="replace") if isinstance(node.value, bytes) else node.value
+        return value if isinstance(value, str) else None
+    if isinstance(node, Call) and node.function in _CONVERSIONS and len(operands) == 1:
+        return constant_text(operands[0])
     if isinstance(node, Call) and node.function == "_+_":
         texts = [constant_text(part) for part in operands]
         return None if None in texts else "".join(text for text in texts if text is not None)
@@ -252,6 +355,8 @@ def _subject(node: Node, bound: Mapping[str, Node], checked: CheckedExpression) 
         return variable_name(operands[0], checked), ""
     if isinstance(node, Call) and node.function in _CASES and len(operands) == 1:
         return _subject(operands[0], bound, checked)[0], node.function
+    if isinstance(node, Call) and node.function in _CONVERSIONS and len(operands) == 1:
+        return _subject(operands[0], bound, checked)
     return variable_name(node, checked), ""
 
 
@@ -272,12 +377,6 @@ def _texts(node: Node, bound: Mapping[str, Node]) -> Iterator[tuple[str, int]]:
 _LITERALS: Final = re.compile(r"\^((?:(?:[\w~:/@-]|\\[.~:/@-]|\[[.~:/@-]\])(?![?*{]))+)")
 """Anchor of a pattern, and the signs behind that stand for themselves and may not be missing."""
 _GROUP: Final = re.compile(r"\([^()]*\)")
-_SPELLED_ALIKE: Final = frozenset({"lowerAscii", "size"})
-"""Functions that return the same for every spelling."""
-_NO_LETTER: Final = re.compile(r"\\[dDwWsSbBAzQE.\[\](){}^$*+?|/\\-]")
-"""Escape of a pattern that names no letter."""
-_CLASS: Final = re.compile(r"\\|\[:|\[\^[^\]]*[a-z]")
-"""Part of a pattern that may mean capitals and has none: an escape, a named class, a class of all but some letters."""
 
 
 def _on_spelling(checked: CheckedExpression, check: NameCheck) -> Iterator[Remark]:
@@ -288,44 +387,10 @@ def _on_spelling(checked: CheckedExpression, check: NameCheck) -> Iterator[Remar
     """
     others = {test.offset for test in name_tests(checked) if test.subject != "path"}
     others |= {compared.offset for compared in comparisons(checked) if compared.variable != "path"}
-    plain: set[Node] = set()
-    for node in walk(checked.root):
-        if isinstance(node, Call) and _is_plain(node, checked):
-            plain.update(operands_of(node))
-    texts = [node for node in walk(checked.root) if isinstance(node, Constant) and node.pos not in others]
-    if not any(_may_mean_capitals(node.value) for node in texts if node not in plain):
-        return
-    paths = (node for node in walk(checked.root) if variable_name(node, checked) == "path" and node not in plain)
-    if first := next(paths, None):
+    if (offset := find_spelling(checked, others)) is not None:
         message = (
             "Trino sends names in lower case, and this test of `path` may mean capitals: it misses an object that "
             "nobody registered"
         )
         hint = "write plain tests, such as `path.startsWith('HR.')`, or a pattern in lower case"
-        yield _remark(check, "path-spelling", first.pos, message, hint)
-
-
-def _is_plain(node: Call, checked: CheckedExpression) -> bool:
-    """Tell whether a call compares `path` with a constant text, or returns the same for every spelling."""
-    operands = operands_of(node)
-    if node.function in _SPELLED_ALIKE:
-        return True
-    if len(operands) != 2 or "path" not in (variable_name(operand, checked) for operand in operands):
-        return False
-    if node.function == "matches":
-        test = patterns.find_string_test(operands[1].value) if is_text(operands[1]) else None  # type: ignore[attr-defined]
-        return bool(test) and not (test and test.one_line)
-    constants = [operand for operand in operands if all(map(is_text, elements_of(operand)))]
-    return node.function in _TEST_KINDS and bool(constants)
-
-
-def _may_mean_capitals(value: object) -> bool:
-    """Tell whether a constant may mean a capital letter: as a letter, by an escape, or by a class of a pattern."""
-    if isinstance(value, bytes):
-        return value != value.lower()
-    if not isinstance(value, str):
-        return False
-    if value.startswith("(?i)"):
-        return False
-    bare = _NO_LETTER.sub("", value)
-    return bare != bare.lower() or bool(_CLASS.search(bare))
+        yield _remark(check, "path-spelling", offset, message, hint)

@@ -206,6 +206,13 @@ def find_clash(checked: CheckedExpression) -> Clash | None:
     return Clash(tuple(parts))
 
 
+def asked_ops(requirements: Requirements) -> frozenset[str]:
+    """Return the ops of all questions that the tests of `op` and `action` admit; empty without such a test."""
+    tests = [_by_words(one)[0] for one in requirements.conditions if one.variable in WORDS]
+    bits = reduce(and_, tests, _every()) if tests else 0
+    return frozenset(one["op"] for at, one in enumerate(questions()) if bits >> at & 1)
+
+
 def _actions(bits: int) -> Iterator[str]:
     yield from sorted({one["action"] for at, one in enumerate(questions()) if bits >> at & 1})
 

@@ -26,7 +26,7 @@ from pdp.config.quarkus.profiles import PROD
 from pdp.config.references import name_check
 from pdp.config.settings import Settings
 from pdp.config.trino import TrinoSettings
-from pdp.engines.cel.conditions import role_names
+from pdp.engines.cel.conditions import role_names, warehouses_of
 from pdp.engines.cel.program import (
     RULE_ARGUMENTS,
     RULE_FIELDS,
@@ -164,12 +164,18 @@ def _compile(rule: RuleText, extensions: frozenset[str]) -> Rule:
 
 
 def rules_unfed_by_trino(rules: Sequence[Rule], trino: TrinoSettings) -> Iterator[Notice]:
-    """Yield a notice for each forbid on evidence without a source in Trino, where the evidence is empty.
+    """Yield a notice for each forbid on evidence without a source in Trino, or on properties: there, they are empty.
 
     `trino.groups` feeds `roles`, and `trino.unknown` makes such a forbid deny.
     """
     fed = frozenset(trino.groups.values())
+    mapped = {catalog.warehouse for catalog in trino.catalogs.values()}
     for rule in rules if trino.catalogs else ():
+        places = warehouses_of(rule.program.requirements.conditions)
+        if "properties" in rule.program.variables and (places is None or not places.isdisjoint(mapped)):
+            message = f"forbid `{rule.id}` reads `properties`, which Trino does not send: the map is empty there, so "
+            message += "`has(properties.x)` is false; name the objects by `path`, too"
+            yield Notice(rule.place, message)
         named = [one.texts for one in rule.program.requirements.conditions if one.variable == "roles"]
         is_fed = fed.issuperset(chain.from_iterable(named)) if named else bool(fed)
         lacking = {name.partition(".")[0] for name in rule.program.evidence} - {"groups", *trino.unknown}

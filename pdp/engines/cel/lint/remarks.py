@@ -197,6 +197,23 @@ def is_text(node: Node | None) -> bool:
     return isinstance(node, Constant) and isinstance(node.value, str)
 
 
+def never_equal(tested: Node, given: Node) -> Iterator[Node]:
+    """Yield the constants that no name in `tested` equals, for their type: `dyn` hides it from the type check."""
+    wanted = _constant_type(tested) or str
+    for part in elements_of(given):
+        if _constant_type(part) not in (None, wanted):
+            yield part
+
+
+def _constant_type(node: Node) -> type | None:
+    """Return the type of a constant, or of a conversion to text or bytes; None for other nodes."""
+    while isinstance(node, Call) and node.function == "dyn" and len(node.args) == 1:
+        node = node.args[0]
+    if isinstance(node, Call):
+        return {"bytes": bytes, "string": str}.get(node.function)
+    return type(node.value) if isinstance(node, Constant) else None
+
+
 _WORDS: Final[Mapping[str, frozenset[str]]] = {
     "op": NESSIE_CHECKS,
     "contentType": frozenset({*CONTENT_TYPES, ""}),
@@ -286,3 +303,54 @@ def _simpler_test(test: patterns.StringTest | None) -> str:
     if test is None or test.one_line or test.kind not in names or len(test.texts) != 1:
         return ""
     return f"`.{names[test.kind]}('{test.texts[0]}')` says the same"
+
+
+_PLAIN_TESTS: Final = frozenset({"_==_", "_!=_", "@in", *_TESTS.values()})
+_SPELLED_ALIKE: Final = frozenset({"lowerAscii", "size"})
+"""Functions that return the same for every spelling."""
+_NO_LETTER: Final = re.compile(r"\\[dDwWsSbBAzQE.\[\](){}^$*+?|/\\-]")
+"""Escape of a pattern that names no letter."""
+_CLASS: Final = re.compile(r"\\|\[:|\[\^[^\]]*[a-z]")
+"""Part of a pattern that may mean capitals and has none: an escape, a named class, a class of all but some letters."""
+
+
+def find_spelling(checked: CheckedExpression, others: Collection[int]) -> int | None:
+    """Return the offset of the first test of `path` that is no plain test, where a text may mean capitals; or None.
+
+    `others` are the offsets of texts that other variables are compared with.
+    """
+    plain: set[Node] = set()
+    for node in walk(checked.root):
+        if isinstance(node, Call) and _is_plain(node, checked):
+            plain.update(operands_of(node))
+    texts = [node for node in walk(checked.root) if isinstance(node, Constant) and node.pos not in others]
+    if not any(_may_mean_capitals(node.value) for node in texts if node not in plain):
+        return None
+    paths = (node.pos for node in walk(checked.root) if variable_name(node, checked) == "path" and node not in plain)
+    return next(paths, None)
+
+
+def _is_plain(node: Call, checked: CheckedExpression) -> bool:
+    """Tell whether a call compares `path` with a constant text, or returns the same for every spelling."""
+    operands = operands_of(node)
+    if node.function in _SPELLED_ALIKE:
+        return True
+    if len(operands) != 2 or "path" not in (variable_name(operand, checked) for operand in operands):
+        return False
+    if node.function == "matches":
+        test = patterns.find_string_test(operands[1].value) if is_text(operands[1]) else None  # type: ignore[attr-defined]
+        return bool(test) and not (test and test.one_line)
+    constants = [operand for operand in operands if all(map(is_text, elements_of(operand)))]
+    return node.function in _PLAIN_TESTS and bool(constants)
+
+
+def _may_mean_capitals(value: object) -> bool:
+    """Tell whether a constant may mean a capital letter: as a letter, by an escape, or by a class of a pattern."""
+    if isinstance(value, bytes):
+        return value != value.lower()
+    if not isinstance(value, str):
+        return False
+    if value.startswith("(?i)"):
+        return False
+    bare = _NO_LETTER.sub("", value)
+    return bare != bare.lower() or bool(_CLASS.search(bare))
