@@ -6,8 +6,10 @@ nobody sends: the setting would match nobody without a word.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
+from urllib.parse import unquote
 
 from pdp.config.names import KnownNames, NameCheck, name_fault
 from pdp.config.origins import Key, key_text, suggest
@@ -118,6 +120,13 @@ def _judged_names(settings: Settings) -> Iterator[tuple[Key, str, bool]]:
         # a denied property matches in any case
         if fault := name_fault("property", "equals", name.lower(), check.known):
             yield ("trino", "session_properties", "deny", place), fault.message, check.stops(is_wrong=fault.is_wrong)
+    refs: list[tuple[Key, str | None]] = [
+        *((("warehouses", name, "default_ref"), one.default_ref) for name, one in settings.warehouses.items()),
+        *((("trino", "catalogs", name, "ref"), one.ref) for name, one in trino.catalogs.items()),
+    ]
+    for key, ref in refs:
+        if ref and not _wrong_ref(ref) and (fault := name_fault("ref", "equals", ref)):
+            yield key, fault.message, check.stops(is_wrong=fault.is_wrong)
     permitted: list[tuple[tuple[str, str], str, Sequence[str]]] = [
         (("functions", "allow"), "routine", trino.functions.allow),
         (("functions", "builtin_catalogs"), "catalog", trino.functions.builtin_catalogs),
@@ -139,6 +148,9 @@ def _wrong_forms(settings: Settings) -> Iterator[tuple[Key, str]]:
             ("trino", "catalogs", name),
             (f"Trino sends names of catalogs in lower case: write `{name.lower()}`" if name != name.lower() else ""),
         )
+        yield ("trino", "catalogs", name, "ref"), _wrong_ref(trino.catalogs[name].ref or "")
+    for name, warehouse in settings.warehouses.items():
+        yield ("warehouses", name, "default_ref"), _wrong_ref(warehouse.default_ref or "")
     users: list[tuple[Key, str]] = [
         *((("admin_users", place), name) for place, name in enumerate(trino.admin_users)),
         *((("execute_query", "allow", place), name) for place, name in enumerate(trino.execute_query.allow)),
@@ -176,6 +188,34 @@ def _wrong_forms(settings: Settings) -> Iterator[tuple[Key, str]]:
     for idp, provider in settings.identity.providers.items():
         for token_role, role in provider.role_map.items():
             yield ("identity", "providers", idp, "role_map", token_role), _prefixed_role(role)
+
+
+def _wrong_ref(ref: str) -> str:
+    """Return the error of a ref that no request has; empty for any other, and for none.
+
+    Requests have bare names. Git and Nessie agree on the signs that no name has.
+    """
+    if prefix := _REF_PREFIX.match(ref):
+        return f"requests have the bare name of a ref: leave out `{prefix[0]}`"
+    name, at, _ = ref.partition("@")
+    if at:
+        return f"a ref is a name without a hash or a time: write `{name}`, without what is behind `@`"
+    if "%" in ref:
+        return f"requests have the name of a ref without escapes: write `{unquote(ref)}`"
+    if _UNSEEN_IN_REF.search(ref):
+        return "no ref has control characters or other signs that nobody sees: write the name anew"
+    sign = _NO_REF.search(ref)
+    if sign:
+        shown = "a blank" if sign[0].isspace() else f"`{sign[0]}` there"
+        return f"no name of a ref has {shown}: write the name as requests have it, such as `main`"
+    return ""
+
+
+_REF_PREFIX: Final = re.compile("refs/heads/|refs/tags/|refs/|branch:|tag:|ref:|@", re.IGNORECASE)
+_UNSEEN_IN_REF: Final = re.compile(
+    r"[^\S ]|[\x00-\x1f\x7f-\x9f\xad\u180e\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]"
+)
+_NO_REF: Final = re.compile(r"[ ~^:?\[\\#]|[.][.]|^/|/$|//|[.]$")
 
 
 def _prefixed(name: str, idp: str, why: str) -> str:

@@ -17,6 +17,7 @@ from pdp.app.facts import WorldEdits, read_facts, read_source
 from pdp.app.service import Service
 from pdp.config.load import load_settings, make_settings
 from pdp.config.origins import known_keys, suggest
+from pdp.config.references import idle_names
 from pdp.config.settings import Settings
 from pdp.errors import ConfigError, PdpError
 
@@ -129,6 +130,74 @@ def test_names_that_only_a_database_could_know_are_warned_of(tmp_path: Path) -> 
     said = [f"{entry['event']} {entry.get('cause', '')}" for entry in logs]
     assert any("`analist`" in line for line in said)
     assert any("no warehouse `pond` is configured" in line for line in said)
+
+
+REF_MISTAKES = {
+    "refs/heads/main": "leave out `refs/heads/`",
+    "refs/tags/v1": "leave out `refs/tags/`",
+    "refs/main": "leave out `refs/`",
+    "Refs/Heads/main": "leave out `Refs/Heads/`",
+    "branch:main": "leave out `branch:`",
+    "tag:v1": "leave out `tag:`",
+    "ref:main": "leave out `ref:`",
+    "@main": "leave out `@`",
+    "main@": "without what is behind `@`",
+    "main@2e1cfa82b035c26cbbbdae632cea070514eb8b773f616aaeaf668e2f0be8f10d": "without what is behind `@`",
+    "main@2024-01-01T00:00:00Z": "without what is behind `@`",
+    "main#hash": "`#`",
+    "main~1": "`~`",
+    "main^": "`^`",
+    "a:b": "`:`",
+    "a\\b": "`\\`",
+    "my branch": "a blank",
+    "feature%2Fx": "`feature/x`",
+    "/main": "`/`",
+    "main/": "`/`",
+    "a//b": "`//`",
+    "a..b": "`..`",
+    "main.": "`.`",
+    "ma\u200bin": "signs that nobody sees",
+    "main\n": "leave them out",
+    " main": "leave them out",
+    " ": "leave them out",
+    "": "at least 1 character",
+}  # fmt: skip
+"""Ref that no request has -> a part of what the error says."""
+
+
+@pytest.mark.parametrize("ref", REF_MISTAKES)
+@pytest.mark.parametrize("key", ["warehouses.prod.default_ref", "trino.catalogs.x.ref"])
+def test_a_ref_that_no_request_has_stops_the_start(tmp_path: Path, key: str, ref: str) -> None:
+    """A forbid on `ref == 'main'` would not bind where the default is `refs/heads/main`."""
+    catalog = {"warehouse": "prod", **({"ref": ref} if key.startswith("trino") else {})}
+    warehouse = {"default_ref": ref} if key.startswith("warehouses") else {}
+    with pytest.raises(ConfigError) as raised:
+        load(tmp_path, warehouses={"prod": warehouse}, trino={"catalogs": {"x": catalog}})
+    assert str(raised.value).startswith(f"`{key}`: ")
+    assert REF_MISTAKES[ref] in str(raised.value)
+
+
+@pytest.mark.parametrize("ref", ["main", "Main", "feature/x", "heads/main", "v1.0", "release-1_2", "größe", "2e1cfa82"])
+def test_a_ref_that_a_request_may_have(tmp_path: Path, ref: str) -> None:
+    settings = load(
+        tmp_path,
+        warehouses={"prod": {"default_ref": ref}},
+        trino={"catalogs": {"x": {"warehouse": "prod", "ref": ref}}},
+    )
+    assert settings.warehouses["prod"].default_ref == settings.trino.catalogs["x"].ref == ref
+
+
+def test_a_ref_that_a_branch_may_have_and_is_hardly_meant_is_warned_of(tmp_path: Path) -> None:
+    settings = load(tmp_path, warehouses={"prod": {"default_ref": "heads/main"}})
+    assert [message for _, message in idle_names(settings)] == [
+        "`warehouses.prod.default_ref`: `heads/main`: a ref has no prefix: write `main`"
+    ]
+    error = refused(tmp_path, warehouses={"prod": {"default_ref": "heads/main"}}, policies={"strict_names": True})
+    assert "write `main`" in error
+
+
+def test_a_protected_container_with_a_ref_is_taken_for_no_other(tmp_path: Path) -> None:
+    assert "without a ref" in refused(tmp_path, row_access={"protected": ["namespace:prod/hr@dev"]})
 
 
 def test_an_unknown_provider_of_a_trusted_engine(tmp_path: Path) -> None:

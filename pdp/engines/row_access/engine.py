@@ -337,6 +337,8 @@ def _container(text: str) -> TablePath:
         raise ValueError(str(error)) from None
     if resource.type not in _CONTAINERS:
         raise ValueError(f"`{text}` is no warehouse or namespace")
+    if resource.ref is not None:
+        raise ValueError(f"`{text}`: row access holds on every ref: write the container without a ref")
     return resource.warehouse, *resource.path
 
 
