@@ -23,8 +23,19 @@ Name = Annotated[str, Field(min_length=1)]
 
 
 def _idps(given: Any) -> Any:
-    """Replace `_` by `-` in provider ids. Environment variables cannot hold `-`, and provider ids never hold `_`."""
-    return {str(key).replace("_", "-"): value for key, value in given.items()} if isinstance(given, Mapping) else given
+    """Replace `_` by `-` in provider ids. Environment variables cannot hold `-`, and provider ids never hold `_`.
+
+    Raise ValueError for ids that become one.
+    """
+    if not isinstance(given, Mapping):
+        return given
+    ids: dict[str, Any] = {}
+    for key, value in given.items():
+        idp = str(key).replace("_", "-")
+        if idp in ids:
+            raise ValueError(f"`{idp}` stands twice: `_` in the id of a provider is read as `-`")
+        ids[idp] = value
+    return ids
 
 
 def _jwks(place: str) -> str:

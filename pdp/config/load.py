@@ -40,9 +40,13 @@ def load_settings(
     text = _read(file) if file else ""
     origins = Origins(file, text)
     data = _sections(text, file) if file else {}
+    _refuse_misspelt(environ)
+    given: dict[tuple[str, ...], str] = {}
     for variable in sorted(environ):
         if variable.startswith(ENV_PREFIX):
-            names = _in_file_spelling(variable[len(ENV_PREFIX) :].split("__"), data)
+            names = _in_file_spelling(variable, data)
+            if (other := given.setdefault(tuple(names), variable)) != variable:
+                raise ConfigError(f"`{other}` and `{variable}` both set `{key_text(names)}`: leave one out")
             _set(data, names, environ[variable], (variable, origins))
     for override in overrides:
         key, equals, value = override.partition("=")
@@ -133,13 +137,14 @@ def _read(file: Path) -> str:
 def _sections(text: str, file: Path) -> dict[str, Any]:
     """Return the sections of a file; raise ConfigError."""
     try:
-        data = strict.load_yaml(text)
+        data = strict.load_yaml(text, plain=True)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         place = f"{file}:{mark.line + 1}:{mark.column + 1}" if mark else str(file)
         line = "".join(text.splitlines()[mark.line : mark.line + 1]) if mark else ""
         hint = ": an address that begins with `[` needs quotes" if _IPV6.search(line) else ""
-        raise ConfigError(f"{place}: not YAML: {yaml_problem(error, text)}{hint}") from None
+        what = "" if isinstance(error, strict.NumberSpellingError) else "not YAML: "
+        raise ConfigError(f"{place}: {what}{yaml_problem(error, text)}{hint}") from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise ConfigError(f"`{file}` is not YAML: {yaml_problem(error, text)}") from None
     if data is None:
@@ -160,15 +165,52 @@ def _put(target: dict[str, Any], names: Sequence[str], value: Any, source: str) 
     target[last] = value
 
 
-def _in_file_spelling(names: Sequence[str], section: Any) -> list[str]:
-    """Return the keys of a variable in the spelling of the file; a key that the file lacks is in lower case."""
+def _in_file_spelling(variable: str, data: Mapping[str, Any]) -> list[str]:
+    """Return the keys of a variable in the spelling of the file; a key that the file lacks is in lower case.
+
+    Raise ConfigError if the variable may mean several keys of the file.
+    """
     keys: list[str] = []
-    for name in names:
+    section: Any = data
+    for name in variable.removeprefix(ENV_PREFIX).split("__"):
         section = section if isinstance(section, Mapping) else {}
-        alike = (str(key) for key in section if str(key).upper().replace("-", "_") == name.upper())
-        keys.append(next(alike, name.lower()))
+        alike = [str(key) for key in section if _in_capitals(str(key)) == _in_capitals(name)]
+        if len(alike) > 1:
+            texts = " and ".join(f"`{key_text((*keys, key))}`" for key in alike)
+            raise ConfigError(
+                f"`{variable}` may mean {texts}, which are one name in variables: write the value in the file, or by "
+                "`--set`"
+            )
+        keys.append(alike[0] if alike else name.lower())
         section = section.get(keys[-1])
     return keys
+
+
+def _in_capitals(key: str) -> str:
+    """Return a key as variables spell it."""
+    return key.upper().replace("-", "_")
+
+
+def _refuse_misspelt(environ: Mapping[str, str]) -> None:
+    """Raise ConfigError for variables that look like overrides and are none: a skipped one could open anything."""
+    misspelt = [
+        (name, f"the environment has `{name}`, which sets nothing: write `{_override(found[1])}`, or unset it")
+        for name in sorted(environ)
+        if not name.startswith(ENV_PREFIX) and (found := _LIKE_OVERRIDE.fullmatch(name.strip())) and "__" in name
+    ]
+    if misspelt:
+        raise ConfigError("; ".join(message for _, message in misspelt), misspelt)
+
+
+_LIKE_OVERRIDE: Final = re.compile("pdp[_-](.*)", re.IGNORECASE | re.DOTALL)
+
+
+def _override(text: str) -> str:
+    """Return the variable that sets what a text may name: the section, then all that stands between two signs `_`."""
+    text = re.sub("_{3,}", "__", _in_capitals(text).strip("_"))
+    section = next((name for name in Settings.model_fields if text.startswith(f"{name.upper()}_")), "")
+    rest = text[len(section) :].lstrip("_")
+    return f"{ENV_PREFIX}{section.upper()}__{rest}" if section else ENV_PREFIX + text
 
 
 def _set(data: dict[str, Any], names: Sequence[str], text: str, source: tuple[str, Origins]) -> None:
@@ -187,7 +229,9 @@ def _set(data: dict[str, Any], names: Sequence[str], text: str, source: tuple[st
 
 def _yaml_value(text: str, where: str, key: Key) -> Any:
     try:
-        return strict.load_yaml(text)
+        return strict.load_yaml(text, plain=True)
+    except strict.NumberSpellingError as error:
+        raise ConfigError(f"{where}: {yaml_problem(error, text, key)}") from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise ConfigError(f"{where} is not YAML: {yaml_problem(error, text, key)}: a text needs quotes") from None
 
@@ -233,7 +277,8 @@ def yaml_problem(error: Exception, text: str, outer: Key = ()) -> str:
         mark, problem = error.problem_mark, str(error.problem)
         key = (*outer, *strict.keys_around(text, mark.line, mark.column)) if mark else outer
         within = next((key[:length] for length in range(1, len(key) + 1) if secret_of(key[:length])), None)
-        return f"the value of `{key_text(within)}` needs quotes" if within else problem
+        named = f"`{key_text(key)}`: " if key and isinstance(error, strict.NumberSpellingError) else ""
+        return f"the value of `{key_text(within)}` needs quotes" if within else named + problem
     if isinstance(error, yaml.YAMLError):
         return " ".join(str(error).split())
     # Python quotes the text of a number or a date that it cannot convert

@@ -9,6 +9,8 @@ from typing import Annotated, Any, Final, NamedTuple, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, ValidationInfo, field_validator
 
+from pdp.model.strict import PLAIN_NUMBERS, is_plain_number
+
 
 class Secret(NamedTuple):
     """Mark of a type of secrets. `address`: the secret is the password in an address."""
@@ -45,19 +47,29 @@ class Section(BaseModel):
 
     @field_validator("*", mode="before")
     @classmethod
-    def _refuse_truth_as_number(cls, value: Any, info: ValidationInfo) -> Any:
-        """Raise ValueError for true and false in place of a number: YAML reads `yes` and `on` as true."""
+    def _require_plain_number(cls, value: Any, info: ValidationInfo) -> Any:
+        """Raise ValueError for true and false in place of a number, and for a text that is no plain number.
+
+        YAML reads `yes` and `on` as true, and `1e3` and `0o10` as texts, which other readers take for numbers.
+        """
         field = cls.model_fields[info.field_name or ""]
-        if isinstance(value, bool) and field.annotation in (int, float):
-            raise ValueError("input should be a valid number")
+        if field.annotation not in (int, float):
+            return value
+        if isinstance(value, bool):
+            raise ValueError("input should be a valid number")  # noqa: TRY004  pydantic takes no TypeError
+        if isinstance(value, str) and not is_plain_number(value):
+            raise ValueError(f"input should be a valid number: {PLAIN_NUMBERS}, or a unit")
         return value
+
+
+_PORT: Final = re.compile("0|[1-9][0-9]{0,4}")
 
 
 def split_address(address: str) -> tuple[str, int]:
     """Return the host and port of `host:port`; raise ValueError for any other text."""
     host, colon, port = address.rpartition(":")
-    if not colon or not host or not port.isdigit() or int(port) > 65535:
-        raise ValueError(f"`{address}` is not `host:port`")
+    if not colon or not host or not _PORT.fullmatch(port) or int(port) > 65535:
+        raise ValueError(f"`{address}` is not `host:port`, with a port in plain digits from 0 to 65535")
     return host.strip("[]"), int(port)
 
 

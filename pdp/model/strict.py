@@ -131,10 +131,21 @@ class _StrictLoader(yaml.CSafeLoader):
     """Safe loader that rejects duplicate keys."""
 
 
-def load_yaml(text: str) -> Any:
-    """Return the value of a YAML text; raise yaml.YAMLError, ValueError (for an invalid date) or RecursionError."""
+class NumberSpellingError(yaml.MarkedYAMLError):
+    """Number in a YAML text with more than one reading."""
+
+
+class _PlainLoader(_StrictLoader):
+    """Strict loader that rejects numbers that YAML 1.1, YAML 1.2 and people read differently."""
+
+
+def load_yaml(text: str, *, plain: bool = False) -> Any:
+    """Return the value of a YAML text; raise yaml.YAMLError, ValueError (for an invalid date) or RecursionError.
+
+    `plain`: raise NumberSpellingError for a number with more than one reading.
+    """
     bound_yaml(text)
-    return yaml.load(text, _StrictLoader)  # noqa: S506 - it constructs no more than the safe loader
+    return yaml.load(text, _PlainLoader if plain else _StrictLoader)  # noqa: S506 - no more than the safe loader
 
 
 def bound_yaml(text: str) -> None:
@@ -234,3 +245,27 @@ def _construct_unique(loader: _StrictLoader, node: yaml.MappingNode) -> dict[Any
 
 
 _StrictLoader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _construct_unique)
+
+PLAIN_NUMBERS: Final = (
+    "write a number in plain decimal digits, such as `1000` or `0.5`: readers differ on a leading zero, `_`, `:`, `0x` "
+    "and exponents"
+)
+_PLAIN: Final = re.compile(r"[-+]?(?:(?:0|[1-9][0-9]*)(?:\.[0-9]*)?|\.[0-9]+)")
+_SAME: Final = re.compile(r"[-+]?(?:0|[1-9][0-9]*)\.[0-9]*[eE][-+][0-9]+|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)")
+"""Other numbers that YAML 1.1 and 1.2 read alike."""
+
+
+def is_plain_number(text: str) -> bool:
+    """Tell whether a text is a number with one reading, in decimal digits."""
+    return bool(_PLAIN.fullmatch(text))
+
+
+def _construct_plain(loader: _PlainLoader, node: yaml.ScalarNode) -> int | float:
+    if not is_plain_number(node.value) and not _SAME.fullmatch(node.value):
+        raise NumberSpellingError(problem=f"{PLAIN_NUMBERS}; a text needs quotes", problem_mark=node.start_mark)
+    is_float = node.tag == "tag:yaml.org,2002:float"
+    return loader.construct_yaml_float(node) if is_float else loader.construct_yaml_int(node)
+
+
+for _tag in ("int", "float"):
+    _PlainLoader.add_constructor(f"tag:yaml.org,2002:{_tag}", _construct_plain)

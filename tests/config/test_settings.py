@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from pydantic import ValidationError
+from support.generators.setting_keys import NAME, SettingKey, setting_keys
 from support.service.serving import settings_of
 
 from pdp.app.assembly import build_bundle, read_rules
@@ -264,10 +265,148 @@ def test_the_environment_is_read_as_strictly_as_the_file(tmp_path: Path, variabl
 
 
 @pytest.mark.parametrize(
-    "variable", ["PDP_LIMITS__MAX_CHECKS", "pdp__limits__max_checks", "XPDP__LIMITS__MAX_CHECKS", "PDP"]
-)
+    "variable",
+    ["XPDP__LIMITS__MAX_CHECKS", "PDP", "PDP_", "PDP_DEVELOPMENT", "PDP_LOG_LEVEL", "PDP_EXAMPLES", "PDP_JUDGE_SECONDS",
+     "PDP_TRINO_BODIES", "PDP_SERVICE_HOST", "PDP_PORT_8181_TCP_ADDR", "PDPX__LIMITS__MAX_CHECKS"],
+)  # fmt: skip
 def test_other_variables_mean_nothing(tmp_path: Path, variable: str) -> None:
     assert load("", tmp_path, **{variable: "garbage"}).model_dump() == Settings().model_dump()
+
+
+@pytest.mark.parametrize(
+    ("variable", "write"),
+    [
+        ("PDP_LIMITS__MAX_CHECKS", "PDP__LIMITS__MAX_CHECKS"),
+        ("pdp__limits__max_checks", "PDP__LIMITS__MAX_CHECKS"),
+        ("Pdp__LIMITS__MAX_CHECKS", "PDP__LIMITS__MAX_CHECKS"),
+        ("pdp_limits__max_checks", "PDP__LIMITS__MAX_CHECKS"),
+        ("pdp_limits___max_checks", "PDP__LIMITS__MAX_CHECKS"),
+        ("PDP_TRINO_CATALOGS__MY_LAKE__REF", "PDP__TRINO__CATALOGS__MY_LAKE__REF"),
+        ("PDP_ROW_ACCESS__PROTECTED", "PDP__ROW_ACCESS__PROTECTED"),
+        ("PDP-STORE__url", "PDP__STORE__URL"),
+        (" PDP__STORE__URL", "PDP__STORE__URL"),
+        ("PDP_NOPE__X", "PDP__NOPE__X"),
+    ],
+)
+def test_a_variable_that_looks_like_an_override_stops_the_start(tmp_path: Path, variable: str, write: str) -> None:
+    """It was ignored without a word. No message shows a value, which may be a secret."""
+    with pytest.raises(ConfigError) as caught:
+        load("", tmp_path, **{variable: "hunter2", "PDP_X__Y": "hunter2"})
+    assert f"the environment has `{variable}`, which sets nothing: write `{write}`, or unset it" in str(caught.value)
+    assert "`PDP__X__Y`" in str(caught.value)
+    assert "hunter2" not in str(caught.value)
+    assert {place for place, _ in caught.value.problems} == {variable, "PDP_X__Y"}
+
+
+@pytest.mark.parametrize(
+    ("text", "variables", "named"),
+    [
+        ("warehouses: {my-lake: {}, my_lake: {}}", ["WAREHOUSES__MY_LAKE__KIND"], "`warehouses.my-lake` and `warehouses.my_lake`"),
+        ("warehouses: {Lake: {}, lake: {}}", ["WAREHOUSES__LAKE__KIND"], "`warehouses.Lake` and `warehouses.lake`"),
+        ("warehouses: {my-lake: {}, my_lake: {}}", ["WAREHOUSES__my_lake__KIND"], "`warehouses.my_lake`"),
+        ("", ["LIMITS__MAX_CHECKS", "limits__max_checks"], "both set `limits.max_checks`"),
+        ("warehouses: {my-lake: {}}", ["WAREHOUSES__MY_LAKE__KIND", "WAREHOUSES__MY-LAKE__KIND"], "`warehouses.my-lake.kind`"),
+    ],
+)  # fmt: skip
+def test_names_that_are_one_in_variables_are_refused(
+    tmp_path: Path, text: str, variables: list[str], named: str
+) -> None:
+    with pytest.raises(ConfigError, match=re.escape(named)):
+        load(text, tmp_path, **{f"PDP__{variable}": "hive" for variable in variables})
+
+
+def test_names_that_are_one_in_variables_may_stand_side_by_side_in_the_file(tmp_path: Path) -> None:
+    text = "warehouses: {my-lake: {kind: nessie}, my_lake: {kind: hive}}"
+    settings = load(text, tmp_path, "warehouses.my_lake.kind=iceberg", PDP__LIMITS__MAX_CHECKS="5")
+    assert [one.kind for one in settings.warehouses.values()] == ["nessie", "iceberg"]
+    assert load(
+        "warehouses: {my-lake: {}}", tmp_path, **{"PDP__WAREHOUSES__my-lake__KIND": "hive"}
+    ).warehouses.keys() == {"my-lake"}
+
+
+def test_two_ids_of_providers_that_become_one_are_refused(tmp_path: Path) -> None:
+    """The last of the two counted, without a word."""
+    text = "identity: {providers: {my-idp: {issuer: 'https://a', jwks: a}, my_idp: {issuer: 'https://b', jwks: b}}}"
+    with pytest.raises(ConfigError, match=r"`identity.providers`: .*`my-idp` stands twice"):
+        load(text, tmp_path)
+
+
+# --- numbers ------------------------------------------------------------------------------------------------------
+
+NUMBERS = [key for key in setting_keys() if key.annotation in (int, float) or key.path == ("server", "workers")]
+ODD = [
+    "010",
+    "08",
+    "1_000",
+    "0x10",
+    "0o10",
+    "0b11",
+    "1:30",
+    "1:30.5",
+    "1e3",
+    "1E+3",
+    "00",
+    "0_1.5",
+    "+012",
+    "10s",
+    "5m",
+    "64MiB",
+]
+"""Spellings that readers of YAML take for other numbers or for texts, and numbers with a unit."""
+
+
+def spelt(key: SettingKey, number: str) -> str:
+    """Return YAML with a number at a key."""
+    text = number
+    for step in reversed(key.path):
+        text = f"[{text}]" if step == 0 else f"{{{'x' if step == NAME else step}: {text}}}"
+    return text
+
+
+@pytest.mark.parametrize("key", NUMBERS, ids=SettingKey.text)
+def test_a_number_that_readers_read_differently_is_refused(tmp_path: Path, key: SettingKey) -> None:
+    name = key.text().replace(NAME, "x")
+    always = ["010", "1_000", "1:30", "1e3"]
+    for number in (
+        always if key.path[0] != "limits" else [*ODD, *(f"'{odd}'" for odd in ODD), "'\uff11\uff10'", "' 10 '"]
+    ):
+        with pytest.raises(ConfigError) as caught:
+            load(spelt(key, number), tmp_path)
+        assert f"`{name}`: " in str(caught.value), number
+        is_known = key.path == ("server", "workers") or "plain decimal digits" in str(caught.value)
+        assert is_known, (number, str(caught.value))
+
+
+def test_numbers_of_the_environment_and_of_options_are_plain(tmp_path: Path) -> None:
+    for number in ODD:
+        with pytest.raises(
+            ConfigError, match=r"^(PDP__LIMITS__MAX_CHECKS: )?`limits.max_checks`: .*plain decimal digits"
+        ):
+            load("", tmp_path, PDP__LIMITS__MAX_CHECKS=number)
+        with pytest.raises(
+            ConfigError, match=r"^(--set limits.max_checks: )?`limits.max_checks`: .*plain decimal digits"
+        ):
+            load("", tmp_path, f"limits.max_checks={number}")
+
+
+def test_a_number_in_place_of_a_secret_is_not_shown(tmp_path: Path) -> None:
+    for text in ("audit: {hmac_key: 0123456}", "lakes: {l: {uri: 'https://x', properties: {password: 0x123456}}}"):
+        with pytest.raises(ConfigError, match="needs quotes") as caught:
+            load(text, tmp_path)
+        assert "123456" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("number", "read"), [("10", 10), ("0.5", 0.5), (".5", 0.5), ("5.", 5), ("+5", 5), ("'10'", 10), ("1.5e+1", 15)]
+)
+def test_plain_numbers_are_read(tmp_path: Path, number: str, read: float) -> None:
+    assert load(f"server: {{drain_seconds: {number}}}", tmp_path).server.drain_seconds == read
+
+
+@pytest.mark.parametrize("port", ["08181", "0x1F", "\uff18\uff10", "1_0", "+80", "65536", "-1", ""])
+def test_a_port_is_in_plain_digits(tmp_path: Path, port: str) -> None:
+    with pytest.raises(ConfigError, match="plain digits"):
+        load(f"server: {{http: '127.0.0.1:{port}'}}", tmp_path)
 
 
 # --- who wins -----------------------------------------------------------------------------------------------------
