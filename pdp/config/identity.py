@@ -176,6 +176,11 @@ class ProviderSettings(Section):
     )
     algorithms: tuple[Algorithm, ...] = Field(_USUAL, min_length=1, description="signatures that are taken")
     leeway_seconds: float = Field(30, ge=0, le=300, description="how far its clock may be off")
+    sender_constrained: Literal["deny", "allow"] = Field(
+        "deny",
+        description="tokens with `cnf`, which count only with a proof of the sender's key (DPoP, mTLS): the service "
+        "checks no proof, and `allow` takes them from everybody who has them",
+    )
     claims: ClaimSettings = ClaimSettings()
     users: tuple[Name, ...] = Field(
         (),

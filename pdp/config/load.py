@@ -192,7 +192,7 @@ def _in_capitals(key: str) -> str:
 
 
 def _refuse_misspelt(environ: Mapping[str, str]) -> None:
-    """Raise ConfigError for variables that look like overrides and are none: a skipped one could open anything."""
+    """Raise ConfigError for misspelt overrides: a skipped override could open anything."""
     misspelt = [
         (name, f"the environment has `{name}`, which sets nothing: write `{_override(found[1])}`, or unset it")
         for name in sorted(environ)
@@ -206,7 +206,7 @@ _LIKE_OVERRIDE: Final = re.compile("pdp[_-](.*)", re.IGNORECASE | re.DOTALL)
 
 
 def _override(text: str) -> str:
-    """Return the variable that sets what a text may name: the section, then all that stands between two signs `_`."""
+    """Return the variable of a misspelt override, with `__` behind the section."""
     text = re.sub("_{3,}", "__", _in_capitals(text).strip("_"))
     section = next((name for name in Settings.model_fields if text.startswith(f"{name.upper()}_")), "")
     rest = text[len(section) :].lstrip("_")

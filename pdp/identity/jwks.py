@@ -33,6 +33,8 @@ MAX_WAITING: Final = 64
 """Most requests that wait for one fetch at the same time."""
 WAIT_SECONDS: Final = 2.0
 MIN_RSA_BITS: Final = 2048
+MAX_TRIED: Final = 8
+"""Most keys without `kid` for a token without `kid`: a forged token takes the time of each."""
 
 _RSA: Final = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512")
 _ALGORITHMS: Final[dict[tuple[str, str], tuple[str, ...]]] = {
@@ -44,6 +46,7 @@ _ALGORITHMS: Final[dict[tuple[str, str], tuple[str, ...]]] = {
     ("OKP", "Ed448"): ("EdDSA",),
 }
 """Type and curve of a key -> the signature algorithms of the key. Secret keys (`oct`) have none."""
+_NAMES: Final = frozenset(name for names in _ALGORITHMS.values() for name in names)
 log = structlog.get_logger()
 
 
@@ -154,20 +157,21 @@ class ProviderKeys:
         """Check signature, issuer and times of a token; raise Unauthenticated or Unavailable as `find` does."""
         check_signature(text, await self.find(kid, algorithm), algorithm, self._provider)
 
-    async def find(self, kid: str | None, algorithm: str) -> Any:
-        """Return the public key for a token.
+    async def find(self, kid: str | None, algorithm: str) -> tuple[Key, ...]:
+        """Return the keys with a chance to verify a token.
 
         Raise Unauthenticated if no key fits, Unavailable while there are no keys at all.
         """
-        key = _select(self.current, kid, algorithm)
-        if key is None:
+        keys = _select(self.current, kid, algorithm)
+        if not keys:
             await self._fetch_unknown()
-            key = _select(self.current, kid, algorithm)
-        if key is not None:
-            return key.public
+            keys = _select(self.current, kid, algorithm)
+        if keys:
+            return keys
         if self._is_stale():
             raise Unavailable(f"the keys of identity provider `{self.idp}` cannot be had")
-        raise Unauthenticated("no key of its provider fits the token")
+        without = "" if kid is not None else ", which has no `kid`"
+        raise Unauthenticated(f"no key of its provider fits the token{without}")
 
     async def _fetch_unknown(self) -> None:
         """Wait for a fetch for a bounded time; start a fetch unless the last was too recent."""
@@ -224,9 +228,21 @@ class ProviderKeys:
             (key.kid, key.algorithms, key.public) for key in self._keys
         ]:
             self._keys = keys
+            self._warn_of_nameless()
         self._fetched = time.monotonic()
         self._cause = ""
         self._telemetry.key_fetches.labels(self.idp, "ok" if keys else "no_keys").inc()
+
+    def _warn_of_nameless(self) -> None:
+        """Warn of keys without `kid`, and of refused tokens."""
+        nameless = [key for key in self._keys if key.kid is None]
+        if len(self._keys) < 2 or not nameless:
+            return
+        cause = "tokens with a kid are refused by keys without"
+        crowded = any(sum(name in key.algorithms for key in nameless) > MAX_TRIED for name in _NAMES)
+        if crowded:
+            cause += f", and tokens without, because more than {MAX_TRIED} keys without fit"
+        log.warning("keys of an identity provider have no kid", provider=self.idp, keys=len(nameless), cause=cause)
 
     async def _fetch(self) -> bytes:
         timeout = aiohttp.ClientTimeout(total=self._provider.fetch_timeout_seconds)
@@ -247,12 +263,17 @@ class ProviderKeys:
             return text
 
 
-def _select(keys: tuple[Key, ...], kid: str | None, algorithm: str) -> Key | None:
-    """Return the key with an id. Without an id, return the only key for the algorithm; None if there are several."""
+def _select(keys: tuple[Key, ...], kid: str | None, algorithm: str) -> tuple[Key, ...]:
+    """Return the keys with a chance to verify a token: the key with the id.
+
+    Without an id, return the only key for the algorithm; of several, the keys without ids, up to MAX_TRIED.
+    """
     fitting = [key for key in keys if algorithm in key.algorithms]
-    if kid is None:
-        return fitting[0] if len(fitting) == 1 else None
-    return next((key for key in fitting if key.kid == kid), None)
+    if kid is not None:
+        return next(((key,) for key in fitting if key.kid == kid), ())
+    if len(fitting) > 1:
+        fitting = [key for key in fitting if key.kid is None]
+    return tuple(fitting) if len(fitting) <= MAX_TRIED else ()
 
 
 def read_key_file(idp: str, file: Path) -> bytes:
@@ -276,28 +297,32 @@ def _read_file(file: Path) -> bytes:
 
 
 _REQUIRED: Final = {"require": ["exp", "iss"], "verify_aud": False, "verify_sub": False, "verify_jti": False}
+_USELESS: Final = "the token cannot be used"
 _REFUSALS: Final[tuple[tuple[type[jwt.PyJWTError], str], ...]] = (
     (jwt.ExpiredSignatureError, "the token has expired"),
     (jwt.ImmatureSignatureError, "the token is not yet valid"),
     (jwt.InvalidIssuedAtError, "the token is not yet valid"),
     (jwt.MissingRequiredClaimError, "the token lacks a claim that it must have"),
-    (jwt.InvalidSignatureError, "the token's signature does not verify"),
-    (jwt.PyJWTError, "the token cannot be used"),
 )
 """Library error -> our message. The messages quote no part of the token."""
 
 
-def check_signature(text: str, key: Any, algorithm: str, provider: ProviderSettings) -> None:
-    """Check signature, issuer and times of a token; raise Unauthenticated."""
-    try:
-        jwt.decode(
-            text,
-            key,
-            algorithms=[algorithm],
-            issuer=provider.issuer,
-            leeway=provider.leeway_seconds,
-            options=_REQUIRED,  # type: ignore[arg-type]
-        )
-    except (jwt.PyJWTError, OverflowError, ValueError, TypeError) as error:
-        message = next((message for kind, message in _REFUSALS if isinstance(error, kind)), "the token cannot be used")
-        raise Unauthenticated(message) from None
+def check_signature(text: str, keys: tuple[Key, ...], algorithm: str, provider: ProviderSettings) -> None:
+    """Check signature, issuer and times of a token by the signing key among `keys`; raise Unauthenticated."""
+    for key in keys:
+        try:
+            jwt.decode(
+                text,
+                key.public,
+                algorithms=[algorithm],
+                issuer=provider.issuer,
+                leeway=provider.leeway_seconds,
+                options=_REQUIRED,  # type: ignore[arg-type]
+            )
+        except jwt.InvalidSignatureError:  # comes before errors of claims, so another key may have signed
+            continue
+        except (jwt.PyJWTError, OverflowError, ValueError, TypeError) as error:
+            message = next((message for kind, message in _REFUSALS if isinstance(error, kind)), _USELESS)
+            raise Unauthenticated(message) from None
+        return
+    raise Unauthenticated("the token's signature does not verify")

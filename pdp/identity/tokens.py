@@ -145,10 +145,12 @@ class Tokens:
         if idp is None:
             raise Unauthenticated("the token's issuer is no configured provider")
         provider = self._providers[idp]
+        _check_type(header)
         algorithm, kid = _algorithm(header, provider), header.get("kid")
         if kid is not None and not isinstance(kid, str):
             raise Unauthenticated("the token's `kid` is no text")
         await self._keys[str(issuer)].verify(text, kid, algorithm)
+        _check_use(claims, provider)
         reader = ClaimReader(provider.claims, claims)
         seen = self._seen[idp] | reader.present()
         token = _read(idp, provider, reader, seen)
@@ -187,6 +189,31 @@ def _algorithm(header: Mapping[str, Any], provider: ProviderSettings) -> str:
     if algorithm not in provider.algorithms:
         raise Unauthenticated("the token is signed in a way that its provider is not configured for")
     return str(algorithm)
+
+
+def _check_type(header: Mapping[str, Any]) -> None:
+    """Raise Unauthenticated for a type of other tokens, such as `logout+jwt` (RFC 8725 3.11, RFC 9068 4)."""
+    if "typ" not in header:
+        return
+    type = header["typ"]
+    if not isinstance(type, str) or type.lower().removeprefix("application/") not in _ACCESS_TYPES:
+        raise Unauthenticated("the token's `typ` is not that of an access token: `at+jwt`, `JWT`, or none")
+
+
+def _check_use(claims: Mapping[str, Any], provider: ProviderSettings) -> None:
+    """Raise Unauthenticated for verified claims of a sender-constrained token, or of a security event (RFC 8417)."""
+    if "cnf" in claims and provider.sender_constrained == "deny":
+        raise Unauthenticated(
+            "the token is for a sender with a proof, by its claim `cnf`, and the service checks no proofs: see "
+            "`sender_constrained`"
+        )
+    events = claims.get("events")
+    if isinstance(events, Mapping) and any(":" in name for name in events):
+        raise Unauthenticated("the token is about events, such as a logout, and no access token")
+
+
+_ACCESS_TYPES: Final = frozenset({"jwt", "at+jwt", "jose"})
+"""Types of access tokens, and types of any token. SPIFFE's tokens may have `JOSE`."""
 
 
 def _read(idp: str, provider: ProviderSettings, reader: ClaimReader, seen: frozenset[str]) -> Token:

@@ -200,6 +200,7 @@ SHOWN: Final[dict[str, Case]] = {
     f"{PROVIDER}.claims.separator": (said(roles="a,b"), ",", {}),
     f"{PROVIDER}.claims.keys_of": (said(roles={"a": {}}), ["roles"], {}),
     f"{PROVIDER}.claims.types": (said(lvl="x"), {"level": "number"}, {f"{PROVIDER}.claims.attributes": {"level": "lvl"}}),
+    f"{PROVIDER}.sender_constrained": (said(cnf={"jkt": "x"}), "allow", {}),
     f"{PROVIDER}.users": (start, ["bob"], {"forbid": "role == 'Bob'"}),
     "policies.forbid.0.path": (check(), "deny.yaml", {"policies.forbid": [{"path": "forbid.yaml"}]}),
     "policies.forbid.0.allow_empty": (start, True, {"policies.forbid": [{"path": "empty.yaml"}]}),

@@ -97,10 +97,14 @@ TOKENS: Mapping[tuple[str | None, str], str] = {
 
 
 def accepted(usable: Sequence[Entry], kid: str | None, key: str) -> bool:
-    """Tell whether the token of a key id, signed by a key, is good: the first key with the id, or the only one."""
-    fitting = [name for known, name in usable if kid in (None, known)]
-    if kid is None and len(fitting) != 1:
-        return False
+    """Tell whether the token of a key id, signed by a key, is good.
+
+    The first key with the id counts. Without an id the only key does, or of several all that have no id.
+    """
+    if kid is None:
+        without = [name for known, name in usable if known is None]
+        return key in ([name for _, name in usable] if len(usable) == 1 else without)
+    fitting = [name for known, name in usable if kid == known]
     return bool(fitting) and fitting[0] == key
 
 

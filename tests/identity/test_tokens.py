@@ -15,6 +15,7 @@ from typing import Any
 
 import jwt
 import pytest
+import structlog
 from support.servers.idp import (
     ISSUER,
     Provider,
@@ -31,6 +32,7 @@ from support.servers.idp import (
 
 from pdp.config.load import make_settings
 from pdp.errors import ConfigError, Unauthenticated, Unavailable
+from pdp.identity.jwks import MAX_TRIED
 from pdp.identity.tokens import MAX_TOKEN, Tokens
 from pdp.model.question import Principal, TokenIdentity
 from pdp.telemetry import Telemetry
@@ -165,6 +167,73 @@ async def test_a_token_without_a_kid_is_verified_where_there_is_no_choice(idp: P
     async with verifier(tmp_path, oidc=oidc(idp.url)) as tokens:
         with pytest.raises(Unauthenticated):
             await tokens.verify(bare)
+
+
+async def test_of_several_keys_without_a_kid_the_one_that_signed_counts(idp: Provider, tmp_path: Path) -> None:
+    """A key with an id is no candidate for a token without, nor a key without an id for a token with one."""
+    idp.keys = [jwk(None, rsa_key("two")), jwk(None), jwk(None, ec_key()), jwk("three", rsa_key("three"))]
+    async with verifier(tmp_path, oidc=oidc(idp.url)) as tokens:
+        for key, algorithm in ((rsa_key(), "RS256"), (rsa_key("two"), "RS512"), (ec_key(), "ES256")):
+            bare = jwt.encode(claims(), key, algorithm)
+            assert (await tokens.verify(bare)).principal.name == "oidc~alice"
+            with pytest.raises(Unauthenticated, match="no key"):
+                await tokens.verify(jwt.encode(claims(), key, algorithm, {"kid": "one"}))
+        for key in (rsa_key("evil"), rsa_key("three")):
+            with pytest.raises(Unauthenticated, match="signature"):
+                await tokens.verify(jwt.encode(claims(), key, "RS256"))
+        with pytest.raises(Unauthenticated, match="expired"):
+            await tokens.verify(jwt.encode(claims(exp=1), rsa_key(), "RS256"))
+        assert await tokens.verify(jwt.encode(claims(), rsa_key("three"), "RS256", {"kid": "three"}))
+
+
+async def test_a_token_without_a_kid_is_tried_with_few_keys(idp: Provider, tmp_path: Path) -> None:
+    idp.keys = [*[jwk(None, rsa_key("two"))] * (MAX_TRIED - 1), jwk(None)]
+    bare = jwt.encode(claims(), rsa_key(), "RS256")
+    async with verifier(tmp_path, oidc=oidc(idp.url)) as tokens:
+        assert await tokens.verify(bare)
+    idp.keys.insert(0, jwk(None, rsa_key("two")))
+    with structlog.testing.capture_logs() as logs:
+        async with verifier(tmp_path, oidc=oidc(idp.url)) as tokens:
+            with pytest.raises(Unauthenticated, match="no key of its provider fits the token, which has no `kid`"):
+                await tokens.verify(bare)
+    (warning,) = [entry for entry in logs if entry["event"] == "keys of an identity provider have no kid"]
+    assert warning["keys"] == MAX_TRIED + 1
+    assert f"more than {MAX_TRIED} keys" in warning["cause"]
+
+
+@pytest.mark.parametrize(
+    "typ", ["JWT", "jwt", "at+jwt", "AT+JWT", "application/at+jwt", "application/jwt", "JOSE", None]
+)
+async def test_types_of_access_tokens_are_taken(tokens: Tokens, typ: str | None) -> None:
+    header = {"alg": "RS256", "kid": "one", **({"typ": typ} if typ else {})}
+    assert await tokens.verify(raw_token(json.dumps(header), json.dumps(claims())))
+
+
+@pytest.mark.parametrize(
+    "typ",
+    ["logout+jwt", "application/logout+jwt", "Logout+JWT", "secevent+jwt", "dpop+jwt", "oauth-authz-req+jwt", "token-introspection+jwt",
+     "kb+jwt", "dc+sd-jwt", "vc+jwt", "entity-statement+jwt", "client-authentication+jwt", "jwt+at", "at+jwt ", "", "x", None, 5, ["JWT"]],
+)  # fmt: skip
+async def test_a_token_of_another_type_is_no_access_token(tokens: Tokens, typ: Any) -> None:
+    """RFC 8725 3.11: a token that was made for another use must not be taken for an access token."""
+    with pytest.raises(Unauthenticated, match="`typ` is not that of an access token"):
+        await tokens.verify(raw_token(json.dumps({"alg": "RS256", "kid": "one", "typ": typ}), json.dumps(claims())))
+
+
+async def test_a_token_about_events_is_no_access_token(tokens: Tokens) -> None:
+    """A logout token of OpenID Connect has no type with many providers, and the claim `events` with all."""
+    with pytest.raises(Unauthenticated, match="about events"):
+        await tokens.verify(token(events={"http://schemas.openid.net/event/backchannel-logout": {}}))
+    assert await tokens.verify(token(events=["login"]))
+
+
+@pytest.mark.parametrize("cnf", [{"jkt": "x"}, {"x5t#S256": "x"}, {"jwk": {}}, {}, "x", []])
+async def test_a_token_for_a_sender_with_a_proof_is_no_bearer_token(idp: Provider, tmp_path: Path, cnf: Any) -> None:
+    async with verifier(tmp_path, oidc=oidc(idp.url)) as tokens:
+        with pytest.raises(Unauthenticated, match="`sender_constrained`"):
+            await tokens.verify(token(cnf=cnf))
+    async with verifier(tmp_path, oidc=oidc(idp.url, sender_constrained="allow")) as tokens:
+        assert (await tokens.verify(token(cnf=cnf))).principal.name == "oidc~alice"
 
 
 # --- good, but not for here, not now ------------------------------------------------------------------------------
