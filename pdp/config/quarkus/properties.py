@@ -136,3 +136,10 @@ def _join_lines(source: str, line: int) -> tuple[str, list[Position]]:
         if not continued:
             break
     return "".join(texts), [*positions, end]
+
+
+def continued(text: str) -> str:
+    """Return a text of several lines as a value of a properties file, with a backslash before each line."""
+    if "\n" not in text:
+        return text
+    return "".join(f"\\\n    {line}" for line in text.replace("\r\n", "\n").split("\n"))

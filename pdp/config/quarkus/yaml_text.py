@@ -142,3 +142,30 @@ def _block_positions(value: str, line: int, indent: int) -> Sequence[Position]:
     for number, text in enumerate(value.split("\n")):
         positions += [(line + number, indent + 1 + index) for index in range(len(text) + 1)]
     return positions
+
+
+def pairs_of(node: Any) -> dict[str, Any]:
+    """Return the keys of a mapping with their values, and the other keys of merged mappings."""
+    found: dict[str, Any] = {}
+    merged: list[Any] = []
+    for key, value in node.value if isinstance(node, yaml.MappingNode) else ():
+        if key.tag.endswith(":merge"):
+            merged += value.value if isinstance(value, yaml.SequenceNode) else [value]
+        elif isinstance(key, yaml.ScalarNode):
+            found[str(key.value)] = value
+    for one in merged:
+        found = {**pairs_of(one), **found}
+    return found
+
+
+def scalar(node: Any) -> str:
+    """Return the text of a scalar, "" for other nodes and for null."""
+    is_text = isinstance(node, yaml.ScalarNode) and not node.tag.endswith(":null")
+    return str(node.value) if is_text else ""
+
+
+def items_of(node: Any) -> Sequence[Any]:
+    """Return the items of a list; another node is a list of one item."""
+    if node is None or (isinstance(node, yaml.ScalarNode) and not scalar(node)):
+        return ()
+    return node.value if isinstance(node, yaml.SequenceNode) else [node]

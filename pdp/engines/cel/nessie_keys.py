@@ -28,7 +28,8 @@ PREFIX: Final = f"{AUTHORIZATION}rules."
 _SPACES: Final = ("nessie", "quarkus", "smallrye", "mp", "kubernetes", "java")
 """First parts of the keys that a file of Nessie has for other purposes."""
 _LOOKS_LIKE_RULE: Final = re.compile(r"(?:^|[.\"])rules?\.|authori[sz]ation", re.IGNORECASE)
-_PROFILE_KEYS: Final = frozenset({"quarkus.profile", "smallrye.config.profile"})
+PROFILE_KEYS: Final = frozenset({"quarkus.profile", "smallrye.config.profile", "mp.config.profile"})
+"""Keys that choose profiles. Which of two different ones counts, releases of Quarkus decide differently."""
 _ELSEWHERE: Final = frozenset({
     "quarkus.config.locations", "smallrye.config.locations", "quarkus.config.profile.parent",
     "smallrye.config.profile.parent",
@@ -66,8 +67,9 @@ def read_nessie(
     for name, entry in (*replaced, *active.entries.items()):
         if name.startswith(AUTHORIZATION):
             _read_authorization(config, name, expand(entry, lookup))
-        elif name in _PROFILE_KEYS:
-            config.profile = entry
+        elif name in PROFILE_KEYS:
+            if config.profile is None or entry.text != ",".join(profiles):
+                config.profile = entry
         elif name in _ELSEWHERE:
             config.elsewhere.append(entry)
         else:

@@ -213,18 +213,18 @@ def read_unit(text: str, file: Path, content: ManifestContent) -> None:
         else:
             content.rest.append(entry_of(f".{key}", value, file, place))
     if unit:
-        content.containers[unit,] = [*content.variables, *content.commands]
-        content.references = [one._replace(container=(unit,)) for one in content.references]
+        content.containers[unit] = [*content.variables, *content.commands]
+        content.references = [one._replace(container=unit) for one in content.references]
     _name_drop_ins(file, content)
 
 
-def _unit_of(file: Path) -> tuple[str, Sequence[str]]:
-    """Return the unit that a file is about, and the sections with its settings; "" for a drop-in of any unit."""
-    folder = file.parent.name
-    if file.suffix == ".conf" and not folder.endswith(".d"):
-        return "", ("[Service]", "[Container]")
-    unit = folder.removesuffix(".d") if file.suffix == ".conf" else file.name
-    return unit, (f"[{_SECTIONS.get(Path(unit).suffix, 'Service')}]",)
+def _unit_of(file: Path) -> tuple[tuple[str, ...], Sequence[str]]:
+    """Return folder and name of the unit of a file, empty for a drop-in of any unit, and the sections to read."""
+    folder = file.parent
+    if file.suffix == ".conf" and folder.suffix != ".d":
+        return (), ("[Service]", "[Container]")
+    unit = folder.with_suffix("") if file.suffix == ".conf" else file
+    return (str(unit.parent), unit.name), (f"[{_SECTIONS.get(unit.suffix, 'Service')}]",)
 
 
 def _name_drop_ins(file: Path, content: ManifestContent) -> None:
@@ -249,12 +249,9 @@ def _drop(key: str, value: str, file: Path, place: tuple[int, int], content: Man
 
 _HOLDERS: Final = frozenset(
     """PassEnvironment UnsetEnvironment LoadCredential LoadCredentialEncrypted SetCredential SetCredentialEncrypted
-    ImportCredential
-    BindPaths BindReadOnlyPaths Volume Secret Mount EnvironmentHost PodmanArgs""".split()  # noqa: SIM905
+    ImportCredential BindPaths BindReadOnlyPaths Volume Secret Mount EnvironmentHost PodmanArgs""".split()  # noqa: SIM905
 )
 """Keys of a unit that bring files or variables from elsewhere."""
-
-
 _SPECIFIER: Final = re.compile(r"(?<!%)(?:%%)*%(?!%)")
 
 
@@ -293,8 +290,7 @@ _OTHER_PROGRAMS: Final = frozenset(
     """alertmanager azurite bitnami-postgresql cassandra cockroach clickhouse-server dex etcd gitea grafana haproxy
     jaeger jupyter kafka keycloak localstack loki mailhog mariadb mc memcached minio mongo mongo-express mongodb mysql
     nginx openfga openldap otel-collector pgadmin4 postgres postgresql postgresql-repmgr prometheus pyspark-notebook
-    rabbitmq redis redpanda seaweedfs spark superset traefik trino valkey vault zookeeper
-    authelia""".split()  # noqa: SIM905
+    rabbitmq redis redpanda seaweedfs spark superset traefik trino valkey vault zookeeper authelia""".split()  # noqa: SIM905
 )
 """Last part of the name of an image that is neither Nessie, Lakekeeper nor the bridge."""
 
@@ -335,6 +331,8 @@ def read_dockerfile(text: str, file: Path, content: ManifestContent) -> None:
         content.references += stage.references
         content.rest += stage.rest
         content.commands += stage.commands
+    if content.commands and str(_folder_of(content)) not in (".", "/deployments"):
+        content.references = [one._replace(target=one.target and "?") for one in content.references]
 
 
 _OTHER_STAGE: Final = "is set in a stage that the image does not come of"
@@ -349,13 +347,19 @@ def _read_step(word: str, rest: str, file: Path, place: tuple[int, int], content
         content.commands.append(entry_of(word, "\0".join(words), file, place))
     elif word in _COPIED:
         sources = [one for one in rest.strip("[]").replace('"', "").replace(",", " ").split() if one[:2] != "--"]
+        is_folder = (sources[-1:] and sources[-1].endswith(("/", "."))) or len(sources) > 2
         for source in sources[:-1]:
-            is_folder = sources[-1].endswith("/") or len(sources) > 2
-            target = str(PurePosixPath(sources[-1], PurePosixPath(source).name if is_folder else ""))
+            name = PurePosixPath(source).name if is_folder else ""
+            target = str(PurePosixPath(_folder_of(content), sources[-1], name))
             entry = entry_of(source, "", file, place)
             content.references.append(Reference(entry, "file", is_volume=True, target=target))
     else:
         content.rest.append(entry_of(f".{word}", rest, file, place))
+
+
+def _folder_of(content: ManifestContent) -> PurePosixPath:
+    """Return the folder of a stage: the script of an image goes to its own folder, other commands stay."""
+    return PurePosixPath("", *(entry.text.strip("\"'") for entry in content.rest if entry.key == ".WORKDIR"))
 
 
 def _read_env(rest: str, file: Path, place: tuple[int, int], content: ManifestContent) -> None:

@@ -15,7 +15,7 @@ import yaml
 
 from pdp.config.foreign_files import advice_for
 from pdp.config.quarkus.properties import ConfigEntry
-from pdp.config.quarkus.yaml_text import YamlText, position_of
+from pdp.config.quarkus.yaml_text import YamlText, items_of, pairs_of, position_of, scalar
 from pdp.errors import InvalidArgument, Place, PolicyError
 from pdp.offline.migration.host_files import (
     is_other_image,
@@ -28,12 +28,7 @@ from pdp.offline.migration.host_files import (
     read_unit,
     split_words,
 )
-from pdp.offline.migration.references import (
-    ReferenceFinder,
-    items_of,
-    pairs_of,
-    scalar,
-)
+from pdp.offline.migration.references import ReferenceFinder, is_moved
 from pdp.offline.migration.variables import (
     HELD_FILE,
     OF_COMPOSE,
@@ -135,6 +130,9 @@ _CHART: Final[Mapping[str, frozenset[str]]] = {
     "OPABridge": frozenset(),
 }
 """Keys of the values of Lakekeeper's Helm chart that its templates turn into variables -> keys below, at any depth."""
+_OF_CHART: Final = frozenset({*_SECTIONS, *_CHART, "extraEnv", "catalog"})
+_CHARTS: Final = frozenset({"", "values", "catalog", "nessie", "lakekeeper"})
+"""Keys beside the image of a server in a chart, and keys above."""
 _OVERRIDES: Final[Mapping[str, Sequence[str]]] = {
     f"{name}.{suffix}": [f"{name}.override.{one}" for one in ("yml", "yaml")]
     for name in ("compose", "docker-compose") for suffix in ("yml", "yaml")
@@ -167,7 +165,9 @@ class _ManifestReader:
         self._finder = ReferenceFinder(file, content, is_compose=is_compose)
         self._count = itertools.count()
         self._seen: set[int] = set()
-        self._workload: tuple[str, ...] = ()
+        # docker compose joins a file and its override; other files may have another server of the same name
+        origin = str(file.with_name(file.name.replace(".override.", "."))) if is_compose else str(file)
+        self._finder.workload = self._workload = (origin,)
 
     def read_root(self, root: Any) -> None:
         """Read a document. Of extensions of docker compose, only parts used by services count; the rest are texts."""
@@ -230,11 +230,8 @@ class _ManifestReader:
             self._add_object(kind, pairs)
         if kind and "metadata" in pairs:
             metadata = pairs_of(pairs["metadata"])
-            self._finder.workload = self._workload = (
-                kind,
-                scalar(metadata.get("name")),
-                scalar(metadata.get("namespace")),
-            )
+            names = (scalar(metadata.get("name")), scalar(metadata.get("namespace")))
+            self._finder.workload = self._workload = (self._workload[0], kind, *names)
         self._to.has_containers |= bool(items_of(pairs.get("containers")))
         for value in pairs.values():
             self._refuse_reset(value)
@@ -247,6 +244,8 @@ class _ManifestReader:
             name = str(key.value)
             if name not in read and pairs.get(name) is value:
                 self._read_pair(key, value, above, depth, is_other=is_other)
+        if pairs_of(pairs.get("image")) and (_OF_CHART & pairs.keys() or above.rpartition(".")[2] in _CHARTS):
+            self._finder.add_chart_image(pairs["image"])
         own = {str(key.value) for key, _ in node.value}
         for name, value in pairs.items():
             if name not in own and name not in read:
@@ -272,6 +271,10 @@ class _ManifestReader:
             to.images[name] = image = scalar(pairs.get("image"))
             to.uses[uses] = [one._replace(container=one.container or name) for one in to.uses[uses]]
             to.references[references] = [one._replace(container=name) for one in to.references[references]]
+            if is_moved(pairs):
+                to.uses[uses] = [one._replace(path="") for one in to.uses[uses]]
+                found = to.references[references]
+                to.references[references] = [one._replace(target=one.target and "?") for one in found]
             if image and not is_stock_image(image) and any(self._own.search(one.key) for one in own):
                 self._finder.add_image(pairs["image"])
 

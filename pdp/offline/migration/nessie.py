@@ -11,15 +11,14 @@ from typing import Any, Final
 from pdp.config.quarkus.expressions import ENVIRONMENT_ORDINAL, EnvironmentNames, depending, is_unfinished, spelling
 from pdp.config.quarkus.profiles import FILE_PROFILE, ORDINALS, PROD, ConfigFile, ConfigSource, file_sources, ordinal_of
 from pdp.config.quarkus.properties import ConfigEntry
-from pdp.config.quarkus.yaml_text import YamlText
+from pdp.config.quarkus.yaml_text import YamlText, pairs_of
 from pdp.engines.cel.lint.linter import LintOptions, lint_rules
-from pdp.engines.cel.nessie_keys import AUTHORIZATION, PREFIX, NessieConfig, read_nessie
+from pdp.engines.cel.nessie_keys import AUTHORIZATION, PREFIX, PROFILE_KEYS, NessieConfig, read_nessie
 from pdp.engines.cel.rules import inline_rules
 from pdp.engines.cel.sources import PROFILE_VARIABLE, RuleText, advice_for_rule, inline_rule, read_entries
 from pdp.errors import InvalidArgument, PolicyError, RuleCompileError
 from pdp.offline.migration.manifests import is_host_file
 from pdp.offline.migration.nessie_server import CONFIG, IMAGE, READ_THERE, SEVERAL, NessieServer, read_server
-from pdp.offline.migration.references import pairs_of
 from pdp.offline.migration.report import SHUT, TESTS_FILE, Migration, NessieTests, shut_text, to_yaml
 from pdp.offline.migration.variables import (
     OF_OTHERS,
@@ -33,7 +32,7 @@ from pdp.offline.migration.variables import (
 )
 
 _DEFAULT_BRANCH: Final = "nessie.server.default-branch"
-_OWN: Final = ("nessie.", "quarkus.", "smallrye.")
+_OWN: Final = ("nessie.", "quarkus.", "smallrye.", "mp.")
 """Beginnings of the names that a variable has without a key of a file."""
 _SOURCES: Final = re.compile(
     r"smallrye_config_source_|quarkus_(?:kubernetes|consul|spring_cloud|azure_app)_config|quarkus_vault_secret_config"
@@ -73,6 +72,7 @@ def migrate_nessie(
     return migration
 
 
+_OF_QUARKUS: Final = re.compile(r"%|nessie\.|quarkus")
 _EXTRA: Final = re.compile(r"extra(?:Env|Volume|InitContainer)")
 """Key in the values of a chart."""
 
@@ -110,9 +110,7 @@ def _has_manifest(root: Any) -> bool:
 
 def _has_quarkus(root: Any) -> bool:
     keys = pairs_of(root)
-    return "server" in pairs_of(keys.get("nessie")) or any(
-        name.startswith(("%", "nessie.", "quarkus")) for name in keys
-    )
+    return "server" in pairs_of(keys.get("nessie")) or any(map(_OF_QUARKUS.match, keys))
 
 
 def _keep_branches_closed(migration: Migration, rules: list[RuleText]) -> None:
@@ -149,24 +147,25 @@ def _profiles_of(read: NessieServer, files: Sequence[ConfigFile], migration: Mig
             if entry.key != PROFILE_VARIABLE or not chosen[container] & {one.text for one in properties}:
                 chosen[container].add(entry.text)
     texts = {text for found in chosen.values() for text in found or {""}}
-    if len(texts) == 1 and not any(entry.key == PROFILE_VARIABLE for one in read.contents for entry in one.elsewhere):
-        return tuple((texts.pop() or PROD[0]).split(","))
-    for entry in (*properties, *variables):
-        migration.add("left", entry.key_place, f"`{entry.key}`", _PROFILES)
     entries = (*(entry for source in read.sources for entry in source.entries), *read.variables)
+    elsewhere = (entry for one in read.contents for entry in one.elsewhere)
+    asks = [entry for entry in (*entries, *(entry for file in files for entry in file.entries))
+            if spelling(entry.key) in _ASKS and entry.text != (min(texts) or PROD[0])
+            and entry not in (*properties, *variables)]  # fmt: skip
+    if len(texts) == 1 and not asks and all(spelling(entry.key) not in _ASKS for entry in elsewhere):
+        return tuple((texts.pop() or PROD[0]).split(","))
+    for entry in (*properties, *variables) if len(texts) > 1 else ():
+        migration.add("left", entry.key_place, f"`{entry.key}`", _PROFILES)
     of_profiles = [entry for entry in entries if spelling(entry.key).startswith("%")]
-    for file in files:
-        of_profiles += [
-            entry for entry in file.entries if entry.key.startswith("%") or FILE_PROFILE.fullmatch(file.name)
-        ]
+    of_profiles += [entry for file in files for entry in file.entries
+                    if entry.key.startswith("%") or FILE_PROFILE.fullmatch(file.name)]  # fmt: skip
     read.unread += [f"{entry.key}={entry.text}" for entry in of_profiles]
     read.setters += [entry.key for entry in of_profiles]
     return PROD
 
 
-_PROFILES: Final = (
-    "is the profile of one server of several: give `--profile`, or migrate the files of each server alone"
-)
+_ASKS: Final = frozenset(map(spelling, PROFILE_KEYS))
+_PROFILES: Final = "is the profile of one server of several: give `--profile`, or migrate each server alone"
 
 
 def _is_of_nessie(entry: ConfigEntry) -> bool:

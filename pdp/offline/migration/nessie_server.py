@@ -16,14 +16,20 @@ import yaml
 
 from pdp.config.quarkus.expressions import spelling
 from pdp.config.quarkus.profiles import ConfigFile, ConfigSource, ordinal_of
-from pdp.config.quarkus.properties import ConfigEntry, read_properties, unknown_positions
+from pdp.config.quarkus.properties import ConfigEntry, continued, read_properties, unknown_positions
 from pdp.config.quarkus.yaml_text import YamlText, position_of
 from pdp.engines.cel.nessie_keys import AUTHORIZATION
 from pdp.errors import Place, PolicyError
 from pdp.model.vocabulary import NESSIE_CHECKS
 from pdp.offline.migration.host_files import UNKNOWN, mark_unknown, quoted_words, split_words
 from pdp.offline.migration.manifests import read_deployment
-from pdp.offline.migration.report import Migration, report_references, shut_text
+from pdp.offline.migration.report import (
+    Migration,
+    differing_variables,
+    report_named_files,
+    report_references,
+    shut_text,
+)
 from pdp.offline.migration.variables import (
     ELSEWHERE,
     OF_OTHERS,
@@ -51,11 +57,10 @@ _LOOKS: Final = re.compile(
 )
 """Text about authorization."""
 _SWITCHES: Final = frozenset({
-    "quarkus_profile", "smallrye_config_profile", "quarkus_config_locations", "smallrye_config_locations",
+    "quarkus_profile", "smallrye_config_profile", "mp_config_profile", "quarkus_config_locations",
+    "smallrye_config_locations",
 })  # fmt: skip
 """Variables that choose other keys."""
-_NAMES_FILE: Final = re.compile(r"(?:^|[/\s:=,])(application[\w.-]*\.(?:properties|ya?ml))", re.IGNORECASE)
-
 _OWN_TEXT: Final = re.compile(r"^\s*(?:%[\w-]+\.)?\"?(?:nessie|quarkus|smallrye)\b", re.MULTILINE)
 """Text of a configuration file of Nessie."""
 CONFIG: Final = PurePosixPath("/deployments/config")
@@ -101,16 +106,14 @@ def read_server(files: Sequence[Path], others: Sequence[Path], migration: Migrat
     read = read_deployment(files, _OWN_NAME, IMAGE)
     server = NessieServer(contents=read)
     properties = _JavaProperties(migration)
-    alone = _variables_of_one_server(read, migration)
-    sections = {
-        _serialized(node): one.file for one in read for entry, node in one.values if entry.key == "authorization"
-    }
+    differing = differing_variables(read, _of_variable)
+    alone = _variables_of_one_server(read, differing, migration)
+    charts = [(one.file, node) for one in read for entry, node in one.values if entry.key == "authorization"]
+    sections = {yaml.serialize(node, Dumper=yaml.SafeDumper): file for file, node in charts}
     doubt = (_JOINED if len(set(sections.values())) > 1 else SEVERAL) if len(sections) > 1 else ""
     for one in read:
-        server.variables += [
-            entry._replace(text=shut_text(entry.text)) if (entry.key, entry.text) in alone else entry
-            for entry in one.variables
-        ]
+        for entry in _add_variables(one.variables, alone, differing, server):
+            migration.add("left", entry.key_place, f"variable `{entry.key}`", differing[spelling(entry.key)])
         for entry in one.variables:
             properties.read_variable(entry, one, SEVERAL if (entry.key, entry.text) in alone else "")
         for entry in one.commands:
@@ -132,16 +135,40 @@ def read_server(files: Sequence[Path], others: Sequence[Path], migration: Migrat
     if properties.entries:
         server.sources.append(ConfigSource(ordinal_of(properties.entries, _PROPERTIES), properties.entries))
     report_references(migration, read, [*files, *others])
-    _report_named_files(read, [*files, *others], migration)
+    report_named_files(migration, read, [*files, *others])
     return server
 
 
-def _variables_of_one_server(read: Sequence[ManifestContent], migration: Migration) -> set[tuple[str, str]]:
+def _variables_of_one_server(
+    read: Sequence[ManifestContent], differing: Mapping[str, str], migration: Migration
+) -> set[tuple[str, str]]:
     """Return the rules of a part of the servers, and report them: together, the rules permit more than each server."""
     alone = variables_of_some(read, _of_rules, IMAGE)
     for entry in alone.values():
-        migration.add("left", entry.key_place, f"variable `{entry.key}`", SEVERAL)
+        message = differing.get(spelling(entry.key), SEVERAL)
+        migration.add("left", entry.key_place, f"variable `{entry.key}`", message)
     return set(alone)
+
+
+def _add_variables(
+    entries: Sequence[ConfigEntry], alone: set[tuple[str, str]], differing: Mapping[str, str], server: NessieServer
+) -> Iterator[ConfigEntry]:
+    """Add variables; a rule of a part of the servers is `false`. Yield other settings that differ."""
+    for entry in entries:
+        spelt = spelling(entry.key)
+        if spelt in differing and _RULE_SPELLING not in spelt:
+            server.setters.append(entry.key)
+            if _OWN_NAME.search(entry.key) or entry.key in _OPTIONS:
+                yield entry
+        elif spelt not in differing or all(spelling(known.key) != spelt for known in server.variables):
+            is_known = spelt not in differing and (entry.key, entry.text) not in alone
+            server.variables.append(entry if is_known else entry._replace(text=shut_text(entry.text)))
+
+
+def _of_variable(entry: ConfigEntry) -> str:
+    """Return the name of a variable as keys spell it, "" for an option. Profiles and ranks are compared apart."""
+    spelt = spelling(entry.key)
+    return "" if spelt in _SWITCHES or spelt == "config_ordinal" or entry.key.startswith("-D") else spelt
 
 
 def _of_rules(entry: ConfigEntry) -> str:
@@ -195,10 +222,6 @@ def _held_file(entry: ConfigEntry, migration: Migration) -> Iterator[ConfigFile]
     yield ConfigFile(place, str(CONFIG), name, entries)
 
 
-def _serialized(node: Any) -> str:
-    return str(yaml.serialize(node, Dumper=yaml.SafeDumper))
-
-
 def _chart_sources(one: ManifestContent, several: str, migration: Migration) -> Iterator[ConfigSource]:
     """Yield the entries that Nessie's Helm chart writes into `application.properties` for its values."""
     written: dict[str, ConfigEntry] = {}
@@ -214,7 +237,7 @@ def _chart_sources(one: ManifestContent, several: str, migration: Migration) -> 
             if is_rule and (doubt or is_moved):
                 text = shut_text(text)  # noqa: PLW2901
             # the chart writes the text as it is, so escapes and line ends are those of a properties file
-            for found in read_properties(f"{name}={_indented(text)}", entry.file):
+            for found in read_properties(f"{name}={continued(text)}", entry.file):
                 written[found.key] = found._replace(start=start, locate=unknown_positions(start), key_start=start)
     if written:
         entries = list(written.values())
@@ -250,13 +273,6 @@ def _authorization(entry: ConfigEntry, node: Any, several: str, migration: Migra
         raise PolicyError("`authorization.rules` is a list: a rule has an id", Place(entry.file, *position_of(rules)))
 
 
-def _indented(text: str) -> str:
-    """Return a text of several lines as the chart writes it."""
-    if "\n" not in text:
-        return text
-    return "".join(f"\\\n    {line}" for line in text.replace("\r\n", "\n").split("\n"))
-
-
 def _report_elsewhere(one: ManifestContent, migration: Migration) -> None:
     for entry in one.elsewhere:
         spelt = spelling(entry.key)
@@ -279,18 +295,6 @@ def _report_rest(one: ManifestContent, migration: Migration) -> None:
         if not is_own and (_LOOKS.search(entry.key) or _LOOKS.search(entry.text)):
             message = "looks like authorization, and Nessie reads no such variable"
             migration.add("left", entry.key_place, f"variable `{entry.key}`", message)
-
-
-def _report_named_files(read: Sequence[ManifestContent], files: Sequence[Path], migration: Migration) -> None:
-    """Report files named by a text, and not given."""
-    held = {Path(entry.key).name for one in read for entry in (*one.files, *one.mounted)}
-    given = {file.name for file in files} | held
-    for one in read:
-        texts = (*one.rest, *one.commands)
-        named = [(match[1], entry) for entry in texts for match in _NAMES_FILE.finditer(entry.text.replace("\0", " "))]
-        for name, entry in named:
-            if name not in given:
-                migration.add("left", entry.place(), f"`{name}`", "is a file that was not given: give it, too")
 
 
 _OPTIONS: Final[Mapping[str, Callable[[str], list[str]]]] = {
@@ -369,7 +373,7 @@ class _JavaProperties:
     def _add(self, word: str, entry: ConfigEntry, doubt: str = "") -> None:
         """Add a property of Nessie or Quarkus."""
         name, _, text = word.removeprefix("-D").partition("=")
-        if not word.startswith("-D") or not (_OWN_NAME.search(name) or name == "config_ordinal"):
+        if not word.startswith("-D") or not (_OWN_NAME.search(name) or name in ("config_ordinal", "mp.config.profile")):
             if _LOOKS.search(word):
                 message = "looks like authorization, and is no property of Nessie"
                 self._migration.add("left", entry.place(), f"`{name}` of `{entry.key}`", message)
@@ -377,8 +381,6 @@ class _JavaProperties:
         is_rule = name.removeprefix(AUTHORIZATION).startswith("rules.")
         doubt = _EXPANDED if UNKNOWN in text else doubt
         text = text.replace(UNKNOWN, "")
-        if doubt == SEVERAL:
-            self._check_unique(name, text, entry)
         if doubt and _OWN_SPELLING in spelling(name):
             self._migration.add("left", entry.place(), f"property `{name}`", doubt)
             if is_rule:

@@ -13,8 +13,8 @@ from typing import Any, Final, NamedTuple
 import yaml
 
 from pdp.config.quarkus.properties import ConfigEntry
-from pdp.config.quarkus.yaml_text import position_of
-from pdp.offline.migration.host_files import IMAGE, is_other_image
+from pdp.config.quarkus.yaml_text import items_of, pairs_of, position_of, scalar
+from pdp.offline.migration.host_files import IMAGE, is_other_image, is_stock_image
 from pdp.offline.migration.variables import (
     NOT_GIVEN,
     OF_COMPOSE,
@@ -74,31 +74,14 @@ class _Mount(NamedTuple):
     container: str = ""
 
 
-def pairs_of(node: Any) -> dict[str, Any]:
-    """Return the keys of a mapping with their values, and the other keys of merged mappings."""
-    found: dict[str, Any] = {}
-    merged: list[Any] = []
-    for key, value in node.value if isinstance(node, yaml.MappingNode) else ():
-        if key.tag.endswith(":merge"):
-            merged += value.value if isinstance(value, yaml.SequenceNode) else [value]
-        elif isinstance(key, yaml.ScalarNode):
-            found[str(key.value)] = value
-    for one in merged:
-        found = {**pairs_of(one), **found}
-    return found
+def is_moved(pairs: Mapping[str, Any]) -> bool:
+    """Tell whether a container starts the server in another folder, where it looks for its configuration.
 
-
-def scalar(node: Any) -> str:
-    """Return the text of a scalar, "" for other nodes and for null."""
-    is_text = isinstance(node, yaml.ScalarNode) and not node.tag.endswith(":null")
-    return str(node.value) if is_text else ""
-
-
-def items_of(node: Any) -> Sequence[Any]:
-    """Return the items of a list; another node is a list of one item."""
-    if node is None or (isinstance(node, yaml.ScalarNode) and not scalar(node)):
-        return ()
-    return node.value if isinstance(node, yaml.SequenceNode) else [node]
+    The start script of the image goes to its own folder, so a folder counts beside a command only.
+    """
+    folder = scalar(pairs.get("working_dir", pairs.get("workingDir")))
+    has_command = not {"command", "entrypoint"}.isdisjoint(pairs)
+    return has_command and bool(folder) and PurePosixPath(folder) != _READ_FOLDERS[0].parent
 
 
 def _covers(path: str) -> bool:
@@ -383,6 +366,13 @@ class ReferenceFinder:
         """Add an image with possible settings of its own."""
         self._add_part(scalar(node), node, IMAGE)
 
+    def add_chart_image(self, node: Any) -> None:
+        """Add the image in the values of a chart, unless it is of the makers of the server."""
+        pairs = pairs_of(node)
+        name = "/".join(filter(None, (scalar(pairs.get("registry")), scalar(pairs.get("repository")))))
+        if name and not is_stock_image(name) and not is_other_image(name):
+            self._add_part(name, pairs.get("repository", node), IMAGE)
+
     def _entry(self, name: str, node: Any) -> ConfigEntry:
         return entry_of(name, scalar(node), self._file, position_of(node))
 
@@ -394,7 +384,8 @@ def _collect_mounts(pairs: Mapping[str, Any], mounts: dict[str, list[_Mount]], *
         for one in map(pairs_of, items_of(value)):
             if _MOUNTS.fullmatch(key):
                 sub_path = scalar(one.get("subPath")) or ("?" if "subPathExpr" in one else "")
-                mount = _Mount(scalar(one.get("mountPath")), sub_path, is_other, scalar(pairs.get("name")))
+                path = "" if is_moved(pairs) else scalar(one.get("mountPath"))
+                mount = _Mount(path, sub_path, is_other, scalar(pairs.get("name")))
                 mounts.setdefault(scalar(one.get("name")), []).append(mount)
             else:
                 _collect_mounts(one, mounts, is_other=is_other)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -10,11 +11,18 @@ import msgspec
 import yaml
 
 from pdp.cel.values import RuleError
+from pdp.config.quarkus.properties import ConfigEntry
 from pdp.engines.cel.lint.search import Input
 from pdp.engines.cel.program import RULE_VARIABLES
 from pdp.engines.cel.rules import IMPLICIT_RULE, inline_rules
 from pdp.model.vocabulary import CONFIG_CHECKS, CONTENT_CHECKS
-from pdp.offline.migration.variables import ManifestContent, Reference, missing_references
+from pdp.offline.migration.variables import (
+    Container,
+    ManifestContent,
+    Reference,
+    missing_references,
+    variables_by_container,
+)
 
 Status = Literal["done", "note", "left", "ignored"]
 TESTS: Final = "tests."
@@ -89,6 +97,42 @@ def report_references(
         for entry, message in one.notes:
             migration.add("note", entry.place(), f"`{entry.key}`", message)
     return left
+
+
+_NAMES_FILE: Final = re.compile(r"(?:^|[/\s:=,])(application[\w.-]*\.(?:properties|ya?ml))", re.IGNORECASE)
+
+
+def report_named_files(migration: Migration, read: Sequence[ManifestContent], files: Sequence[Path]) -> None:
+    """Report files named by a text, and not given."""
+    held = {Path(entry.key).name for one in read for entry in (*one.files, *one.mounted)}
+    given = {file.name for file in files} | held
+    for one in read:
+        texts = (*one.rest, *one.commands)
+        named = [(match[1], entry) for entry in texts for match in _NAMES_FILE.finditer(entry.text.replace("\0", " "))]
+        for name, entry in named:
+            if name not in given:
+                migration.add("left", entry.place(), f"`{name}`", "is a file that was not given: give it, too")
+
+
+def differing_variables(
+    contents: Sequence[ManifestContent], name_of: Callable[[ConfigEntry], str]
+) -> Mapping[str, str]:
+    """Return the variables with other texts in other servers, by name, with a message about these servers.
+
+    `name_of` returns "" for variables without a meaning.
+    """
+    texts: dict[str, dict[str, set[Container]]] = {}
+    for container, entries in variables_by_container(contents).items():
+        for entry in entries:
+            if name := name_of(entry):
+                texts.setdefault(name, {}).setdefault(entry.text, set()).add(container)
+    found = {}
+    for name, servers in texts.items():
+        names = sorted(frozenset[Container]().union(*servers.values()))
+        if len(servers) > 1 and len(names) > 1:
+            listed = ", ".join(f"`{'/'.join(filter(None, one[1:]))}` of `{Path(one[0]).name}`" for one in names)
+            found[name] = f"has other texts in the servers {listed}: migrate the files of each server alone"
+    return found
 
 
 def shut_text(text: str) -> str:

@@ -385,10 +385,81 @@ def test_rules_of_several_servers_permit_nothing(tmp_path: Path, form: str) -> N
     assert [text for text in rules_of(migration).values() if not text.startswith("false //")] == []
 
 
-def test_two_texts_of_one_rule_are_refused(tmp_path: Path) -> None:
-    given = [*objects({A: READ}, {A: VIEW}), named("a", **from_object(0)), named("b", **from_object(1))]
-    with pytest.raises(PolicyError, match="has another value"):
-        read(tmp_path, {"k.yaml": given})
+@pytest.mark.parametrize("form", ["objects", "compose", "options", "spellings", "three"])
+def test_two_texts_of_one_rule_permit_nothing_and_the_servers_are_named(tmp_path: Path, form: str) -> None:
+    """Two servers ended the command with an error about one place."""
+    services = {"a": {"environment": {A: READ}}, "b": {"environment": {A: VIEW}}}
+    given: dict[str, object] = {"compose.yaml": {"services": services}}
+    if form == "objects":
+        given = {"k.yaml": [
+            *objects({A: READ}, {A: VIEW}), named("a", **from_object(0)), named("b", **from_object(1))]}  # fmt: skip
+    elif form == "options":
+        services["a"]["environment"] = {"JAVA_OPTS": f"-D{PREFIX}a={READ}"}
+        services["b"]["environment"] = {"JAVA_OPTS": f"-D{PREFIX}a=true"}
+    elif form == "spellings":
+        services["b"]["environment"] = {f"{PREFIX}a": VIEW}
+    elif form == "three":
+        services["c"] = {"environment": {A: "true"}}
+    migration = read(tmp_path, given)
+    rules = rules_of(migration)
+    assert {id for id in rules if id != "left-parts"} == {"a"}
+    assert all(text.startswith("false //") for text in rules.values())
+    messages = " ".join(part.message for part in migration.left)
+    assert "has other texts in the servers" in messages
+    if form == "compose":
+        assert "has other texts in the servers `a` of `compose.yaml`, `b` of `compose.yaml`: migrate" in messages
+
+
+@pytest.mark.parametrize(
+    "name", ["JAVA_OPTS", "NESSIE_SERVER_DEFAULT_BRANCH", "QUARKUS_HTTP_PORT", "NESSIE_SERVER_AUTHORIZATION_ENABLED"]
+)
+def test_other_variables_that_differ_are_left(tmp_path: Path, name: str) -> None:
+    services = {one: {"environment": {A: READ, name: text}} for one, text in (("a", "true"), ("b", "false"))}
+    migration = read(tmp_path, {"compose.yaml": {"services": services}})
+    assert rules_of(migration).keys() == {"a", "left-parts"}
+    assert {part.subject for part in migration.left} == {f"variable `{name}`"}
+
+
+def test_variables_of_no_meaning_may_differ(tmp_path: Path) -> None:
+    services = {one: {"environment": {A: READ, "TZ": one, "POD_NAME": one}} for one in ("a", "b")}
+    migration = read(tmp_path, {"compose.yaml": {"services": services}})
+    assert (rules_of(migration), migration.left) == ({"a": READ}, [])
+
+
+SAME: dict[str, tuple[Mapping[str, object], Mapping[str, object]]] = {
+    "workloads": ({"one.yaml": named("n", env=[{"name": A, "value": READ}])}, {"two.yaml": named("n", env=[{"name": B, "value": VIEW}])}),
+    "services": ({"one/compose.yaml": compose({"environment": {A: READ}})}, {"two/compose.yaml": compose({"environment": {B: VIEW}})}),
+    "services of one folder": ({"staging.yaml": compose({"environment": {A: READ}})}, {"prod.yaml": compose({"environment": {B: VIEW}})}),
+    "objects": ({"one.yaml": [*objects({A: READ}), named("n", **from_object(0))]}, {"two.yaml": named("n", env=[{"name": B, "value": VIEW}])}),
+    "units": ({"one/n.service": units(n={A: READ})["n.service"]}, {"two/n.service": units(n={B: VIEW})["n.service"]}),
+    "one text each": ({"one.yaml": named("n", env=[{"name": A, "value": READ}])}, {"two.yaml": named("n", env=[{"name": A, "value": VIEW}])}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("form", SAME)
+def test_workloads_of_one_name_in_two_files_are_not_joined(tmp_path: Path, form: str) -> None:
+    """They may be of two clusters: together, their rules permit more than each."""
+    one, two = SAME[form]
+    migration = read(tmp_path, {**one, **two})
+    assert [text for text in rules_of(migration).values() if not text.startswith("false //")] == []
+    assert migration.left
+
+
+def test_files_that_compose_joins_are_joined(tmp_path: Path) -> None:
+    files = {
+        "compose.yaml": compose({"environment": {A: READ}}),
+        "compose.override.yaml": compose({"environment": {B: VIEW}}),
+    }
+    migration = read(tmp_path, files)
+    assert (rules_of(migration), migration.left) == ({"a": READ, "b": VIEW}, [])
+    drop_in = {"n.service": units(n={A: READ})["n.service"], "n.service.d/b.conf": units(n={B: VIEW})["n.service"]}
+    assert rules_of(read(tmp_path, drop_in)) == {"a": READ, "b": VIEW}
+
+
+def test_workloads_of_one_name_with_the_same_rules_are_one_server(tmp_path: Path) -> None:
+    server = named("n", env=[{"name": A, "value": READ}])
+    migration = read(tmp_path, {"one.yaml": server, "two.yaml": server})
+    assert (rules_of(migration), migration.left) == ({"a": READ}, [])
 
 
 def test_variables_of_another_program_set_no_rule(tmp_path: Path) -> None:
@@ -453,6 +524,82 @@ HAD: dict[str, Mapping[str, object]] = {
 def test_a_file_that_the_server_has_counts(tmp_path: Path, form: str) -> None:
     migration = read(tmp_path, {**HAD[form], "application.properties": f"{PREFIX}a={READ}\n"})
     assert rules_of(migration) == {"a": READ, "b": VIEW}
+
+
+JAVA = ["java", "-jar", "x.jar"]
+
+
+def run_in(folder: str, command: object = JAVA, key: str = "command") -> Mapping[str, object]:
+    manifest = generated("/deployments/config")
+    pod = manifest["k.yaml"]["spec"]["containers"][0]  # type: ignore[index]
+    pod |= {"workingDir": folder, **({key: command} if command else {})}
+    return manifest
+
+
+def image(*steps: str) -> Mapping[str, object]:
+    return {"Dockerfile": "\n".join([f"FROM {NESSIE}", *steps, f'ENV {B}="{VIEW}"', ""])}
+
+
+MOVED: dict[str, Mapping[str, object]] = {
+    "compose": {"compose.yaml": {"services": {
+        "n": bound(f"{GIVEN}:{THERE}", working_dir="/opt/x", command="java -jar x")}}},
+    "compose, entrypoint": {"compose.yaml": {"services": {
+        "n": bound("./:/deployments/config", working_dir="/opt/x", entrypoint=JAVA)}}},
+    "compose, config": {"compose.yaml": {"configs": {"c": {"file": GIVEN}}, "services": {
+        "n": {"image": NESSIE, "environment": {B: VIEW}, "working_dir": "/x", "command": JAVA,
+              "configs": [{"source": "c", "target": THERE}]}}}},
+    "pod": run_in("/opt/x"),
+    "image": image("WORKDIR /opt/x", "COPY application.properties /deployments/config/", 'CMD ["java", "-jar", "x"]'),
+    "image, relative": image("WORKDIR /opt", "WORKDIR config", "COPY application.properties ."),
+    "image, unknown folder": image("COPY application.properties config/"),
+    "image, unknown variable": image("WORKDIR $HOME/config", "COPY application.properties ."),
+    "image, later folder": image("COPY application.properties .", "WORKDIR /deployments/config"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("form", MOVED)
+def test_a_file_counts_only_where_the_server_starts(tmp_path: Path, form: str) -> None:
+    """A server that starts in another folder looks for `config/` there."""
+    migration = read(tmp_path, {**MOVED[form], "application.properties": f"{PREFIX}a=true\n{PREFIX}b=true\n"})
+    assert "true" not in rules_of(migration).values()
+    assert "is mounted or copied to where" in " ".join(part.message for part in migration.left)
+
+
+STAYS: dict[str, Mapping[str, object]] = {
+    "compose": {"compose.yaml": {"services": {"n": bound(f"{GIVEN}:{THERE}", working_dir="/opt/x")}}},
+    "compose, own folder": {"compose.yaml": {"services": {
+        "n": bound(f"{GIVEN}:{THERE}", working_dir="/deployments", command=JAVA)}}},
+    "pod": run_in("/opt/x", None),
+    "pod, own folder": run_in("/deployments/"),
+    "image": image("WORKDIR /deployments/config", "COPY application.properties ."),
+    "image, relative": image("WORKDIR /deployments", "COPY application.properties ./config/"),
+    "image, two steps": image("WORKDIR /deployments", "WORKDIR config", "COPY a/application.properties ./"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("form", STAYS)
+def test_a_relative_copy_counts_from_the_folder_of_the_image(tmp_path: Path, form: str) -> None:
+    name = "a/application.properties" if form == "image, two steps" else "application.properties"
+    migration = read(tmp_path, {**STAYS[form], name: f"{PREFIX}a={READ}\n"})
+    assert rules_of(migration) == {"a": READ, "b": VIEW}
+
+
+IMAGES = {
+    "acme/nessie": True, "registry.acme.io/projectnessie/nessie": True, "ghcr.io/projectnessie/nessie": False,
+    "projectnessie/nessie": False, "postgres": False,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("repository", IMAGES)
+@pytest.mark.parametrize("above", ["", "nessie", "values"])
+def test_an_image_of_another_maker_in_a_chart_is_left(tmp_path: Path, above: str, repository: str) -> None:
+    values: dict[str, object] = {**CHART, "image": {"repository": repository, "tag": "1"}}
+    migration = migrated(tmp_path, {above: values} if above else values, "values.yaml")
+    subjects = {part.subject for part in migration.left}
+    assert subjects == ({f"`{repository}`"} if IMAGES[repository] else set())
+    split: dict[str, object] = {**CHART, "image": {"registry": "acme.io", "repository": "x/nessie"}}
+    migration = migrated(tmp_path, split, "values.yaml")
+    assert {part.subject for part in migration.left} == {"`acme.io/x/nessie`"}
 
 
 def test_a_file_counts_under_the_name_that_it_has_in_the_container(tmp_path: Path) -> None:

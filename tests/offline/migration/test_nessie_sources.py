@@ -336,3 +336,34 @@ def test_an_expression_with_a_certain_value_counts(tmp_path: Path) -> None:
     files = {MAIN: EXPRESSION, "compose.yaml": compose({"environment": {"bad.user": "real", "OTHER": "${X}"}})}
     migration = migrated(tmp_path, files)
     assert (rules_of(migration), migration.left) == ({"a": FOR_ALL_BUT.format("real")}, [])
+
+
+ASKING = {
+    "variable of MicroProfile": {"a.env": "MP_CONFIG_PROFILE=secure\n"},
+    "variable of SmallRye": {"a.env": "SMALLRYE_CONFIG_PROFILE=secure\n"},
+    "key of MicroProfile": {MAIN: "mp.config.profile=secure\n"},
+    "key of SmallRye": {MAIN: "smallrye.config.profile=secure\n"},
+    "key of Quarkus": {MAIN: "quarkus.profile=secure\n"},
+    "option of Java": {"a.env": "JAVA_OPTS=-Dmp.config.profile=secure\n"},
+    "two keys": {MAIN: "mp.config.profile=secure\nsmallrye.config.profile=prod\n"},
+    "variable of a secret": {"k.yaml": "kind: Deployment\nmetadata: {name: n}\nspec: {containers: [{name: n, env: [{name: "
+                                       "MP_CONFIG_PROFILE, valueFrom: {secretKeyRef: {name: s, key: k}}}]}]}\n"},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("form", ASKING)
+def test_a_profile_that_something_asks_for_shuts_the_rules_it_may_replace(tmp_path: Path, form: str) -> None:
+    given = {**ASKING[form]}
+    given[MAIN] = f"{given.get(MAIN, '')}{PREFIX}a={WIDE}\n%secure.{PREFIX}a={NARROW}\n{PREFIX}b=op=='READ_ENTRIES'\n"
+    migration = migrated(tmp_path, given)
+    assert is_shut(migration)
+    assert rules_of(migration)["b"] == "op=='READ_ENTRIES'"
+    assert [part for part in migration.left if "profile" in part.subject.lower() or "profile" in part.message.lower()]
+    chosen = migrated(tmp_path, given, "secure")
+    assert rules_of(chosen)["a"] == NARROW
+
+
+@pytest.mark.parametrize("key", ["quarkus.profile", "smallrye.config.profile", "mp.config.profile"])
+def test_a_profile_in_force_that_is_asked_for_changes_nothing(tmp_path: Path, key: str) -> None:
+    migration = migrated(tmp_path, {MAIN: f"{key}=prod\n{PREFIX}a={WIDE}\n%secure.{PREFIX}a={NARROW}\n"})
+    assert (rules_of(migration), migration.left) == ({"a": WIDE}, [])
