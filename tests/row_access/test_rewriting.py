@@ -11,6 +11,7 @@ from typing import Any
 import duckdb
 import grpc
 import pytest
+import pytest_asyncio
 from support.clients.http_client import HttpClient, client_of
 from support.clients.rpc_clients import ConnectClient, GrpcClient, RpcClient, RpcError
 from support.oracles.audit_files import all_records
@@ -20,7 +21,7 @@ from support.service.serving import settings_of
 from pdp.rewrite.process.local import RewriteRequest
 from pdp.surfaces.wire import decision_pb2 as wire
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.asyncio(loop_scope="module")]
 CALLERS = recorded_data()["callers"]
 ALICE, BOB, BOSS = (f"user:oidc~{name}@example.com" for name in ("alice", "bob", "boss"))
 OPEN = {"all.properties": "nessie.server.authorization.rules.all=true"}
@@ -71,6 +72,21 @@ async def asking(folder: Path, rows: Mapping[str, Any] = ROWS, **config: Any) ->
         yield client
 
 
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def client(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[HttpClient]:
+    """Start one service for the tests that change nothing in it."""
+    async with asking(tmp_path_factory.mktemp("shared")) as shared:
+        yield shared
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def client_of_views(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[HttpClient]:
+    """Start one service with more views, as `client` does."""
+    more = {"deep": {"sql": "SELECT id FROM plain"}, "free": {"sql": "SELECT order_id FROM items"}}
+    async with asking(tmp_path_factory.mktemp("views"), ROWS | {"views": ROWS["views"] | more}) as shared:
+        yield shared
+
+
 async def rewritten(client: HttpClient, sql: str, principal: Any = BOB, **more: Any) -> dict[str, Any]:
     body = {"sql": sql, "dialect": "duckdb", "principal": principal, **more}
     answer = await client.send("POST", "/v1/rewrite", json.dumps(body).encode(), {"Content-Type": "application/json"})
@@ -113,18 +129,17 @@ async def test_every_recorded_case_has_the_answer_of_the_command_line(tmp_path: 
     assert FOLDER.exists()
 
 
-async def test_a_statement_shows_what_the_principal_may_see(tmp_path: Path) -> None:
-    async with asking(tmp_path) as client:
-        mine = await rewritten(client, "SELECT id FROM orders")
-        assert (mine["status"], mine["changed"]) == (200, True)
-        assert "WHERE region = 'US') AS orders" in mine["sql"]
-        assert "CASE WHEN FALSE" in mine["sql"] or "NULL" in mine["sql"], "the mask"
-        assert mine["revision"]
-        assert mine["decisionId"]
-        member = await rewritten(client, "SELECT id FROM orders", CAROL)
-        assert "(email = 'carol') OR (id > 5)" in member["sql"]
-        owned = await rewritten(client, "SELECT id FROM owned")
-        assert (owned["sql"], owned["changed"]) == ("SELECT id FROM owned", False), "the owner sees every row"
+async def test_a_statement_shows_what_the_principal_may_see(client: HttpClient) -> None:
+    mine = await rewritten(client, "SELECT id FROM orders")
+    assert (mine["status"], mine["changed"]) == (200, True)
+    assert "WHERE region = 'US') AS orders" in mine["sql"]
+    assert "CASE WHEN FALSE" in mine["sql"] or "NULL" in mine["sql"], "the mask"
+    assert mine["revision"]
+    assert mine["decisionId"]
+    member = await rewritten(client, "SELECT id FROM orders", CAROL)
+    assert "(email = 'carol') OR (id > 5)" in member["sql"]
+    owned = await rewritten(client, "SELECT id FROM owned")
+    assert (owned["sql"], owned["changed"]) == ("SELECT id FROM owned", False), "the owner sees every row"
 
 
 @pytest.mark.parametrize(
@@ -157,29 +172,27 @@ async def test_a_statement_shows_what_the_principal_may_see(tmp_path: Path) -> N
     ],
 )
 async def test_a_statement_is_refused(
-    tmp_path: Path, sql: str, principal: str, more: dict[str, Any], status: int, code: str
+    client: HttpClient, sql: str, principal: str, more: dict[str, Any], status: int, code: str
 ) -> None:
-    async with asking(tmp_path) as client:
-        answer = await rewritten(client, sql, principal, **more)
-        assert (answer["status"], answer["error"]["code"]) == (status, code), answer
-        assert "sql" not in answer
-        again = await rewritten(client, "SELECT order_id FROM items")
-        assert again["status"] == 200, "the neighbour"
+    answer = await rewritten(client, sql, principal, **more)
+    assert (answer["status"], answer["error"]["code"]) == (status, code), answer
+    assert "sql" not in answer
+    again = await rewritten(client, "SELECT order_id FROM items")
+    assert again["status"] == 200, "the neighbour"
 
 
-async def test_tables_of_the_request_count_beside_those_of_files(tmp_path: Path) -> None:
+async def test_tables_of_the_request_count_beside_those_of_files(client: HttpClient) -> None:
     supplied = {
         "tables": {"more": {"columns": {"a": "INT"}}, "orders": {}},
         "views": {"v": {"sql": "SELECT * FROM orders"}},
     }
-    async with asking(tmp_path) as client:
-        assert (await rewritten(client, "SELECT a FROM more", catalog=supplied))["sql"] == "SELECT a FROM more"
-        assert "region = 'US'" in (await rewritten(client, "SELECT id FROM orders", catalog=supplied))["sql"]
-        assert "region = 'US'" in (await rewritten(client, "SELECT id FROM v", catalog=supplied))["sql"]
-        other = await rewritten(client, "SELECT id FROM sales.orders", catalog={"default": ["lake", "hr"]})
-        assert 'FROM "lake"."sales"."orders" WHERE' in other["sql"]
-        short = await rewritten(client, "SELECT id FROM orders", catalog={"default": ["lake", "hr"]})
-        assert short["error"]["code"] == "RAP_UNKNOWN_RELATION"
+    assert (await rewritten(client, "SELECT a FROM more", catalog=supplied))["sql"] == "SELECT a FROM more"
+    assert "region = 'US'" in (await rewritten(client, "SELECT id FROM orders", catalog=supplied))["sql"]
+    assert "region = 'US'" in (await rewritten(client, "SELECT id FROM v", catalog=supplied))["sql"]
+    other = await rewritten(client, "SELECT id FROM sales.orders", catalog={"default": ["lake", "hr"]})
+    assert 'FROM "lake"."sales"."orders" WHERE' in other["sql"]
+    short = await rewritten(client, "SELECT id FROM orders", catalog={"default": ["lake", "hr"]})
+    assert short["error"]["code"] == "RAP_UNKNOWN_RELATION"
 
 
 async def test_names_of_trino_are_those_of_its_catalogs(tmp_path: Path) -> None:
@@ -210,33 +223,29 @@ async def test_an_owner_of_a_supplied_view_is_delegation(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("dialect", ["trino", "duckdb", "spark", "bigquery"])
-async def test_filters_come_in_the_dialect_of_the_engine(tmp_path: Path, dialect: str) -> None:
+async def test_filters_come_in_the_dialect_of_the_engine(client: HttpClient, dialect: str) -> None:
     columns = [{"name": "email", "type": "varchar"}]
-    async with asking(tmp_path) as client:
-        mine = await filtered(client, dialect=dialect, columns=columns)
-        assert mine["rowFilter"] == {"expression": "region = 'US'"}
-        assert [mask["column"] for mask in mine["columnMasks"]] == ["email"]
-        everything = await filtered(client, dialect=dialect, columns=columns, principal="user:oidc~olga@example.com")
-        assert (everything["rowFilter"], everything["columnMasks"]) == (None, [])
-        denied = await filtered(client, dialect=dialect, columns=columns, principal=ALICE)
-        assert (denied["status"], denied["error"]["code"]) == (403, "RAP_ACCESS_DENIED")
-        wrong = await filtered(client, dialect=dialect, resource="namespace:lake/sales")
-        assert wrong["error"]["code"] == "invalid_argument"
+    mine = await filtered(client, dialect=dialect, columns=columns)
+    assert mine["rowFilter"] == {"expression": "region = 'US'"}
+    assert [mask["column"] for mask in mine["columnMasks"]] == ["email"]
+    everything = await filtered(client, dialect=dialect, columns=columns, principal="user:oidc~olga@example.com")
+    assert (everything["rowFilter"], everything["columnMasks"]) == (None, [])
+    denied = await filtered(client, dialect=dialect, columns=columns, principal=ALICE)
+    assert (denied["status"], denied["error"]["code"]) == (403, "RAP_ACCESS_DENIED")
+    wrong = await filtered(client, dialect=dialect, resource="namespace:lake/sales")
+    assert wrong["error"]["code"] == "invalid_argument"
 
 
 @pytest.mark.parametrize("dialect", ["trino", "duckdb", "spark", "bigquery"])
 @pytest.mark.parametrize("kind", ["view", "table_or_view", "table"])
-async def test_a_view_on_hidden_rows_has_no_filter_but_a_reason(tmp_path: Path, dialect: str, kind: str) -> None:
-    rows = ROWS | {
-        "views": ROWS["views"]
-        | {"deep": {"sql": "SELECT id FROM plain"}, "free": {"sql": "SELECT order_id FROM items"}}
-    }
-    async with asking(tmp_path, rows) as client:
-        for name, shown in (("plain", False), ("deep", False), ("owned", True), ("free", True)):
-            found = await filtered(client, dialect=dialect, resource=f"{kind}:lake/sales/{name}")
-            code = found.get("error", {}).get("code", "")
-            assert (code, found.get("rowFilter")) == ("" if shown else "RAP_UNSUPPORTED_SOURCE", None), (name, found)
-            assert shown or f"{name}` reads hidden rows" in found["error"]["message"]
+async def test_a_view_on_hidden_rows_has_no_filter_but_a_reason(
+    client_of_views: HttpClient, dialect: str, kind: str
+) -> None:
+    for name, shown in (("plain", False), ("deep", False), ("owned", True), ("free", True)):
+        found = await filtered(client_of_views, dialect=dialect, resource=f"{kind}:lake/sales/{name}")
+        code = found.get("error", {}).get("code", "")
+        assert (code, found.get("rowFilter")) == ("" if shown else "RAP_UNSUPPORTED_SOURCE", None), (name, found)
+        assert shown or f"{name}` reads hidden rows" in found["error"]["message"]
 
 
 async def test_a_filter_without_a_certain_meaning_is_denied_with_the_reason(tmp_path: Path) -> None:
@@ -272,34 +281,31 @@ async def test_the_record_of_a_rewriting_has_tables_and_policies_and_no_text(tmp
 
 
 @pytest.mark.parametrize("protocol", ["grpc", "connect", "connect-json"])
-async def test_grpc_gives_the_answers_of_http(tmp_path: Path, protocol: str) -> None:
-    async with asking(tmp_path) as client:
-        channel = grpc.aio.insecure_channel(client.service.addresses["grpc"])
-        rpc: RpcClient = GrpcClient(channel)
-        if protocol != "grpc":
-            rpc = ConnectClient(client, json=protocol.endswith("json"))
-        for sql in ("SELECT id FROM orders", "SELECT id FROM owned", "SELECT order_id FROM items"):
-            request = wire.RewriteRequest(sql=sql, dialect="duckdb", principal=wire.Principal(id=BOB))
-            found = await rpc.call("Rewrite", request)
-            wanted = await rewritten(client, sql)
-            assert (found.sql, found.changed) == (wanted["sql"], wanted["changed"])
-        for sql, code in (
-            ("SELECT 1; SELECT 2", "RAP_MULTI_STATEMENT"),
-            ("SELECT who FROM leaky", "RAP_ACCESS_DENIED"),
-        ):
-            with pytest.raises(RpcError) as error:
-                await rpc.call(
-                    "Rewrite", wire.RewriteRequest(sql=sql, dialect="duckdb", principal=wire.Principal(id=BOB))
-                )
-            assert error.value.code == code
-        asked = wire.RowFilterRequest(
-            resource=wire.Resource(reference="table:lake/sales/orders"), dialect="duckdb",
-            principal=wire.Principal(id=BOB),
-        )  # fmt: skip
-        answer = await rpc.call("RowFilter", asked)
-        assert answer.row_filter.expression == "region = 'US'"
-        assert [mask.column for mask in answer.column_masks] == ["email"]
-        await channel.close()
+async def test_grpc_gives_the_answers_of_http(client: HttpClient, protocol: str) -> None:
+    channel = grpc.aio.insecure_channel(client.service.addresses["grpc"])
+    rpc: RpcClient = GrpcClient(channel)
+    if protocol != "grpc":
+        rpc = ConnectClient(client, json=protocol.endswith("json"))
+    for sql in ("SELECT id FROM orders", "SELECT id FROM owned", "SELECT order_id FROM items"):
+        request = wire.RewriteRequest(sql=sql, dialect="duckdb", principal=wire.Principal(id=BOB))
+        found = await rpc.call("Rewrite", request)
+        wanted = await rewritten(client, sql)
+        assert (found.sql, found.changed) == (wanted["sql"], wanted["changed"])
+    for sql, code in (
+        ("SELECT 1; SELECT 2", "RAP_MULTI_STATEMENT"),
+        ("SELECT who FROM leaky", "RAP_ACCESS_DENIED"),
+    ):
+        with pytest.raises(RpcError) as error:
+            await rpc.call("Rewrite", wire.RewriteRequest(sql=sql, dialect="duckdb", principal=wire.Principal(id=BOB)))
+        assert error.value.code == code
+    asked = wire.RowFilterRequest(
+        resource=wire.Resource(reference="table:lake/sales/orders"), dialect="duckdb",
+        principal=wire.Principal(id=BOB),
+    )  # fmt: skip
+    answer = await rpc.call("RowFilter", asked)
+    assert answer.row_filter.expression == "region = 'US'"
+    assert [mask.column for mask in answer.column_masks] == ["email"]
+    await channel.close()
 
 
 async def test_ddl_changes_stored_policies_and_the_next_statement_obeys(tmp_path: Path) -> None:
