@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 from support.paths import ROOT
+from support.service.pauses import documented_pauses
 from support.service.stores import Open, added, content, followed, write
 
 from pdp.errors import ConfigError, Unavailable
@@ -301,7 +302,7 @@ def test_a_file_that_stays_locked_is_unavailable(store: Store, file: Path) -> No
     facts = store.load()
     other = sqlite3.connect(file, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
-    with pytest.raises(Unavailable, match=r"pdp\.db.*locked"):
+    with documented_pauses(sqlite_busy=0.5), pytest.raises(Unavailable, match=r"pdp\.db.*locked"):
         write(store, added(1))
     assert store.since(facts) == []
     other.close()
@@ -319,7 +320,7 @@ def test_a_writer_of_this_process_that_does_not_end_makes_others_unavailable(sto
     with ThreadPoolExecutor(1) as pool:
         stuck = pool.submit(store.write, "stuck", store.load(), prepare)
         inside.wait(10)
-        with pytest.raises(Unavailable):
+        with documented_pauses(write_lock=0.5), pytest.raises(Unavailable):
             write(store, added(1))
         leave.set()
         stuck.result(10)

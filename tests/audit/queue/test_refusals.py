@@ -39,6 +39,7 @@ PATHS = [
 ]
 NOBODY: dict[str, Any] = {"identity": {"callers": {"sidecar": {"unix_socket": True}}}}
 """Configuration that knows no caller over TCP."""
+LOOPBACK = Caller("loopback", frozenset())
 
 
 def surface_of(path: str) -> str:
@@ -90,9 +91,8 @@ async def test_a_refused_page_a_body_too_large_and_a_malformed_one_are_recorded(
 @pytest.mark.parametrize("path", ["/v1/check", "/v1/grants", "/v1/data/trino/allow", "/pdp.v1.DecisionService/Check"])
 async def test_too_many_requests_are_recorded(tmp_path: Path, path: str) -> None:
     async with service_of(tmp_path, limits={"max_in_flight": 1}) as client:
-        client.service.surfaces.admission.begin("loopback")
-        answer = await client.send("POST", path, {"checks": [CHECK]})
-        client.service.surfaces.admission.leave("loopback", 0, begun=True)
+        with client.service.surfaces.admission.enter(LOOPBACK, 0):
+            answer = await client.send("POST", path, {"checks": [CHECK]})
         (record,) = await refusals(client, tmp_path)
     assert answer.status == 429
     assert (record["status"], record["code"], record["caller"]) == ("429", "overloaded", "loopback")
@@ -133,9 +133,8 @@ async def test_refused_grpc_calls_are_recorded(tmp_path: Path) -> None:
 async def test_malformed_and_overloading_grpc_calls_are_recorded(tmp_path: Path) -> None:
     async with service_of(tmp_path, limits={"max_in_flight": 1}) as client:
         await call(client, "/pdp.v1.GrantsService/WriteGrants", b"\xff")
-        client.service.surfaces.admission.begin("loopback")
-        await call(client, "/pdp.v1.DecisionService/Check", b"")
-        client.service.surfaces.admission.leave("loopback", 0, begun=True)
+        with client.service.surfaces.admission.enter(LOOPBACK, 0):
+            await call(client, "/pdp.v1.DecisionService/Check", b"")
         found = await refusals(client, tmp_path)
     assert [(record["status"], record["code"]) for record in found] == [
         ("INVALID_ARGUMENT", "invalid_argument"),
