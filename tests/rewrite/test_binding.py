@@ -160,8 +160,9 @@ def test_every_column_of_a_filter_has_the_name_of_its_source(dialect: str, writt
     for filter in FILTERS.values():
         if "JOIN" in filter and written != dialect:
             continue
+        rewriting = service(filter, written)
         for text in STATEMENTS.values():
-            sql = rewritten(service(filter, written), statement(text), dialect)
+            sql = rewritten(rewriting, statement(text), dialect)
             for source in sqlglot.parse_one(sql, read=dialect).find_all(exp.Table):
                 query = source.find_ancestor(exp.Select)
                 if source.name != "orders" or query is None:
