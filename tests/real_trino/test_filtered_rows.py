@@ -17,6 +17,7 @@ from support.oracles.trino_tables import (
     MASKED,
     MASKS,
     OUTSIDE,
+    OWNER,
     WORKERS,
     TrinoTables,
     trino_document,
@@ -86,6 +87,18 @@ def test_the_worked_examples_give_their_rows_both_ways(tables: TrinoTables, tmp_
         user = example.caller.partition(":")[2]
         for found in (tables.execute(sql, schema="ex"), tables.execute(example.sql, user, "ex")):
             assert ids_of(found) == example.ids, (example.note, sql)
+
+
+def test_rows_behind_a_definer_view_are_those_of_its_owner(tables: TrinoTables) -> None:
+    """Trino evaluates `current_user` with the session of the statement: the filter names the owner by a literal."""
+    carol = "carol@example.com"
+    tables.execute("CREATE TABLE lake.ex.owned (who varchar, team varchar)")
+    rows = [(OWNER, "none"), (carol, "none"), ("team", "eu@example.com")]
+    tables.execute(f"INSERT INTO lake.ex.owned VALUES {', '.join(map(str, rows))}")
+    tables.execute("CREATE VIEW lake.ex.v_owned SECURITY DEFINER AS SELECT who FROM lake.ex.owned", OWNER)
+    assert tables.execute("SELECT who FROM lake.ex.v_owned", carol) == [[OWNER]]
+    assert tables.execute("SELECT who FROM lake.ex.owned ORDER BY who", carol) == [[carol], ["team"]]
+    assert tables.execute("SELECT who FROM lake.ex.v_owned", OWNER) == [[OWNER]]
 
 
 @pytest.mark.parametrize("text", MASKED_TEXTS)

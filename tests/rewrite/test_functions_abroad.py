@@ -12,11 +12,12 @@ import pytest
 from support.oracles.functions_abroad import DIALECTS, FORMS, MEANINGS, TYPES, Form, Printer, rows, wanted
 from support.paths import ROOT
 
+from pdp.engines.row_access.caller import CallerValues, bind_caller
 from pdp.engines.row_access.conditions import check_condition
 from pdp.engines.row_access.dialects import translate_filter
 from pdp.engines.row_access.policies import parse_document
 from pdp.engines.row_access.portable_values import is_certain
-from pdp.engines.row_access.trino import FALSE, UntranslatableSql, bind_caller
+from pdp.engines.row_access.trino import UntranslatableSql
 from pdp.rewrite.catalog import catalog_of
 from pdp.rewrite.policies import policy_set_of
 from pdp.rewrite.process.local import LocalRewriter
@@ -157,8 +158,8 @@ def test_a_caller_with_other_letters_sees_no_row_of_a_folded_filter(printer: Pri
             assert "letter" in printer.refusal(text, source, target, "user:\u0130@x.example")
     filter = translate_filter("LOWER(s) = SESSION_USER()", "bigquery", {"s": "STRING"})
     assert filter is not None
-    assert bind_caller(filter, "\u0130@x.example") == FALSE
-    assert bind_caller(filter, "it's") == "LOWER(REPLACE(s, '\u0130', 'i\u0307')) = 'it''s'"
+    assert bind_caller(filter, CallerValues("\u0130@x.example", "", None)) is None
+    assert bind_caller(filter, CallerValues("it's", "", None)) == "LOWER(REPLACE(s, '\u0130', 'i\u0307')) = 'it''s'"
 
 
 @pytest.mark.parametrize("source", ["bigquery", "trino", "spark"])

@@ -21,6 +21,7 @@ import sqlglot
 from sqlglot import Dialect, Parser, Token, Tokenizer, TokenType, exp
 from sqlglot.errors import ParseError, SqlglotError, TokenError
 
+from pdp.engines.row_access.caller import mark_caller
 from pdp.engines.row_access.portable import FUNCTIONS, PARTS, adapt, folds_caller
 from pdp.engines.row_access.portable_patterns import check_operators
 from pdp.engines.row_access.trino import CALLER, FALSE, PLAIN, UntranslatableSql
@@ -46,15 +47,16 @@ _OF_QUERIES: Final = ((exp.AggFunc, "an aggregate"), (exp.Window, "a window"), (
 def translate_expression(text: str, dialect: str, types: Mapping[str, str] | None = None) -> str:
     """Return an expression as Trino's SQL; an expression in Trino's dialect stays as written, without its comments.
 
-    Raise ValueError if the text is not exactly one expression, or contains an aggregate, window, parameter or random
-    value. Raise UntranslatableSql if the expression has no certain meaning in Trino.
+    A function of the caller becomes a mark of `caller`. Raise ValueError if the text is not exactly one expression, or
+    contains an aggregate, window, parameter or random value. Raise UntranslatableSql if the expression has no certain
+    meaning in Trino.
     """
     return expression_sql(*author_tree(text, dialect), dialect, types)
 
 
 def expression_sql(text: str, tree: exp.Expr, dialect: str, types: Mapping[str, str] | None = None) -> str:
     """Return an expression of `author_tree` as Trino's SQL, as `translate_expression` does. Changes the tree."""
-    return text if dialect == DIALECT else _generated(tree, text, dialect, types)
+    return mark_caller(text) if dialect == DIALECT else _generated(tree, text, dialect, types)
 
 
 def _generated(tree: exp.Expr, text: str, dialect: str, types: Mapping[str, str] | None) -> str:
@@ -62,7 +64,7 @@ def _generated(tree: exp.Expr, text: str, dialect: str, types: Mapping[str, str]
     if dialect not in _ALIKE:
         raise UntranslatableSql(f"comparisons in `{dialect}` are not Trino's")
     check_operators(text, dialect)
-    others = (*FUNCTIONS, *PARTS) if dialect in HOMES else ()
+    tree, others = tree.transform(_marked, copy=False), (*FUNCTIONS, *PARTS) if dialect in HOMES else ()
     if unfit := next((node for node in tree.walk() if not is_portable(node, others)), None):
         name, other = unportable_name(unfit), instead_of(unfit)
         raise UntranslatableSql(f"`{name}` in `{dialect}` has no certain meaning in `{DIALECT}`: write {other}")
@@ -81,8 +83,6 @@ def translate_filter(text: str, dialect: str, types: Mapping[str, str] | None = 
     """Return a row filter as Trino's SQL; None for TRUE. Raise the errors of `translate_expression`.
 
     `types` are those of known columns, by folded name.
-
-    SESSION_USER() and CURRENT_USER of another dialect become the mark CALLER.
     """
     return filter_sql(*author_tree(text, dialect), dialect, types)
 
@@ -94,9 +94,7 @@ def filter_sql(text: str, tree: exp.Expr, dialect: str, types: Mapping[str, str]
         raise ValueError("it is a value, not a condition")  # noqa: TRY004  a text's value, not a Python type
     if isinstance(root, exp.Boolean):
         return None if root.this else FALSE
-    if dialect == DIALECT:
-        return text
-    return _generated(root.transform(_marked, copy=False), text, dialect, types)
+    return expression_sql(text, root, dialect, types)
 
 
 def _marked(node: exp.Expr) -> exp.Expr:

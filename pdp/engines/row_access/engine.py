@@ -23,7 +23,7 @@ from pdp.engines.row_access.entries import NO_ROW_NAMES, DescribedTables, RowNam
 from pdp.engines.row_access.members import Grantee, Members
 from pdp.engines.row_access.policies import NO_POLICIES, Mask, Policy, TablePolicies, sort_masks
 from pdp.engines.row_access.stored import compile_stored_mask, compile_stored_policy, stored_masks, stored_policies
-from pdp.engines.row_access.trino import CALLER, FALSE, bind_caller, join_filters, mask_sql, null_sql
+from pdp.engines.row_access.trino import CALLER, FALSE, join_filters, mask_sql, null_sql
 from pdp.errors import AmbiguousName, InvalidReference, Notice
 from pdp.facts.row_policies import (
     FoldedName,
@@ -232,18 +232,20 @@ class RowAccessEngine:
             return _PROTECTED if self._is_protected(name) else UNRESTRICTED
         if stale and (name in facts.index.rules or table.reads_facts()):
             return hide_everything(STORE_STALE)
-        masks = {column: mask for column in table.masks if (mask := self._mask(principal, table, column, facts))}
+        bind = self.members.bind
+        masks = {
+            column: mask.with_value(bind(mask.value, principal))
+            for column in table.masks
+            if (mask := self._mask(principal, table, column, facts))
+        }
         if not table.policies:
             rows = _PROTECTED if self._is_protected(name) else UNRESTRICTED
             return Restriction(rows.rows, rows.by, masks)
         matching = [policy for policy in table.policies if self._matches(principal, policy.grantees, facts)]
         filters = [policy.predicate for policy in matching if policy.predicate is not None]
-        if any(CALLER in text for text in filters):
-            if self.members.is_unnamed(principal):
-                return Restriction(NO_ROWS, f"{REASON_PREFIX}unknown_user", masks)
-            user = self.members.session_user(principal)
-            filters = [bind_caller(text, user) for text in filters]
-        return _join(matching, filters, masks)
+        if any(CALLER in text for text in filters) and self.members.is_unnamed(principal):
+            return Restriction(NO_ROWS, f"{REASON_PREFIX}unknown_user", masks)
+        return _join(matching, [self.members.bind(text, principal) or FALSE for text in filters], masks)
 
     def _mask(self, principal: Principal, table: TablePolicies, column: str, facts: Facts) -> Mask | None:
         """Return the first mask that holds and hides most. Doubt about a grantee masks; doubt exempts nobody.

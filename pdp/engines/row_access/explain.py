@@ -10,7 +10,7 @@ import msgspec
 from pdp.engines.row_access.engine import NO_ROWS, RowAccessEngine
 from pdp.engines.row_access.members import Grantee, Members
 from pdp.engines.row_access.policies import Mask, TablePolicies
-from pdp.engines.row_access.trino import bind_caller
+from pdp.engines.row_access.trino import FALSE
 from pdp.facts.snapshot import Facts
 from pdp.model.answer import Reason
 from pdp.model.question import Principal, Resource
@@ -42,11 +42,10 @@ def explain_restriction(access: RowAccessEngine, principal: Principal, table: Re
     """Return the restriction of a table for a principal, with every policy and mask."""
     restriction = access.restrict(principal, table, facts)
     entries = access.policies_of(table, facts)
-    user = access.members.session_user(principal)
     policies = []
     for policy in entries.policies:
         counts, why = explain_match(principal, policy.grantees, access.members, facts)
-        text = "TRUE" if policy.predicate is None else bind_caller(policy.predicate, user)
+        text = "TRUE" if policy.predicate is None else access.members.bind(policy.predicate, principal) or FALSE
         policies.append(ExplainedEntry(policy.id, counts, why, text))
     held = {column: mask.id for column, mask in restriction.masks.items()}
     masks = _masks(entries, principal, access.members, facts, held)

@@ -21,6 +21,7 @@ import msgspec
 from msgspec.structs import replace
 
 from pdp.config.policies import TEMPLATE_FIELD
+from pdp.engines.row_access.caller import MARK, CallerValues, bind_caller
 from pdp.facts.snapshot import Facts
 from pdp.model.question import HeaderIdentity, Principal
 from pdp.model.references import is_qualified, qualify
@@ -103,11 +104,15 @@ class Members:
 
     With a `claim`, this attribute of a user takes the place of the subject, and a user without the attribute is no
     member. A `user:` with an address like a pattern of `service_accounts` is a `serviceAccount:`.
+    `trino` is the provider of Trino's users, `provider` by default.
     """
 
-    def __init__(self, template: str, provider: str, claim: str = "", service_accounts: Sequence[str] = ()) -> None:
+    def __init__(
+        self, template: str, provider: str, claim: str = "", service_accounts: Sequence[str] = (), trino: str = ""
+    ) -> None:
         self._template = template
         self._provider = provider
+        self._trino = trino or provider
         self._claim = claim
         self._service_accounts = tuple(
             _fold_address(one) if "@" in one else _fold_host(one) for one in service_accounts
@@ -185,6 +190,25 @@ class Members:
             return ANONYMOUS
         return self.member(principal).partition(":")[2]
 
+    def caller(self, principal: Principal) -> CallerValues:
+        """Return the values of a principal in filters and masks. A user of Trino has the name of the session there.
+
+        A role has no name, and nobody knows its groups.
+        """
+        name = self.session_user(principal)
+        if principal.type == "anonymous":
+            return CallerValues(name, name, principal.groups)
+        if principal.type != "user":
+            return CallerValues("", "", None)
+        idp, _, subject = principal.name.partition("~")
+        groups = tuple(qualify(idp, group, self._trino) for group in principal.groups)
+        is_known = not principal.bare and "groups" not in principal.unknown
+        return CallerValues(name, qualify(idp, subject, self._trino), groups if is_known else None)
+
+    def bind(self, text: str, principal: Principal) -> str | None:
+        """Return Trino's SQL with the values of a principal as literals; None if a value has no certain literal."""
+        return bind_caller(text, self.caller(principal)) if MARK in text else text
+
     def matches(self, principal: Principal, grantees: tuple[Grantee, ...], facts: Facts) -> bool:
         """Tell whether grantees certainly name a principal: for lists whose members see more."""
         if not grantees:
@@ -251,7 +275,8 @@ class Members:
 def configured_members(settings: Settings) -> Members:
     """Return the mapping of a configuration."""
     member = settings.row_access.member
-    return Members(member.template, settings.identity.cel_provider, member.claim or "", member.service_accounts)
+    provider, trino = settings.identity.cel_provider, settings.trino.user_prefix.removesuffix("~")
+    return Members(member.template, provider, member.claim or "", member.service_accounts, trino)
 
 
 def _attribute(principal: Principal, name: str) -> str:

@@ -13,6 +13,7 @@ from typing import Any, Final, TypeAlias
 from urllib.parse import quote
 
 import msgspec
+from msgspec.structs import replace
 
 from pdp.config.foreign_files import advice_for
 from pdp.engines.data_files import parse_data, path_in, place_of, read_text
@@ -188,6 +189,12 @@ class Mask(msgspec.Struct, frozen=True):
     exempt: tuple[Grantee, ...] = ()
     value: str = ""
     identity: str = ""
+
+    def with_value(self, value: str | None) -> Mask:
+        """Return the mask with a value; NULL without one."""
+        if value == self.value:
+            return self
+        return replace(self, kind="null", value="") if value is None else replace(self, value=value)
 
 
 class TablePolicies(msgspec.Struct, frozen=True):

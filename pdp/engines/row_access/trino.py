@@ -48,15 +48,6 @@ def join_filters(filters: Sequence[str]) -> str:
     return filters[0] if len(filters) == 1 else " OR ".join(f"({text})" for text in filters)
 
 
-def bind_caller(filter: str, user: str) -> str:
-    """Return a filter with the name of the caller as a literal; no rows for a caller without a plain name."""
-    if CALLER not in filter:
-        return filter
-    if not user or UNSAFE_SIGNS.search(user) or (PLAIN in filter and not user.isascii()):
-        return FALSE
-    return filter.removesuffix(PLAIN).replace(CALLER, "'{}'".format(user.replace("'", "''")))
-
-
 def mask_sql(kind: str, value: str, column: str, type: str) -> str:
     """Return the expression in place of the column of a name, see `masked_value`."""
     return masked_value(kind, value, '"{}"'.format(column.replace('"', '""')), type)

@@ -9,6 +9,7 @@ import msgspec
 
 from pdp.audit.records.record import DecisionRecord
 from pdp.decision.service import Pdp
+from pdp.engines.row_access.caller import mark_caller
 from pdp.engines.row_access.dialects import same_sql
 from pdp.engines.row_access.engine import NO_ROWS, REASON_PREFIX, UNRESTRICTED, RowAccessEngine
 from pdp.engines.row_access.policies import KINDS, Mask, Policy
@@ -85,11 +86,26 @@ class RowCases:
                 None if filters is None else _wanted(filters[at], "wantFilter"),
                 {} if masks is None else _wanted_masks(masks[at]),
             )
-            outcomes.append(self._ask_one(_batch_of(batch, at, check), at, wanted))
+            outcomes.append(self._ask_one(_batch_of(batch, at, check), at, self._bound(wanted, check)))
         return RowOutcome(
             tuple(got for outcome in outcomes for got in outcome.got),
             tuple(problem for outcome in outcomes for problem in outcome.problems),
             tuple(warning for outcome in outcomes for warning in outcome.warnings),
+        )
+
+    def _bound(self, wanted: WantedRows, check: Check | None) -> WantedRows:
+        """Return expectations with the principal of a check in place of `current_user`, as answers hold it."""
+        if check is None:
+            return wanted
+        members, principal = self._access.members, check.question.principal
+
+        def bound(one: WantedPredicate) -> WantedPredicate:
+            text = one.expression
+            value = members.bind(mark_caller(text), principal) if isinstance(text, str) else None
+            return one if value is None else msgspec.structs.replace(one, expression=value)
+
+        return WantedRows(
+            wanted.filter and bound(wanted.filter), {name: bound(one) for name, one in wanted.masks.items()}
         )
 
     def _ask_one(self, batch: Batch, at: int, wanted: WantedRows) -> RowOutcome:

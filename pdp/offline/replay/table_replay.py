@@ -17,7 +17,7 @@ from pdp.audit.records.recorded import RecordedOutcome, ReplayCheck
 from pdp.audit.records.tables import TableRow, TableRowReader, UnusableRow
 from pdp.decision.service import Pdp
 from pdp.engines.row_access.engine import NO_ROWS, REASON_PREFIX
-from pdp.engines.row_access.trino import bind_caller, join_filters, null_sql
+from pdp.engines.row_access.trino import FALSE, join_filters, null_sql
 from pdp.model.answer import Predicate
 from pdp.model.question import Check
 from pdp.offline.replay.basis import AS_RECORDED, CandidatePolicies, HistoricalPdps, PolicyArchive, UndecidableCheck
@@ -71,9 +71,9 @@ def _parts(pdp: Pdp, check: Check, rows: Predicate, by: str) -> frozenset[str]:
     """Return the predicates of a filter; the filter as one predicate if the policies do not explain it."""
     ids = set(by.partition(" (")[0].removeprefix(REASON_PREFIX).split(","))
     policies = pdp.bundle.row_access.policies_of(check.resources[0], pdp.source.facts).policies
-    user = pdp.bundle.row_access.members.session_user(check.question.principal)
     texts = [policy.predicate for policy in policies if policy.id in ids and policy.predicate is not None]
-    parts = [bind_caller(text, user) for text in texts]
+    bind, principal = pdp.bundle.row_access.members.bind, check.question.principal
+    parts = [bind(text, principal) or FALSE for text in texts]
     if not parts or join_filters(parts) != rows.expression:
         parts = [rows.expression]
     return frozenset(f"{part} (as {rows.identity})" if rows.identity else part for part in parts)

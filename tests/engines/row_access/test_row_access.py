@@ -363,10 +363,40 @@ def test_a_caller_without_a_plain_name_sees_no_row_of_a_filter_with_the_caller(w
     assert access({"policies": policies}).restrict(who, table("s", "t"), NOBODY).rows == Predicate("false")
 
 
-def test_the_caller_in_a_filter_for_trino_is_trinos_own_word() -> None:
+def test_the_caller_in_a_filter_for_trino_is_the_principal_of_the_decision() -> None:
     policy = {"id": "own", "table": "lake.s.t", "grantees": ["allUsers"], "filter": "mail = current_user"}
     rows = access({"policies": [policy]}).restrict(user("oidc~ann"), table("s", "t"), NOBODY).rows
-    assert rows == Predicate("mail = current_user")
+    assert rows == Predicate("mail = 'ann'")
+
+
+@pytest.mark.parametrize(
+    ("who", "by_name", "by_groups"),
+    [
+        (user("oidc~ann", "eu"), "'ann'", "ARRAY['eu']"),
+        (user("partner~ann", "eu"), "'partner~ann'", "ARRAY['partner~eu']"),
+        (user("oidc~partner~ann", "partner~eu"), "'oidc~partner~ann'", "ARRAY['oidc~partner~eu']"),
+        (Principal("user", "oidc~ann", bare=True), "'ann'", ""),
+        (Principal("user", "oidc~ann", unknown=("groups",)), "'ann'", ""),
+        (Principal("role", "etl"), "", ""),
+        (Principal("anonymous", "", groups=("eu",)), "'anonymous'", "ARRAY['eu']"),
+    ],
+)
+def test_no_principal_has_the_name_or_the_groups_of_another(who: Principal, by_name: str, by_groups: str) -> None:
+    """Unknown groups, and the name of a role, hide the row and the value, negated too."""
+    for text, wanted in (("mail <> current_user", by_name), ("NOT contains(current_groups(), mail)", by_groups)):
+        entry = {"id": "own", "table": "lake.s.t", "grantees": ["allUsers"]}
+        mask = {**entry, "column": "c", "kind": "expression", "expression": text}
+        found = access({"policies": [{**entry, "filter": text}], "masks": [mask]}).restrict(
+            who, table("s", "t"), NOBODY
+        )
+        assert found.rows is not None
+        value = found.mask_column("c", "boolean")[0]
+        assert value is not None
+        if wanted:
+            assert wanted in found.rows.expression
+            assert wanted in value.expression
+        else:
+            assert (found.rows.expression, value.expression) == ("false", "CAST(NULL AS boolean)")
 
 
 @pytest.mark.parametrize("dialect", ["trino", "bigquery"])

@@ -42,6 +42,19 @@ async def test_a_test_wants_what_trino_gets(tmp_path: Path) -> None:
                 await compare(client, table, user)
 
 
+@pytest.mark.parametrize("wanted", ["mail = current_user", "mail = 'ann'", "(mail = CURRENT_USER)"])
+def test_a_wanted_filter_may_name_the_caller_as_the_policy_does(wanted: str) -> None:
+    policy = {"id": "own", "table": "lake.s.own", "grantees": ["allUsers"], "filter": "mail = current_user"}
+    check = {"principal": "user:oidc~ann", "action": "read_data", "resource": "table:lake/s/own"}
+    data = {"policies": {"policies": [policy]}, "world": WORLD, "engines": ["grants"], "config": CONFIG}
+    with asyncio.Runner() as runner:
+        found = [
+            run_case(Case("own", HERE, {**data, "checks": [check], "wantFilter": text}), build_pdp, runner).passed
+            for text in (wanted, "mail = 'bob'", 'mail = "current_user"')
+        ]
+    assert found == [True, False, False]
+
+
 async def compare(client: RowAccessClient, table: str, user: str) -> None:
     rows = as_wanted(await client.rows(table, user))
     masks = await client.masks(table, COLUMNS, user)

@@ -32,6 +32,13 @@ MASKS: Final[list[dict[str, Any]]] = [
     {"id": "dept", "column": "dept", "kind": "hash"},
     {"id": "number", "column": "emp_id", "kind": "constant", "expression": 9},
 ]
+OWNER: Final = "olga@owns.example"
+"""User of Trino who owns a view that runs as its owner."""
+OWN_ROWS: Final = {
+    "id": "own", "table": "lake.ex.owned", "grantees": ["allUsers"],
+    "filter": "who = current_user OR contains(current_groups(), team)",
+}  # fmt: skip
+"""Policy by the name and the groups of the caller."""
 WORKERS: Final = 4
 EXAMPLES: Final = "lake.ex"
 """Schema of the worked examples."""
@@ -54,6 +61,7 @@ def trino_document() -> dict[str, Any]:
     tables = sorted({policy["table"] for policy in document["policies"]})
     seers = [f"user:{ROOT}", f"user:{MASKED}"]
     document["policies"] += [{"id": "see_all", "table": name, "grantees": seers, "filter": "TRUE"} for name in tables]
+    document["policies"].append(OWN_ROWS)
     document["masks"] = [{"table": "lake.hr.salaries", "grantees": [f"user:{MASKED}"], **mask} for mask in MASKS]
     return document
 
@@ -123,7 +131,10 @@ def trino_tables(folder: Path) -> Iterator[TrinoTables]:
 
 def _world() -> dict[str, Any]:
     """Return the grants: ROOT administers, all others read everything."""
-    grants = [{"principal": f"user:oidc~{ROOT}", "privilege": "project_admin", "object": "project:company"}]
+    grants = [
+        {"principal": f"user:oidc~{user}", "privilege": "project_admin", "object": "project:company"}
+        for user in (ROOT, OWNER)
+    ]
     named = [example.caller.partition(":")[2] for example in worked_examples.EXAMPLES if example.caller]
     users = {MASKED, *named, *map(user_of, DATA["callers"])}
     grants += [{"principal": f"user:oidc~{user}", "privilege": "select", "object": "warehouse:lake"} for user in users]
