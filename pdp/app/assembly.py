@@ -28,10 +28,11 @@ from pdp.engines.custom import installed_kind, missing_engine
 from pdp.engines.engine import Engine, EngineQuestion, ForbiddenPath, NamingEngine
 from pdp.engines.engine_types import EngineType, PolicySources
 from pdp.engines.grants.engine import GrantsEngine
-from pdp.engines.row_access.engine import RowAccessEngine, RowPolicies, unprotected_catalogs
+from pdp.engines.row_access.engine import RowAccessEngine, RowPolicies
 from pdp.engines.row_access.entries import names_of
 from pdp.engines.row_access.members import configured_members
 from pdp.engines.row_access.policies import NamedDocument, read_documents
+from pdp.engines.row_access.through_views import unprotected_catalogs
 from pdp.engines.scopes.kind import build_scopes, describe_scopes, read_permissions
 from pdp.engines.spelled_names import SpelledNames
 from pdp.errors import ConfigError, InvalidReference

@@ -58,6 +58,7 @@ class RowPolicy(msgspec.Struct, frozen=True):
     `text` is the filter of a policy, or the expression of a mask. `others` are texts for engines of other dialects than
     `dialect`: an engine without a text of its own gets the meaning of `text`. A `tombstone` is that of a dropped table:
     without grantees, a new table of the name shows no rows. `object_id` is then the stable id of the dropped table.
+    `restrictive`: the grantees need the filter for each row, beside another policy that shows the row.
     """
 
     table: TablePath
@@ -74,6 +75,7 @@ class RowPolicy(msgspec.Struct, frozen=True):
     tombstone: bool = False
     object_id: str = ""
     others: tuple[DialectText, ...] = ()
+    restrictive: bool = False
 
     def texts(self) -> tuple[RowPolicy, ...]:
         """Return the policy with each of its texts alone."""

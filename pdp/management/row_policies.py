@@ -292,7 +292,7 @@ def write_request(requester: Requester, edits: Sequence[RuleEdit]) -> Management
 
 def _rule_entry(rule: RowPolicy) -> dict[str, Any]:
     fields = msgspec.to_builtins(rule)
-    shown = ("id", "grantees", "text", "dialect", "column", "kind", "exempt", "others")
+    shown = ("id", "grantees", "text", "dialect", "column", "kind", "exempt", "others", "restrictive")
     return {"table": _table_text(rule.table)} | {name: fields[name] for name in shown if fields[name]}
 
 

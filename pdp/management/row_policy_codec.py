@@ -35,19 +35,21 @@ class _RequesterBody(msgspec.Struct, forbid_unknown_fields=True, rename="camel",
 
 
 class RowPolicyBody(_RequesterBody, kw_only=True):
-    """Row policy to write. Without `grantees` the policy is for all authenticated users."""
+    """Row policy to write. Without `grantees` it is for all authenticated users, a `restrictive` one for all users."""
 
     table: str
     id: str = ""
     grantees: tuple[str, ...] = EVERYONE
     filter: str | bool | dict[str, str | bool]
     dialect: str = "trino"
+    restrictive: bool = False
     etag: str = ""
 
     def rule(self, id: str) -> RowPolicy:
         """Return the rule with the id of the path, or of the body without such."""
         name = _same_id(self.id, id)
-        body = PolicyBody(name, self.table, self.filter, self.grantees, self.dialect)
+        restrictive = self.restrictive or UNSET
+        body = PolicyBody(name, self.table, self.filter, self.grantees, self.dialect, restrictive=restrictive)
         return _rule_of(body, policy_table_of(self.table, name))
 
 
@@ -170,6 +172,7 @@ def rule_body(rule: RowPolicy) -> dict[str, Any]:
         body |= {"except": list(rule.exempt)} if rule.exempt else {}
     else:
         body["filter"] = written(rule)
+        body |= {"restrictive": True} if rule.restrictive else {}
     body |= {"author": rule.author} if rule.others else {"dialect": rule.dialect, "author": rule.author}
     body |= {"created": timestamp(rule.created), "updated": timestamp(rule.updated), "etag": etag_of(rule)}
     return body | ({"tombstone": True} if rule.tombstone else {})

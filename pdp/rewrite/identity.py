@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from functools import cached_property
 from typing import Any, Final
 
-from pdp.engines.row_access.explain import explain_mask, explain_match
+from pdp.engines.row_access.explain import RESTRICTIVE, explain_mask, explain_match
 from pdp.engines.row_access.members import Grantee, Members
 from pdp.facts.snapshot import Facts
 from pdp.model.question import Principal
@@ -69,9 +69,12 @@ class CallerIdentity:
         """Tell whether unknown evidence could make the caller a grantee."""
         return False
 
-    def explain_policy(self, grantees: tuple[Grantee, ...]) -> tuple[bool, str]:
-        """Return whether grantees certainly name the caller, and the reason."""
-        return explain_match(self._principal, self._proven(grantees), _MEMBERS, self._facts)
+    def explain_policy(self, grantees: tuple[Grantee, ...], *, restrictive: bool = False) -> tuple[bool, str]:
+        """Return whether a policy counts for the caller, and the reason: a restrictive one counts in doubt."""
+        if not restrictive:
+            return explain_match(self._principal, self._proven(grantees), _MEMBERS, self._facts)
+        counts, why = explain_match(self._principal, grantees, _MEMBERS, self._facts, generous=True)
+        return counts, f"{RESTRICTIVE}{why}"
 
     def explain_mask(self, grantees: tuple[Grantee, ...], exempt: tuple[Grantee, ...]) -> tuple[bool, str]:
         """Return whether a mask hides its column from the caller, and the reason."""

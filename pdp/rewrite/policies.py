@@ -44,7 +44,7 @@ class FilterPolicy:
     """Policy: the grantees see the rows for which `text`, a condition in `dialect`, is true.
 
     `author` is the principal who wrote the policy into the store; empty for files and operators. `others` are the texts
-    in other dialects, for `PolicySet.written_for`.
+    in other dialects, for `PolicySet.written_for`. `restrictive`: each row needs the filter, beside another policy.
     """
 
     id: str
@@ -54,6 +54,7 @@ class FilterPolicy:
     dialect: str
     author: str = ""
     others: tuple[DialectText, ...] = ()
+    restrictive: bool = False
 
     @property
     def is_open(self) -> bool:
@@ -138,8 +139,18 @@ class PolicySet:
         return table in self._masks or self.protects(table)
 
     def matching(self, table: RelationKey, caller: CallerIdentity) -> list[FilterPolicy]:
-        """Return the policies of a relation that name a caller, by id."""
-        return [policy for policy in self._tables.get(table, ()) if caller.is_named(policy.grantees)]
+        """Return the policies of a relation that show rows to a caller, by id."""
+        some = self._tables.get(table, ())
+        return [policy for policy in some if not policy.restrictive and caller.is_named(policy.grantees)]
+
+    def limiting(self, table: RelationKey, caller: CallerIdentity) -> list[FilterPolicy]:
+        """Return the restrictive policies of a relation that may name a caller, by id."""
+        some = self._tables.get(table, ())
+        return [policy for policy in some if policy.restrictive and caller.may_be_named(policy.grantees)]
+
+    def counting(self, table: RelationKey, caller: CallerIdentity) -> list[FilterPolicy]:
+        """Return the policies of a relation that count for a caller, those that show rows first."""
+        return [*self.matching(table, caller), *self.limiting(table, caller)]
 
     def tables(self) -> Iterable[RelationKey]:
         """Return the keys of all relations with policies."""
@@ -165,6 +176,7 @@ class PolicySet:
         masks = [mask for some in self.masks(key).values() for mask in some]
         return all(
             any(policy.is_open for policy in self.matching(key, reader))
+            and all(policy.is_open for policy in self.limiting(key, reader))
             and not any(mask.holds(reader) for mask in masks)
             for reader in readers
         )
@@ -323,7 +335,8 @@ def filter_policy(body: PolicyBody, default: Sequence[str], containers: Containe
         raise RewriteRefused(FILTER_INVALID, f"policy `{body.id}`: {error}") from None
     key = containers.spell_key(key_of(table_parts(body.table, default)))
     (dialect, text), *others = body.texts
-    return FilterPolicy(body.id, key, grantees, text, dialect, others=tuple(others))
+    is_limit = body.restrictive is True
+    return FilterPolicy(body.id, key, grantees, text, dialect, others=tuple(others), restrictive=is_limit)
 
 
 def _by_table(policies: Iterable[FilterPolicy]) -> dict[RelationKey, tuple[FilterPolicy, ...]]:

@@ -79,14 +79,14 @@ class UseFinder:
     def of_filters(self, relation: Relation, identities: Identities) -> Iterator[RelationUse]:
         """Yield the uses by stored filters of a relation: authors need the right to what their filters read."""
         for reader in identities:
-            for policy in self._policies.matching(relation.key, reader):
+            for policy in self._policies.counting(relation.key, reader):
                 if policy.author:
                     for read in self._compiler.relations_read(policy, relation):
                         yield RelationUse(read.name, READ, read.view is not None, author=policy.author)
 
     def _use(self, relation: Relation, role: str, identities: Identities, owner: str) -> RelationUse:
         key = relation.key
-        matching = [policy.id for reader in identities for policy in self._policies.matching(key, reader)]
+        matching = [policy.id for reader in identities for policy in self._policies.counting(key, reader)]
         every = [mask for masks in self._policies.masks(key).values() for mask in masks]
         held = [mask.id for reader in identities for mask in every if mask.holds(reader)]
         return RelationUse(

@@ -222,13 +222,17 @@ class VisibleRelations:
 
     def _find_rows(self, relation: Relation, identity: CallerIdentity, form: Form) -> str | None:
         texts = self._usable(self._policies.matching(relation.key, identity), relation)
-        if any(text.everything for text in texts):
-            return None
-        user, dialect = identity.session_user, self._dialect
-        filters = list(dict.fromkeys(text.bind(user, dialect, form) for text in texts))
-        if not filters:
+        user, dialect, hides = identity.session_user, self._dialect, self._policies.hides
+        if not texts:
             return NO_ROWS
-        return filters[0] if len(filters) == 1 else " OR ".join(f"({text})" for text in filters)
+        shown = [] if any(text.everything for text in texts) else [text.bind(user, dialect, form) for text in texts]
+        limits = [
+            self._compiler.compile(policy, relation, dialect, hides)
+            for policy in self._policies.limiting(relation.key, identity)
+        ]
+        needed = [text.bind(user, dialect, form) for text in limits if not text.everything]
+        parts = [*([_joined(shown, "OR")] if shown else []), *needed]
+        return _joined(parts, "AND") if parts else None
 
     def _usable(self, matching: Sequence[FilterPolicy], relation: Relation) -> list[FilterText]:
         """Return the filters of policies. One of another dialect without a meaning here adds no row beside others.
@@ -333,6 +337,12 @@ class VisibleRelations:
     def readers(self, identities: Identities) -> tuple[Identities, ...]:
         """Return the readers of all parts of the statement, the caller first."""
         return tuple({identities: None, **self._readers})
+
+
+def _joined(filters: Sequence[str], word: str) -> str:
+    """Return different filters as one condition."""
+    texts = tuple(dict.fromkeys(filters))
+    return texts[0] if len(texts) == 1 else f" {word} ".join(f"({text})" for text in texts)
 
 
 _PLAIN: Final = re.compile(r"\w+")

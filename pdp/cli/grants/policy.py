@@ -47,27 +47,32 @@ def policy() -> None:
 @click.option("--expression", default="", metavar="SQL", help="Expression or constant of the mask.")
 @click.option("--except", "exempt", multiple=True, metavar="MEMBER", help="Member exempt from the mask.")
 @click.option("--dialect", default="trino", help="Dialect of the SQL.", show_default=True)
+@click.option("--restrictive", is_flag=True, help="Rows need the filter beside another policy; for all users if none.")
 @click.option("--replace", is_flag=True, help="Replace a policy or mask of this id.")
 @click.pass_obj
 @one_line_errors
 def create(
     composition: Wiring, config: Path | None, overrides: tuple[str, ...], id_: str, table: str,
     filter_: str | None, grantees: tuple[str, ...], column: str | None, kind: str, expression: str,
-    exempt: tuple[str, ...], dialect: str, replace: bool,
+    exempt: tuple[str, ...], dialect: str, restrictive: bool, replace: bool,
 ) -> None:  # fmt: skip
     """Create a row policy, or with --mask a column mask.
 
     Example: pdp policy create eu lake.sales.orders --filter "region = 'EU'" --grantee group:eu@example.com
     """
+    from pdp.engines.row_access.members import ALL_USERS  # noqa: PLC0415
     from pdp.engines.row_access.policies import EVERYONE  # noqa: PLC0415
     from pdp.facts.row_policies import RowPolicy  # noqa: PLC0415
     from pdp.management.row_policy_edits import RowPolicyWrite, policy_table_of  # noqa: PLC0415
 
     if (filter_ is None) == (column is None):
         fail("give --filter for a row policy, or --mask for a mask")
-    path, members = policy_table_of(table, id_, is_mask=column is not None), grantees or EVERYONE
+    if restrictive and column is not None:
+        fail("--restrictive is for a row policy: a mask hides already")
+    everyone = (ALL_USERS,) if restrictive else EVERYONE
+    path, members = policy_table_of(table, id_, is_mask=column is not None), grantees or everyone
     if column is None:
-        rule = RowPolicy(path, id_, members, filter_ or "", dialect)
+        rule = RowPolicy(path, id_, members, filter_ or "", dialect, restrictive=restrictive)
     else:
         rule = RowPolicy(path, id_, members, expression, dialect, column, kind, exempt)
     _write(
@@ -180,6 +185,7 @@ def _lines(rules: Sequence[RowPolicy]) -> Iterator[str]:
     for rule in rules:
         texts = rule.text if not rule.others else "; ".join(f"in {one.dialect} {one.text}" for one in rule.texts())
         what = f"mask of {rule.column}: {rule.kind} {texts}".rstrip() if rule.column else f"filter: {texts}"
+        what = f"restrictive {what}" if rule.restrictive else what
         state = " (its table was dropped: nobody sees rows)" if rule.tombstone else ""
         yield visible(f"{_table(rule.table)}  {rule.id}{state}  {what}  for {', '.join(rule.grantees)}")
 

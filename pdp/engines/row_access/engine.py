@@ -13,17 +13,17 @@ table's policies. The parser of SQL is loaded then, not before. An unusable text
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, TypeAlias
 
 import msgspec
 from immutables import Map
 
 from pdp.engines.row_access.entries import NO_ROW_NAMES, DescribedTables, RowNames
 from pdp.engines.row_access.members import Grantee, Members
-from pdp.engines.row_access.policies import NO_POLICIES, Mask, Policy, TablePolicies, sort_masks
+from pdp.engines.row_access.policies import NO_POLICIES, Mask, Policy, TablePolicies, sort_masks, with_filter
 from pdp.engines.row_access.stored import compile_stored_mask, compile_stored_policy, stored_masks, stored_policies
-from pdp.engines.row_access.trino import CALLER, FALSE, join_filters, mask_sql, null_sql
+from pdp.engines.row_access.trino import CALLER, FALSE, join_filters, mask_sql, null_sql, require_filters
 from pdp.errors import AmbiguousName, InvalidReference, Notice
 from pdp.facts.row_policies import (
     FoldedName,
@@ -40,9 +40,6 @@ from pdp.model.answer import STORE_STALE, Predicate, Reason, TableAccess, TypedC
 from pdp.model.bounded_cache import BoundedCache
 from pdp.model.question import Principal, Resource
 from pdp.model.references import parse_resource
-
-if TYPE_CHECKING:  # a rewriting process reads no settings
-    from pdp.config.trino import TrinoSettings
 
 _MEMO_ENTRIES: Final = 20_000
 KnownMasks: TypeAlias = dict[tuple[str, str], tuple[Predicate | None, Reason]]
@@ -241,11 +238,16 @@ class RowAccessEngine:
         if not table.policies:
             rows = _PROTECTED if self._is_protected(name) else UNRESTRICTED
             return Restriction(rows.rows, rows.by, masks)
-        matching = [policy for policy in table.policies if self._matches(principal, policy.grantees, facts)]
+        matching = [policy for policy in table.policies if self._counts(principal, policy, facts)]
         filters = [policy.predicate for policy in matching if policy.predicate is not None]
         if any(CALLER in text for text in filters) and self.members.is_unnamed(principal):
             return Restriction(NO_ROWS, f"{REASON_PREFIX}unknown_user", masks)
         return _join(matching, [self.members.bind(text, principal) or FALSE for text in filters], masks)
+
+    def _counts(self, principal: Principal, policy: Policy, facts: Facts) -> bool:
+        """Tell whether a policy is for a principal. In doubt, a restrictive one is, and no other."""
+        matches = self.members.may_match if policy.restrictive else self.members.matches
+        return matches(principal, policy.grantees, facts)
 
     def _mask(self, principal: Principal, table: TablePolicies, column: str, facts: Facts) -> Mask | None:
         """Return the first mask that holds and hides most. Doubt about a grantee masks; doubt exempts nobody.
@@ -286,31 +288,26 @@ class RowAccessEngine:
         )
 
 
-def _join(matching: Sequence[Policy], filters: Sequence[str], masks: Mapping[str, Mask]) -> Restriction:
-    """Return the restriction of matching policies: the union of the rows of their filters, None for every row."""
-    if not matching:
-        return Restriction(NO_ROWS, f"{REASON_PREFIX}no_policy", masks)
-    everything = next((policy for policy in matching if policy.predicate is None), None)
-    if everything:
-        return Restriction(None, REASON_PREFIX + everything.id, masks)
-    ids = ",".join(policy.id for policy in matching)
-    # The compiler and `stored` see to one identity of all policies of a table with a filter.
-    return Restriction(Predicate(join_filters(filters), matching[0].identity), REASON_PREFIX + ids, masks)
+def _join(policies: Sequence[Policy], filters: Sequence[str], masks: Mapping[str, Mask]) -> Restriction:
+    """Return the restriction of policies of a principal: the union of the rows of their filters, None for every row.
 
-
-def unprotected_catalogs(trino: TrinoSettings, access: RowAccessEngine) -> Iterator[str]:
-    """Yield a notice for each catalog whose materialized views can store rows that are restricted elsewhere.
-
-    Policies of the store come and go, so those of files count alone.
+    `filters` are those of the policies without `TRUE`, in order. Rows need the filter of each restrictive policy, too.
     """
-    restricted = sorted({each.warehouse for each in trino.catalogs.values() if access.restricts_in(each.warehouse)})
-    for name, catalog in trino.catalogs.items() if restricted else ():
-        if catalog.warehouse not in restricted and catalog.materialized_views == "unrestricted":
-            yield (
-                f"a materialized view in `{name}` can store rows of `{'`, `'.join(restricted)}`, which no row policy "
-                f"hides there: write `trino.catalogs.{name}.materialized_views: denied`, or `allowed` where policies "
-                "on the names of the views protect them"
-            )
+    pairs = list(zip(with_filter(policies), filters, strict=True))
+    everything = next((one for one in policies if one.predicate is None and not one.restrictive), None)
+    shown = [(one, text) for one, text in pairs if not one.restrictive and not everything]
+    limits = [(one, text) for one, text in pairs if one.restrictive]
+    if not shown and not everything:
+        return Restriction(NO_ROWS, f"{REASON_PREFIX}no_policy", masks)
+    counting = [*shown, *limits]
+    ids = [one.id for one, _ in counting]
+    by = REASON_PREFIX + ",".join([everything.id, *ids] if everything else ids)
+    if not counting:
+        return Restriction(None, by, masks)
+    parts = [join_filters([text for _, text in shown])] if shown else []
+    # The compiler and `stored` see to one identity of all policies of a table with a filter.
+    rows = Predicate(require_filters([*parts, *(text for _, text in limits)]), counting[0][0].identity)
+    return Restriction(rows, by, masks)
 
 
 _CONTAINERS: Final = frozenset({"warehouse", "namespace"})

@@ -17,6 +17,8 @@ from pdp.model.question import Principal, Resource
 
 _MOST_NAMES: Final = 20
 """Grantees and groups that a sentence lists."""
+RESTRICTIVE: Final = "restrictive: "
+"""Start of the reason of a restrictive policy."""
 
 
 class ExplainedEntry(msgspec.Struct, frozen=True):
@@ -44,7 +46,9 @@ def explain_restriction(access: RowAccessEngine, principal: Principal, table: Re
     entries = access.policies_of(table, facts)
     policies = []
     for policy in entries.policies:
-        counts, why = explain_match(principal, policy.grantees, access.members, facts)
+        is_limit = policy.restrictive
+        counts, why = explain_match(principal, policy.grantees, access.members, facts, generous=is_limit)
+        why = f"{RESTRICTIVE}{why}" if is_limit else why
         text = "TRUE" if policy.predicate is None else access.members.bind(policy.predicate, principal) or FALSE
         policies.append(ExplainedEntry(policy.id, counts, why, text))
     held = {column: mask.id for column, mask in restriction.masks.items()}

@@ -13,7 +13,7 @@ from typing import Any, Final, TypeAlias
 from urllib.parse import quote
 
 import msgspec
-from msgspec.structs import replace
+from msgspec.structs import force_setattr, replace
 
 from pdp.config.foreign_files import advice_for
 from pdp.engines.data_files import parse_data, path_in, place_of, read_text
@@ -44,7 +44,9 @@ Texts: TypeAlias = tuple[DialectText, ...]
 class PolicyBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Policy: the grantees see the rows for which `filter` is true. `identity` is the user of Trino who evaluates.
 
-    `filter` may have a text for each dialect of an engine.
+    `filter` may have a text for each dialect of an engine. With `restrictive: true` the grantees see no other rows,
+    whatever else shows them; without `grantees` these are all users. The field may be unset, so that older
+    texts keep their digests.
     """
 
     id: str
@@ -53,6 +55,11 @@ class PolicyBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     grantees: tuple[str, ...] = EVERYONE
     dialect: str = "trino"
     identity: str = ""
+    restrictive: bool | msgspec.UnsetType = msgspec.UNSET
+
+    def __post_init__(self) -> None:
+        if self.restrictive and self.grantees is EVERYONE:
+            force_setattr(self, "grantees", (ALL_USERS,))
 
     @property
     def texts(self) -> Texts:
@@ -109,7 +116,8 @@ def rule_of(body: PolicyBody | MaskBody, table: TablePath) -> RowPolicy:
     """Return the entry of a file as a policy of the store, which all checks judge; raise ValueError as `texts` does."""
     (dialect, text), *others = body.texts
     if isinstance(body, PolicyBody):
-        return RowPolicy(table, body.id, body.grantees, text, dialect, others=tuple(others))
+        is_limit = body.restrictive is True
+        return RowPolicy(table, body.id, body.grantees, text, dialect, others=tuple(others), restrictive=is_limit)
     kind, text = body.kind or "null", text or ("''" if body.expression == "" else "")
     return RowPolicy(table, body.id, body.grantees, text, dialect, body.column, kind, body.exempt, others=tuple(others))
 
@@ -172,12 +180,21 @@ def _where(message: str) -> Sequence[str | int]:
 
 
 class Policy(msgspec.Struct, frozen=True):
-    """Rows that grantees see. `predicate` None means every row. `identity` is the user of Trino who evaluates."""
+    """Rows that grantees see. `predicate` None means every row. `identity` is the user of Trino who evaluates.
+
+    `restrictive`: the grantees need the predicate for each row, beside another policy that shows the row.
+    """
 
     id: str
     grantees: tuple[Grantee, ...]
     predicate: str | None
     identity: str = ""
+    restrictive: bool = False
+
+
+def with_filter(policies: Iterable[Policy]) -> list[Policy]:
+    """Return the policies but for those of every row."""
+    return [policy for policy in policies if policy.predicate is not None]
 
 
 class Mask(msgspec.Struct, frozen=True):

@@ -18,6 +18,8 @@ _EVERYBODY: Final = (Grantee(ALL_USERS),)
 class StoredPolicy(NamedTuple):
     """Policy of a rule. A policy that shows no row has no grantees and the filter FALSE.
 
+    An unusable `restrictive` one is for everybody, so that no row is left.
+
     `author` is the writer if the writer is a principal, whose rights bound what the filter may read.
     """
 
@@ -27,6 +29,7 @@ class StoredPolicy(NamedTuple):
     dialect: str = "trino"
     author: str = ""
     others: Texts = ()
+    restrictive: bool = False
 
 
 class StoredMask(NamedTuple):
@@ -48,7 +51,9 @@ def stored_policies(rules: Iterable[RowPolicy]) -> Iterator[StoredPolicy]:
             found = _members(rule)
             author = rule.author if rule.author.startswith(_PRINCIPALS) else ""
             if found:
-                yield StoredPolicy(rule.id, found[0], rule.text, rule.dialect, author, rule.others)
+                yield StoredPolicy(rule.id, found[0], rule.text, rule.dialect, author, rule.others, rule.restrictive)
+            elif rule.restrictive:
+                yield StoredPolicy(rule.id, _EVERYBODY, restrictive=True)
             else:
                 yield StoredPolicy(rule.id)
 
@@ -82,8 +87,10 @@ def compile_stored_policy(policy: StoredPolicy, identity: str, types: Mapping[st
     try:
         predicate = _filter(policy, types)
     except ValueError:
-        return Policy(policy.id, (), FALSE, identity)
-    return Policy(policy.id, policy.grantees, FALSE if predicate is not None and identity else predicate, identity)
+        return Policy(policy.id, policy.grantees if policy.restrictive else (), FALSE, identity, policy.restrictive)
+    if predicate is not None and identity:
+        predicate = FALSE
+    return Policy(policy.id, policy.grantees, predicate, identity, policy.restrictive)
 
 
 def _filter(policy: StoredPolicy, types: Mapping[str, str] | None) -> str | None:

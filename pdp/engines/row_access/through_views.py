@@ -5,13 +5,14 @@ Trino evaluates a filter behind a view as the owner. So filters and masks of the
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from msgspec.structs import replace
 
 from pdp.config.policies import ThroughViews
-from pdp.engines.row_access.engine import NO_ROWS, Restriction, hide_everything
+from pdp.config.trino import TrinoSettings
+from pdp.engines.row_access.engine import NO_ROWS, Restriction, RowAccessEngine, hide_everything
 from pdp.engines.row_access.policies import KINDS, Mask
 from pdp.model.answer import Predicate, Reason
 
@@ -69,3 +70,18 @@ def _join_masks(owner: Mapping[str, Mask], user: Mapping[str, Mask]) -> dict[str
 
 def _both(owner: Reason, user: Reason) -> Reason:
     return owner if owner == user else f"{owner},{user.removeprefix('row_access:')}"
+
+
+def unprotected_catalogs(trino: TrinoSettings, access: RowAccessEngine) -> Iterator[str]:
+    """Yield a notice for each catalog whose materialized views can store rows that are restricted elsewhere.
+
+    Policies of the store come and go, so those of files count alone.
+    """
+    restricted = sorted({each.warehouse for each in trino.catalogs.values() if access.restricts_in(each.warehouse)})
+    for name, catalog in trino.catalogs.items() if restricted else ():
+        if catalog.warehouse not in restricted and catalog.materialized_views == "unrestricted":
+            yield (
+                f"a materialized view in `{name}` can store rows of `{'`, `'.join(restricted)}`, which no row policy "
+                f"hides there: write `trino.catalogs.{name}.materialized_views: denied`, or `allowed` where policies "
+                "on the names of the views protect them"
+            )

@@ -48,6 +48,11 @@ def join_filters(filters: Sequence[str]) -> str:
     return filters[0] if len(filters) == 1 else " OR ".join(f"({text})" for text in filters)
 
 
+def require_filters(filters: Sequence[str]) -> str:
+    """Return a filter for the rows of all of the filters."""
+    return filters[0] if len(filters) == 1 else " AND ".join(f"({text})" for text in filters)
+
+
 def mask_sql(kind: str, value: str, column: str, type: str) -> str:
     """Return the expression in place of the column of a name, see `masked_value`."""
     return masked_value(kind, value, '"{}"'.format(column.replace('"', '""')), type)

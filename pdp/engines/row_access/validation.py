@@ -160,7 +160,7 @@ class _Compiler:
         if reading.closed:
             self._warn(f"policy `{rule.id}` lets no row through in Trino: {reading.closed}", spot)
         sql = FALSE if reading.closed else reading.sql
-        return Policy(rule.id, tuple(map(parse_grantee, rule.grantees)), sql, identity)
+        return Policy(rule.id, tuple(map(parse_grantee, rule.grantees)), sql, identity, rule.restrictive)
 
     def _mask(self, rule: RowPolicy, identity: str, spot: _Spot) -> Mask:
         kind, value = rule.kind, ""

@@ -107,7 +107,7 @@ def _exempt_point(grantee: Grantee) -> str:
 
 
 def _policy_item(name: FoldedName, policy: Policy, origin: str) -> PolicyItem:
-    text = f"{policy.predicate} {policy.grantees}"
+    text = f"{policy.predicate} {policy.grantees}" + (" restrictive" if policy.restrictive else "")
     return PolicyItem("row policy", f"{policy.id} of {_table(name)}", origin, text)
 
 

@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
+from msgspec import UNSET
 from sqlglot import exp
 
 from pdp.engines.cel.lint.linter import Finding
@@ -164,20 +165,24 @@ class _Filter:
     """Filter of a table for a reader. `tree` is None if a text has no certain reading."""
 
     def __init__(self, side: PolicySet, table: RelationKey, reader: CallerIdentity) -> None:
-        matching = side.matching(table, reader)
-        texts = list(dict.fromkeys(policy.text.strip() for policy in matching))
-        has_others = any(policy.others for policy in matching)
-        self.others = [(policy.dialect, policy.text, policy.others) for policy in matching] if has_others else []
-        self.text = texts[0] if len(texts) == 1 else " OR ".join(f"({text})" for text in texts)
+        matching, limiting = side.matching(table, reader), side.limiting(table, reader)
+        counting = [*matching, *limiting]
+        has_others = any(policy.others for policy in counting)
+        self.others = [(policy.dialect, policy.text, policy.others) for policy in counting] if has_others else []
+        needed = [text for text in _texts(limiting) if text.upper() != "TRUE"]
+        self.text = _joined([_joined(_texts(matching), "OR"), *needed], "AND")
         self.tree: exp.Expr | None = None
         if not side.protects(table):
             self.text, self.tree = "TRUE", _TRUE
         elif not matching:
             self.text, self.tree = "FALSE", _FALSE
         else:
-            trees = [_tree(policy, reader) for policy in matching]
-            if all(tree is not None for tree in trees):
-                self.tree = exp.or_(*(tree for tree in trees if tree is not None), copy=True)
+            shown, limits = (
+                [tree for policy in some if (tree := _tree(policy, reader)) is not None]
+                for some in (matching, limiting)
+            )
+            if len(shown) + len(limits) == len(counting):
+                self.tree = exp.and_(exp.or_(*shown, copy=True), *limits, copy=True)
 
     def count(self, data: TableRows | None) -> int | None:
         """Return the number of visible rows; None for a condition that only an engine can evaluate."""
@@ -185,6 +190,14 @@ class _Filter:
             return None
         truths: list[Truth | Literal["unknown"]] = [truth_of_row(self.tree, row) for row in data]
         return None if "unknown" in truths else truths.count(True)
+
+
+def _texts(policies: Iterable[FilterPolicy]) -> list[str]:
+    return list(dict.fromkeys(policy.text.strip() for policy in policies))
+
+
+def _joined(texts: Sequence[str], word: str) -> str:
+    return texts[0] if len(texts) == 1 else f" {word} ".join(f"({text})" for text in texts)
 
 
 def _tree(policy: FilterPolicy, reader: CallerIdentity) -> exp.Expr | None:
@@ -278,7 +291,9 @@ def _notices(source: NamedDocument) -> Iterator[Finding]:
 def _document(table: TablePath, rules: Sequence[RowPolicy]) -> NamedDocument:
     name = key_text(("table", table))
     policies = [
-        PolicyBody(rule.id, name, written(rule), rule.grantees, rule.dialect) for rule in rules if not rule.column
+        PolicyBody(rule.id, name, written(rule), rule.grantees, rule.dialect, restrictive=rule.restrictive or UNSET)
+        for rule in rules
+        if not rule.column
     ]
     masks = [_mask_body(name, rule) for rule in rules if rule.column]
     return StoredDocument(store_place(table), Document(policies=tuple(policies), masks=tuple(masks)))

@@ -30,6 +30,7 @@ ROW_CODES: Final[Mapping[str, Severity]] = {
     "row-never-true": "warning",
     "row-always-true": "warning",
     "row-shadowed": "warning",
+    "row-restrictive-alone": "warning",
     "row-unknown-column": "error",
     "row-unusable": "error",
     "row-closed-in-trino": "warning",
@@ -59,6 +60,11 @@ class _Entry(NamedTuple):
     def place(self, field: str) -> Place:
         has_many = field in ("filter", "expression") and len(self.body.texts) > 1
         return self.source.place((*self.where, field, self.dialect) if has_many else (*self.where, field))
+
+    @property
+    def is_limit(self) -> bool:
+        """Tell whether the entry is a restrictive policy."""
+        return isinstance(self.body, PolicyBody) and self.body.restrictive is True
 
     @property
     def grantees(self) -> _Names:
@@ -136,6 +142,10 @@ def _domains(catalog: Catalog, table: RelationKey, dialect: str) -> Domains:
 def _findings(entries: Sequence[_Entry], catalog: Catalog) -> Iterator[Finding]:
     """Yield the findings on the policies and masks of one table."""
     policies = [entry for entry in entries if isinstance(entry.body, PolicyBody)]
+    alone = policies[0] if policies and all(entry.is_limit for entry in policies) else None
+    if alone is not None:
+        message = "the table has no other policy, so it shows no row"
+        yield _finding("row-restrictive-alone", alone, "restrictive", message, "write a policy that shows rows")
     for entry in policies:
         yield from _lookup_findings(entry, catalog)
         if entry.tree is not None:
@@ -160,24 +170,32 @@ def _truth_findings(entry: _Entry, tree: exp.Expr) -> Iterator[Finding]:
     if isinstance(tree, exp.Boolean):
         return  # the author says so
     if is_never_true(tree, domains=entry.domains):
-        yield _finding("row-never-true", entry, "filter", "the filter is true for no row: the policy shows nothing")
+        effect = "the grantees see no row" if entry.is_limit else "the policy shows nothing"
+        yield _finding("row-never-true", entry, "filter", f"the filter is true for no row: {effect}")
     elif is_always_true(tree, domains=entry.domains):
-        hint = "write TRUE if the grantees may see every row"
+        hint = "delete the policy" if entry.is_limit else "write TRUE if the grantees may see every row"
         yield _finding("row-always-true", entry, "filter", "the filter is true for every row", hint)
 
 
 def _shadow_findings(entry: _Entry, others: Sequence[_Entry]) -> Iterator[Finding]:
-    """Yield a finding if another policy shows the same grantees at least the same rows."""
+    """Yield a finding if another policy shows, or a restrictive one leaves, the same grantees at least as much."""
     tree = entry.tree
     for other in others:
         if other.body is entry.body or other.tree is None or tree is None or is_never_true(tree, domains=entry.domains):
             continue
-        if not _covers(other.grantees, entry.grantees) or not implies(tree, other.tree, domains=entry.domains):
+        if other.is_limit != entry.is_limit:
             continue
-        is_equal = _covers(entry.grantees, other.grantees) and implies(other.tree, tree, domains=entry.domains)
+        # Of two restrictive policies, the one with fewer rows makes the other one superfluous.
+        narrow, wide = (other.tree, tree) if entry.is_limit else (tree, other.tree)
+        if not _covers(other.grantees, entry.grantees) or not implies(narrow, wide, domains=entry.domains):
+            continue
+        is_equal = _covers(entry.grantees, other.grantees) and implies(wide, narrow, domains=entry.domains)
         if is_equal and entry.body.id < other.body.id:
             continue  # the finding is on the other one
-        message = f"policy `{other.body.id}` shows all these rows to all these grantees"
+        effect = (
+            "leaves these grantees no other rows" if entry.is_limit else "shows all these rows to all these grantees"
+        )
+        message = f"policy `{other.body.id}` {effect}"
         yield _finding("row-shadowed", entry, "filter", message, "the policy can be deleted")
         return
 

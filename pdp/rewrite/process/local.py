@@ -172,9 +172,11 @@ def _rows(
     rows, columns = ("", []) if is_new else rewriter.visible(use.name, dialect, reader, policies)
     entries = []
     for policy in policies.of(key):
-        counts, why = reader.explain_policy(policy.grantees)
+        counts, why = reader.explain_policy(policy.grantees, restrictive=policy.restrictive)
         entries.append(ExplainedEntry(policy.id, counts, why, policy.text))
-    by = ",".join(entry.id for entry in entries if entry.counts) or ("no_policy" if entries else "unrestricted")
+    by = ",".join(entry.id for entry in entries if entry.counts)
+    if not policies.matching(key, reader):
+        by = "no_policy" if entries else "unrestricted"
     shown = {"": True, NO_ROWS: False}.get(rows, rows)
     return RowExplanation(
         shown, REASON_PREFIX + by, tuple(entries), tuple(_masks(policies, key, reader, dict(columns)))

@@ -253,7 +253,7 @@ class PolicyService:
 def _rule(message: wire.RowPolicy) -> RowPolicy:
     """Return the rule of a message; empty fields count as missing ones of JSON."""
     fields: dict[str, Any] = {"id": message.id, "table": message.table}
-    names = ("grantees", "dialect", "column", "kind", "expression", "except")
+    names = ("grantees", "dialect", "column", "kind", "expression", "except", "restrictive")
     given = {name: getattr(message, name) for name in names if getattr(message, name)}
     lists = {name: list(value) for name, value in given.items() if name in ("grantees", "except")}
     field = "expression" if message.column else "filter"

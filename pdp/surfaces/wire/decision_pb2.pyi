@@ -613,7 +613,7 @@ class AccessResponse(_message.Message):
     def __init__(self, principals: _Optional[_Iterable[_Union[AccessResponse.Access, _Mapping]]] = ..., next_page_token: _Optional[str] = ..., revision: _Optional[str] = ...) -> None: ...
 
 class RowPolicy(_message.Message):
-    __slots__ = ("id", "table", "grantees", "filter", "dialect", "column", "kind", "expression", "etag", "author", "created", "updated", "tombstone", "texts")
+    __slots__ = ("id", "table", "grantees", "filter", "dialect", "column", "kind", "expression", "etag", "author", "created", "updated", "tombstone", "texts", "restrictive")
     class TextsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -636,6 +636,7 @@ class RowPolicy(_message.Message):
     UPDATED_FIELD_NUMBER: _ClassVar[int]
     TOMBSTONE_FIELD_NUMBER: _ClassVar[int]
     TEXTS_FIELD_NUMBER: _ClassVar[int]
+    RESTRICTIVE_FIELD_NUMBER: _ClassVar[int]
     id: str
     table: str
     grantees: _containers.RepeatedScalarFieldContainer[str]
@@ -650,7 +651,8 @@ class RowPolicy(_message.Message):
     updated: str
     tombstone: bool
     texts: _containers.ScalarMap[str, str]
-    def __init__(self, id: _Optional[str] = ..., table: _Optional[str] = ..., grantees: _Optional[_Iterable[str]] = ..., filter: _Optional[str] = ..., dialect: _Optional[str] = ..., column: _Optional[str] = ..., kind: _Optional[str] = ..., expression: _Optional[str] = ..., etag: _Optional[str] = ..., author: _Optional[str] = ..., created: _Optional[str] = ..., updated: _Optional[str] = ..., tombstone: _Optional[bool] = ..., texts: _Optional[_Mapping[str, str]] = ..., **kwargs) -> None: ...
+    restrictive: bool
+    def __init__(self, id: _Optional[str] = ..., table: _Optional[str] = ..., grantees: _Optional[_Iterable[str]] = ..., filter: _Optional[str] = ..., dialect: _Optional[str] = ..., column: _Optional[str] = ..., kind: _Optional[str] = ..., expression: _Optional[str] = ..., etag: _Optional[str] = ..., author: _Optional[str] = ..., created: _Optional[str] = ..., updated: _Optional[str] = ..., tombstone: _Optional[bool] = ..., texts: _Optional[_Mapping[str, str]] = ..., restrictive: _Optional[bool] = ..., **kwargs) -> None: ...
 
 class ListRowPoliciesRequest(_message.Message):
     __slots__ = ("table", "masks", "actor", "page_size", "page_token", "consistency")
