@@ -8,47 +8,72 @@ holds the literals of the principal of the decision. Must not know policies.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from pdp.engines.row_access.trino import CALLER, PLAIN, UNSAFE_SIGNS
+from pdp.engines.row_access.trino import PLAIN, UNSAFE_SIGNS
 
 MARK: Final = "\0"
 """Sign of every mark. The texts of authors have none."""
-USER: Final = "\0user\0"
-"""Mark for the caller as Trino's user: `current_user` in Trino's dialect."""
-GROUPS: Final = "\0groups\0"
-"""Mark for the groups of the caller."""
+ROLES: Final = "\0roles\0"
+"""Mark for the roles of the caller."""
+_USER: Final = "\0user\0"
+_GROUPS: Final = "\0groups\0"
+_CLAIM: Final = "claim:"
+_MARKED: Final = re.compile("'\0(caller|claim:[^\0]+)\0'|\0(user|groups|roles)\0")
+"""Marks: those of texts stand in quotes, because expressions of other dialects are printed with them."""
+_NO_CLAIMS: Final[Mapping[str, str]] = {}
 
 
 class CallerValues(NamedTuple):
     """Values of a principal. `name` is that of the member, `user` that of Trino's user; both are empty for a role.
 
-    `groups` is None if the groups are unknown.
+    `groups` and `roles` are None if they are unknown. `claims` has the attributes that are texts.
     """
 
     name: str
     user: str
     groups: tuple[str, ...] | None
+    roles: tuple[str, ...] | None = None
+    claims: Mapping[str, str] = _NO_CLAIMS
+
+    def text(self, mark: str) -> str:
+        """Return the text for a mark without its signs; empty for an unknown one."""
+        if mark.startswith(_CLAIM):
+            return self.claims.get(mark.removeprefix(_CLAIM), "")
+        return self.name if mark == "caller" else self.user
+
+    def texts(self, mark: str) -> tuple[str, ...] | None:
+        """Return the texts for the mark of a list; None if they are unknown."""
+        return self.groups if mark == "groups" else self.roles
+
+
+class _Unbound(Exception):
+    """A value is unknown, or has no certain literal."""
 
 
 def bind_caller(text: str, caller: CallerValues) -> str | None:
-    """Return a text with literals in place of marks; None if a value is unknown, or has no certain literal."""
+    """Return Trino's SQL with literals in place of marks; None if a value is unknown, or has no certain literal."""
     if MARK not in text:
         return text
-    if CALLER in text:
-        if not _is_plain(caller.name) or (PLAIN in text and not caller.name.isascii()):
-            return None
-        text = text.removesuffix(PLAIN).replace(CALLER, _literal(caller.name))
-    if USER in text:
-        if not _is_plain(caller.user):
-            return None
-        text = text.replace(USER, _literal(caller.user))
-    if GROUPS in text:
-        if caller.groups is None or not all(map(_is_plain, caller.groups)):
-            return None
-        text = text.replace(GROUPS, _array(caller.groups))
-    return text
+    is_folded = text.endswith(PLAIN)
+
+    def literal(match: re.Match[str]) -> str:
+        mark = match[1] or match[2]
+        if mark in ("groups", "roles"):
+            values = caller.texts(mark)
+            if values is None or not all(map(_is_plain, values)):
+                raise _Unbound
+            return f"CAST(ARRAY[{', '.join(map(_literal, values))}] AS array(varchar))"
+        value = caller.text(mark)
+        if not _is_plain(value) or (is_folded and not value.isascii()):
+            raise _Unbound
+        return _literal(value)
+
+    try:
+        return _MARKED.sub(literal, text.removesuffix(PLAIN))
+    except _Unbound:
+        return None
 
 
 def _is_plain(value: str) -> bool:
@@ -59,17 +84,14 @@ def _literal(value: str) -> str:
     return "'{}'".format(value.replace("'", "''"))
 
 
-def _array(values: Iterable[str]) -> str:
-    return f"CAST(ARRAY[{', '.join(map(_literal, values))}] AS array(varchar))"
-
-
 _NAME: Final = r'(?:"(?:[^"]|"")*"|\w+)'
-_PIECE: Final = re.compile(rf"'(?:[^']|'')*'|(?P<name>{_NAME}(?:\s*\.\s*{_NAME})*)(?P<call>\s*\(\s*\))?", re.ASCII)
-"""Texts, and names with their dots. The call of a function without arguments belongs to its name."""
+_CALL: Final = r"\s*\(\s*(?:'(?P<claim>[\w.:/@-]+)'\s*)?\)"
+_PIECE: Final = re.compile(rf"'(?:[^']|'')*'|(?P<name>{_NAME}(?:\s*\.\s*{_NAME})*)(?P<call>{_CALL})?", re.ASCII)
+"""Texts, and names with their dots. A call without arguments, or with the name of a claim, belongs to its name."""
 _PART: Final = re.compile(_NAME, re.ASCII)
 _BUILTIN: Final[tuple[list[str], ...]] = (["system", "builtin"], ["builtin"], [])
 """Names before a function of Trino itself."""
-_FUNCTIONS: Final[Mapping[str, str]] = {"$current_user": USER, "current_groups": GROUPS}
+_FUNCTIONS: Final[Mapping[str, str]] = {"$current_user": _USER, "current_groups": _GROUPS}
 _KEYWORD: Final = "current_user"
 """Reserved word of Trino: without quotes it is no name of a column."""
 
@@ -77,17 +99,22 @@ _KEYWORD: Final = "current_user"
 def mark_caller(text: str) -> str:
     """Return an expression in Trino's dialect, without comments, with marks in place of the functions of the caller.
 
-    Names in quotes and words in texts stay.
+    Names in quotes and words in texts stay. `current_roles()` and `current_claim('name')` are functions of ours.
     """
     return _PIECE.sub(_marked, text) if "current_" in text.lower() else text
 
 
 def _marked(piece: re.Match[str]) -> str:
-    name, call = piece["name"], piece["call"]
+    name, call, claim = piece["name"], piece["call"], piece["claim"]
     if name is None:
         return piece[0]
-    if name.lower() == _KEYWORD:
-        return USER
+    folded = name.lower()
+    if claim is not None:
+        return f"'\0{_CLAIM}{claim}\0'" if folded == "current_claim" else piece[0]
+    if folded == _KEYWORD:
+        return _USER
+    if folded == "current_roles" and call is not None:
+        return ROLES
     *above, last = (part.strip('"').lower() for part in _PART.findall(name))
     mark = _FUNCTIONS.get(last) if call is not None and above in _BUILTIN else None
     return piece[0] if mark is None else mark

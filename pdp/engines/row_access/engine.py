@@ -231,7 +231,7 @@ class RowAccessEngine:
             return hide_everything(STORE_STALE)
         bind = self.members.bind
         masks = {
-            column: mask.with_value(bind(mask.value, principal))
+            column: mask.with_value(bind(mask.value, principal, facts))
             for column in table.masks
             if (mask := self._mask(principal, table, column, facts))
         }
@@ -242,7 +242,7 @@ class RowAccessEngine:
         filters = [policy.predicate for policy in matching if policy.predicate is not None]
         if any(CALLER in text for text in filters) and self.members.is_unnamed(principal):
             return Restriction(NO_ROWS, f"{REASON_PREFIX}unknown_user", masks)
-        return _join(matching, [self.members.bind(text, principal) or FALSE for text in filters], masks)
+        return _join(matching, [bind(text, principal, facts) or FALSE for text in filters], masks)
 
     def _counts(self, principal: Principal, policy: Policy, facts: Facts) -> bool:
         """Tell whether a policy is for a principal. In doubt, a restrictive one is, and no other."""

@@ -49,7 +49,7 @@ def explain_restriction(access: RowAccessEngine, principal: Principal, table: Re
         is_limit = policy.restrictive
         counts, why = explain_match(principal, policy.grantees, access.members, facts, generous=is_limit)
         why = f"{RESTRICTIVE}{why}" if is_limit else why
-        text = "TRUE" if policy.predicate is None else access.members.bind(policy.predicate, principal) or FALSE
+        text = "TRUE" if policy.predicate is None else access.members.bind(policy.predicate, principal, facts) or FALSE
         policies.append(ExplainedEntry(policy.id, counts, why, text))
     held = {column: mask.id for column, mask in restriction.masks.items()}
     masks = _masks(entries, principal, access.members, facts, held)

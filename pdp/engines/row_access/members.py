@@ -39,6 +39,8 @@ _ADDRESSED: Final = _PERSONS | {"domain"}
 """Kinds of grantees with an address."""
 
 
+_ROLES: Final = frozenset({"roles", "member_of"})
+"""Unknown evidence that leaves roles unknown."""
 _KIND_OF: Final = {"groups": "group", "member_of": "role"}
 """Unknown evidence -> the kind of grantees in doubt."""
 
@@ -104,15 +106,17 @@ class Members:
 
     With a `claim`, this attribute of a user takes the place of the subject, and a user without the attribute is no
     member. A `user:` with an address like a pattern of `service_accounts` is a `serviceAccount:`.
-    `trino` is the provider of Trino's users, `provider` by default.
+    `trino` is the provider of Trino's users, `provider` by default. `stored_roles`: permits see those of the store.
     """
 
     def __init__(
-        self, template: str, provider: str, claim: str = "", service_accounts: Sequence[str] = (), trino: str = ""
-    ) -> None:
+        self, template: str, provider: str, claim: str = "", service_accounts: Sequence[str] = (), trino: str = "",
+        *, stored_roles: bool = False,
+    ) -> None:  # fmt: skip
         self._template = template
         self._provider = provider
         self._trino = trino or provider
+        self._stored_roles = stored_roles
         self._claim = claim
         self._service_accounts = tuple(
             _fold_address(one) if "@" in one else _fold_host(one) for one in service_accounts
@@ -190,24 +194,32 @@ class Members:
             return ANONYMOUS
         return self.member(principal).partition(":")[2]
 
-    def caller(self, principal: Principal) -> CallerValues:
+    def caller(self, principal: Principal, facts: Facts) -> CallerValues:
         """Return the values of a principal in filters and masks. A user of Trino has the name of the session there.
 
-        A role has no name, and nobody knows its groups.
+        A role has no name, and nobody knows its groups and claims.
         """
         name = self.session_user(principal)
+        roles = self._roles(principal, facts)
         if principal.type == "anonymous":
-            return CallerValues(name, name, principal.groups)
+            return CallerValues(name, name, principal.groups, roles, _claims(principal))
         if principal.type != "user":
-            return CallerValues("", "", None)
+            return CallerValues("", "", None, roles)
         idp, _, subject = principal.name.partition("~")
         groups = tuple(qualify(idp, group, self._trino) for group in principal.groups)
-        is_known = not principal.bare and "groups" not in principal.unknown
-        return CallerValues(name, qualify(idp, subject, self._trino), groups if is_known else None)
+        known = groups if not principal.bare and "groups" not in principal.unknown else None
+        return CallerValues(name, qualify(idp, subject, self._trino), known, roles, _claims(principal))
 
-    def bind(self, text: str, principal: Principal) -> str | None:
+    def _roles(self, principal: Principal, facts: Facts) -> tuple[str, ...] | None:
+        """Return the roles that a CEL permit sees; None if they are unknown."""
+        if principal.bare or not _ROLES.isdisjoint(principal.unknown):
+            return None
+        own = (principal.name,) if principal.type == "role" else (*principal.roles, *principal.member_of)
+        return tuple(dict.fromkeys((*own, *(facts.ordered_roles_of(principal) if self._stored_roles else ()))))
+
+    def bind(self, text: str, principal: Principal, facts: Facts) -> str | None:
         """Return Trino's SQL with the values of a principal as literals; None if a value has no certain literal."""
-        return bind_caller(text, self.caller(principal)) if MARK in text else text
+        return bind_caller(text, self.caller(principal, facts)) if MARK in text else text
 
     def matches(self, principal: Principal, grantees: tuple[Grantee, ...], facts: Facts) -> bool:
         """Tell whether grantees certainly name a principal: for lists whose members see more."""
@@ -276,13 +288,26 @@ def configured_members(settings: Settings) -> Members:
     """Return the mapping of a configuration."""
     member = settings.row_access.member
     provider, trino = settings.identity.cel_provider, settings.trino.user_prefix.removesuffix("~")
-    return Members(member.template, provider, member.claim or "", member.service_accounts, trino)
+    stored = settings.identity.cel_roles == "all"
+    return Members(member.template, provider, member.claim or "", member.service_accounts, trino, stored_roles=stored)
 
 
 def _attribute(principal: Principal, name: str) -> str:
     """Return an attribute of a principal; an empty text for a missing value and for other values than texts."""
     value = msgspec.json.decode(principal.attributes).get(name)
     return value if isinstance(value, str) else ""
+
+
+def _claims(principal: Principal) -> dict[str, str]:
+    """Return the known attributes of a principal that are texts."""
+    if principal.attributes == "{}" or "attributes" in principal.unknown:
+        return {}
+    values: dict[str, object] = msgspec.json.decode(principal.attributes)
+    return {
+        name: value
+        for name, value in values.items()
+        if isinstance(value, str) and f"attributes.{name}" not in principal.unknown
+    }
 
 
 def _fold_address(text: str) -> str:

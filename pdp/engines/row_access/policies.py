@@ -17,6 +17,7 @@ from msgspec.structs import force_setattr, replace
 
 from pdp.config.foreign_files import advice_for
 from pdp.engines.data_files import parse_data, path_in, place_of, read_text
+from pdp.engines.row_access.caller import ROLES
 from pdp.engines.row_access.members import ALL_AUTHENTICATED, ALL_USERS, Grantee, parse_grantee
 from pdp.engines.row_access.trino import UNSAFE_SIGNS
 from pdp.errors import Place, PolicyError
@@ -225,7 +226,10 @@ class TablePolicies(msgspec.Struct, frozen=True):
         masks = [mask for masks in self.masks.values() for mask in masks]
         lists = [policy.grantees for policy in self.policies]
         lists += [grantees for mask in masks for grantees in (mask.grantees, mask.exempt)]
-        return any(grantee.kind == "role" for grantees in lists for grantee in grantees)
+        texts = (*(policy.predicate or "" for policy in self.policies), *(mask.value for mask in masks))
+        return any(grantee.kind == "role" for grantees in lists for grantee in grantees) or any(
+            ROLES in text for text in texts
+        )
 
 
 def sort_masks(masks: Iterable[Mask]) -> tuple[Mask, ...]:

@@ -97,11 +97,11 @@ class RowCases:
         """Return expectations with the principal of a check in place of `current_user`, as answers hold it."""
         if check is None:
             return wanted
-        members, principal = self._access.members, check.question.principal
+        members, principal, facts = self._access.members, check.question.principal, self._pdp.source.facts
 
         def bound(one: WantedPredicate) -> WantedPredicate:
             text = one.expression
-            value = members.bind(mark_caller(text), principal) if isinstance(text, str) else None
+            value = members.bind(mark_caller(text), principal, facts) if isinstance(text, str) else None
             return one if value is None else msgspec.structs.replace(one, expression=value)
 
         return WantedRows(

@@ -73,7 +73,7 @@ def _parts(pdp: Pdp, check: Check, rows: Predicate, by: str) -> frozenset[str]:
     policies = pdp.bundle.row_access.policies_of(check.resources[0], pdp.source.facts).policies
     texts = [policy.predicate for policy in policies if policy.id in ids and policy.predicate is not None]
     bind, principal = pdp.bundle.row_access.members.bind, check.question.principal
-    parts = [bind(text, principal) or FALSE for text in texts]
+    parts = [bind(text, principal, pdp.source.facts) or FALSE for text in texts]
     if not parts or join_filters(parts) != rows.expression:
         parts = [rows.expression]
     return frozenset(f"{part} (as {rows.identity})" if rows.identity else part for part in parts)

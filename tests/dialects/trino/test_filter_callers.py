@@ -135,6 +135,25 @@ async def test_texts_of_other_dialects_hold_the_user_too(tmp_path: Path, dialect
             assert "_user" not in found.lower()
 
 
+async def test_roles_are_those_that_a_permit_sees(tmp_path: Path) -> None:
+    groups = {"catalogs": {"lakehouse": {"warehouse": "lake"}}, "groups": {"eu": "etl", "x": "dev"}}
+    async with trino(tmp_path, "contains( Current_Roles ( ) , team)", trino=groups) as asked:
+        wanted = "contains( CAST(ARRAY['etl', 'dev'] AS array(varchar)) , team)"
+        assert await asked.filter("ann", "eu", "y", "x") == wanted
+        assert await asked.mask("ann", "eu", "y", "x") == f"CAST({wanted} AS varchar)"
+    unknown = groups | {"unknown": ["roles"]}
+    async with trino(tmp_path, "NOT contains(current_roles(), team)", trino=unknown) as asked:
+        assert await asked.filter("ann", "eu") == NO_ROW
+        assert await asked.mask("ann", "eu") == "CAST(NULL AS varchar)"
+
+
+@pytest.mark.parametrize("text", ["current_claim('team') = team", "COALESCE(current_claim('team') <> team, TRUE)"])
+async def test_a_user_of_trino_has_no_claims(tmp_path: Path, text: str) -> None:
+    async with trino(tmp_path, text) as asked:
+        assert await asked.filter("ann", "eu") == NO_ROW
+        assert await asked.mask("ann", "eu") == "CAST(NULL AS varchar)"
+
+
 async def test_the_name_is_trinos_whatever_members_are_called(tmp_path: Path) -> None:
     member = {"member": {"template": "user:{subject}@example.com"}}
     async with trino(tmp_path, "owner = current_user", row_access=member) as asked:

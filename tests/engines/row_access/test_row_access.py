@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from spec.restriction import visible_part
 from support.paths import RECORDED as RECORDED_FOLDER
 
@@ -17,6 +18,7 @@ from pdp.engines.row_access.members import Members, parse_grantee
 from pdp.engines.row_access.policies import parse_document
 from pdp.engines.row_access.validation import compile_policies
 from pdp.errors import PolicyError
+from pdp.facts.objects import Grant, GrantAdded
 from pdp.facts.snapshot import Facts
 from pdp.model.answer import Predicate, TypedColumn
 from pdp.model.question import Principal, Resource
@@ -397,6 +399,65 @@ def test_no_principal_has_the_name_or_the_groups_of_another(who: Principal, by_n
             assert wanted in value.expression
         else:
             assert (found.rows.expression, value.expression) == ("false", "CAST(NULL AS boolean)")
+
+
+CLAIMS = '{"team":"o\'n","n":3,"list":["o"],"empty":"","odd":"a\\u2028"}'
+ATTRIBUTED = Principal("user", "oidc~a", attributes=CLAIMS)
+
+
+@pytest.mark.parametrize(
+    ("text", "who", "wanted"),
+    [
+        ("mail = current_claim('team')", ATTRIBUTED, "mail = 'o''n'"),
+        ("mail = CURRENT_CLAIM ( 'team' )", ATTRIBUTED, "mail = 'o''n'"),
+        (
+            "'current_claim' = current_claim('team')",
+            Principal("user", "p~a", attributes=CLAIMS),
+            "'current_claim' = 'o''n'",
+        ),
+        *(
+            (f"NOT mail = current_claim('{name}')", ATTRIBUTED, "false")
+            for name in ("n", "list", "empty", "odd", "x", "TEAM")
+        ),
+        ("mail <> current_claim('team')", user("oidc~a"), "false"),
+        ("mail <> current_claim('team')", Principal("role", "etl"), "false"),
+        ("mail <> current_claim('team')", replace(ATTRIBUTED, unknown=("attributes",)), "false"),
+        ("mail <> current_claim('team')", replace(ATTRIBUTED, unknown=("attributes.team",)), "false"),
+        (
+            "contains(current_roles(), mail)",
+            Principal("role", "etl"),
+            "contains(CAST(ARRAY['etl'] AS array(varchar)), mail)",
+        ),
+        (
+            "contains(current_roles(), mail)",
+            Principal("user", "oidc~a", roles=("a", "b"), member_of=("b", "c")),
+            "contains(CAST(ARRAY['a', 'b', 'c'] AS array(varchar)), mail)",
+        ),
+        ("NOT contains(current_roles(), mail)", Principal("user", "oidc~a", bare=True), "false"),
+        ("NOT contains(current_roles(), mail)", Principal("user", "oidc~a", unknown=("member_of",)), "false"),
+        ("NOT contains(current_roles(), mail)", Principal("user", "oidc~a", unknown=("roles",)), "false"),
+    ],
+)
+def test_claims_and_roles_are_literals(text: str, who: Principal, wanted: str) -> None:
+    """An unknown value hides the row and the value of a mask, negated too."""
+    entry = {"id": "own", "table": "lake.s.t", "grantees": ["allUsers"]}
+    mask = {**entry, "column": "c", "kind": "expression", "expression": text}
+    found = access({"policies": [{**entry, "filter": text}], "masks": [mask]}).restrict(who, table("s", "t"), NOBODY)
+    assert found.rows is not None
+    value = found.mask_column("c", "boolean")[0]
+    assert value is not None
+    assert found.rows.expression == wanted
+    assert value.expression == f"CAST({'NULL' if wanted == 'false' else wanted} AS boolean)"
+
+
+def test_stored_roles_count_where_permits_of_cel_see_them() -> None:
+    facts = Facts.from_changes("e", 1, [GrantAdded(Grant(("role", ("etl",)), "assignee", "user:oidc~a"))])
+    policy = {"id": "own", "table": "lake.s.t", "grantees": ["allUsers"], "filter": "contains(current_roles(), mail)"}
+    for stored, wanted in ((True, "'etl'"), (False, "")):
+        engine = access({"policies": [policy]}, Members("user:{subject}", "oidc", stored_roles=stored))
+        rows = engine.restrict(user("oidc~a"), table("s", "t"), facts).rows
+        assert rows == Predicate(f"contains(CAST(ARRAY[{wanted}] AS array(varchar)), mail)")
+        assert engine.restrict(user("oidc~a"), table("s", "t"), facts, stale=True).by == "store_stale"
 
 
 @pytest.mark.parametrize("dialect", ["trino", "bigquery"])
