@@ -8,15 +8,18 @@ stays as written at a place where an engine looks for names nowhere else.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from secrets import token_hex
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 from sqlglot import exp
 
+from pdp.engines.row_access.caller import CLAIM, CLAIM_NAME
 from pdp.engines.row_access.lookups import outer_name, part_around
+from pdp.engines.row_access.portable_values import is_caller_call
 from pdp.rewrite.errors import unusable_filter
-from pdp.rewrite.sql import Edit, place_of
+from pdp.rewrite.sql import Edit, ParsedText, place_of
 
 Form: TypeAlias = Literal["author", "plain", "qualified"]
 """Form of a filter: as written; qualified where a subquery reads another table; qualified everywhere."""
@@ -217,3 +220,37 @@ def check_qualified(tree: exp.Expr) -> None:
         is_key = column.arg_key == "this" and isinstance(column.parent, (exp.PropertyEQ, exp.Kwarg))
         if not is_key and (len(column.parts) == 1 or not column.parts[0].name.startswith(ROW)):
             raise unusable_filter(f"`{column.name}` has no certain source")
+
+
+_CALLER: Final = re.compile(
+    r"(?<![\w.])(?:(?:session_user|current_user)\b(?:\s*\(\s*\))?|current_(?P<list>groups|roles)\s*\(\s*\)"
+    r"|current_claim\s*\((?P<claim>\s*)\)|(?P<test>is_member|is_account_group_member)\s*\()",
+    re.IGNORECASE,
+)
+"""Functions of the caller in a text without its quoted pieces."""
+_NAMED_CLAIM: Final = re.compile(rf"\s*'({CLAIM_NAME})'\s*", re.ASCII)
+
+
+def caller_edits(parsed: ParsedText, dialect: str) -> list[Edit]:
+    """Return the edits with a mark for each function of the caller; raise RewriteRefused for an uncertain place."""
+    found = [_caller_edit(parsed.text, match, dialect) for match in _CALLER.finditer(parsed.lexical.bare)]
+    edits = [edit for edit in found if edit is not None]
+    kinds = (exp.SessionUser, exp.CurrentUser)
+    calls = [node for node in parsed.tree.walk() if isinstance(node, kinds) or is_caller_call(node, dialect)]
+    if len(edits) != len(calls):
+        raise unusable_filter("the name of the caller has no certain place")
+    return edits
+
+
+def _caller_edit(text: str, match: re.Match[str], dialect: str) -> Edit | None:
+    """Return the edit with the mark of a function of the caller; None for a call of another function."""
+    start, end = match.span()
+    if match["test"] is not None:
+        return Edit(start, end, "array_contains(\0groups\0, ") if dialect == "spark" else None
+    mark = (match["list"] or "caller").lower()
+    if match["claim"] is not None:
+        named = _NAMED_CLAIM.fullmatch(text, *match.span("claim"))
+        if named is None:
+            return None
+        mark = f"{CLAIM}{named[1]}"
+    return Edit(start, end, f"\0{mark}\0")

@@ -14,6 +14,7 @@ from typing import Final
 
 from sqlglot import exp
 
+from pdp.engines.row_access.caller import LISTS, CallerValues, call_caller
 from pdp.engines.row_access.conditions import check_form
 from pdp.engines.row_access.dialects import (
     DIALECT,
@@ -27,11 +28,22 @@ from pdp.engines.row_access.dialects import (
 )
 from pdp.engines.row_access.portable import FUNCTIONS, PARTS, adapt, folds_caller
 from pdp.engines.row_access.portable_patterns import check_operators
+from pdp.engines.row_access.portable_values import is_caller_call, mark_calls, mark_of
 from pdp.engines.row_access.trino import CALLER, UntranslatableSql
 from pdp.facts.row_policies import fold_column
-from pdp.rewrite.binding import ROW, BoundColumn, FilterSource, Form, alias_edit, bind_columns, rename
+from pdp.rewrite.binding import (
+    ROW,
+    BoundColumn,
+    FilterSource,
+    Form,
+    alias_edit,
+    bind_columns,
+    caller_edits,
+    rename,
+)
 from pdp.rewrite.catalog import Catalog, Relation, RelationKey, key_name
 from pdp.rewrite.errors import FILTER_INVALID, RewriteRefused, unusable_filter
+from pdp.rewrite.identity import list_literal, text_literal
 from pdp.rewrite.names import is_allowed
 from pdp.rewrite.policies import FilterPolicy
 from pdp.rewrite.process.messages import DIALECTS
@@ -51,8 +63,9 @@ from pdp.rewrite.sql import (
 
 NO_ROWS: Final = "FALSE"
 _NOTHING: Final = (NO_ROWS,)
-_CALLER: Final = re.compile(r"(?<![\w.])(?:session_user|current_user)\b(?:\s*\(\s*\))?", re.IGNORECASE)
+_MARKS: Final = re.compile("\0([^\0]+)\0")
 _SENTINEL: Final = "pdp session user"
+_PRINTED: Final = re.compile(f"'{_SENTINEL} ([^']+)'")
 _ABROAD: Final = (*OF_SUBQUERIES, *FUNCTIONS, *PARTS)
 _UNFIT: Final = (
     exp.Command, exp.With, exp.Lateral, exp.Unnest, exp.TableSample, exp.Pivot, exp.Into, exp.SetOperation,
@@ -61,7 +74,7 @@ _UNFIT: Final = (
 
 @dataclass(frozen=True, slots=True)
 class FilterText:
-    """SQL of a filter, cut where the name of the caller stands. `everything`: the filter is TRUE.
+    """SQL of a filter, cut where a value of the caller stands: pieces with marks between. `everything`: it is TRUE.
 
     `qualified` is the same with qualified columns, see `binding`. `reads` has the tables of its subqueries.
     `folds_caller`: engines agree on callers with plain letters alone.
@@ -73,14 +86,30 @@ class FilterText:
     reads: tuple[RelationKey, ...] = ()
     folds_caller: bool = False
 
-    def bind(self, user: str, dialect: str, form: Form) -> str:
-        """Return the SQL for a caller; raise RewriteRefused for a caller whose name has no literal."""
+    def bind(self, caller: CallerValues, dialect: str, form: Form, unknown: str = NO_ROWS) -> str:
+        """Return the SQL for a caller, or `unknown` if a value of the caller is unknown or has no certain literal.
+
+        Raise RewriteRefused for a caller whose name has no literal.
+        """
         pieces = self.qualified if form == "qualified" or (form == "plain" and self.reads) else self.pieces
         if len(pieces) == 1:
             return pieces[0]
-        if self.folds_caller and not user.isascii():
+        found = [self._literal(mark, caller, dialect) for mark in pieces[1::2]]
+        literals = [literal for literal in found if literal is not None]
+        if len(literals) < len(found):
+            return unknown
+        return "".join(part for pair in zip(pieces[::2], [*literals, ""], strict=True) for part in pair)
+
+    def _literal(self, mark: str, caller: CallerValues, dialect: str) -> str | None:
+        if mark in LISTS:
+            return list_literal(caller.texts(mark), dialect)
+        value = caller.text(mark)
+        is_uncertain = self.folds_caller and not value.isascii()
+        if mark != CALLER[2:-2]:
+            return None if is_uncertain else text_literal(value, dialect)
+        if is_uncertain:
             raise unusable_filter("the name of the caller has a letter whose case engines fold differently")
-        return user_literal(user, dialect).join(pieces)
+        return user_literal(value, dialect)
 
 
 class FilterCompiler:
@@ -126,7 +155,7 @@ def _of_engine(policy: FilterPolicy, relation: Relation, target: str) -> FilterP
         sql = translate_filter(policy.text, policy.dialect, types)
     except ValueError as error:
         raise unusable_filter(f"the dialect `{policy.dialect}` has no certain meaning in `{target}`: {error}") from None
-    return replace(policy, text="TRUE" if sql is None else sql.replace(CALLER, "current_user"), dialect=DIALECT)
+    return replace(policy, text="TRUE" if sql is None else call_caller(sql), dialect=DIALECT)
 
 
 def check_filter(policy: FilterPolicy, relation: Relation, catalog: Catalog) -> None:
@@ -204,6 +233,8 @@ class _Filter:
     ) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Return the text with the author's columns, and the text with qualified columns; raise RewriteRefused."""
         own, name = self._own_columns(), self._relation.name[-1].lower()
+        if self._policy.dialect != dialect:
+            self._mark_calls(dialect)
         if not own:
             raise unusable_filter("the columns of its table are unknown")
         if ROW in self._policy.text.lower() or any(ROW in column for column in own):
@@ -220,8 +251,14 @@ class _Filter:
         make = self._spliced if self._policy.dialect == dialect else partial(self._generated, dialect)
         texts = make(tables, (), ()), make(tables, sources, columns)
         for pieces in texts:
-            check_printed(pieces, dialect)
+            check_printed(pieces[::2], dialect)
         return texts
+
+    def _mark_calls(self, dialect: str) -> None:
+        try:
+            self._tree = mark_calls(self._tree, self._policy.dialect)
+        except UntranslatableSql as error:
+            raise unusable_filter(f"{error}: it has no certain meaning in `{dialect}`") from None
 
     def _check_portable(self, dialect: str) -> None:
         """Raise RewriteRefused for a part without a certain meaning in another dialect."""
@@ -273,11 +310,8 @@ class _Filter:
             edits.append(Edit(min(places)[0], max(end for _, end in places), name))
         edits += (alias_edit(source) for source in sources)
         edits += (column.edit() for column in columns)
-        callers = [match.span() for match in _CALLER.finditer(parsed.lexical.bare)]
-        if len(callers) != len(list(self._tree.find_all(exp.SessionUser, exp.CurrentUser))):
-            raise unusable_filter("the name of the caller has no certain place")
-        edits += (Edit(start, end, f"\0{_SENTINEL}\0") for start, end in callers)
-        return tuple(apply_edits(parsed.text, edits).strip().split(f"\0{_SENTINEL}\0"))
+        callers = caller_edits(parsed, dialect)
+        return tuple(_MARKS.split(apply_edits(parsed.text, [*edits, *callers]).strip()))
 
     def _generated(
         self,
@@ -297,7 +331,7 @@ class _Filter:
         names: Mapping[int, Relation] = {id(table): found for table, found in tables}
         self._tree = self._tree.transform(lambda node: _bound(node, names), copy=False)
         text = self._tree.sql(dialect=dialect, comments=False)
-        return tuple(text.split(f"'{_SENTINEL}'"))
+        return tuple(_PRINTED.split(text))
 
 
 def known_columns(relation: Relation, dialect: str) -> Mapping[str, str]:
@@ -317,8 +351,8 @@ def known_columns(relation: Relation, dialect: str) -> Mapping[str, str]:
 
 def _bound(node: exp.Expr, names: Mapping[int, Relation]) -> exp.Expr:
     """Return a node with full names of tables and with a mark in place of the caller."""
-    if isinstance(node, (exp.SessionUser, exp.CurrentUser)):
-        return exp.Literal.string(_SENTINEL)
+    if mark := mark_of(node):
+        return exp.Literal.string(f"{_SENTINEL} {mark}")
     found = names.get(id(node))
     if found is None:
         return node
@@ -338,7 +372,7 @@ def _check_words(tree: exp.Expr, policy: FilterPolicy, dialect: str) -> None:
     for node in tree.find_all(exp.Literal, exp.Identifier):
         if isinstance(node, exp.Identifier):
             quote_name(node.name, dialect)
-        elif node.is_string:
+        elif node.is_string and not mark_of(node):
             quote_text(node.name, dialect)
 
 
@@ -351,7 +385,7 @@ def _check_form(tree: exp.Expr, dialect: str) -> None:
             raise unusable_filter(f"it holds {unfit}")
         if isinstance(node, _UNFIT) and node.arg_key != "unnest":  # `IN UNNEST([..])` is a list
             raise unusable_filter("it holds a query of a form that filters do not support")
-        if isinstance(node, exp.Func) and not is_allowed(node, dialect):
+        if isinstance(node, exp.Func) and not is_caller_call(node, dialect) and not is_allowed(node, dialect):
             raise unusable_filter(f"the function `{node.name}` is not known to read its arguments alone")
     outside = tree.walk(prune=lambda node: isinstance(node, exp.Query))
     if any(isinstance(node, (exp.AggFunc, exp.Window, exp.Star)) for node in outside):

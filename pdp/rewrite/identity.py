@@ -5,15 +5,21 @@ Members match as in every other place: `engines/row_access/members.py`. A caller
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import Any, Final
 
+from msgspec.structs import replace
+
+from pdp.engines.row_access.caller import CallerValues
 from pdp.engines.row_access.explain import RESTRICTIVE, explain_mask, explain_match
 from pdp.engines.row_access.members import Grantee, Members
 from pdp.facts.snapshot import Facts
 from pdp.model.question import Principal
 from pdp.model.references import is_qualified
+from pdp.rewrite.binding import ROW
+from pdp.rewrite.errors import RewriteRefused
+from pdp.rewrite.sql import quote_text
 
 _ANONYMOUS_NAME: Final = "anonymous"
 _PROVIDER: Final = "iam"
@@ -57,6 +63,11 @@ class CallerIdentity:
         kind = next((kind for kind in _KINDS if self.member.startswith(kind)), "")
         return self.member[len(kind) :]
 
+    @cached_property
+    def values(self) -> CallerValues:
+        """Return the values of the caller in filters and masks. Nobody knows the roles and claims of a member."""
+        return CallerValues(self.session_user, self.session_user, None if self._bare else self.groups)
+
     def is_named(self, grantees: tuple[Grantee, ...]) -> bool:
         """Tell whether grantees certainly name the caller."""
         return _MEMBERS.matches(self._principal, self._proven(grantees), self._facts)
@@ -70,7 +81,7 @@ class CallerIdentity:
         return False
 
     def explain_policy(self, grantees: tuple[Grantee, ...], *, restrictive: bool = False) -> tuple[bool, str]:
-        """Return whether a policy counts for the caller, and the reason: a restrictive one counts in doubt."""
+        """Return whether a policy counts for the caller, and the reason: a restrictive policy counts in doubt."""
         if not restrictive:
             return explain_match(self._principal, self._proven(grantees), _MEMBERS, self._facts)
         counts, why = explain_match(self._principal, grantees, _MEMBERS, self._facts, generous=True)
@@ -86,15 +97,21 @@ class CallerIdentity:
 
 
 class PrincipalCaller(CallerIdentity):
-    """Caller by principal of the service, under the service's own spelling of members. `member_of` has all roles.
+    """Caller by principal of the service, under the service's own spelling of members.
 
-    A role has no name of its own: a filter with SESSION_USER() is refused for a role.
+    `member_of` has all roles, `roles` the roles for permits of CEL. A role has no name of its own: a filter with
+    SESSION_USER() is refused for a role.
     """
 
     def __init__(self, principal: Principal, members: Members) -> None:
         super().__init__(members.member(principal), principal.groups, authenticated=principal.type != "anonymous")
         self._subject, self._members = principal, members
         self.key = (principal,)
+
+    @cached_property
+    def values(self) -> CallerValues:
+        """Return the values of the principal in filters and masks."""
+        return self._members.caller(replace(self._subject, member_of=()), _NO_FACTS)
 
     def is_named(self, grantees: tuple[Grantee, ...]) -> bool:
         """Tell whether grantees certainly name the caller."""
@@ -115,3 +132,26 @@ def owner_identity(member: str, members: Members | None = None) -> CallerIdentit
         return CallerIdentity(member, bare=True)
     user = members.principal_of(member)
     return PrincipalCaller(user, members) if user else CallerIdentity(member, bare=True, unproven=True)
+
+
+_LIST_FORMS: Final[Mapping[str, str]] = {
+    "trino": "CAST(ARRAY[{}] AS array(varchar))", "duckdb": "CAST([{}] AS VARCHAR[])",
+    "spark": "CAST(array({}) AS array<string>)", "bigquery": "ARRAY<STRING>[{}]",
+}  # fmt: skip
+"""Dialect -> a list of texts, typed, because it may be empty."""
+
+
+def text_literal(value: str, dialect: str) -> str | None:
+    """Return a text of a caller as a literal; None for an unknown text, or one without a certain literal."""
+    try:
+        return quote_text(value, dialect) if value and ROW not in value else None
+    except RewriteRefused:
+        return None
+
+
+def list_literal(values: Iterable[str] | None, dialect: str) -> str | None:
+    """Return a list of a caller as a literal; None for an unknown list, or one without a certain literal."""
+    if values is None:
+        return None
+    texts = [text_literal(value, dialect) for value in values]
+    return None if None in texts else _LIST_FORMS[dialect].format(", ".join(filter(None, texts)))

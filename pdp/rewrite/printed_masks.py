@@ -89,8 +89,7 @@ class MaskCompiler:
         value, type = mask.value, _type(column.type, dialect)
         if mask.kind == "expression":
             expression = self._expression(mask, relation, dialect)
-            user = reader.session_user
-            value = expression.bind(user, dialect, column.form) if expression else ""
+            value = expression.bind(reader.values, dialect, column.form, unknown="") if expression else ""
         sql = None
         if mask.kind == "constant" and ROW in value.lower():
             value = ""  # a name of the rewriter, which rendering can change

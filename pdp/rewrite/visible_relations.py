@@ -222,15 +222,15 @@ class VisibleRelations:
 
     def _find_rows(self, relation: Relation, identity: CallerIdentity, form: Form) -> str | None:
         texts = self._usable(self._policies.matching(relation.key, identity), relation)
-        user, dialect, hides = identity.session_user, self._dialect, self._policies.hides
+        caller, dialect, hides = identity.values, self._dialect, self._policies.hides
         if not texts:
             return NO_ROWS
-        shown = [] if any(text.everything for text in texts) else [text.bind(user, dialect, form) for text in texts]
+        shown = [] if any(text.everything for text in texts) else [text.bind(caller, dialect, form) for text in texts]
         limits = [
             self._compiler.compile(policy, relation, dialect, hides)
             for policy in self._policies.limiting(relation.key, identity)
         ]
-        needed = [text.bind(user, dialect, form) for text in limits if not text.everything]
+        needed = [text.bind(caller, dialect, form) for text in limits if not text.everything]
         parts = [*([_joined(shown, "OR")] if shown else []), *needed]
         return _joined(parts, "AND") if parts else None
 

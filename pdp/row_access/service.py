@@ -177,8 +177,10 @@ class StatementService:
                 raise TableDenied("cannot_assume")
             principal = Principal("role", request.acting_role)
         roles = tuple(sorted(facts.roles_of(principal)))
-        attributes = principal.attributes if self._pdp.bundle.row_sources.claim else "{}"
-        return StatementUser(principal.type, principal.name, principal.groups, roles, attributes, principal.unknown)
+        seen = self._pdp.bundle.row_access.members.caller(principal, facts).roles or ()
+        return StatementUser(
+            principal.type, principal.name, principal.groups, roles, principal.attributes, principal.unknown, seen
+        )
 
     async def _confirmed(self, request: StatementRequest, call: RewriteCall | FilterCall) -> RewriteReply:
         """Return the answer of a process by relations that are still those of their catalogs, or a refusal.

@@ -456,3 +456,37 @@ async def test_the_view_of_policies_shows_those_that_the_principal_may_see(tmp_p
         for dialect in ("spark", "trino"):
             found = await rewritten(client, f"SELECT v.policy_name FROM lake.{VIEW} v", admin, dialect=dialect, **at)
             assert "'few'" in found["sql"], found
+
+
+VALUES = (
+    "list_contains(current_groups(), region) OR list_contains(current_roles(), region) OR email = current_claim('mail')"
+)
+
+
+async def test_values_of_the_caller_reach_every_answer(tmp_path: Path) -> None:
+    policy = {"id": "v", "table": "orders", "grantees": ["allUsers"], "filter": VALUES, "dialect": "duckdb"}
+    rows = ROWS | {"policies": [policy], "masks": []}
+    bob = {"id": BOB, "groups": ["EU", "o'n"], "roles": ["US"], "attributes": {"mail": "b@x.example"}}
+    other = bob | {"groups": ["FR"], "roles": [], "attributes": {"mail": "c@x.example"}}
+    async with asking(tmp_path, rows) as client:
+        for dialect, eu in (
+            ("duckdb", "['EU', 'o''n']"),
+            ("trino", "ARRAY['EU', 'o''n']"),
+            ("spark", r"array('EU', 'o\'n')"),
+        ):
+            columns = [{"name": "id", "type": "integer"}]
+            for _ in range(2):
+                text = (await filtered(client, principal=bob, dialect=dialect, columns=columns))["rowFilter"][
+                    "expression"
+                ]
+                assert all(part in text for part in (eu, "'US'", "'b@x.example'")), text
+                text = (await filtered(client, principal=other, dialect=dialect, columns=columns))["rowFilter"][
+                    "expression"
+                ]
+                assert "'FR'" in text
+                assert not any(part in text for part in ("EU", "'US'", "b@x")), text
+            for less in ({"attributes": {}}, {"attributes": {"mail": 3}}):
+                found = await filtered(client, principal=bob | less, dialect=dialect, columns=columns)
+                assert found["rowFilter"]["expression"].upper() == "FALSE"
+        found = await rewritten(client, "SELECT id FROM orders", bob)
+        assert all(part in found["sql"] for part in ("['EU', 'o''n']", "['US']", "'b@x.example'"))

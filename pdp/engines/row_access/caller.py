@@ -19,16 +19,19 @@ ROLES: Final = "\0roles\0"
 """Mark for the roles of the caller."""
 _USER: Final = "\0user\0"
 _GROUPS: Final = "\0groups\0"
-_CLAIM: Final = "claim:"
-_MARKED: Final = re.compile("'\0(caller|claim:[^\0]+)\0'|\0(user|groups|roles)\0")
-"""Marks: those of texts stand in quotes, because expressions of other dialects are printed with them."""
+CLAIM: Final = "claim:"
+"""Start of the mark of an attribute of the caller."""
+LISTS: Final = ("groups", "roles")
+"""Marks of lists, without their signs."""
+_MARKED: Final = re.compile("'\0([^\0]+)\0'|\0([^\0]+)\0")
+"""Marks, in quotes where an expression of another dialect is printed with them."""
 _NO_CLAIMS: Final[Mapping[str, str]] = {}
 
 
 class CallerValues(NamedTuple):
     """Values of a principal. `name` is that of the member, `user` that of Trino's user; both are empty for a role.
 
-    `groups` and `roles` are None if they are unknown. `claims` has the attributes that are texts.
+    `groups` and `roles` are None for unknown lists. `claims` has the texts among the attributes.
     """
 
     name: str
@@ -38,13 +41,13 @@ class CallerValues(NamedTuple):
     claims: Mapping[str, str] = _NO_CLAIMS
 
     def text(self, mark: str) -> str:
-        """Return the text for a mark without its signs; empty for an unknown one."""
-        if mark.startswith(_CLAIM):
-            return self.claims.get(mark.removeprefix(_CLAIM), "")
+        """Return the text for a mark without signs; empty for an unknown text."""
+        if mark.startswith(CLAIM):
+            return self.claims.get(mark.removeprefix(CLAIM), "")
         return self.name if mark == "caller" else self.user
 
     def texts(self, mark: str) -> tuple[str, ...] | None:
-        """Return the texts for the mark of a list; None if they are unknown."""
+        """Return the texts for the mark of a list; None for an unknown list."""
         return self.groups if mark == "groups" else self.roles
 
 
@@ -60,7 +63,7 @@ def bind_caller(text: str, caller: CallerValues) -> str | None:
 
     def literal(match: re.Match[str]) -> str:
         mark = match[1] or match[2]
-        if mark in ("groups", "roles"):
+        if mark in LISTS:
             values = caller.texts(mark)
             if values is None or not all(map(_is_plain, values)):
                 raise _Unbound
@@ -76,6 +79,18 @@ def bind_caller(text: str, caller: CallerValues) -> str | None:
         return None
 
 
+def call_caller(text: str) -> str:
+    """Return Trino's SQL with functions in place of marks, as `mark_caller` reads them."""
+
+    def call(match: re.Match[str]) -> str:
+        mark = match[1] or match[2]
+        if mark.startswith(CLAIM):
+            return f"current_claim('{mark.removeprefix(CLAIM)}')"
+        return f"current_{mark}()" if mark in LISTS else "current_user"
+
+    return _MARKED.sub(call, text.removesuffix(PLAIN))
+
+
 def _is_plain(value: str) -> bool:
     return value != "" and not UNSAFE_SIGNS.search(value)
 
@@ -84,8 +99,10 @@ def _literal(value: str) -> str:
     return "'{}'".format(value.replace("'", "''"))
 
 
+CLAIM_NAME: Final = r"[\w.:/@-]+"
+"""Pattern of the name of a claim."""
 _NAME: Final = r'(?:"(?:[^"]|"")*"|\w+)'
-_CALL: Final = r"\s*\(\s*(?:'(?P<claim>[\w.:/@-]+)'\s*)?\)"
+_CALL: Final = rf"\s*\(\s*(?:'(?P<claim>{CLAIM_NAME})'\s*)?\)"
 _PIECE: Final = re.compile(rf"'(?:[^']|'')*'|(?P<name>{_NAME}(?:\s*\.\s*{_NAME})*)(?P<call>{_CALL})?", re.ASCII)
 """Texts, and names with their dots. A call without arguments, or with the name of a claim, belongs to its name."""
 _PART: Final = re.compile(_NAME, re.ASCII)
@@ -110,7 +127,7 @@ def _marked(piece: re.Match[str]) -> str:
         return piece[0]
     folded = name.lower()
     if claim is not None:
-        return f"'\0{_CLAIM}{claim}\0'" if folded == "current_claim" else piece[0]
+        return f"'\0{CLAIM}{claim}\0'" if folded == "current_claim" else piece[0]
     if folded == _KEYWORD:
         return _USER
     if folded == "current_roles" and call is not None:

@@ -21,10 +21,11 @@ import sqlglot
 from sqlglot import Dialect, Parser, Token, Tokenizer, TokenType, exp
 from sqlglot.errors import ParseError, SqlglotError, TokenError
 
-from pdp.engines.row_access.caller import mark_caller
+from pdp.engines.row_access.caller import MARK, mark_caller
 from pdp.engines.row_access.portable import FUNCTIONS, PARTS, adapt, folds_caller
 from pdp.engines.row_access.portable_patterns import check_operators
-from pdp.engines.row_access.trino import CALLER, FALSE, PLAIN, UntranslatableSql
+from pdp.engines.row_access.portable_values import mark_calls
+from pdp.engines.row_access.trino import FALSE, PLAIN, UntranslatableSql
 
 PARSER_ERRORS: Final = (SqlglotError, ValueError, TypeError, AttributeError, IndexError, KeyError, AssertionError)
 """Errors that the parser of SQL raises for some invalid texts."""
@@ -64,7 +65,7 @@ def _generated(tree: exp.Expr, text: str, dialect: str, types: Mapping[str, str]
     if dialect not in _ALIKE:
         raise UntranslatableSql(f"comparisons in `{dialect}` are not Trino's")
     check_operators(text, dialect)
-    tree, others = tree.transform(_marked, copy=False), (*FUNCTIONS, *PARTS) if dialect in HOMES else ()
+    tree, others = mark_calls(tree, dialect), (*FUNCTIONS, *PARTS) if dialect in HOMES else ()
     if unfit := next((node for node in tree.walk() if not is_portable(node, others)), None):
         name, other = unportable_name(unfit), instead_of(unfit)
         raise UntranslatableSql(f"`{name}` in `{dialect}` has no certain meaning in `{DIALECT}`: write {other}")
@@ -76,7 +77,7 @@ def _generated(tree: exp.Expr, text: str, dialect: str, types: Mapping[str, str]
         sql = adapted.sql(dialect=DIALECT, comments=False)
     except RecursionError:
         raise ValueError("it is too long") from None
-    return f"{sql}{PLAIN}" if CALLER in sql and folds_caller(adapted) else sql
+    return f"{sql}{PLAIN}" if MARK in sql and folds_caller(adapted) else sql
 
 
 def translate_filter(text: str, dialect: str, types: Mapping[str, str] | None = None) -> str | None:
@@ -95,10 +96,6 @@ def filter_sql(text: str, tree: exp.Expr, dialect: str, types: Mapping[str, str]
     if isinstance(root, exp.Boolean):
         return None if root.this else FALSE
     return expression_sql(text, root, dialect, types)
-
-
-def _marked(node: exp.Expr) -> exp.Expr:
-    return exp.Literal.string(CALLER[1:-1]) if isinstance(node, (exp.SessionUser, exp.CurrentUser)) else node
 
 
 def translate_constant(value: str) -> str:

@@ -245,7 +245,7 @@ class RowAccessEngine:
         return _join(matching, [bind(text, principal, facts) or FALSE for text in filters], masks)
 
     def _counts(self, principal: Principal, policy: Policy, facts: Facts) -> bool:
-        """Tell whether a policy is for a principal. In doubt, a restrictive one is, and no other."""
+        """Tell whether a policy counts for a principal. In doubt, a restrictive policy counts, and no other."""
         matches = self.members.may_match if policy.restrictive else self.members.matches
         return matches(principal, policy.grantees, facts)
 

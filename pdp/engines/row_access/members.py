@@ -106,7 +106,7 @@ class Members:
 
     With a `claim`, this attribute of a user takes the place of the subject, and a user without the attribute is no
     member. A `user:` with an address like a pattern of `service_accounts` is a `serviceAccount:`.
-    `trino` is the provider of Trino's users, `provider` by default. `stored_roles`: permits see those of the store.
+    `trino` is the provider of users of Trino, or else `provider`. `stored_roles`: permits see roles of the store.
     """
 
     def __init__(
@@ -211,7 +211,7 @@ class Members:
         return CallerValues(name, qualify(idp, subject, self._trino), known, roles, _claims(principal))
 
     def _roles(self, principal: Principal, facts: Facts) -> tuple[str, ...] | None:
-        """Return the roles that a CEL permit sees; None if they are unknown."""
+        """Return the roles for permits of CEL; None for unknown roles."""
         if principal.bare or not _ROLES.isdisjoint(principal.unknown):
             return None
         own = (principal.name,) if principal.type == "role" else (*principal.roles, *principal.member_of)
@@ -299,7 +299,7 @@ def _attribute(principal: Principal, name: str) -> str:
 
 
 def _claims(principal: Principal) -> dict[str, str]:
-    """Return the known attributes of a principal that are texts."""
+    """Return the known texts among the attributes of a principal."""
     if principal.attributes == "{}" or "attributes" in principal.unknown:
         return {}
     values: dict[str, object] = msgspec.json.decode(principal.attributes)

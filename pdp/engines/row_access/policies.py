@@ -194,7 +194,7 @@ class Policy(msgspec.Struct, frozen=True):
 
 
 def with_filter(policies: Iterable[Policy]) -> list[Policy]:
-    """Return the policies but for those of every row."""
+    """Return the policies with a predicate."""
     return [policy for policy in policies if policy.predicate is not None]
 
 

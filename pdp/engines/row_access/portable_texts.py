@@ -11,6 +11,7 @@ from typing import Final
 
 from sqlglot import exp
 
+from pdp.engines.row_access.caller import LISTS
 from pdp.engines.row_access.portable_values import (
     INT,
     Compile,
@@ -19,6 +20,7 @@ from pdp.engines.row_access.portable_values import (
     PortableValues,
     function,
     literal_texts,
+    mark_of,
     mark_plain,
     number_of,
     number_sql,
@@ -298,6 +300,22 @@ def _lower_hex(values: PortableValues, node: exp.LowerHex) -> PortableValue:
     return _hex(values, text_of(values, inner, "SHA256"))
 
 
+_MEMBER_TESTS: Final = {"trino": "contains", "duckdb": "list_contains", "spark": "array_contains"}
+
+
+def _member(values: PortableValues, node: exp.Expr) -> PortableValue:
+    """Return a test for a member of a list of the caller: unknown for NULL, which BigQuery finds in no empty list."""
+    listed, found = node.args["this"], text_of(values, node.args.get("expression"), "contains")
+    if mark_of(listed) not in LISTS or found.folds:
+        raise UntranslatableSql("`contains` looks for a text as it is in a list of the caller alone")
+    name, value = _MEMBER_TESTS.get(values.target), found.node
+    test: exp.Expr = exp.In(this=value.copy(), unnest=exp.Unnest(expressions=[listed.copy()]))
+    if name is not None:
+        test = function(name, listed.copy(), value.copy())
+    known = exp.Not(this=exp.Is(this=value.copy(), expression=exp.null()))
+    return PortableValue(exp.Case(ifs=[exp.If(this=known, true=test)]), "boolean")
+
+
 TEXTS: Final[dict[type, Compile]] = {
     exp.Lower: _folded,
     exp.Upper: _folded,
@@ -317,5 +335,6 @@ TEXTS: Final[dict[type, Compile]] = {
     exp.SHA2Digest: _bytes,
     exp.Encode: _bytes,
     exp.LowerHex: _lower_hex,
+    exp.ArrayContains: _member,
 }
 """Kind of expression -> its compiler."""

@@ -178,7 +178,7 @@ def _truth_findings(entry: _Entry, tree: exp.Expr) -> Iterator[Finding]:
 
 
 def _shadow_findings(entry: _Entry, others: Sequence[_Entry]) -> Iterator[Finding]:
-    """Yield a finding if another policy shows, or a restrictive one leaves, the same grantees at least as much."""
+    """Yield a finding if another policy makes a policy superfluous for all grantees."""
     tree = entry.tree
     for other in others:
         if other.body is entry.body or other.tree is None or tree is None or is_never_true(tree, domains=entry.domains):

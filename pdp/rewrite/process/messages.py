@@ -23,7 +23,7 @@ LENGTH_BYTES: Final = 4
 class StatementUser(msgspec.Struct, frozen=True, omit_defaults=True):
     """Principal that a statement runs for. `member_of` has the ids of all roles of the principal.
 
-    `unknown` names unknown evidence.
+    `roles` are the roles for permits of CEL. `unknown` names unknown evidence.
     """
 
     type: str
@@ -32,6 +32,7 @@ class StatementUser(msgspec.Struct, frozen=True, omit_defaults=True):
     member_of: tuple[str, ...] = ()
     attributes: str = "{}"
     unknown: tuple[str, ...] = ()
+    roles: tuple[str, ...] = ()
 
 
 class SuppliedView(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):

@@ -196,7 +196,7 @@ class RewriteProcess:
 
     def _reader(self, reader: StatementUser) -> CallerIdentity:
         principal = Principal(
-            reader.type, reader.name, groups=reader.groups, member_of=reader.member_of, attributes=reader.attributes,
+            reader.type, reader.name, reader.roles, reader.groups, reader.attributes, reader.member_of,
             unknown=reader.unknown,
         )  # fmt: skip
         return PrincipalCaller(principal, self._members)

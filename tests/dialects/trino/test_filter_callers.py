@@ -51,7 +51,9 @@ async def trino(folder: Path, text: str, dialect: str = "trino", **config: Any) 
     """Yield a Trino whose service has a text as the filter of a table, and as the mask of a column."""
     shared = {"table": "lake.sales.orders", "grantees": ["allUsers"], "dialect": dialect}
     mask = {"id": "m", "column": "note", "kind": "expression", "expression": text, **shared}
-    rows = {"policies": [{"id": "p", "filter": text, **shared}], "masks": [mask]}
+    tables = {"lake.sales.orders": {"columns": {"owner": "VARCHAR", "team": "VARCHAR", "note": "VARCHAR"}}}
+    known = {} if dialect == "trino" else {"tables": tables}
+    rows = {"policies": [{"id": "p", "filter": text, **shared}], "masks": [mask], **known}
     (folder / "rows.json").write_text(json.dumps(rows))
     base = {
         "policies": {"rules": [], "row_access": ["rows.json"]}, "warehouses": {"lake": {}},
@@ -133,6 +135,25 @@ async def test_texts_of_other_dialects_hold_the_user_too(tmp_path: Path, dialect
         for found in (await asked.filter("O'Neil"), await asked.mask("O'Neil")):
             assert "'O''Neil'" in found
             assert "_user" not in found.lower()
+
+
+@pytest.mark.parametrize(
+    ("dialect", "text"),
+    [
+        ("bigquery", "team IN UNNEST(current_groups())"), ("spark", "array_contains(current_groups(), team)"),
+        ("duckdb", "list_contains(current_groups(), team)"), ("spark", "is_account_group_member(team)"),
+    ],
+)  # fmt: skip
+async def test_groups_in_texts_of_other_dialects(tmp_path: Path, dialect: str, text: str) -> None:
+    async with trino(tmp_path, f"NOT ({text})", dialect) as asked:
+        listed = "CAST(ARRAY['eu', 'o''n'] AS array(varchar))"
+        for found in (await asked.filter("ann", "eu", "o'n"), await asked.mask("ann", "eu", "o'n")):
+            assert f"NOT (CASE WHEN NOT team IS NULL THEN CONTAINS({listed}, team) END)" in found.replace(
+                "contains", "CONTAINS"
+            )
+    async with trino(tmp_path, "NOT team = current_claim('team')", dialect) as asked:
+        assert await asked.filter("ann", "eu") == NO_ROW
+        assert await asked.mask("ann", "eu") == "CAST(NULL AS varchar)"
 
 
 async def test_roles_are_those_that_a_permit_sees(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ import unicodedata
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple, TypeAlias
 
+from pdp.engines.row_access.caller import CallerValues
 from pdp.engines.row_access.policies import parse_document
 from pdp.rewrite.catalog import Catalog, Relation, catalog_of
 from pdp.rewrite.errors import RewriteRefused
@@ -307,7 +308,7 @@ class Printer:
     def _printed(self, text: str, source: str, target: str, caller: str = CALLER) -> str:
         policy = FilterPolicy("p", self._relation.key, (), text, source)
         found = self._compiler.compile(policy, self._relation, target, lambda key: False)
-        return found.bind(caller, target, "author")
+        return found.bind(CallerValues(caller, caller, ()), target, "author")
 
 
 def wanted(form: Form, dialect: str, data: list[dict[str, Any]]) -> list[int]:
