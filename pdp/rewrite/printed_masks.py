@@ -16,6 +16,9 @@ from typing import Final, NamedTuple
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
+from pdp.engines.row_access.mask_kinds import FIXED_VALUE, kind_sql
+from pdp.engines.row_access.policies import KINDS, KINDS_WITH_VALUE
+from pdp.engines.row_access.portable_values import family_of
 from pdp.engines.row_access.trino import SHORTEST_VALUE, VISIBLE_CHARACTERS, masked_value
 from pdp.facts.row_policies import fold_column
 from pdp.rewrite.binding import ROW, Form
@@ -28,7 +31,7 @@ from pdp.rewrite.policies import MaskPolicy
 from pdp.rewrite.process.messages import DIALECTS
 from pdp.rewrite.sql import Edit, place_of, quote_name, quote_text
 
-_WITHOUT_VALUE: Final = frozenset({"hash", "partial"})
+_WITHOUT_VALUE: Final = frozenset(KINDS) - KINDS_WITH_VALUE - {"null"}
 _TRY_CAST: Final = {"duckdb": "TRY_CAST", "spark": "TRY_CAST", "bigquery": "SAFE_CAST"}
 _HASH: Final = {
     "duckdb": "SHA256({})",
@@ -150,8 +153,10 @@ def _sql(kind: str, value: str, column: str, type: exp.DataType, dialect: str) -
     if kind == "constant":
         text = _constant(value, dialect)
         return f"{_TRY_CAST[dialect]}({text} AS {name})" if text and type.this in _CASTABLE else None
+    if kind == FIXED_VALUE:
+        return _fixed_value(type, dialect)
     if type.this not in exp.DataType.TEXT_TYPES:
-        return None
+        return kind_sql(kind, column, family_of(type), name, dialect)
     text = column
     if type.this in (exp.DataType.Type.CHAR, exp.DataType.Type.NCHAR):
         text = f"RTRIM({text})"  # without the blanks that pad a value
@@ -160,7 +165,42 @@ def _sql(kind: str, value: str, column: str, type: exp.DataType, dialect: str) -
     if kind == "partial":
         end = f"CONCAT('****', SUBSTR({text}, -{VISIBLE_CHARACTERS}))"
         return _cut(f"CASE WHEN LENGTH({text}) >= {SHORTEST_VALUE} THEN {end} ELSE '****' END", type)
-    return None
+    return kind_sql(kind, text, "text", name, dialect)
+
+
+_FIELDS: Final = {
+    "duckdb": ("STRUCT_PACK({})", "{name} := {value}", quote_name),
+    "spark": ("NAMED_STRUCT({})", "{name}, {value}", quote_text),
+    "bigquery": ("STRUCT({})", "{value} AS {name}", quote_name),
+}
+"""Struct of a dialect, one of its fields, and the quotes of a name."""
+
+
+def _fixed_value(type: exp.DataType, dialect: str) -> str | None:
+    """Return the fixed value of a type; None for a type without one, and for a struct with such a field."""
+    family = family_of(type)
+    if family != "struct":
+        bare = type.transform(_without_length)
+        sql = kind_sql(FIXED_VALUE, "", family, bare.sql(dialect=dialect), dialect)
+        return _cut(sql, type) if sql and family == "text" else sql
+    struct, form, quote = _FIELDS[dialect]
+    fields = []
+    for part in type.expressions:
+        kind = part.args.get("kind") if isinstance(part, exp.ColumnDef) else None
+        value = _fixed_value(kind, dialect) if isinstance(kind, exp.DataType) else None
+        if not value:
+            return None
+        try:
+            fields.append(form.format(name=quote(part.name, dialect), value=value))
+        except RewriteRefused:
+            return None
+    return struct.format(", ".join(fields)) if fields else None
+
+
+def _without_length(node: exp.Expr) -> exp.Expr:
+    """Return a text without its length, which Spark has in tables alone, and any other part of a type as it is."""
+    is_text = isinstance(node, exp.DataType) and node.this in exp.DataType.TEXT_TYPES
+    return exp.DataType(this=exp.DataType.Type.TEXT) if is_text else node
 
 
 def _cut(sql: str, type: exp.DataType) -> str:

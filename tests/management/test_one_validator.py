@@ -17,6 +17,7 @@ from support.service.command_line import COMPOSITION
 
 from pdp.config.load import load_settings
 from pdp.engines.row_access.engine import RowAccessEngine
+from pdp.engines.row_access.mask_kinds import MASK_KINDS
 from pdp.engines.row_access.policies import parse_document
 from pdp.errors import PdpError
 from pdp.facts.snapshot import Facts
@@ -31,7 +32,12 @@ from pdp.rewrite.policy_statements import read_policy_statement
 from pdp.rewrite.process.local import LocalRewriter, service_of_files
 from pdp.rewrite.rewriter import Rewriter
 
-TABLES = {"lake.hr.pay": {"columns": {"id": "INTEGER", "ok": "BOOLEAN", "email": "VARCHAR"}}}
+COLUMNS = {
+    "id": "INTEGER", "ok": "BOOLEAN", "email": "VARCHAR", "born": "DATE", "seen": "timestamp(6) with time zone",
+    "made": "DATETIME", "doc": "JSON", "code": "uuid", "tags": "ARRAY<STRING>", "odd": "mystery", "a": "STRUCT<x INT64>",
+}  # fmt: skip
+TABLES = {"lake.hr.pay": {"columns": COLUMNS}}
+TEXT_KINDS, TIME_KINDS = ("mask-alphanum", "show-first-4", "show-last-4"), ("truncate-to-year", "truncate-to-month")
 CONFIG: dict[str, Any] = {
     "warehouses": {"lake": {}},
     "authorities": {"default": {"engines": ["grants"]}},
@@ -93,6 +99,28 @@ GRANTEES = {
     "user:a\u2028b": "control characters",
     "user:" + "a" * 600: "up to 512 characters",
 }
+KIND_FAULTS: list[tuple[dict[str, Any], str]] = [
+    ({"kind": "nil"}, f"`kind` is one of {', '.join(MASK_KINDS)}, not 'nil'"),
+    ({"kind": "Null"}, "`kind` is one of"),
+    ({"kind": "replace-with-null"}, "write `null`"),
+    ({"kind": "sha-256-global"}, "write `hash`"),
+    *(({"kind": kind, "expression": "1"}, "takes no `expression`") for kind in (*TEXT_KINDS, *TIME_KINDS)),
+    *(
+        (
+            {"kind": kind, "column": column},
+            f"is for texts, and `{column}` is {COLUMNS[column.lower()]}: write one",
+        )
+        for kind in TEXT_KINDS
+        for column in ("id", "OK", "born", "seen", "made", "doc", "code", "tags", "a")
+    ),
+    *(
+        ({"kind": kind, "column": column}, f"is for dates and timestamps, and `{column}` is")
+        for kind in TIME_KINDS
+        for column in ("id", "ok", "email", "doc", "code", "tags", "a")
+    ),
+    ({"kind": "mask-to-fixed-value", "column": "doc"}, "is for types with a fixed value, and `doc` is JSON"),
+    ({"kind": "show-last-4", "column": "born"}, "truncate-to-month"),
+]
 FIELDS: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     *((POLICY, {"id": id}, "an id is up to") for id in ("a b", "a/b", "x" * 129)),
     *(
@@ -145,7 +173,6 @@ FIELDS: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     *(
         (MASK, change, words)
         for change, words in (
-            ({"kind": "nil"}, "`kind` is one of"),
             ({"kind": "hash", "expression": "1"}, "takes no `expression`"),
             ({"kind": "constant"}, "takes an `expression`"),
             ({"kind": "constant", "expression": "a\u0007b"}, "no control characters"),
@@ -163,6 +190,7 @@ FIELDS: list[tuple[dict[str, Any], dict[str, Any], str]] = [
             ({"grantees": []}, "has no grantees"),
         )
     ),
+    *((MASK, change, words) for change, words in KIND_FAULTS),
     *((POLICY, {"grantees": [grantee]}, words) for grantee, words in GRANTEES.items()),
     *((MASK, {"grantees": [grantee]}, words) for grantee, words in GRANTEES.items()),
     *((MASK, {"except": [grantee]}, words) for grantee, words in GRANTEES.items()),
@@ -178,6 +206,11 @@ SOUND = [
     MASK | {"table": "lake.fin.t", "column": "first name"},
     MASK | {"table": "lake.fin.t", "column": "größe"},
     MASK | {"kind": "constant", "expression": ""},
+    *(MASK | {"kind": kind, "column": column} for kind in TEXT_KINDS for column in ("email", "odd", "EMAIL")),
+    *(MASK | {"kind": kind, "column": column} for kind in TIME_KINDS for column in ("born", "seen", "made", "odd")),
+    *(MASK | {"kind": "mask-to-fixed-value", "column": column} for column in COLUMNS if column != "doc"),
+    *(MASK | {"kind": kind, "table": "lake.fin.t"} for kind, form in MASK_KINDS.items() if not form.has_text),
+    *(MASK | {"kind": kind, "column": "id"} for kind in ("hash", "partial")),
 ]  # fmt: skip
 
 

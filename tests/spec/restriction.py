@@ -4,7 +4,10 @@ from typing import Any
 
 from spec.grants import World, roles
 
-KINDS = ["null", "constant", "hash", "partial", "expression"]
+KINDS = [
+    "null", "mask-to-fixed-value", "constant", "hash", "mask-alphanum", "partial", "show-last-4", "show-first-4",
+    "truncate-to-year", "truncate-to-month", "expression",
+]  # fmt: skip
 PROVIDER = "oidc"
 Data = dict[str, Any]
 

@@ -19,6 +19,7 @@ from pdp.cli.options import config_options, format_option
 from pdp.cli.terminal import fail, one_line_errors, print_lines, visible
 from pdp.cli.wiring import Wiring
 from pdp.config.settings import Settings
+from pdp.engines.row_access.mask_kinds import MASK_KINDS
 
 if TYPE_CHECKING:
     from pdp.facts.row_policies import RowPolicy, TablePath
@@ -43,7 +44,7 @@ def policy() -> None:
 @click.option("--filter", "filter_", metavar="SQL", help="Condition of a row policy; TRUE for every row.")
 @click.option("--grantee", "grantees", multiple=True, metavar="MEMBER", help="Member; all authenticated users if none.")
 @click.option("--mask", "column", metavar="COLUMN", help="Mask this column, in place of a row policy.")
-@click.option("--kind", default="null", help="Kind of the mask: null, constant, hash, partial or expression.")
+@click.option("--kind", default="null", help=f"Kind of the mask: {', '.join(MASK_KINDS)}.")
 @click.option("--expression", default="", metavar="SQL", help="Expression or constant of the mask.")
 @click.option("--except", "exempt", multiple=True, metavar="MEMBER", help="Member exempt from the mask.")
 @click.option("--dialect", default="trino", help="Dialect of the SQL.", show_default=True)

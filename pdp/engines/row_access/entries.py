@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from pdp.config.names import NO_NAMES, KnownNames, NameFault, name_fault
 from pdp.config.words import case_variant
+from pdp.engines.row_access.mask_kinds import MASK_KINDS, kinds_for, unknown_kind
 from pdp.engines.row_access.members import Grantee, Members, configured_members, refuse_wrong_form
 from pdp.engines.row_access.policies import (
     KINDS,
@@ -165,6 +166,10 @@ def faults_of(rule: RowPolicy, names: RowNames, known: DescribedTables, *, is_co
             found = iter(()) if _is_mask(one) else _filter_faults(one, known.columns, is_complete)
         yield from (_located(fault, one.dialect) for fault in found) if rule.others else found
     yield from _texts_faults(rule)
+    if message := type_fault(
+        rule.kind, rule.column, known.columns.get(rule.covers, {}).get(fold_column(rule.column), "")
+    ):
+        yield Fault(message, ("kind",))
     if rule.covers not in known.columns and known.has_beside(rule.covers):
         # Only some tables of a namespace may be described, so that the name need not be a mistake.
         message = f"`tables` describes other tables of its namespace, and no `{rule.table[-1]}`: is the name right?"
@@ -230,7 +235,7 @@ def _mask_faults(rule: RowPolicy, columns: Mapping[str, str] | None) -> Iterator
     if message := _column_fault(rule, columns):
         yield Fault(message, ("column",))
     if rule.kind not in KINDS:
-        yield Fault(f"`kind` is one of {', '.join(KINDS)}, not '{rule.kind}'", ("kind",))
+        yield Fault(unknown_kind(rule.kind), ("kind",))
     elif (rule.kind in KINDS_WITH_VALUE) != bool(rule.text):
         amount = "an" if rule.kind in KINDS_WITH_VALUE else "no"
         yield Fault(f"the kind `{rule.kind}` takes {amount} `expression`", ("expression",))
@@ -239,6 +244,21 @@ def _mask_faults(rule: RowPolicy, columns: Mapping[str, str] | None) -> Iterator
             check_constant(rule.text)
         except ValueError as error:
             yield Fault(str(error), ("expression",))
+
+
+def type_fault(kind: str, column: str, type: str) -> str:
+    """Return the fault of a mask whose kind is not for the type of its column; empty if a dialect may have a value."""
+    families = MASK_KINDS[kind].families if kind in MASK_KINDS else None
+    if families is None or not type:
+        return ""
+    from pdp.engines.row_access.portable_values import families_of  # noqa: PLC0415  its parser of SQL takes 30 MB
+
+    found = families_of(type)
+    if not found or found & families:
+        return ""
+    others = ", ".join(kinds_for(found))
+    message = f"the kind `{kind}` is for {MASK_KINDS[kind].values}, and `{column}` is {type}: write one of {others}"
+    return _CONTROL.sub(" ", message)
 
 
 def _expression_faults(rule: RowPolicy, columns: Mapping[str, str] | None) -> Iterator[Fault]:

@@ -18,6 +18,7 @@ from msgspec.structs import force_setattr, replace
 from pdp.config.foreign_files import advice_for
 from pdp.engines.data_files import parse_data, path_in, place_of, read_text
 from pdp.engines.row_access.caller import ROLES
+from pdp.engines.row_access.mask_kinds import MASK_KINDS
 from pdp.engines.row_access.members import ALL_AUTHENTICATED, ALL_USERS, Grantee, parse_grantee
 from pdp.engines.row_access.trino import UNSAFE_SIGNS
 from pdp.errors import Place, PolicyError
@@ -26,9 +27,9 @@ from pdp.model.references import check_part, parse_resource, refuse_star
 from pdp.model.strict import sentence
 from pdp.model.trino_operations import METADATA_TABLES, SYSTEM_TABLES
 
-KINDS: Final = ("null", "constant", "hash", "partial", "expression")
+KINDS: Final = tuple(MASK_KINDS)
 """Kinds of masks. The kind that hides most comes first, and wins among several masks of one column."""
-KINDS_WITH_VALUE: Final = frozenset({"constant", "expression"})
+KINDS_WITH_VALUE: Final = frozenset(name for name, kind in MASK_KINDS.items() if kind.has_text)
 """Kinds of masks that have a text."""
 
 _TRINO: Final = "trino"

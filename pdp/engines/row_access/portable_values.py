@@ -7,7 +7,7 @@ two signs. So a folded text is compared with plain letters alone, and signs that
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import date
 from functools import lru_cache
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
@@ -16,6 +16,7 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 from pdp.engines.row_access.caller import CLAIM, CLAIM_NAME, LISTS, MARK
+from pdp.engines.row_access.mask_kinds import Family
 from pdp.engines.row_access.trino import CALLER, UntranslatableSql
 
 TypeOf: TypeAlias = Callable[[exp.Column], str]
@@ -340,18 +341,46 @@ def _least_bits_of(text: str) -> int:
     return min((_BITS.get(found, 64) for found in _readings(text)), default=8)
 
 
+_FAMILIES: Final[dict[Any, Family]] = {
+    **dict.fromkeys(exp.DataType.TEXT_TYPES, "text"),
+    **dict.fromkeys(exp.DataType.NUMERIC_TYPES - {_T.BIT}, "number"),
+    **dict.fromkeys((_T.DATETIME, _T.TIMESTAMP, _T.TIMESTAMPNTZ, _T.TIMESTAMP_S, _T.TIMESTAMP_MS), "timestamp"),
+    **dict.fromkeys((_T.TIMESTAMPTZ, _T.TIMESTAMPLTZ), "instant"),
+    **dict.fromkeys((_T.BINARY, _T.VARBINARY), "bytes"),
+    **dict.fromkeys((_T.ARRAY, _T.LIST), "list"),
+    _T.TIMESTAMP_NS: "timestamp", _T.BOOLEAN: "boolean", _T.DATE: "date", _T.TIME: "time", _T.UUID: "uuid",
+    _T.MAP: "map", _T.STRUCT: "struct",
+}  # fmt: skip
+
+
+def family_of(type: exp.DataType) -> Family | None:
+    """Return the family of a type; None for a type without one, such as JSON or an array of a fixed size."""
+    return None if type.args.get("values") else _FAMILIES.get(type.this)
+
+
+@lru_cache(_TYPES)
+def families_of(text: str) -> frozenset[Family | None]:
+    """Return the families of a type as each dialect reads it, None for one without; empty for an unknown type."""
+    return frozenset(map(family_of, _types(text)))
+
+
 def _is_digits(text: str) -> bool:
     return text.isascii() and text.isdigit()
 
 
-def _readings(text: str) -> set[Any]:
-    found = set[Any]()
+def _types(text: str) -> Iterator[exp.DataType]:
+    """Yield a type as each dialect reads it."""
     for read in _DIALECTS if text else ():
         try:
-            found.add(exp.DataType.build(text, dialect=read).this)
+            found = exp.DataType.build(text, dialect=read)
         except (SqlglotError, ValueError, RecursionError):
             continue
-    return found - {_T.USERDEFINED, _T.UNKNOWN}
+        if found.this not in (_T.USERDEFINED, _T.UNKNOWN):
+            yield found
+
+
+def _readings(text: str) -> set[Any]:
+    return {found.this for found in _types(text)}
 
 
 def text_of(values: PortableValues, node: exp.Expr | None, name: str) -> PortableValue:

@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import Final
 
+from pdp.engines.row_access.mask_kinds import trino_sql
+
 
 class UntranslatableSql(ValueError):
     """Valid expression of another dialect without a certain meaning in Trino, or in another target."""
@@ -79,6 +81,8 @@ def masked_value(kind: str, value: str, column: str, type: str) -> str:
         sql = f"lower(to_hex(sha256(to_utf8({text}))))"
     elif kind == "partial" and base in _TEXTS:
         sql = f"IF(length({text}) >= {SHORTEST_VALUE}, '****' || substr({text}, -{VISIBLE_CHARACTERS}), '****')"
+    else:
+        sql = trino_sql(kind, text if base in _TEXTS else column, type)
     return f"CAST({_BARE_NULL if sql is None else sql} AS {type})"
 
 

@@ -11,6 +11,7 @@ from sqlglot import exp
 from pdp.config.origins import suggest
 from pdp.engines.cel.lint.linter import Finding
 from pdp.engines.cel.lint.remarks import Severity
+from pdp.engines.row_access.entries import type_fault
 from pdp.engines.row_access.lookups import check_lookups
 from pdp.engines.row_access.members import ALL_AUTHENTICATED, ALL_USERS, Grantee, parse_grantee
 from pdp.engines.row_access.policies import KINDS, MaskBody, NamedDocument, PolicyBody, read_documents
@@ -154,6 +155,7 @@ def _findings(entries: Sequence[_Entry], catalog: Catalog) -> Iterator[Finding]:
     for entry in entries:
         if isinstance(entry.body, MaskBody):
             yield from _mask_findings(entry, entry.body, entries)
+            yield from _kind_findings(entry, entry.body, catalog)
         yield from _column_findings(entry, catalog)
 
 
@@ -213,6 +215,13 @@ def _mask_findings(entry: _Entry, mask: MaskBody, others: Sequence[_Entry]) -> I
             message = f"mask `{body.id}` of the column holds for all these grantees, and hides more"
             yield _finding("row-shadowed", entry, "column", message, "the mask can be deleted")
             return
+
+
+def _kind_findings(entry: _Entry, mask: MaskBody, catalog: Catalog) -> Iterator[Finding]:
+    """Yield a finding if the kind of a stored mask is for other types. Files with such a mask do not start."""
+    for relation in catalog.of_key(entry.table):
+        if message := type_fault(mask.kind or "null", mask.column, relation.columns.get(mask.column.lower(), "")):
+            yield _finding("row-unusable", entry, "kind", f"the column is NULL: {message}")
 
 
 def _column_findings(entry: _Entry, catalog: Catalog) -> Iterator[Finding]:

@@ -14,6 +14,7 @@ from spec.restriction import visible_part
 from support.paths import RECORDED as RECORDED_FOLDER
 
 from pdp.engines.row_access.engine import UNRESTRICTED, Restriction, RowAccessEngine
+from pdp.engines.row_access.mask_kinds import MASK_KINDS
 from pdp.engines.row_access.members import Members, parse_grantee
 from pdp.engines.row_access.policies import parse_document
 from pdp.engines.row_access.validation import compile_policies
@@ -233,8 +234,9 @@ policies = st.lists(
         for at, (name, grantees, text) in enumerate(drawn)
     ]
 )
-KINDS: list[dict[str, Any]] = [{"kind": kind} for kind in ("null", "hash", "partial")]
-KINDS += [{"kind": kind, "expression": "1"} for kind in ("constant", "expression")]
+KINDS: list[dict[str, Any]] = [
+    {"kind": kind, "expression": "1"} if form.has_text else {"kind": kind} for kind, form in MASK_KINDS.items()
+]
 masks = st.lists(
     st.tuples(st.sampled_from(TABLES), st.sampled_from("cCd"), some, some | st.just([]), st.sampled_from(KINDS)),
     max_size=4,

@@ -13,6 +13,7 @@ from support.oracles.rows import MASK, POLICY, load
 
 from pdp.decision.active_policies import ActivePolicies
 from pdp.engines.row_access.engine import NO_ROWS, UNRESTRICTED, Restriction
+from pdp.engines.row_access.mask_kinds import MASK_KINDS
 from pdp.facts.objects import Grant, GrantAdded, RowPolicyPut, RowPolicyRemoved
 from pdp.facts.row_policies import RowPolicy
 from pdp.facts.snapshot import Facts
@@ -64,7 +65,7 @@ def generated(seed: int) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     ]
     masks = []
     for n in range(pick.randrange(4)):
-        kind = pick.choice(["null", "constant", "hash", "partial", "expression"])
+        kind = pick.choice(list(MASK_KINDS))
         more = {"expression": pick.choice(["1", "'x'", "upper(c)"])} if kind in ("constant", "expression") else {}
         grantees, exempt = pick.sample(GRANTEES, 1 + pick.randrange(2)), pick.sample(GRANTEES, pick.randrange(2))
         names = {"id": f"m{n}", "column": pick.choice(["c", "C", "d"]), "grantees": grantees, "except": exempt}

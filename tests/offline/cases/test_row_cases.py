@@ -11,6 +11,7 @@ import pytest
 from support.oracles.trino_row_access import POLICIES, WORLD, RowAccessClient, row_access_client
 
 from pdp.app.facts import build_pdp
+from pdp.engines.row_access.mask_kinds import MASK_KINDS
 from pdp.offline.cases.cases import Case
 from pdp.offline.cases.outcomes import CaseOutcome
 from pdp.offline.cases.runner import run_case
@@ -128,6 +129,18 @@ def test_forms_of_a_mask(want: Any) -> None:
 )
 def test_wrong_masks_fail(want: Any) -> None:
     assert not outcome("table:lake/s/people", wantMask=want).passed
+
+
+@pytest.mark.parametrize("kind", [kind for kind, form in MASK_KINDS.items() if not form.has_text])
+def test_every_kind_of_a_mask_can_be_wanted(kind: str) -> None:
+    mask = {"id": "m", "table": "lake.s.t", "column": "c", "grantees": ["allUsers"], "kind": kind}
+    check = {"principal": "user:oidc~a", "action": "read_data", "resource": "table:lake/s/t"}
+    data = {"policies": {"masks": [mask]}, "world": WORLD, "engines": ["grants"], "config": CONFIG, "checks": [check]}
+    with asyncio.Runner() as runner:
+        for wanted in MASK_KINDS:
+            case = Case("rows", HERE, {**data, "wantMask": {"c": wanted}})
+            is_null = wanted == "null" and kind.startswith("truncate")  # of a `varchar`
+            assert run_case(case, build_pdp, runner).passed == (wanted == kind or is_null), wanted
 
 
 VOID = {

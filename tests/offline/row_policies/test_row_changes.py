@@ -131,6 +131,12 @@ def test_a_change_of_masks_names_the_columns() -> None:
     ]
 
 
+def test_a_change_of_a_kind_is_a_change_of_the_column() -> None:
+    mask = {"id": "m", "table": "orders", "column": "region", "grantees": ["allUsers"], "kind": "show-first-4"}
+    found = row_changes(documents([], [mask]), documents([], [mask | {"kind": "show-last-4"}]), {})
+    assert {change.columns_changed for change in found} == {("region",)}
+
+
 def run(*arguments: str) -> tuple[int, str]:
     done = CliRunner().invoke(cli, ["dry-run", *arguments], obj=COMPOSITION)
     return done.exit_code, done.output

@@ -328,6 +328,10 @@ def test_the_findings_on_policies(
         ([{"id": "m", "column": "region"}, {"id": "n", "column": "Region", "kind": "hash"}], [("row-shadowed", "n")]),
         ([{"id": "m", "column": "region", "except": A}, {"id": "n", "column": "region", "kind": "hash"}], []),
         ([{"id": "m", "column": "id"}, {"id": "n", "column": "region", "kind": "hash"}], []),
+        *(
+            ([{"id": "m", "column": "region", "kind": one}, {"id": "a", "column": "region", "kind": other}], [("row-shadowed", "a")])
+            for one, other in (("hash", "mask-alphanum"), ("mask-alphanum", "partial"), ("show-last-4", "show-first-4"))
+        ),
         ([{"id": "m", "column": "id", "kind": "expression", "expression": "idd + 1"}], [("row-unknown-column", "m")]),
     ],
 )  # fmt: skip

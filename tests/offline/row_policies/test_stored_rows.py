@@ -92,6 +92,8 @@ def test_lint_finds_rules_of_the_store_that_hide_everything(folder: Path) -> Non
         RowPolicy(("lake", "sales", "orders"), "b", ("allUsers",), "amount >"),
         RowPolicy(("lake", "sales", "orders"), "c", ("allUsers",), "", column="region", kind="blur"),
         RowPolicy(("lake", "sales", "orders"), "d", ("allUsers",), "", column="nosuch", kind="null"),
+        RowPolicy(("lake", "sales", "orders"), "f", ("allUsers",), "", column="AMOUNT", kind="show-last-4"),
+        RowPolicy(("lake", "sales", "orders"), "g", ("allUsers",), "", column="region", kind="show-last-4"),
         RowPolicy(("lake", "sales", "gone"), "e", ("allUsers",), "TRUE", tombstone=True),
     ]
     findings = lint_row_files([folder / "rows.yaml"], rules)
@@ -101,7 +103,9 @@ def test_lint_finds_rules_of_the_store_that_hide_everything(folder: Path) -> Non
         ("row-unusable", "error", "b"),
         ("row-unusable", "error", "c"),
         ("row-unknown-column", "error", "d"),
+        ("row-unusable", "error", "f"),
     ]
+    assert "is for texts, and `AMOUNT` is INTEGER: write one of null" in findings[-1].message
 
 
 def test_lint_of_the_store_agrees_with_lint_of_files(tmp_path: Path) -> None:

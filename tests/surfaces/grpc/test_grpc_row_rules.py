@@ -12,6 +12,7 @@ from support.clients.http_client import HttpClient, client_of
 from support.clients.rpc_clients import ConnectClient, GrpcClient, RpcClient, RpcError
 from support.service.serving import settings_of
 
+from pdp.engines.row_access.mask_kinds import MASK_KINDS
 from pdp.surfaces.wire import decision_pb2 as wire
 
 ORDERS, OWNER, EVE = "table:lake/sales/orders", "user:oidc~own", "user:oidc~eve"
@@ -79,6 +80,17 @@ async def test_the_life_of_a_policy_and_a_mask(http: HttpClient, rpc: RpcClient)
 async def test_a_policy_without_grantees_is_for_all_who_are_known(rpc: RpcClient) -> None:
     made = await rpc.call("WriteRowPolicy", write({key: EU[key] for key in ("id", "table", "filter")}))
     assert list(made.policy.grantees) == ["allAuthenticatedUsers"]
+
+
+async def test_every_kind_of_a_mask_is_stored(rpc: RpcClient) -> None:
+    for kind, form in MASK_KINDS.items():
+        mask = {**MASK, "id": kind, "kind": kind, "expression": "'x'" if form.has_text else ""}
+        assert (await rpc.call("WriteRowPolicy", write(mask))).policy.kind == kind
+    page = await rpc.call("ListRowPolicies", wire.ListRowPoliciesRequest(table=ORDERS, masks=True))
+    assert {policy.id: policy.kind for policy in page.policies} == {kind: kind for kind in MASK_KINDS}
+    with pytest.raises(RpcError) as refused:
+        await rpc.call("WriteRowPolicy", write({**MASK, "kind": "replace-with-null", "expression": ""}))
+    assert "write `null`" in str(refused.value)
 
 
 async def test_names_that_nobody_knows_are_warnings_as_over_http(http: HttpClient, rpc: RpcClient) -> None:

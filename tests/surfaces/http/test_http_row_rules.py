@@ -15,6 +15,8 @@ from support.oracles.audit_files import all_records
 from support.servers.postgres import fresh_schema
 from support.service.serving import settings_of
 
+from pdp.engines.row_access.mask_kinds import MASK_KINDS
+
 PATH, MASKS, ORDERS = "/v1/row-access-policies", "/v1/column-masks", "table:lake/sales/orders"
 OWNER, EVE, ADMIN = "user:oidc~own@example.com", "user:oidc~eve@example.com", "user:oidc~admin"
 EU = {"id": "eu", "table": ORDERS, "grantees": ["user:eve@example.com"], "filter": "region = 'EU'"}
@@ -97,6 +99,19 @@ async def test_a_policy_without_grantees_is_for_all_who_are_known(client: HttpCl
     assert made["grantees"] == ["allAuthenticatedUsers"]
     assert made["author"] == "caller:loopback" or made["author"]
     assert await rows(client, OWNER) == "region = 'EU'"
+
+
+async def test_every_kind_of_a_mask_is_stored(client: HttpClient) -> None:
+    mask = {key: MASK[key] for key in ("id", "table", "column", "grantees")} | {"actor": OWNER}
+    for kind, form in MASK_KINDS.items():
+        more = {"expression": "'x'"} if form.has_text else {}
+        status, made = await ask(client, "POST", MASKS, mask | {"id": kind, "kind": kind} | more)
+        assert (status, made["kind"]) == (200, kind), made
+    found = (await ask(client, "GET", MASKS, table=ORDERS))[1]["columnMasks"]
+    assert {one["id"]: one["kind"] for one in found} == {kind: kind for kind in MASK_KINDS}
+    status, refused = await ask(client, "POST", MASKS, mask | {"id": "n", "kind": "sha-256-global"})
+    assert (status, refused["error"]["code"]) == (400, "invalid_argument")
+    assert f"is one of {', '.join(MASK_KINDS)}, not 'sha-256-global': write `hash`" in refused["error"]["message"]
 
 
 async def test_masks_reach_trino(client: HttpClient) -> None:

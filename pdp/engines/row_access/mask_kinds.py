@@ -1,0 +1,211 @@
+"""Kinds of masks: their order, the types that they are for, and the SQL of kinds that mean the same in every engine.
+
+Those kinds are actions of Iceberg's read restrictions, with their names. Each is made of functions that never fail, and
+whose result no setting of a session changes. Needs no parser of SQL: the family of a column's type is given.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final, Literal, NamedTuple, TypeAlias
+
+Family: TypeAlias = Literal[
+    "boolean", "number", "text", "date", "time", "timestamp", "instant", "uuid", "bytes", "list", "map", "struct"
+]
+"""Family of types. An `instant` is a timestamp with a zone."""
+
+
+class MaskKind(NamedTuple):
+    """Kind of a mask. `has_text`: it has an `expression`. `families` None: no type of a column is refused.
+
+    `values` has the words for the families.
+    """
+
+    has_text: bool = False
+    families: frozenset[Family] | None = None
+    values: str = ""
+
+
+_TEXT: Final = MaskKind(families=frozenset({"text"}), values="texts")
+_TIME: Final = MaskKind(families=frozenset({"date", "timestamp", "instant"}), values="dates and timestamps")
+_DIALECTS: Final = ("bigquery", "trino", "spark", "duckdb")
+_ZEROS: Final = "'00000000-0000-0000-0000-000000000000'"
+_SCALARS: Final[Mapping[Family, tuple[str, str, str, str]]] = {
+    "boolean": ("FALSE",) * 4,
+    "number": ("CAST(0 AS {type})",) * 4,
+    "text": ("'XXXXXXXX'",) * 4,
+    "date": ("DATE '1970-01-01'",) * 4,
+    "time": ("TIME '00:00:00'", "TIME '00:00:00'", "", "TIME '00:00:00'"),
+    "timestamp": (
+        "DATETIME '1970-01-01 00:00:00'", "TIMESTAMP '1970-01-01 00:00:00'", "TIMESTAMP_NTZ '1970-01-01 00:00:00'",
+        "CAST(TIMESTAMP '1970-01-01 00:00:00' AS {type})",
+    ),
+    "instant": (
+        "TIMESTAMP_SECONDS(0)", "TIMESTAMP '1970-01-01 00:00:00 UTC'", "TIMESTAMP_SECONDS(0)", "TO_TIMESTAMP(0)",
+    ),
+    "uuid": (_ZEROS, f"UUID {_ZEROS}", _ZEROS, f"CAST({_ZEROS} AS UUID)"),
+    "bytes": ("b''", "X''", "X''", "CAST('' AS BLOB)"),
+    "list": ("{type}[]", "ARRAY[]", "CAST(ARRAY() AS {type})", "CAST([] AS {type})"),
+    "map": ("", "MAP()", "CAST(MAP() AS {type})", "CAST(MAP {{}} AS {type})"),
+}  # fmt: skip
+"""Fixed value of a family, for each of `_DIALECTS`. Empty: the engine has no such columns."""
+FIXED_VALUE: Final = "mask-to-fixed-value"
+MASK_KINDS: Final[Mapping[str, MaskKind]] = {
+    "null": MaskKind(),
+    FIXED_VALUE: MaskKind(families=frozenset({*_SCALARS, "struct"}), values="types with a fixed value"),
+    "constant": MaskKind(has_text=True),
+    "hash": MaskKind(),
+    "mask-alphanum": _TEXT,
+    "partial": MaskKind(),
+    "show-last-4": _TEXT,
+    "show-first-4": _TEXT,
+    "truncate-to-year": _TIME,
+    "truncate-to-month": _TIME,
+    "expression": MaskKind(has_text=True),
+}
+"""Kind -> what it is. The kind that hides most comes first, and wins among several masks of one column."""
+_OTHER_NAMES: Final = {"replace-with-null": "null", "sha-256-global": "hash", "sha-256-query-local": "hash"}
+"""Actions of read restrictions that have another name here."""
+
+
+def unknown_kind(kind: str) -> str:
+    """Return the message for a name of no kind."""
+    hint = f": write `{_OTHER_NAMES[kind]}`" if kind in _OTHER_NAMES else ""
+    return f"`kind` is one of {', '.join(MASK_KINDS)}, not '{kind}'{hint}"
+
+
+def kinds_for(families: frozenset[Family | None]) -> tuple[str, ...]:
+    """Return the kinds that no column of one of the families refuses."""
+    return tuple(name for name, kind in MASK_KINDS.items() if kind.families is None or kind.families & families)
+
+
+def kind_sql(kind: str, column: str, family: Family | None, type: str, dialect: str) -> str | None:
+    """Return the SQL of a kind that means the same in every engine; None for other kinds, and for other types.
+
+    `column` is SQL, of a padded text without the blanks. `type` is the type as the dialect writes it. The fixed value
+    of a struct is made by the caller, of those of its fields.
+    """
+    if family is None or family not in (MASK_KINDS[kind].families or ()):
+        return None
+    if kind == FIXED_VALUE:
+        return _SCALARS[family][_DIALECTS.index(dialect)].format(type=type) or None if family in _SCALARS else None
+    if family == "text":
+        return _TEXTS[kind](column, dialect)
+    return _first_day(kind.removeprefix("truncate-to-"), column, family, type, dialect)
+
+
+def _without_letters(text: str, dialect: str) -> str:
+    """Return SQL that replaces digits by `n`, and all but digits and `(),.@-` by `x`, for each code point."""
+    every = ", 'g'" if dialect == "duckdb" else ""
+    signs = f"REGEXP_REPLACE({text}, '[^0-9(),.@-]', 'x'{every})"
+    return f"REGEXP_REPLACE({signs}, '[0-9]', 'n'{every})"
+
+
+def _first_shown(text: str, dialect: str) -> str:
+    return f"SUBSTR({text}, 1, 4) || {_without_letters(f'SUBSTR({text}, 5)', dialect)}"
+
+
+def _last_shown(text: str, dialect: str) -> str:
+    before = f"SUBSTR({text}, 1, GREATEST(LENGTH({text}) - 4, 0))"
+    return f"{_without_letters(before, dialect)} || SUBSTR({text}, GREATEST(LENGTH({text}) - 3, 1))"
+
+
+_TEXTS: Final[Mapping[str, Callable[[str, str], str]]] = {
+    "mask-alphanum": _without_letters,
+    "show-first-4": _first_shown,
+    "show-last-4": _last_shown,
+}
+"""Kind of texts -> its SQL. SUBSTR and LENGTH count code points in each engine."""
+
+
+class _Calendar(NamedTuple):
+    """Parts of a truncation in one dialect: the day in UTC of a value, its first day, and the way back to the type."""
+
+    days: Mapping[str, str]
+    first: str
+    results: Mapping[str, str] = {}
+
+
+_SECONDS: Final = "UNIX_SECONDS({c})"
+_CALENDARS: Final[Mapping[str, _Calendar]] = {
+    "bigquery": _Calendar(
+        {"timestamp": "DATE({c})", "instant": "DATE({c}, 'UTC')"},
+        "DATE_TRUNC({day}, {unit})",
+        {"timestamp": "DATETIME({first}, TIME '00:00:00')", "instant": "TIMESTAMP({first}, 'UTC')"},
+    ),
+    "trino": _Calendar({"instant": "{c} AT TIME ZONE 'UTC'"}, "DATE_TRUNC('{unit}', {day})"),
+    "spark": _Calendar(
+        {
+            "timestamp": "CAST({c} AS DATE)",
+            "instant": f"DATE_FROM_UNIX_DATE(CAST(({_SECONDS} - PMOD({_SECONDS}, 86400)) DIV 86400 AS INT))",
+        },
+        "TRUNC({day}, '{unit}')",
+        {
+            "timestamp": "CAST({first} AS TIMESTAMP_NTZ)",
+            "instant": "TIMESTAMP_SECONDS(CAST(UNIX_DATE({first}) AS BIGINT) * 86400)",
+        },
+    ),
+    "duckdb": _Calendar(
+        {"instant": "MAKE_TIMESTAMP(EPOCH_US({c}))"},
+        "MAKE_DATE(YEAR({day}), {month}, 1)",
+        {"timestamp": "TRY_CAST({first} AS {type})", "instant": "TO_TIMESTAMP(EPOCH({first}))"},
+    ),
+}
+
+
+def _first_day(unit: str, column: str, family: Family, type: str, dialect: str) -> str:
+    """Return SQL of the first of the year or month in UTC; NULL outside of the years 1 to 9999, as BigQuery ends there.
+
+    The bound keeps engines with more years, and DuckDB's infinity, from errors that show a value.
+    """
+    calendar = _CALENDARS[dialect]
+    day = calendar.days.get(family, "{c}").format(c=column)
+    month = f"MONTH({day})" if unit == "month" else "1"
+    first = calendar.first.format(day=day, unit=unit.upper(), month=month)
+    result = calendar.results.get(family, "{first}").format(first=first, type=type)
+    return f"CASE WHEN EXTRACT(YEAR FROM {day}) BETWEEN 1 AND 9999 THEN {result} END"
+
+
+_OF_TRINO: Final[Mapping[str, Family]] = {
+    "boolean": "boolean", **dict.fromkeys(("tinyint", "smallint", "integer", "int", "bigint"), "number"),
+    **dict.fromkeys(("real", "double", "decimal"), "number"), **dict.fromkeys(("varchar", "char"), "text"),
+    "date": "date", "time": "time", "timestamp": "timestamp", "uuid": "uuid", "varbinary": "bytes", "array": "list",
+    "map": "map", "row": "struct",
+}  # fmt: skip
+_TRINO_TYPE: Final = re.compile(r"(\w+)\s*(?:\((.*)\))?(\s+with time zone)?", re.IGNORECASE | re.DOTALL)
+_NAMED_FIELD: Final = re.compile(r'(?:"(?:[^"]|"")*"|\w+)\s+(.+)', re.DOTALL)
+_PIECE: Final = re.compile(r'"(?:[^"]|"")*"|[(),]')
+
+
+def trino_sql(kind: str, column: str, type: str) -> str | None:
+    """Return the SQL of a kind in Trino, whose types are texts, as `kind_sql` does. The caller casts it to the type."""
+    found = _TRINO_TYPE.fullmatch(type.strip())
+    if found is None:
+        return None
+    family = _OF_TRINO.get(found[1].lower())
+    if found[3]:
+        family = "instant" if family == "timestamp" else None
+    if family == "struct" and kind == FIXED_VALUE:
+        fields = [_field_sql(field) for field in _fields(found[2] or "")]
+        values = [value for value in fields if value]
+        return f"ROW({', '.join(values)})" if values and len(values) == len(fields) else None
+    return kind_sql(kind, column, family, type, "trino")
+
+
+def _field_sql(field: str) -> str | None:
+    """Return the fixed value of a field of a row, with or without a name; None without one."""
+    named = _NAMED_FIELD.fullmatch(field)
+    types = (named[1], field) if named else (field,)
+    return next((value for type in types if (value := trino_sql(FIXED_VALUE, "", type))), None)
+
+
+def _fields(text: str) -> Iterator[str]:
+    """Yield the fields of a row's type."""
+    depth = start = 0
+    for piece in _PIECE.finditer(text):
+        depth += {"(": 1, ")": -1}.get(piece[0], 0)
+        if piece[0] == "," and not depth:
+            yield text[start : piece.start()].strip()
+            start = piece.end()
+    yield text[start:].strip()
