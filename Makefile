@@ -74,14 +74,15 @@ test-spark-long: $(SPARK) ## the demo, a cluster by spark-submit, varied compani
 
 test-engines: DUCKDBS ?= 1.2.2 1.3.2 1.4.4 1.5.6
 test-engines: SPARKS ?= pyspark==3.5.6+py4j==0.10.9.7 pyspark==4.1.4+py4j==0.10.9.9
-test-engines: $(STAMP) ## barriers on four minor versions of DuckDB and two of Spark (900 MB, fetched once; Java 17)
+test-engines: $(STAMP) ## barriers and masks on four minor versions of DuckDB and two of Spark (900 MB, fetched once; Java 17)
 	@for version in $(DUCKDBS); do folder=$(VENV)/engines/duckdb-$$version; \
 	  test -d $$folder || $(PY) -m pip install --quiet --no-deps --target $$folder duckdb==$$version || exit 1; \
 	  PYTHONPATH=$$folder $(PY) -m pytest -q tests/rewrite/test_barriers.py tests/rewrite/test_hidden_values.py \
-	    -k 'not without_barriers' || exit 1; done
+	    tests/rewrite/test_mask_kinds.py -k 'not without_barriers' || exit 1; done
 	@for names in $(SPARKS); do folder=$(VENV)/engines/$${names%%+*}; \
 	  test -d $$folder || $(PY) -m pip install --quiet --no-deps --target $$folder $$(echo $$names | tr + ' ') || exit 1; \
-	  PYTHONPATH=$$folder $(PY) -m pytest -q -m "spark and not spark_long" tests/rewrite/test_hidden_values_on_spark.py || exit 1; done
+	  PYTHONPATH=$$folder $(PY) -m pytest -q -m "spark and not spark_long" tests/rewrite/test_hidden_values_on_spark.py \
+	    tests/rewrite/test_mask_kinds_on_spark.py || exit 1; done
 
 test-judges: export PDP_JUDGE_SECONDS := $(or $(SECONDS),3600)
 test-judges: export PDP_JUDGE_SEED := $(or $(SEED),7)

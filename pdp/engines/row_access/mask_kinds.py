@@ -180,7 +180,7 @@ _PIECE: Final = re.compile(r'"(?:[^"]|"")*"|[(),]')
 
 def trino_sql(kind: str, column: str, type: str) -> str | None:
     """Return the SQL of a kind in Trino, whose types are texts, as `kind_sql` does. The caller casts it to the type."""
-    found = _TRINO_TYPE.fullmatch(type.strip())
+    found = _TRINO_TYPE.fullmatch(type.strip()) if MASK_KINDS[kind].families else None
     if found is None:
         return None
     family = _OF_TRINO.get(found[1].lower())
