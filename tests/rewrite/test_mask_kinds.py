@@ -119,6 +119,14 @@ def test_a_kind_without_a_value_is_null(kind: str, dialect: str) -> None:
         assert shown, (name, type, sql)
 
 
+@pytest.mark.parametrize("family", ["date", "timestamp", "instant"])
+def test_a_text_in_a_column_that_was_a_date_is_null(family: Family) -> None:
+    """`tables` can be older than the table. An error of a cast would show the text."""
+    for kind in ("truncate-to-year", "truncate-to-month"):
+        sql = kind_sql(kind, "c", family, COLUMNS[family].type("duckdb"), "duckdb")
+        assert duckdb.execute(f"SELECT {sql} FROM (SELECT 'secret-1' AS c)").fetchall() == [(None,)]
+
+
 @pytest.mark.parametrize("kind", ["truncate-to-year", "truncate-to-month"])
 @pytest.mark.parametrize(
     ("type", "values"),

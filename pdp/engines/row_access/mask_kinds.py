@@ -127,6 +127,18 @@ class _Calendar(NamedTuple):
     results: Mapping[str, str] = {}
 
 
+_TIMES: Final[Mapping[str, tuple[str, str, str, str]]] = {
+    "date": ("SAFE_CAST({c} AS DATE)", *("TRY_CAST({c} AS DATE)",) * 3),
+    "timestamp": (
+        "SAFE_CAST({c} AS DATETIME)", "TRY_CAST({c} AS {type})", "TRY_CAST({c} AS TIMESTAMP_NTZ)",
+        "TRY_CAST({c} AS TIMESTAMP)",
+    ),
+    "instant": (
+        "SAFE_CAST({c} AS TIMESTAMP)", "TRY_CAST({c} AS {type})", "TRY_CAST({c} AS TIMESTAMP_LTZ)",
+        "TRY_CAST({c} AS TIMESTAMPTZ)",
+    ),
+}  # fmt: skip
+"""Column as its family, for each of `_DIALECTS`. A text of a table that has changed is NULL, and not in an error."""
 _SECONDS: Final = "UNIX_SECONDS({c})"
 _CALENDARS: Final[Mapping[str, _Calendar]] = {
     "bigquery": _Calendar(
@@ -160,7 +172,8 @@ def _first_day(unit: str, column: str, family: Family, type: str, dialect: str) 
     The bound keeps engines with more years, and DuckDB's infinity, from errors that show a value.
     """
     calendar = _CALENDARS[dialect]
-    day = calendar.days.get(family, "{c}").format(c=column)
+    value = _TIMES[family][_DIALECTS.index(dialect)].format(c=column, type=type)
+    day = calendar.days.get(family, "{c}").format(c=value)
     month = f"MONTH({day})" if unit == "month" else "1"
     first = calendar.first.format(day=day, unit=unit.upper(), month=month)
     result = calendar.results.get(family, "{first}").format(first=first, type=type)
