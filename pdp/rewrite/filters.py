@@ -15,6 +15,7 @@ from typing import Final
 from sqlglot import exp
 
 from pdp.engines.row_access.caller import LISTS, CallerValues, call_caller
+from pdp.engines.row_access.caller_calls import is_caller_call, mark_calls, mark_of
 from pdp.engines.row_access.conditions import check_form
 from pdp.engines.row_access.dialects import (
     DIALECT,
@@ -28,7 +29,6 @@ from pdp.engines.row_access.dialects import (
 )
 from pdp.engines.row_access.portable import FUNCTIONS, PARTS, adapt, folds_caller
 from pdp.engines.row_access.portable_patterns import check_operators
-from pdp.engines.row_access.portable_values import is_caller_call, mark_calls, mark_of
 from pdp.engines.row_access.trino import CALLER, UntranslatableSql
 from pdp.facts.row_policies import fold_column
 from pdp.rewrite.binding import (

@@ -485,8 +485,11 @@ async def test_values_of_the_caller_reach_every_answer(tmp_path: Path) -> None:
                 ]
                 assert "'FR'" in text
                 assert not any(part in text for part in ("EU", "'US'", "b@x")), text
-            for less in ({"attributes": {}}, {"attributes": {"mail": 3}}):
-                found = await filtered(client, principal=bob | less, dialect=dialect, columns=columns)
+            unknown: tuple[dict[str, object], ...] = ({}, {"mail": 3})
+            for attributes in unknown:
+                found = await filtered(
+                    client, principal=bob | {"attributes": attributes}, dialect=dialect, columns=columns
+                )
                 assert found["rowFilter"]["expression"].upper() == "FALSE"
         found = await rewritten(client, "SELECT id FROM orders", bob)
         assert all(part in found["sql"] for part in ("['EU', 'o''n']", "['US']", "'b@x.example'"))

@@ -12,6 +12,7 @@ from typing import Final
 from sqlglot import exp
 
 from pdp.engines.row_access.caller import LISTS
+from pdp.engines.row_access.caller_calls import mark_of
 from pdp.engines.row_access.portable_values import (
     INT,
     Compile,
@@ -20,7 +21,6 @@ from pdp.engines.row_access.portable_values import (
     PortableValues,
     function,
     literal_texts,
-    mark_of,
     mark_plain,
     number_of,
     number_sql,

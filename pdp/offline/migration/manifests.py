@@ -167,7 +167,8 @@ class _ManifestReader:
         self._seen: set[int] = set()
         # docker compose joins a file and its override; other files may have another server of the same name
         origin = str(file.with_name(file.name.replace(".override.", "."))) if is_compose else str(file)
-        self._finder.workload = self._workload = (origin,)
+        self._workload: tuple[str, ...] = (origin,)
+        self._finder.workload = self._workload
 
     def read_root(self, root: Any) -> None:
         """Read a document. Of extensions of docker compose, only parts used by services count; the rest are texts."""
@@ -273,8 +274,8 @@ class _ManifestReader:
             to.references[references] = [one._replace(container=name) for one in to.references[references]]
             if is_moved(pairs):
                 to.uses[uses] = [one._replace(path="") for one in to.uses[uses]]
-                found = to.references[references]
-                to.references[references] = [one._replace(target=one.target and "?") for one in found]
+                named = to.references[references]
+                to.references[references] = [one._replace(target=one.target and "?") for one in named]
             if image and not is_stock_image(image) and any(self._own.search(one.key) for one in own):
                 self._finder.add_image(pairs["image"])
 
