@@ -86,8 +86,9 @@ test-engines: $(STAMP) ## barriers and masks on four minor versions of DuckDB an
 
 test-judges: export PDP_JUDGE_SECONDS := $(or $(SECONDS),3600)
 test-judges: export PDP_JUDGE_SEED := $(or $(SEED),7)
-test-judges: $(STAMP) ## SECONDS (3600) for each judge: DuckDB's parser, and answers on hidden rows; SEED=8 for other statements
+test-judges: $(SPARK) ## SECONDS (3600) for each judge: the parsers of four engines, and answers on hidden rows; SEED=8 for other statements
 	$(PY) -m pytest -q --timeout 86400 tests/rewrite/test_judge.py
+	$(PY) -m pytest -q -rs tests/rewrite/test_engine_judges.py tests/real_trino/test_parser_judge.py
 	$(PY) -m pytest -q --timeout 86400 -m long tests/rewrite/test_hidden_values.py
 
 chaos: $(STAMP) ## services on one database, written to and killed for SECONDS (60); then a Redis that fails in every way

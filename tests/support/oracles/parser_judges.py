@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from sqlglot import exp
@@ -40,7 +41,7 @@ def taken(text: str, dialect: str) -> Seen | None:
         return None
     found = list(parsed.tree.find_all(exp.Table))
     named = [table for table in found if name_parts(table) is not None]
-    if any(not is_table_function(table.this) for table in found if table not in named):
+    if any(not is_table_function(table.this, dialect) for table in found if table not in named):
         return None
     tables = frozenset(table.name.lower() for table in named)
     return Seen(tables, sum(1 for _ in parsed.tree.find_all(exp.Placeholder, exp.Parameter)))
@@ -54,17 +55,23 @@ def seeds(dialect: str) -> list[str]:
 _WORDS: Final = re.compile(r"\s+|\w+|.", re.DOTALL)
 
 
-def mutated(text: str, dice: random.Random) -> str:
+_ALIKE: Final = str.maketrans("skiSKI", "\u017f\u212a\u0131\u017f\u212a\u0130")
+"""Letters that are others in capitals, or in lower case: to some readers a word with them is one of SQL."""
+
+
+def mutated(text: str, dice: random.Random, pieces: Sequence[str] = PIECES) -> str:
     """Return a statement with some words put in, left out, doubled or exchanged."""
     words = _WORDS.findall(text)
     for _ in range(dice.choice((1, 1, 2, 3))):
         at = dice.randrange(len(words))
-        kind = dice.randrange(4)
-        if kind == 0:
-            words[at:at] = [dice.choice(("", " ")), dice.choice(PIECES), dice.choice(("", " "))]
-        elif kind == 1:
-            words[at : at + 1] = [dice.choice(PIECES)]
-        elif kind == 2 and len(words) > 1:
+        kind = dice.randrange(10)
+        if kind < 3:
+            words[at:at] = [dice.choice(("", " ")), dice.choice(pieces), dice.choice(("", " "))]
+        elif kind < 5:
+            words[at : at + 1] = [dice.choice(pieces)]
+        elif kind == 5:
+            words[at] = words[at].translate(_ALIKE)
+        elif kind < 8 and len(words) > 1:
             del words[at]
         else:
             other = dice.randrange(len(words))
