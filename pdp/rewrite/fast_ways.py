@@ -52,7 +52,10 @@ _CALLED: Final = frozenset(
 _AFTER_SOURCE: Final = frozenset(
     "where group order limit having join inner left right full outer cross on union except intersect ) offset".split()  # noqa: SIM905
 )
+_BEFORE_COLUMNS: Final = frozenset({"select", "distinct", "all", ","})
+"""Words and signs before a column: Spark takes a word of SQL behind them for a column or a function."""
 _END_OF_SOURCES: Final = frozenset("where group order limit having union except intersect offset".split())  # noqa: SIM905
+_CLAUSES: Final = _END_OF_SOURCES | {"from", "join"}
 _NO_ALIAS: Final = _AFTER_SOURCE | {"select", "from", "and", "or", "case", "in", ","}
 
 
@@ -126,6 +129,8 @@ def _step(frames: list[_Frame], word: str, is_source: bool, last: str, following
         return _EXPRESSION
     if word == ")":
         return _NAMED if frames.pop().is_source else _EXPRESSION
+    if last in _BEFORE_COLUMNS and word in _CLAUSES:
+        return _REFUSED
     if word in ("from", "join"):
         frames[-1].in_sources = True
         return _SOURCE

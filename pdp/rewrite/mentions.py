@@ -232,7 +232,7 @@ class MentionWalk:
             raise RewriteRefused(UNSUPPORTED_SOURCE, f"`{node.name}` is read in a way that is not supported")
         parts = name_parts(node)
         if parts is None:
-            if role != READ or node.args.get("db") or not is_table_function(node.this):
+            if role != READ or node.args.get("db") or not is_table_function(node.this, self._dialect):
                 raise RewriteRefused(UNSUPPORTED_SOURCE, f"the source `{_source_name(node)}` is not supported")
             return
         _check_name(node.this)

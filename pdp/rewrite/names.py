@@ -139,14 +139,17 @@ _REFUSED: Final = tuple(
 """Functions that the parser knows and that read more than their arguments."""
 
 
-def is_table_function(node: exp.Expr) -> bool:
-    """Tell whether a source is a table function of values alone."""
+def is_table_function(node: exp.Expr, dialect: str) -> bool:
+    """Tell whether a source is a table function of values alone.
+
+    `TABLE(f(x))` calls `f` in Trino alone. In other engines `table` is the name of a function, perhaps of anybody.
+    """
     if isinstance(node, _SOURCE_NODES):
         return True
     if not isinstance(node, exp.Anonymous):
         return False
-    if node.name.lower() == "table" and len(node.expressions) == 1:
-        return is_table_function(node.expressions[0])
+    if node.name.lower() == "table" and len(node.expressions) == 1 and dialect == "trino":
+        return is_table_function(node.expressions[0], dialect)
     return node.name.lower() in TABLE_FUNCTIONS
 
 

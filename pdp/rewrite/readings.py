@@ -53,6 +53,11 @@ _LONGEST_WORD: Final = 80
 """Characters before a FROM, or before a bracket, in which its word is looked for."""
 _WORDS: Final = (exp.From, exp.Join, exp.Delete)
 """Parts of the tree that FROM and JOIN begin. The tree does not keep the FROM of DELETE."""
+_CALLED_CLAUSE: Final = re.compile(
+    r"(?:,\s*(?=(?:from|join|where|having|group|order|union|except|intersect|on)\b)|\(\s*(?=from\s*\())(\w+)",
+    re.IGNORECASE,
+)
+"""Word after a comma, which the parser skips, or FROM between parentheses. Spark takes the word for a name."""
 _ROWS_WORD: Final = re.compile(r"(?<![\w.])values\b", re.IGNORECASE)
 _FIRST_OF_ROWS: Final = {"duckdb": re.compile(r"\("), "spark": re.compile(r"[(0-9'\"+-]")}
 """Dialect in which `values` is no reserved word -> first sign of a row."""
@@ -64,6 +69,10 @@ def check_readings(parsed: ParsedText, dialect: str) -> None:
     """Raise RewriteRefused for numbers and sources that an engine reads otherwise than the parser."""
     _check_numbers(parsed.lexical.marked, dialect)
     _check_sources(parsed)
+    _check_projections(parsed.tree)
+    _check_laterals(parsed.tree, dialect)
+    if dialect == "spark" and (word := _CALLED_CLAUSE.search(parsed.lexical.marked)):
+        raise RewriteRefused(PARSE_ERROR, f"the word of SQL at {word.start(1)} could be a function or a column")
     if dialect in _FIRST_OF_ROWS:
         _check_rows(parsed, _FIRST_OF_ROWS[dialect])
 
@@ -107,6 +116,22 @@ def _check_sources(parsed: ParsedText) -> None:
         found[kind] += 1
     if found["from"] > most["from"] or found["join"] > most["join"]:
         raise _two_readings(words[0])
+
+
+def _check_projections(tree: exp.Expr) -> None:
+    """Raise RewriteRefused for a query without columns: in `SELECT FROM (t)`, Spark calls a function `from`."""
+    for query in tree.find_all(exp.Select):
+        if not query.expressions:
+            raise RewriteRefused(PARSE_ERROR, "a query has no columns")
+
+
+def _check_laterals(tree: exp.Expr, dialect: str) -> None:
+    """Raise RewriteRefused for LATERAL before a name: Trino reads `LATERAL t` as a table `lateral` with an alias."""
+    for lateral in tree.find_all(exp.Lateral):
+        if not isinstance(lateral.this, exp.Subquery) and (
+            dialect == "trino" or not isinstance(lateral.this, exp.Func)
+        ):
+            raise RewriteRefused(UNSUPPORTED_SOURCE, "LATERAL stands before a query in parentheses, or a function")
 
 
 def _check_rows(parsed: ParsedText, first: re.Pattern[str]) -> None:

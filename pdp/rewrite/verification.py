@@ -36,7 +36,7 @@ _SOURCE_ARGS: Final = frozenset({"this", "db", "catalog", "alias", "version", "w
 def _tables_of(text: str, dialect: str) -> tuple[tuple[str, ...], ...]:
     """Return the names of all tables of a view's text; an empty name for a source without a name."""
     tables = [table for table in parse_part(text, dialect).find_all(exp.Table) if not _is_common(table, {})]
-    functions = [table for table in tables if name_parts(table) is None and not is_table_function(table.this)]
+    functions = [table for table in tables if name_parts(table) is None and not is_table_function(table.this, dialect)]
     names = [name_parts(table) for table in tables if table not in functions]
     return (*((("",),) * len(functions)), *(name for name in names if name))
 
@@ -165,7 +165,7 @@ class Verification:
         """Raise RewriteRefused for a table without its filter; return the need of a place without names around."""
         parts = name_parts(table)
         if parts is None:
-            if not is_table_function(table.this):
+            if not is_table_function(table.this, self._dialect):
                 raise _uncovered(table)
             return False
         if len(parts) > 1 and parts[-2].lower() == INFORMATION_SCHEMA:

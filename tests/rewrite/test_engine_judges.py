@@ -1,0 +1,112 @@
+"""Parsers of Spark and BigQuery as judges of what the rewriter reads. `tests/real_trino` has Trino's."""
+
+from __future__ import annotations
+
+import pytest
+from support.judging import judge_seconds
+from support.oracles.engine_judges import assert_agreement
+from support.rewriting import code_of, recorded_service
+
+from pdp.rewrite import errors
+from pdp.rewrite.process.local import RewriteRequest
+
+SERVICE = recorded_service()
+BOB = "user:bob@example.com"
+
+
+@pytest.mark.spark
+@pytest.mark.process
+@pytest.mark.timeout(600 + 2 * judge_seconds(0))  # Java compiles and starts
+def test_spark_sees_no_table_function_or_parameter_that_the_reader_does_not() -> None:
+    assert_agreement("spark")
+
+
+@pytest.mark.long
+@pytest.mark.process
+@pytest.mark.timeout(1200 + 2 * judge_seconds(0))  # the first run fetches GoogleSQL
+def test_bigquery_sees_no_table_function_or_parameter_that_the_reader_does_not() -> None:
+    assert_agreement("bigquery")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT * FROM TABLE(sequence(1, 3))", "SELECT * FROM table(explode(array(1))) AS t", "SELECT * FROM items, TABLE(range(3))",
+        "SELECT * FROM items WHERE qty IN (SELECT 1 FROM TABLE(sequence(1, 3)))", "SELECT * FROM TABLE(TABLE(sequence(1, 3)))",
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("dialect", ["spark", "bigquery", "duckdb"])
+def test_a_function_named_table_is_not_the_function_inside(text: str, dialect: str) -> None:
+    """Only Trino calls the inner function. Other engines call `table`, which can be a function of anybody."""
+    assert code_of(SERVICE, RewriteRequest(text, dialect, BOB)) in (errors.UNSUPPORTED_SOURCE, errors.PARSE_ERROR)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT FROM (orders)", "SELECT FROM (items)", "SELECT DISTINCT FROM (items)", "SELECT ALL FROM (items)", "SELECT FROM items",
+        "SELECT * FROM (SELECT FROM (items)) AS x", "WITH x AS (SELECT FROM (items)) SELECT * FROM x", "INSERT INTO sink SELECT FROM (items)",
+        "SELECT 1 FROM items WHERE EXISTS (SELECT FROM (items))", "SELECT 1 FROM items UNION ALL SELECT FROM (items)", "SELECT /**/ FROM (items)",
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("dialect", ["spark", "bigquery", "duckdb", "trino"])
+def test_a_query_without_columns_is_refused(text: str, dialect: str) -> None:
+    """Spark reads `from` as the name of a function, which can be one of anybody."""
+    assert code_of(SERVICE, RewriteRequest(text, dialect, BOB)) in (errors.PARSE_ERROR, errors.UNSUPPORTED_STATEMENT)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT sku, FROM (items)", "SELECT sku, FROM (orders)", "SELECT sku, from items", "SELECT sku, FROM (SELECT sku FROM items)",
+        "SELECT sku, JOIN (items)", "SELECT sku, WHERE (sku)", "SELECT (FROM (orders))", "SELECT max(FROM (orders))", "SELECT sku,/**/FROM (items)",
+        "SELECT * FROM items WHERE sku IN (FROM (orders))", "SELECT 1 FROM items GROUP BY sku, HAVING (TRUE)", "SELECT FROM (SELECT sku FROM items)",
+        "SELECT 1 FROM items ORDER BY sku, UNION (SELECT 1)",
+    ],
+)  # fmt: skip
+def test_a_word_of_sql_that_spark_takes_for_a_function_is_refused(text: str) -> None:
+    assert code_of(SERVICE, RewriteRequest(text, "spark", BOB))
+
+
+@pytest.mark.parametrize(
+    ("dialect", "text"),
+    [
+        ("bigquery", "SELECT sku, FROM items"), ("duckdb", "FROM items"), ("duckdb", "SELECT sku IN (FROM items SELECT sku) FROM items"),
+        ("spark", "FROM items SELECT sku"), ("spark", "SELECT * FROM items, orders"), ("spark", "SELECT sku IS DISTINCT FROM qty FROM items"),
+        ("spark", "SELECT * FROM items WHERE sku IN (FROM items SELECT sku)"), ("duckdb", "SELECT sku, from items"),
+        ("spark", "SELECT substring(sku FROM (1)) FROM items"), ("spark", "SELECT EXTRACT(YEAR FROM (current_date())) FROM items"),
+    ],
+)  # fmt: skip
+def test_other_words_behind_commas_and_parentheses_are_read(dialect: str, text: str) -> None:
+    assert code_of(SERVICE, RewriteRequest(text, dialect, BOB)) == ""
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT * FROM items, LATERAL orders", "SELECT * FROM items CROSS JOIN LATERAL orders", "SELECT * FROM items, LATERAL explode(sku)",
+        "SELECT * FROM items, LATERAL unnest(sku)", "SELECT * FROM items, LATERAL AS x", "SELECT * FROM items JOIN LATERAL orders ON TRUE",
+        "SELECT * FROM items, LATERAL x (a)", "SELECT * FROM items WHERE sku IN (SELECT sku FROM items, LATERAL x)", "SELECT * FROM LATERAL x",
+        "SELECT * FROM items LEFT JOIN lateral range(a) ON TRUE", "SELECT * FROM items, LATERAL posexplode(a)",
+    ],
+)  # fmt: skip
+def test_a_table_named_lateral_is_no_word_of_sql(text: str) -> None:
+    assert code_of(SERVICE, RewriteRequest(text, "trino", BOB))
+
+
+@pytest.mark.parametrize(
+    ("dialect", "text"),
+    [
+        ("trino", "SELECT * FROM items i, LATERAL (SELECT i.sku) AS x(a)"), ("trino", "SELECT * FROM items i CROSS JOIN LATERAL (SELECT 1) AS x(a)"),
+        ("spark", "SELECT * FROM items, LATERAL explode(array(1)) AS t(a)"), ("spark", "SELECT * FROM items LATERAL VIEW explode(array(1)) t AS a"),
+        ("duckdb", "SELECT * FROM items i, LATERAL (SELECT i.sku) AS x(a)"), ("duckdb", "SELECT * FROM items, LATERAL unnest([1]) AS t(a)"),
+        ("spark", "SELECT * FROM items LATERAL VIEW OUTER posexplode(array(1)) t AS p, a"), ("spark", "SELECT * FROM items i, LATERAL (SELECT i.sku)"),
+        ("spark", "SELECT * FROM items LATERAL VIEW inline(array(struct(1))) t AS a"),
+    ],
+)  # fmt: skip
+def test_lateral_queries_and_functions_are_read(dialect: str, text: str) -> None:
+    assert code_of(SERVICE, RewriteRequest(text, dialect, BOB)) == ""
+
+
+def test_trino_calls_table_functions_in_table() -> None:
+    assert code_of(SERVICE, RewriteRequest("SELECT * FROM TABLE(sequence(1, 3))", "trino", BOB)) == ""
