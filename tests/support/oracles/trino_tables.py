@@ -58,10 +58,10 @@ def trino_document() -> dict[str, Any]:
     document["policies"] += [{**policy, "table": f"{EXAMPLES}.{policy['table']}"} for policy in examples["policies"]]
     document["tables"] |= examples["tables"]
     document["views"] |= examples["views"]
+    document["policies"].append(OWN_ROWS)
     tables = sorted({policy["table"] for policy in document["policies"]})
     seers = [f"user:{ROOT}", f"user:{MASKED}"]
     document["policies"] += [{"id": "see_all", "table": name, "grantees": seers, "filter": "TRUE"} for name in tables]
-    document["policies"].append(OWN_ROWS)
     document["masks"] = [{"table": "lake.hr.salaries", "grantees": [f"user:{MASKED}"], **mask} for mask in MASKS]
     return document
 
