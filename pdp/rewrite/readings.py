@@ -69,6 +69,7 @@ def check_readings(parsed: ParsedText, dialect: str) -> None:
     """Raise RewriteRefused for numbers and sources that an engine reads otherwise than the parser."""
     _check_numbers(parsed.lexical.marked, dialect)
     _check_sources(parsed)
+    _check_target(parsed.tree)
     _check_projections(parsed.tree)
     _check_laterals(parsed.tree, dialect)
     if dialect == "spark" and (word := _CALLED_CLAUSE.search(parsed.lexical.marked)):
@@ -116,6 +117,14 @@ def _check_sources(parsed: ParsedText) -> None:
         found[kind] += 1
     if found["from"] > most["from"] or found["join"] > most["join"]:
         raise _two_readings(words[0])
+
+
+def _check_target(tree: exp.Expr) -> None:
+    """Raise RewriteRefused for a change without a target: engines insert into a table `table`."""
+    if isinstance(tree, (exp.Insert, exp.Update, exp.Delete, exp.Merge)):
+        target = tree.this.this if isinstance(tree.this, exp.Schema) else tree.this
+        if not isinstance(target, (exp.Table, exp.Directory)):
+            raise RewriteRefused(PARSE_ERROR, "the statement names no table to change")
 
 
 def _check_projections(tree: exp.Expr) -> None:

@@ -108,5 +108,18 @@ def test_lateral_queries_and_functions_are_read(dialect: str, text: str) -> None
     assert code_of(SERVICE, RewriteRequest(text, dialect, BOB)) == ""
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "INSERT INTO TABLE SELECT 1, 'a'", "INSERT INTO TABLE VALUES (1)", "INSERT INTO TABLE (SELECT 1)", "INSERT INTO TABLE WITH x AS (SELECT 1) SELECT * FROM x",
+        "INSERT OVERWRITE TABLE SELECT 1", "INSERT INTO SELECT 1", "INSERT INTO TABLE TABLE items", "insert into table(select sku from items)",
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("dialect", ["spark", "bigquery", "duckdb", "trino"])
+def test_a_change_names_its_table(text: str, dialect: str) -> None:
+    """Engines in which TABLE is a name insert into a table `table`, whose rights nobody has asked for."""
+    assert code_of(SERVICE, RewriteRequest(text, dialect, BOB))
+
+
 def test_trino_calls_table_functions_in_table() -> None:
     assert code_of(SERVICE, RewriteRequest("SELECT * FROM TABLE(sequence(1, 3))", "trino", BOB)) == ""
