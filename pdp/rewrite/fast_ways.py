@@ -52,10 +52,10 @@ _CALLED: Final = frozenset(
 _AFTER_SOURCE: Final = frozenset(
     "where group order limit having join inner left right full outer cross on union except intersect ) offset".split()  # noqa: SIM905
 )
-_BEFORE_COLUMNS: Final = frozenset({"select", "distinct", "all", ","})
-"""Words and signs before a column: Spark takes a word of SQL behind them for a column or a function."""
+_BEFORE_COLUMNS: Final = frozenset({"select", "distinct", "all", "by", ",", "("})
+"""Words and signs before an expression: Spark takes a word of SQL in its place for a column or a function."""
 _END_OF_SOURCES: Final = frozenset("where group order limit having union except intersect offset".split())  # noqa: SIM905
-_CLAUSES: Final = _END_OF_SOURCES | {"from", "join"}
+_CLAUSES: Final = _END_OF_SOURCES | {"from", "join", ","}
 _NO_ALIAS: Final = _AFTER_SOURCE | {"select", "from", "and", "or", "case", "in", ","}
 
 

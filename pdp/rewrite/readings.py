@@ -54,10 +54,13 @@ _LONGEST_WORD: Final = 80
 _WORDS: Final = (exp.From, exp.Join, exp.Delete)
 """Parts of the tree that FROM and JOIN begin. The tree does not keep the FROM of DELETE."""
 _CALLED_CLAUSE: Final = re.compile(
-    r"(?:,\s*(?=(?:from|join|where|having|group|order|union|except|intersect|on)\b)|\(\s*(?=from\s*\())(\w+)",
+    r"(?:(?:,|\b(?:by|select|where|having|on)\b)\s*(?=(?:from|join|where|having|group|order|union|except|intersect|minus|on)\b)"
+    r"|\(\s*(?=from\s*\())(\w+)",
     re.IGNORECASE,
 )
-"""Word after a comma, which the parser skips, or FROM between parentheses. Spark takes the word for a name."""
+"""Word in place of an expression, which the parser skips, or FROM between parentheses. Spark takes it for a name."""
+_EMPTY_PART: Final = re.compile(r"(?:[,(]|\b(?:select|distinct|all|by)\b)\s*,", re.IGNORECASE)
+"""Comma without an expression before. The parser skips the comma. To Spark `FROM t SELECT, u` has a table `u`."""
 _ROWS_WORD: Final = re.compile(r"(?<![\w.])values\b", re.IGNORECASE)
 _FIRST_OF_ROWS: Final = {"duckdb": re.compile(r"\("), "spark": re.compile(r"[(0-9'\"+-]")}
 """Dialect in which `values` is no reserved word -> first sign of a row."""
@@ -69,6 +72,8 @@ def check_readings(parsed: ParsedText, dialect: str) -> None:
     """Raise RewriteRefused for numbers and sources that an engine reads otherwise than the parser."""
     _check_numbers(parsed.lexical.marked, dialect)
     _check_sources(parsed)
+    if empty := _EMPTY_PART.search(parsed.lexical.marked):
+        raise RewriteRefused(PARSE_ERROR, f"nothing stands before the comma at {empty.end() - 1}")
     _check_target(parsed.tree)
     _check_projections(parsed.tree)
     _check_laterals(parsed.tree, dialect)

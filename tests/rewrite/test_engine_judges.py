@@ -121,5 +121,28 @@ def test_a_change_names_its_table(text: str, dialect: str) -> None:
     assert code_of(SERVICE, RewriteRequest(text, dialect, BOB))
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "INSERT INTO sink FROM items SELECT , orders", "FROM items SELECT, orders", "SELECT , sku FROM items", "SELECT sku,, qty FROM items",
+        "SELECT sku FROM items GROUP BY , sku", "SELECT max(, sku) FROM items", "SELECT * FROM items, , orders", "FROM items SELECT DISTINCT, orders",
+        "SELECT sku FROM items WHERE qty IN (, 1)", "FROM items SELECT/**/, orders", "WITH x AS (FROM items SELECT, orders) SELECT * FROM x",
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("dialect", ["spark", "bigquery", "duckdb", "trino"])
+def test_a_comma_stands_behind_something(text: str, dialect: str) -> None:
+    """The parser skips such a comma. Spark reads `SELECT` before the comma as an alias, and a table behind."""
+    assert code_of(SERVICE, RewriteRequest(text, dialect, BOB))
+
+
+@pytest.mark.parametrize("word", ["INTERSECT", "UNION", "EXCEPT", "MINUS", "FROM", "JOIN", "WHERE", "HAVING"])
+@pytest.mark.parametrize(
+    "start",
+    ["SELECT 1 FROM items GROUP BY", "SELECT 1 FROM items ORDER BY", "SELECT 1 FROM items WHERE", "SELECT sku,"],
+)
+def test_spark_reads_no_clause_in_place_of_an_expression(start: str, word: str) -> None:
+    assert code_of(SERVICE, RewriteRequest(f"{start} {word} ((SELECT 1 FROM orders))", "spark", BOB))
+
+
 def test_trino_calls_table_functions_in_table() -> None:
     assert code_of(SERVICE, RewriteRequest("SELECT * FROM TABLE(sequence(1, 3))", "trino", BOB)) == ""

@@ -44,8 +44,9 @@ NAMES: Final = (
 SHAPES: Final = (PROGRAMS / "shapes.txt").read_text("utf-8").splitlines()
 """Statements with a source at every place that the engines know. An engine refuses those of other engines."""
 _OWN_NAMES: Final[dict[str, frozenset[str]]] = {
-    "trino": frozenset(), "spark": frozenset({"struct", "named_struct", "rollup", "cube", "any"}), "bigquery": frozenset(),
+    "trino": frozenset({"any", "some", "all"}), "spark": frozenset({"rollup", "cube", "any"}), "bigquery": frozenset(),
 }  # fmt: skip
+"""Words that are functions to the engine where no query stands behind. They read their arguments alone."""
 _STATEMENTS: Final = {
     exp.Insert: ("insert", "overwrite"), exp.Update: ("update",), exp.Delete: ("delete",), exp.Merge: ("merge",),
     exp.Create: ("create", "replace"), exp.TruncateTable: ("truncate",),
@@ -178,13 +179,13 @@ class Judgement:
         if more := seen.tables - tables:
             return [f"tables {dict(more)}"]
         found = []
-        if more := seen.opaque - TABLE_FUNCTIONS:
-            found.append(f"table functions {set(more)}")
+        if opaque := seen.opaque - TABLE_FUNCTIONS:
+            found.append(f"table functions {set(opaque)}")
         mine = sum(1 for _ in tree.find_all(exp.Placeholder, exp.Parameter))
         if seen.parameters > mine:
             found.append(f"{seen.parameters - mine} parameters")
-        if more := {name for name in seen.functions if not _is_known(name)} - _OWN_NAMES[self._dialect]:
-            found.append(f"functions {more}")
+        if unknown := {name for name in seen.functions if not _is_known(name)} - _OWN_NAMES[self._dialect]:
+            found.append(f"functions {unknown}")
         if not _is_same_statement(tree, seen.statement, self._dialect):
             found.append(f"statement {seen.statement}")
         known = {
