@@ -19,7 +19,7 @@ define in_two_pools
 $(PYTEST) --dist worksteal --junitxml=$(VENV)/.workers.xml -m "not waits and ($(1))"; exit $$(($$? | slept))
 endef
 
-.PHONY: help setup run test-fast test test-slow test-durations test-trino test-spark test-spark-long test-engines test-judges chaos way lint fmt type cases bench bench-audit bench-cache bench-cedar bench-engines bench-pipeline bench-reload bench-replay bench-rewrite bench-trino bench-more bench-workers soak protos docs check
+.PHONY: help setup run test-fast test test-slow test-durations test-trino test-spark test-spark-long test-engines test-judges chaos way lint fmt type cases bench bench-audit bench-cache bench-cedar bench-engines bench-pipeline bench-reload bench-replay bench-rewrite bench-trino bench-more bench-workers soak protos docs check check-all
 
 help: ## what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -171,7 +171,10 @@ protos: $(STAMP) ## generate the messages of pdp/surfaces/wire from protos/
 docs: $(STAMP) ## generate the reference pages
 	$(PY) docs/generate.py
 
-# `make test` plays all generated examples there, and `make test-slow` none of them again
+# `make test` plays all generated examples there
 check: export PDP_EXAMPLES := all
-check: SLOW := long
-check: lint type test test-slow test-spark test-trino ## everything, as CI does
+check: lint type test test-spark test-trino ## what CI runs: everything but the long tests
+
+# the examples were played, so `make test-slow` plays none of them again
+check-all: SLOW := long
+check-all: check test-slow ## everything
