@@ -55,7 +55,7 @@ _AFTER_SOURCE: Final = frozenset(
 _BEFORE_COLUMNS: Final = frozenset({"select", "distinct", "all", "by", ",", "("})
 """Words and signs before an expression: Spark takes a word of SQL in its place for a column or a function."""
 _END_OF_SOURCES: Final = frozenset("where group order limit having union except intersect offset".split())  # noqa: SIM905
-_CLAUSES: Final = _END_OF_SOURCES | {"from", "join", ","}
+_CLAUSES: Final = _END_OF_SOURCES | {"from", "join", "is", ","}
 _NO_ALIAS: Final = _AFTER_SOURCE | {"select", "from", "and", "or", "case", "in", ","}
 
 
@@ -129,7 +129,7 @@ def _step(frames: list[_Frame], word: str, is_source: bool, last: str, following
         return _EXPRESSION
     if word == ")":
         return _NAMED if frames.pop().is_source else _EXPRESSION
-    if last in _BEFORE_COLUMNS and word in _CLAUSES:
+    if last in _BEFORE_COLUMNS and (word in _CLAUSES or (last == "by" and word in ("all", "distinct"))):
         return _REFUSED
     if word in ("from", "join"):
         frames[-1].in_sources = True

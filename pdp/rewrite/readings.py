@@ -54,11 +54,20 @@ _LONGEST_WORD: Final = 80
 _WORDS: Final = (exp.From, exp.Join, exp.Delete)
 """Parts of the tree that FROM and JOIN begin. The tree does not keep the FROM of DELETE."""
 _CALLED_CLAUSE: Final = re.compile(
-    r"(?:(?:,|\b(?:by|select|where|having|on)\b)\s*(?=(?:from|join|where|having|group|order|union|except|intersect|minus|on)\b)"
-    r"|\(\s*(?=from\s*\())(\w+)",
+    r"(?:(?:,|\b(?:by|select|where|having|on|from|join)\b)\s*(?=(?:from|join|where|having|group|order|union|except|intersect|minus"
+    r"|on|is)\b)|\(\s*(?=from\s*\()|\bby\s+(?=(?:all|distinct)\s*\())(\w+)",
     re.IGNORECASE,
 )
 """Word in place of an expression, which the parser skips, or FROM between parentheses. Spark takes it for a name."""
+_SKIPPED: Final = re.compile(
+    r",\s*(fetch|limit|offset|window|qualify|for|using|cluster|distribute|sort|left|right|full|inner|cross|natural|tablesample|pivot"
+    r"|unpivot|connect|start|settings|format|sample|prewhere|match_recognize|semi|anti|asof|positional)\b"
+    r"|(?<![\w.])(insert|into|overwrite|table|from|join|update|using|merge|delete|with|select|lateral|values|where)\s*\.",
+    re.IGNORECASE,
+)
+"""Word behind a comma that the parser skips, or before a dot. To an engine the word can be the name of a table."""
+_EMPTY_ROW: Final = re.compile(r"\bvalues\s*\(\s*\)", re.IGNORECASE)
+_PARAMETER_SIGN: Final = re.compile(r"(?<!@)@@?\s*\w")
 _EMPTY_PART: Final = re.compile(r"(?:[,(]|\b(?:select|distinct|all|by)\b)\s*,", re.IGNORECASE)
 """Comma without an expression before. The parser skips the comma. To Spark `FROM t SELECT, u` has a table `u`."""
 _ROWS_WORD: Final = re.compile(r"(?<![\w.])values\b", re.IGNORECASE)
@@ -72,6 +81,7 @@ def check_readings(parsed: ParsedText, dialect: str) -> None:
     """Raise RewriteRefused for numbers and sources that an engine reads otherwise than the parser."""
     _check_numbers(parsed.lexical.marked, dialect)
     _check_sources(parsed)
+    _check_skipped(parsed, dialect)
     if empty := _EMPTY_PART.search(parsed.lexical.marked):
         raise RewriteRefused(PARSE_ERROR, f"nothing stands before the comma at {empty.end() - 1}")
     _check_target(parsed.tree)
@@ -124,6 +134,21 @@ def _check_sources(parsed: ParsedText) -> None:
         raise _two_readings(words[0])
 
 
+def _check_skipped(parsed: ParsedText, dialect: str) -> None:
+    """Raise RewriteRefused for words and parameters that the parser skips, and for a row without values."""
+    marked, tree = parsed.lexical.marked, parsed.tree
+    if _EMPTY_ROW.search(marked):
+        raise RewriteRefused(PARSE_ERROR, "a row of VALUES has no values")
+    if words := list(_SKIPPED.finditer(marked)):
+        names = {name.meta.get("start") for name in tree.find_all(exp.Identifier, exp.Func)}
+        if any(word.start(word.lastindex or 0) not in names for word in words):
+            raise RewriteRefused(PARSE_ERROR, f"the word of SQL at {words[0].start()} could be a name: quote names")
+    if dialect == "bigquery" and "@" in marked:
+        seen = sum(1 for _ in tree.find_all(exp.Parameter, exp.SessionParameter))
+        if len(_PARAMETER_SIGN.findall(marked)) > seen:
+            raise RewriteRefused(PARSE_ERROR, "a parameter touches a word of SQL")
+
+
 def _check_target(tree: exp.Expr) -> None:
     """Raise RewriteRefused for a change without a target: engines insert into a table `table`."""
     if isinstance(tree, (exp.Insert, exp.Update, exp.Delete, exp.Merge)):
@@ -137,6 +162,8 @@ def _check_projections(tree: exp.Expr) -> None:
     for query in tree.find_all(exp.Select):
         if not query.expressions:
             raise RewriteRefused(PARSE_ERROR, "a query has no columns")
+        if not query.args.get("from_") and (query.args.get("joins") or query.args.get("laterals")):
+            raise RewriteRefused(PARSE_ERROR, "a query joins a source and has no FROM")
 
 
 def _check_laterals(tree: exp.Expr, dialect: str) -> None:

@@ -144,5 +144,33 @@ def test_spark_reads_no_clause_in_place_of_an_expression(start: str, word: str) 
     assert code_of(SERVICE, RewriteRequest(f"{start} {word} ((SELECT 1 FROM orders))", "spark", BOB))
 
 
+@pytest.mark.parametrize(
+    ("dialect", "text"),
+    [
+        ("spark", "SELECT IS (sku)"), ("spark", "WITH a AS (FROM FROM (orders)) SELECT * FROM a"), ("spark", "SELECT 1 FROM items GROUP BY ALL (sku)"),
+        ("spark", "SELECT 1, LATERAL (SELECT 1) o"), ("trino", "SELECT 1, LATERAL (SELECT 1) o"), ("spark", "SELECT * FROM items, FETCH FIRST"),
+        ("trino", "SELECT * FROM items, FETCH FIRST"), ("spark", "SELECT * FROM (VALUES ()) AS t(x)"), ("spark", "SELECT 1 FROM items GROUP BY DISTINCT (sku)"),
+        ("bigquery", "SELECT@ARRAY[1] AS a"), ("bigquery", "INSERT OVERWRITE.sink SELECT 1, 'a'"), ("spark", "INSERT OVERWRITE.sink SELECT 1, 'a'"),
+        ("bigquery", "INSERT INTO.sink SELECT 1, 'a'"), ("spark", "SELECT * FROM items, LIMIT 1"), ("spark", "SELECT * FROM items, WINDOW w AS (ORDER BY 1)"),
+        ("spark", "SELECT * FROM items, TABLESAMPLE (1 ROWS)"), ("trino", "INSERT INTO table.sink SELECT 1"), ("trino", "SELECT * FROM items, OFFSET 1"),
+    ],
+)  # fmt: skip
+def test_a_skipped_word_is_no_name_of_a_table(dialect: str, text: str) -> None:
+    assert code_of(SERVICE, RewriteRequest(text, dialect, BOB))
+
+
+@pytest.mark.parametrize(
+    ("dialect", "text"),
+    [
+        ("bigquery", "SELECT @a, @b FROM items WHERE sku = @c"), ("trino", "SELECT sku, offset FROM (SELECT sku, 1 AS offset FROM items)"),
+        ("duckdb", "SELECT sku, left('a', 1), format('{}', sku) FROM items"), ("spark", "SELECT sku, left('a', 1) FROM items"),
+        ("trino", "SELECT sku, format('%s', sku), sku AS start FROM items"), ("spark", "SELECT sku, right('a', 1), format FROM (SELECT sku, 1 AS format FROM items)"),
+        ("spark", "INSERT OVERWRITE sink SELECT 1, 'a'"), ("spark", "SELECT sku FROM items ORDER BY sku, qty LIMIT 1"), ("bigquery", "SELECT 1 AS a, 2 AS b,"),
+    ],
+)  # fmt: skip
+def test_such_words_as_columns_and_functions_are_read(dialect: str, text: str) -> None:
+    assert code_of(SERVICE, RewriteRequest(text, dialect, BOB)) in ("", errors.WRITE_NEEDS_FULL_ACCESS)
+
+
 def test_trino_calls_table_functions_in_table() -> None:
     assert code_of(SERVICE, RewriteRequest("SELECT * FROM TABLE(sequence(1, 3))", "trino", BOB)) == ""
