@@ -55,7 +55,7 @@ _AFTER_SOURCE: Final = frozenset(
 _BEFORE_COLUMNS: Final = frozenset({"select", "distinct", "all", "by", ",", "("})
 """Words and signs before an expression: Spark takes a word of SQL in its place for a column or a function."""
 _END_OF_SOURCES: Final = frozenset("where group order limit having union except intersect offset".split())  # noqa: SIM905
-_CLAUSES: Final = _END_OF_SOURCES | {"from", "join", "is", ","}
+_CLAUSES: Final = _END_OF_SOURCES | {"from", "join", "is", "as", ","}
 _NO_ALIAS: Final = _AFTER_SOURCE | {"select", "from", "and", "or", "case", "in", ","}
 
 

@@ -55,7 +55,7 @@ _WORDS: Final = (exp.From, exp.Join, exp.Delete)
 """Parts of the tree that FROM and JOIN begin. The tree does not keep the FROM of DELETE."""
 _CALLED_CLAUSE: Final = re.compile(
     r"(?:(?:,|\b(?:by|select|where|having|on|from|join)\b)\s*(?=(?:from|join|where|having|group|order|union|except|intersect|minus"
-    r"|on|is)\b)|\(\s*(?=from\s*\()|\bby\s+(?=(?:all|distinct)\s*\())(\w+)",
+    r"|on|is|as)\b)|\(\s*(?=from\s*\()|\bby\s+(?=(?:all|distinct)\s*\())(\w+)",
     re.IGNORECASE,
 )
 """Word in place of an expression, which the parser skips, or FROM between parentheses. Spark takes it for a name."""

@@ -147,7 +147,8 @@ def test_spark_reads_no_clause_in_place_of_an_expression(start: str, word: str) 
 @pytest.mark.parametrize(
     ("dialect", "text"),
     [
-        ("spark", "SELECT IS (sku)"), ("spark", "WITH a AS (FROM FROM (orders)) SELECT * FROM a"), ("spark", "SELECT 1 FROM items GROUP BY ALL (sku)"),
+        ("spark", "SELECT IS (sku)"), ("spark", "SELECT AS* FROM (orders)"),
+        ("spark", "WITH a AS (FROM FROM (orders)) SELECT * FROM a"), ("spark", "SELECT 1 FROM items GROUP BY ALL (sku)"),
         ("spark", "SELECT 1, LATERAL (SELECT 1) o"), ("trino", "SELECT 1, LATERAL (SELECT 1) o"), ("spark", "SELECT * FROM items, FETCH FIRST"),
         ("trino", "SELECT * FROM items, FETCH FIRST"), ("spark", "SELECT * FROM (VALUES ()) AS t(x)"), ("spark", "SELECT 1 FROM items GROUP BY DISTINCT (sku)"),
         ("bigquery", "SELECT@ARRAY[1] AS a"), ("bigquery", "INSERT OVERWRITE.sink SELECT 1, 'a'"), ("spark", "INSERT OVERWRITE.sink SELECT 1, 'a'"),
