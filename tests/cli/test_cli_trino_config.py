@@ -246,7 +246,7 @@ def test_no_catalogs_is_a_warning(tmp_path: Path, unmanaged: str, said: str) -> 
 
 def test_no_name_breaks_out_of_its_comment(tmp_path: Path) -> None:
     name = "a\nopa.policy.uri=http://elsewhere\r\\\u2028\x1b[31m"
-    configured(tmp_path, json.dumps({"trino": {"catalogs": {name: {"warehouse": name, "ref": name}}}}))
+    configured(tmp_path, json.dumps({"trino": {"catalogs": {name: {"warehouse": name}}}}))
     text = trino_config(tmp_path).stdout
     assert urls(text) == of("http://127.0.0.1:8181")
     assert "\x1b" not in text

@@ -228,7 +228,7 @@ async def test_without_the_forbid_the_edit_is_done(case: Case, tmp_path: Path) -
 
 NEVER_ASKED = {"actor", "actingRole", "consistency", "pageSize", "pageToken"}
 """Fields that name the asker or the page."""
-CONTENT = {"grantees", "filter", "dialect", "etag", "kind", "expression", "exempt", "except"}
+CONTENT = {"grantees", "filter", "restrictive", "dialect", "etag", "kind", "expression", "exempt", "except"}
 """Fields of rules: the right to manage the rules of the table covers what they say."""
 
 
