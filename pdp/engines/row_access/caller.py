@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from pdp.engines.row_access.trino import PLAIN, UNSAFE_SIGNS
+from pdp.engines.row_access.trino import PLAIN, UNSAFE_SIGNS, text_sql
 
 MARK: Final = "\0"
 """Sign of every mark. The texts of authors have none."""
@@ -67,11 +67,11 @@ def bind_caller(text: str, caller: CallerValues) -> str | None:
             values = caller.texts(mark)
             if values is None or not all(map(_is_plain, values)):
                 raise _Unbound
-            return f"CAST(ARRAY[{', '.join(map(_literal, values))}] AS array(varchar))"
+            return f"CAST(ARRAY[{', '.join(map(text_sql, values))}] AS array(varchar))"
         value = caller.text(mark)
         if not _is_plain(value) or (is_folded and not value.isascii()):
             raise _Unbound
-        return _literal(value)
+        return text_sql(value)
 
     try:
         return _MARKED.sub(literal, text.removesuffix(PLAIN))
@@ -93,10 +93,6 @@ def call_caller(text: str) -> str:
 
 def _is_plain(value: str) -> bool:
     return value != "" and not UNSAFE_SIGNS.search(value)
-
-
-def _literal(value: str) -> str:
-    return "'{}'".format(value.replace("'", "''"))
 
 
 CLAIM_NAME: Final = r"[\w.:/@-]+"

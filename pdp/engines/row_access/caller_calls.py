@@ -8,7 +8,7 @@ from typing import Final
 from sqlglot import exp
 
 from pdp.engines.row_access.caller import CLAIM, CLAIM_NAME, LISTS, MARK
-from pdp.engines.row_access.trino import CALLER, UntranslatableSql
+from pdp.engines.row_access.trino import UntranslatableSql
 
 
 def mark_of(node: exp.Expr) -> str:
@@ -61,7 +61,7 @@ def mark_calls(tree: exp.Expr, dialect: str) -> exp.Expr:
 
 def _with_mark(node: exp.Expr, dialect: str) -> exp.Expr:
     if isinstance(node, (exp.SessionUser, exp.CurrentUser)):
-        return exp.Literal.string(CALLER[1:-1])
+        return _mark("caller")
     listed = node.args.get("unnest") if isinstance(node, exp.In) else None
     if listed is not None and len(listed.expressions) == 1 and mark_of(listed.expressions[0]) in LISTS:
         return exp.ArrayContains(this=listed.expressions[0], expression=node.this)

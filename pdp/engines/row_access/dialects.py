@@ -25,7 +25,7 @@ from pdp.engines.row_access.caller import MARK, mark_caller
 from pdp.engines.row_access.caller_calls import mark_calls
 from pdp.engines.row_access.portable import FUNCTIONS, PARTS, adapt, folds_caller
 from pdp.engines.row_access.portable_patterns import check_operators
-from pdp.engines.row_access.trino import FALSE, PLAIN, UntranslatableSql
+from pdp.engines.row_access.trino import FALSE, PLAIN, UntranslatableSql, text_sql
 
 PARSER_ERRORS: Final = (SqlglotError, ValueError, TypeError, AttributeError, IndexError, KeyError, AssertionError)
 """Errors that the parser of SQL raises for some invalid texts."""
@@ -103,11 +103,11 @@ def translate_constant(value: str) -> str:
     try:
         text, tree = _author_text(value)
     except ValueError:
-        return _literal(value)
+        return text_sql(value)
     number = tree.this if isinstance(tree, exp.Neg) else tree
     if isinstance(number, (exp.Boolean, exp.Null)):
         return tree.sql(dialect=DIALECT)
-    return text.strip() if isinstance(number, exp.Literal) else _literal(value)
+    return text.strip() if isinstance(number, exp.Literal) else text_sql(value)
 
 
 def same_sql(first: str, second: str) -> bool:
@@ -171,10 +171,6 @@ def parse_expression(text: str, dialect: str) -> exp.Expr:
     if unfit:
         raise ValueError(f"it holds {unfit}")
     return tree
-
-
-def _literal(text: str) -> str:
-    return "'{}'".format(text.replace("'", "''"))
 
 
 def _cause(error: ParseError) -> str:

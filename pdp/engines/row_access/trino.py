@@ -45,6 +45,11 @@ SHORTEST_VALUE: Final = 8
 """Characters that a partial mask shows at the end of a value, and the shortest value for which it does."""
 
 
+def text_sql(value: str) -> str:
+    """Return a text as a literal."""
+    return "'{}'".format(value.replace("'", "''"))
+
+
 def join_filters(filters: Sequence[str]) -> str:
     """Return a filter for the rows of any of the filters; a single filter stays as written."""
     return filters[0] if len(filters) == 1 else " OR ".join(f"({text})" for text in filters)
