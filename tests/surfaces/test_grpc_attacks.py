@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import time
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
@@ -149,7 +148,11 @@ async def test_watches_of_health_are_bounded(tmp_path: Path) -> None:
 
 
 async def test_calls_that_their_client_takes_back_cancel_no_calls_of_others(tmp_path: Path) -> None:
-    """gRPC bounds the calls that wait for their handler, and beyond the bound cancels any of them by chance."""
+    """gRPC bounds the calls that wait for their handler, and beyond the bound cancels any of them by chance.
+
+    A connection has 128 calls at most that wait, taken back or not: 150 connections stay below the bound of 20,000,
+    however slow the service is, and are far above gRPC's own.
+    """
     head, code = call_head(random.Random(1), METHODS[0]), bytes((0, 0, 0, 8))
     streams = (frame(HEADERS, head, at, END_HEADERS) + frame(RESET, code, at) for at in range(1, 2001, 2))
     resets = OPENED + b"".join(streams)
@@ -157,19 +160,17 @@ async def test_calls_that_their_client_takes_back_cancel_no_calls_of_others(tmp_
         host, _, port = process.addresses["grpc"].partition(":")
         async with AsyncExitStack() as stack:
             (own,) = await open_channels(stack, process, 1)
-            end = time.monotonic() + 3
 
             async def attack() -> None:
-                while time.monotonic() < end:
+                for _ in range(15):
                     _, writer = await asyncio.open_connection(host, int(port))
                     writer.write(resets)
                     await asyncio.sleep(0.1)
                     writer.transport.abort()
 
             async with asyncio.TaskGroup() as tasks:
-                for _ in range(10):
-                    tasks.create_task(attack())
-                while time.monotonic() < end:
+                attacks = [tasks.create_task(attack()) for _ in range(10)]
+                while not all(each.done() for each in attacks):
                     await Neighbour(own, patience=30).ask_often()
         assert "Traceback" not in process.stderr()
 
