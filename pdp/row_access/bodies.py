@@ -60,8 +60,8 @@ class FilterBody(JsonBody):
 class RewriteResult(msgspec.Struct, frozen=True):
     """Statement with row access enforced. `changed` is False if the statement is the caller's.
 
-    `operation` names a statement on row access policies that was carried out; then `sql` is empty, and `warnings` are
-    about unknown names.
+    `operation` names a statement on row access policies that was carried out; then `sql` is empty. `warnings` are about
+    unknown names in such a statement, and about copies that no policy covers.
     """
 
     sql: str

@@ -120,7 +120,17 @@ class StatementService:
             error.record_id = request.id
             raise
         self._record(request, body, uses, changed=reply.changed, revision=revision, decision=decision)
-        return RewriteResult(reply.sql, reply.changed, revision, request.id)
+        warnings = self._copy_warnings(uses)
+        return RewriteResult(reply.sql, reply.changed, revision, request.id, warnings=warnings)
+
+    def _copy_warnings(self, uses: Sequence[RelationUse]) -> tuple[str, ...]:
+        """Return a warning for each copied table with policies or masks: no engine here copies these."""
+        covers, facts = self._pdp.bundle.row_access.covers, self._pdp.source.facts
+        return tuple(
+            f"the copy of `{'.'.join(use.name)}` has no policies or masks of its own: its readers see all rows"
+            for use in uses
+            if use.role == "copy" and covers(Resource("table_or_view", use.name[0], use.name[1:]), facts)
+        )
 
     async def _execute(self, request: StatementRequest, body: RewriteBody) -> RewriteResult:
         """Carry out a statement on row access policies, and record the statement."""

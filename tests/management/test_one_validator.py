@@ -122,7 +122,7 @@ KIND_FAULTS: list[tuple[dict[str, Any], str]] = [
     ({"kind": "show-last-4", "column": "born"}, "truncate-to-month"),
 ]
 FIELDS: list[tuple[dict[str, Any], dict[str, Any], str]] = [
-    *((POLICY, {"id": id}, "an id is up to") for id in ("a b", "a/b", "x" * 129)),
+    *((POLICY, {"id": id}, "an id is up to") for id in ("a b", "a/b", "x" * 257)),
     *(
         (entry, {"table": table}, words)
         for entry in (POLICY, MASK)
@@ -206,6 +206,7 @@ SOUND = [
     MASK | {"table": "lake.fin.t", "column": "first name"},
     MASK | {"table": "lake.fin.t", "column": "größe"},
     MASK | {"kind": "constant", "expression": ""},
+    *(entry | {"id": "p" * 256} for entry in (POLICY, MASK)),
     *(MASK | {"kind": kind, "column": column} for kind in TEXT_KINDS for column in ("email", "odd", "EMAIL")),
     *(MASK | {"kind": kind, "column": column} for kind in TIME_KINDS for column in ("born", "seen", "made", "odd")),
     *(MASK | {"kind": "mask-to-fixed-value", "column": column} for column in COLUMNS if column != "doc"),

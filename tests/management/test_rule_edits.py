@@ -282,7 +282,7 @@ def test_a_bare_column_needs_known_columns(rules: RowPolicyAdministration) -> No
 @pytest.mark.parametrize(
     "rule",
     [
-        policy(""), policy("a b"), policy("x" * 129), policy(grantees=()), policy(grantees=("everyone",)),
+        policy(""), policy("a b"), policy("x" * 257), policy(grantees=()), policy(grantees=("everyone",)),
         policy(grantees=("user:a\nb",)), policy(table=("lake", "orders")), policy(table=("lake", "sales", "orders$files")),
         policy(table=("lake", "information_schema", "tables")), policy(kind="hash"), policy(exempt=("allUsers",)),
         policy(text="x = 1 OR " * 2_000 + "x = 1"), policy(grantees=tuple(f"user:u{n}" for n in range(1_001))),

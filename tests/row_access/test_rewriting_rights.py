@@ -185,3 +185,28 @@ async def test_a_forbid_in_another_spelling_binds_for_filters(tmp_path: Path) ->
         for table, status in (("plain", 403), ("Plain", 403), ("lookup", 200)):
             answer = await ask(client, "/v1/filters", OWNER, dialect="duckdb", resource=f"table:lake/sales/{table}")
             assert answer["status"] == status, answer
+
+
+COPIES: dict[str, Any] = {
+    "default": ["lake", "sales"],
+    "tables": {name: {"columns": {"id": "INTEGER", "s": "VARCHAR"}} for name in ("orders", "masked", "plain")},
+    "policies": [
+        {"id": "all", "table": "orders", "grantees": ["user:owner"], "filter": "TRUE"},
+        {"id": "few", "table": "orders", "grantees": ["user:reader"], "filter": "id > 9876"},
+    ],
+    "masks": [{"id": "m", "table": "masked", "column": "s", "kind": "null", "grantees": ["user:reader"]}],
+}
+
+
+async def test_a_copy_that_no_policy_covers_is_told(tmp_path: Path) -> None:
+    async with asking(tmp_path, COPIES) as client:
+        for word in ("COPY", "CLONE"):
+            for name, wanted in (("orders", 1), ("masked", 1), ("plain", 0)):
+                sql = f"CREATE TABLE fresh {word} {name}"
+                answer = await ask(client, "/v1/rewrite", OWNER, sql=sql, dialect="bigquery")
+                warnings = answer.get("warnings", [])
+                assert (answer["sql"], len(warnings)) == (sql, wanted), (sql, answer)
+                assert all(f"the copy of `lake.sales.{name}` has no policies or masks" in text for text in warnings)
+        copied = await ask(client, "/v1/rewrite", READER, sql="CREATE TABLE fresh COPY orders", dialect="bigquery")
+        assert copied["error"]["code"] == "RAP_COPY_NEEDS_FULL_ACCESS"
+        assert "warnings" not in copied

@@ -27,7 +27,7 @@ from pdp.engines.row_access.policies import (
 )
 from pdp.errors import InvalidReference
 from pdp.facts.row_policies import FoldedName, KnownColumns, RowPolicy, fold_column
-from pdp.model.references import is_id, refuse_blanks, without_blanks
+from pdp.model.references import refuse_blanks, without_blanks
 
 if TYPE_CHECKING:  # a rewriting process reads no settings
     from pdp.config.settings import Settings
@@ -44,6 +44,8 @@ Of the others, new entries are refused, and entries of files are a finding: a `c
 REFUSED: Final[frozenset[Weight]] = frozenset({"wrong", "spelling", "sql"})
 """Weights of faults that are refused everywhere."""
 _LONGEST_NAME: Final = 512
+_is_id: Final = re.compile(r"[A-Za-z0-9._:-]{1,256}").fullmatch
+"""Ids are as long as BigQuery's names of policies."""
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _NO_NAME: Final = re.compile(r"""[.\[\](){},;'"`]|^\s|\s$""")
 """Signs of a column written as SQL, with the table, as a field, or in a list."""
@@ -152,8 +154,8 @@ def faults_of(rule: RowPolicy, names: RowNames, known: DescribedTables, *, is_co
 
     `is_complete`: no other file describes tables, so that names of subqueries are judged.
     """
-    if not rule.id or not is_id(rule.id):
-        yield Fault("an id is up to 128 letters, digits and `._:-`", ("id",))
+    if not _is_id(rule.id):
+        yield Fault("an id is up to 256 letters, digits and `._:-`", ("id",))
     try:
         check_table(rule.table)
     except ValueError as error:

@@ -281,7 +281,7 @@ async def rewrite(rewriting: StatementService, surface: str, body: bytes, caller
     result = await rewriting.rewrite(request, caller, surface)
     response = wire.RewriteResponse(
         sql=result.sql, changed=result.changed, revision=result.revision, decision_id=result.id,
-        operation=result.operation,
+        operation=result.operation, warnings=result.warnings,
     )  # fmt: skip
     return RpcAnswer(response, result.id)
 

@@ -391,18 +391,20 @@ class RewriteRequest(_message.Message):
     def __init__(self, sql: _Optional[str] = ..., dialect: _Optional[str] = ..., principal: _Optional[_Union[Principal, _Mapping]] = ..., acting_role: _Optional[str] = ..., catalog: _Optional[_Union[SqlCatalog, _Mapping]] = ..., consistency: _Optional[_Union[Consistency, _Mapping]] = ...) -> None: ...
 
 class RewriteResponse(_message.Message):
-    __slots__ = ("sql", "changed", "revision", "decision_id", "operation")
+    __slots__ = ("sql", "changed", "revision", "decision_id", "operation", "warnings")
     SQL_FIELD_NUMBER: _ClassVar[int]
     CHANGED_FIELD_NUMBER: _ClassVar[int]
     REVISION_FIELD_NUMBER: _ClassVar[int]
     DECISION_ID_FIELD_NUMBER: _ClassVar[int]
     OPERATION_FIELD_NUMBER: _ClassVar[int]
+    WARNINGS_FIELD_NUMBER: _ClassVar[int]
     sql: str
     changed: bool
     revision: str
     decision_id: str
     operation: str
-    def __init__(self, sql: _Optional[str] = ..., changed: _Optional[bool] = ..., revision: _Optional[str] = ..., decision_id: _Optional[str] = ..., operation: _Optional[str] = ...) -> None: ...
+    warnings: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, sql: _Optional[str] = ..., changed: _Optional[bool] = ..., revision: _Optional[str] = ..., decision_id: _Optional[str] = ..., operation: _Optional[str] = ..., warnings: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class CheckScopesRequest(_message.Message):
     __slots__ = ("current_user", "scopes")

@@ -108,6 +108,29 @@ async def test_names_that_nobody_knows_are_warnings_as_over_http(http: HttpClien
         assert list(newer.warnings) == wanted
 
 
+@pytest.mark.process
+async def test_warnings_about_a_statement_are_those_of_http(http: HttpClient) -> None:
+    await http.post("/v1/objects", {"put": [ORDERS]})
+    grant = {"principal": OWNER, "privilege": "ownership", "object": "namespace:lake/sales"}
+    assert (await http.post("/v1/grants", {"add": [grant]}))[0] == 200
+    text = "CREATE ROW ACCESS POLICY {} ON lake.sales.nope GRANT TO ('allUsers') FILTER USING (TRUE)"
+    body = {"principal": OWNER, "dialect": "bigquery", "sql": text.format("z")}
+    _, over_http = await http.post("/v1/rewrite", body)
+    wanted = [[warning.replace("`z`", f"`{name}`") for warning in over_http["warnings"]] for name in "abc"]
+    assert len(wanted[0]) == 1
+    async with grpc.aio.insecure_channel(http.service.addresses["grpc"]) as channel:
+        clients: tuple[RpcClient, ...] = (
+            GrpcClient(channel),
+            ConnectClient(http, json=True),
+            ConnectClient(http, json=False),
+        )
+        for name, rpc, warnings in zip("abc", clients, wanted, strict=True):
+            asked = wire.RewriteRequest(
+                sql=text.format(name), dialect="bigquery", principal=wire.Principal(id=OWNER)
+            )  # fmt: skip
+            assert list((await rpc.call("Rewrite", asked)).warnings) == warnings
+
+
 async def test_permissions(rpc: RpcClient) -> None:
     for who, wanted in ((OWNER, ["rowAccessPolicies.update"]), (EVE, [])):
         request = wire.TestRowPolicyPermissionsRequest(
