@@ -100,6 +100,17 @@ def required_text(pattern: str) -> str:
     return max(runs, key=len)
 
 
+_LITERALS: Final = re.compile(r"\^((?:(?:[\w~:/@-]|\\[.~:/@-]|\[[.~:/@-]\])(?![?*{]))+)")
+"""Anchor of a pattern, and the signs behind that stand for themselves and may not be missing."""
+_GROUP: Final = re.compile(r"\([^()]*\)")
+
+
+def beginning(pattern: str) -> str:
+    """Return a text with which every match of a pattern begins, at the beginning of the name; empty if none is sure."""
+    found = None if "|" in _GROUP.sub("", pattern) else _LITERALS.match(pattern)
+    return re.sub(r"\\(.)|\[(.)\]", r"\1\2", found[1]) if found else ""
+
+
 def _is_unicode(pattern: str) -> bool:
     """Tell whether the pattern has no lone surrogate, which RE2 refuses."""
     return pattern.isascii() or not any("\ud800" <= character <= "\udfff" for character in pattern)

@@ -1,6 +1,7 @@
 """Syntax tree back to CEL text for people: one line, with the fewest parentheses that precedence allows.
 
-Owns the walk over a tree as well, and a canonical text that shows the meaning of a tree, not its spelling.
+Owns the walk over a tree as well, texts that constants make, and a canonical text that shows the meaning of a tree,
+not its spelling.
 """
 
 from __future__ import annotations
@@ -14,6 +15,9 @@ from pdp.cel.syntax import Call, Comprehension, Conditional, Constant, Has, List
 from pdp.cel.times import format_duration, format_timestamp
 from pdp.cel.values import Duration, Timestamp, Uint
 
+CONVERSIONS: Final = frozenset({"string", "bytes", "dyn"})
+"""Functions that leave the letters of a text as they are."""
+CASES: Final = {"lowerAscii": str.lower, "upperAscii": str.upper}
 _BINARY: Final = {
     "_==_": ("==", 4),
     "_!=_": ("!=", 4),
@@ -168,6 +172,44 @@ def walk(node: Node) -> Iterator[Node]:
         current = stack.pop()
         yield current
         stack.extend(reversed(list(children(current))))
+
+
+def operands_of(node: Node) -> list[Node]:
+    """Return the operands of a call; none of any other node."""
+    return list(children(node)) if isinstance(node, Call) else []
+
+
+def parts_joined(node: Node) -> tuple[Node, str, str]:
+    """Return the node that constant texts are joined to, and the texts before and behind."""
+    before = after = ""
+    while isinstance(node, Call) and node.function == "_+_":
+        left, right = operands_of(node)
+        texts = [constant_text(part) for part in (left, right)]
+        if texts[1] is not None:
+            node, after = left, texts[1] + after
+        elif texts[0] is not None:
+            node, before = right, before + texts[0]
+        else:
+            break
+    return node, before, after
+
+
+def constant_text(node: Node) -> str | None:
+    """Return the text that a node of constants is; None in doubt."""
+    operands = operands_of(node)
+    if isinstance(node, Constant):
+        value = node.value.decode(errors="replace") if isinstance(node.value, bytes) else node.value
+        return value if isinstance(value, str) else None
+    if isinstance(node, Call) and node.function in CONVERSIONS and len(operands) == 1:
+        return constant_text(operands[0])
+    if isinstance(node, Call) and node.function == "_+_":
+        texts = [constant_text(part) for part in operands]
+        return None if None in texts else "".join(text for text in texts if text is not None)
+    if isinstance(node, Call) and node.function in CASES and len(operands) == 1:
+        text = constant_text(operands[0])
+        # `lowerAscii` changes letters of ASCII alone
+        return CASES[node.function](text) if text is not None and text.isascii() else None
+    return None
 
 
 def canonical_text(node: Node) -> str:

@@ -108,13 +108,29 @@ TRINO_OPERATIONS: Final[Mapping[str, TrinoOperation]] = {
 }
 """All operations of Trino's OPA plugin."""
 
-LISTED_WITH: Final[Mapping[str, str]] = {
+SAME_RIGHT: Final[Mapping[str, str]] = {
     "FilterCatalogs": "AccessCatalog",
     "FilterColumns": "ShowColumns",
     "FilterFunctions": "ExecuteFunction",
     "FilterViewQueryOwnedBy": "ViewQueryOwnedBy",
+    "CreateViewWithSelectFromColumns": "SelectFromColumns",
+    "CreateViewWithExecuteFunction": "ExecuteFunction",
 }
-"""Filter of a list -> the operation with the same right. Other filters have a right of their own: to see a name."""
+"""Filter of a list, or use through a view -> the operation with the same right.
+
+Other filters have a right of their own: to see a name."""
+_KINDS: Final = ("Table", "View", "MaterializedView")
+TAKEN_WITH: Final[Mapping[str, tuple[str, ...]]] = {
+    **{f"{verb}{kind}": (f"Drop{kind}",) for verb in ("Create", "Rename") for kind in _KINDS},
+    "DropSchema": tuple(f"Drop{kind}" for kind in _KINDS),
+    "RenameSchema": ("DropSchema", *(f"{verb}{kind}" for verb in ("Rename", "Drop") for kind in _KINDS)),
+}
+"""Operation -> operations with the same loss of a name, or of names in a schema: CREATE may replace."""
+MADE_WITH: Final[Mapping[str, tuple[str, ...]]] = {
+    **{f"Rename{kind}": (f"Create{kind}",) for kind in _KINDS},
+    "RenameSchema": ("CreateSchema", *(f"{verb}{kind}" for verb in ("Rename", "Create") for kind in _KINDS)),
+}
+"""Rename -> operations with the same gain of the new name, or of names in the new schema."""
 
 _OF_OBJECTS: Final = ("catalog", "schema", "table")
 _RULE_ARGUMENTS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -133,9 +149,14 @@ def operation_of(op: str) -> TrinoOperation | None:
 
 
 def is_asked_mapped(op: str) -> bool:
-    """Tell whether forbids see an op of Trino also for a catalog with a warehouse behind: of functions, by name."""
+    """Tell whether forbids see an op of Trino also for a catalog with a warehouse behind: of functions, by name.
+
+    Only functions of Trino itself are asked so there, and nobody may change these.
+    """
     operation = operation_of(op)
-    return operation is not None and operation.rule in ("function", "procedure")
+    if operation is None or operation.rule != "function":
+        return operation is not None and operation.rule == "procedure"
+    return operation.steps[0].action == "get_metadata"
 
 
 def argument_keys(op: str) -> frozenset[str]:

@@ -19,7 +19,7 @@ from pdp.decision.active_policies import ActivePolicies
 from pdp.decision.plan import MOST_OBJECTS_BELOW, PlanContext
 from pdp.decision.service import Pdp
 from pdp.dialects.trino.ambiguity import KnownObjects
-from pdp.dialects.trino.names import base_table, suffix_of
+from pdp.dialects.trino.names import base_table, has_suffix, suffix_of
 from pdp.dialects.trino.spelling import SCHEMA_TYPES, TABLE_TYPES, Spelling, is_metadata_name
 from pdp.engines.engine import DOT_IN_PART, ForbiddenPath
 from pdp.engines.row_access.engine import UNRESTRICTED, Restriction, hide_everything
@@ -157,10 +157,12 @@ AMBIGUOUS_NAME: Final = AmbiguousName.code
 def has_other_type(resources: Sequence[Resource]) -> bool:
     """Tell whether a table has the type of a metadata table and no such name, or the name and not the type.
 
-    Names from Trino itself are already typed; only the native API sends such resources, and never in columns.
+    Names from Trino itself are already typed; only the native API sends such resources, and never in columns. In a
+    catalog without a warehouse, tables and hidden tables have one type.
     """
-    if type(resources) is PathArray or resources[0].type not in _TABLES:
-        return False
+    kind = resources.type if type(resources) is PathArray else resources[0].type
+    if type(resources) is PathArray or kind not in _TABLES:
+        return kind == "catalog" and has_suffix(resources)
     is_typed = resources[0].type == "metadata_table"
     for table in resources:
         path = table.path

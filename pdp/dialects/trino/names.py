@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from pdp.config.trino import TrinoSettings
 from pdp.config.warehouses import WarehouseSettings
 from pdp.errors import AmbiguousName, InvalidArgument
-from pdp.model.arrays import Path
+from pdp.model.arrays import Path, PathArray
 from pdp.model.bounded_cache import BoundedCache
 from pdp.model.question import Principal, Resource
 from pdp.model.references import MAX_NAME, NESSIE_SIGNS, bound_path, check_part
@@ -137,6 +137,12 @@ def suffix_of(table: str) -> str:
     """Return the text after the last `$` in lower case, as Trino spells suffixes; empty without a name before `$`."""
     base, _, suffix = table.rpartition("$")
     return suffix.lower() if base else ""
+
+
+def has_suffix(tables: Sequence[Resource]) -> bool:
+    """Tell whether a table has a name with `$`, such as `t$files`."""
+    names = tables.names if type(tables) is PathArray else [each.path[-1] for each in tables if each.path]
+    return any("$" in name for name in names)
 
 
 def base_table(resource: Resource) -> Resource:

@@ -13,6 +13,8 @@ from copy import copy
 from functools import partial
 from typing import Final
 
+from msgspec.structs import replace
+
 from pdp.decision.plan import (
     AllOf,
     FixedDenial,
@@ -24,19 +26,21 @@ from pdp.decision.plan import (
     without_need,
 )
 from pdp.dialects.trino.known_objects import is_metadata_table, known_at, objects_at
-from pdp.dialects.trino.names import base_table, suffix_of
+from pdp.dialects.trino.names import base_table, has_suffix, suffix_of
 from pdp.dialects.trino.spelling import TABLE_TYPES, Spelling
 from pdp.errors import AmbiguousName
 from pdp.model.answer import Reason
 from pdp.model.arrays import PathArray, positions_by
 from pdp.model.question import Check, Resource
 from pdp.model.trino_operations import (
-    LISTED_WITH,
+    MADE_WITH,
     METADATA_TABLES,
     PLACE_PROPERTIES,
+    SAME_RIGHT,
     SYSTEM_CATALOG,
     SYSTEM_READS,
     SYSTEM_TABLES,
+    TAKEN_WITH,
     TRINO_PREFIX,
     VIEW_STORAGE,
     TrinoOperation,
@@ -82,12 +86,12 @@ class OperationPlanner:
     def fixed(self, allowed: bool, by: str, resources: Sequence[Resource] | None = None) -> Node:
         """Return a decision of the configuration, on all resources unless `resources` is given. Forbids bind.
 
-        A list leaves out what a forbid of the operation with the same right denies.
+        A forbid of the operation with the same right binds, too: a list leaves out what that forbid denies.
         """
         context, resources = self.context, resources or self.resources
         if not allowed:
             return context.denied(by, self.action, resources)
-        own, kin = context.permitted(by, self.action, resources), LISTED_WITH.get(self.name)
+        own, kin = context.permitted(by, self.action, resources), SAME_RIGHT.get(self.name)
         if kin is None or not context.bundle.may_forbid(own.group.warehouse, TRINO_PREFIX + kin, own.group.type):
             return own
         return AllOf((own, context.permitted(by, TRINO_PREFIX + kin, resources)), named=False)
@@ -183,20 +187,25 @@ def plan_by_place(planner: OperationPlanner) -> Node:
 
 
 def _unmanaged_catalog(planner: OperationPlanner) -> Node:
-    """Allow what the configuration allows. Forbids are asked about the target of a rename, and about unknown tables."""
+    """Allow what the configuration allows. Forbids are asked about all that the operation does, and to which tables."""
     if planner.trino.unmanaged_catalogs != "allow":
         return planner.fixed(False, UNMANAGED)
-    found = [planner.fixed(True, UNMANAGED)]
+    named = planner.resources
     # INVARIANT: every resource of a rename has a destination, or none has one: `_rename` denies the others.
-    targets = [target for each in planner.resources if (target := each.arguments.destination)]
-    if targets:
-        found.append(planner.fixed(True, UNMANAGED, targets))
-    if planner.name in ("DropSchema", "RenameSchema"):
-        change = TRINO_PREFIX + planner.name.removesuffix("Schema")
-        actions = [f"{change}{kind}" for kind in ("Table", "View", "MaterializedView")]
-        places = [each for each in (planner.resources, targets) if each]
-        found += [planner.context.permitted(UNMANAGED, action, each) for action in actions for each in places]
+    targets = [target for each in named if (target := each.arguments.destination)]
+    places = [each for each in (named, targets, _bases(named)) if each]
+    found = [planner.fixed(True, UNMANAGED, each) for each in places]
+    for each, kin in ((named, TAKEN_WITH), (targets, MADE_WITH)):
+        operations = kin.get(planner.name, ()) if each else ()
+        found += [planner.context.permitted(UNMANAGED, TRINO_PREFIX + operation, each) for operation in operations]
     return found[0] if len(found) == 1 else AllOf(tuple(found), named=False)
+
+
+def _bases(tables: Sequence[Resource]) -> list[Resource]:
+    """Return the tables behind names such as `t$files` in any connector, beside all others; none without such names."""
+    if not has_suffix(tables):
+        return []
+    return [replace(each, path=(*each.path[:-1], each.path[-1].partition("$")[0] or each.path[-1])) for each in tables]
 
 
 def _system_catalog(planner: OperationPlanner) -> Node:

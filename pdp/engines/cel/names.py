@@ -5,7 +5,6 @@ Finds the tests in a rule; `pdp.config.names` judges the texts. The load of forb
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from textwrap import shorten
 from typing import Final, NamedTuple
@@ -14,8 +13,18 @@ import msgspec
 
 from pdp.cel import patterns
 from pdp.cel.checker import CheckedExpression
-from pdp.cel.syntax import Call, Comprehension, Conditional, Constant, ListOf, Logic, Name, Node, Select
-from pdp.cel.unparse import children, unparse, variable_name, walk
+from pdp.cel.syntax import Call, Comprehension, Conditional, ListOf, Logic, Name, Node, Select
+from pdp.cel.unparse import (
+    CASES,
+    CONVERSIONS,
+    children,
+    constant_text,
+    operands_of,
+    parts_joined,
+    unparse,
+    variable_name,
+    walk,
+)
 from pdp.config.names import NameCheck, name_fault
 from pdp.config.origins import suggest
 from pdp.config.words import TESTS
@@ -28,12 +37,12 @@ from pdp.engines.cel.lint.remarks import (
     is_match,
     is_text,
     never_equal,
-    operands_of,
 )
-from pdp.engines.cel.questions import asked_ops, find_clash
+from pdp.engines.cel.questions import MADE, asked_ops, asked_questions, find_clash
 from pdp.model.trino_operations import (
     RULE_ACTIONS,
     RULE_OPS,
+    SYSTEM_TABLES,
     TRINO_PREFIX,
     argument_keys,
     is_asked_mapped,
@@ -63,9 +72,6 @@ _TEST_KINDS: Final[Mapping[str, str]] = {
 NEVER: Final = "never"
 """Test of a text that no name meets, with what the rule joins to it."""
 _LISTS: Final = frozenset({"roles", "groups", "actions"})
-_CONVERSIONS: Final = frozenset({"string", "bytes", "dyn"})
-"""Functions that leave the letters of a text as they are."""
-_CASES: Final = {"lowerAscii": str.lower, "upperAscii": str.upper}
 
 
 def remark_on_names(checked: CheckedExpression, check: NameCheck) -> Iterator[Remark]:
@@ -86,8 +92,8 @@ def _on_names(checked: CheckedExpression, check: NameCheck) -> Iterator[Remark]:
         if test == NEVER:
             yield _remark(check, "wrong-name", offset, f"no text that is made of `{subject}` here meets `{text}`")
             continue
-        if change and _CASES[change](text) != text:
-            message = f"`{text}` is never what `{change}` returns: write `{_CASES[change](text)}`"
+        if change and CASES[change](text) != text:
+            message = f"`{text}` is never what `{change}` returns: write `{CASES[change](text)}`"
             yield _remark(check, "wrong-name", offset, message)
         if subject in WORDS:
             yield from _on_word(found, check)
@@ -164,17 +170,35 @@ def _on_questions(checked: CheckedExpression, words: Sequence[NameTest], check: 
         if node.field not in ARGUMENT_KEYS:
             message = f"no question has the argument `{node.field}`{suggest(node.field, ARGUMENT_KEYS)}"
             yield _remark(check, "wrong-name", node.pos, message)
-    if any(variable_name(node, checked) in ("arguments", "warehouse") for node in nodes):
-        return
-    exact = [found for found in words if found.test in ("equals", "starts") and not found.change]
-    if check.known.trino and exact and all(found.text.startswith(TRINO_PREFIX) for found in words):
-        for found in exact:
-            if wanted := _of_vocabulary(op for op in RULE_OPS if TESTS[found.test](op, found.text)):
-                message = (
-                    f"`{found.text}` is asked only where no warehouse stands behind a catalog: for a mapped catalog "
-                    f"test {wanted}; a test of `arguments` says that others are meant"
-                )
-                yield _remark(check, "unknown-name", found.offset, message)
+    read = {variable_name(node, checked) for node in nodes}
+    asked = asked_questions(checked) if read & WORDS else ()
+    if asked and all(MADE in one for one in asked):
+        yield from _on_new_names(checked, check)
+    if check.known.trino and not read & {"arguments", "warehouse"}:
+        first = next((node.pos for node in nodes if variable_name(node, checked) in WORDS), 0)
+        for offset, what, named in _operations(words, [one["op"] for one in asked], first):
+            if wanted := _of_vocabulary(named):
+                message = f"{what} is asked {_UNMAPPED} {wanted}; a test of `arguments` says that others are meant"
+                yield _remark(check, "unknown-name", offset, message)
+
+
+def _operations(words: Sequence[NameTest], asked: Sequence[str], first: int) -> list[tuple[int, str, Sequence[str]]]:
+    """Return the tests of a rule about operations of Trino alone: place, text and ops. `first` is the first word's."""
+    exact = [one for one in words if one.test in ("equals", "starts") and not one.change]
+    if exact and all(one.text.startswith(TRINO_PREFIX) for one in words):
+        return [
+            (one.offset, f"`{one.text}`", [op for op in RULE_OPS if TESTS[one.test](op, one.text)]) for one in exact
+        ]
+    return [(first, "the rule", asked)] if all(op.startswith(TRINO_PREFIX) for op in asked) else []
+
+
+def _on_new_names(checked: CheckedExpression, check: NameCheck) -> Iterator[Remark]:
+    """Yield a remark on each path of one part in a rule about new objects other than namespaces."""
+    for found in name_tests(checked):
+        if (found.subject, found.test) == ("path", "equals") and found.text.strip(".") and "." not in found.text:
+            message = f"`{found.text}` is the name of what is made, in no namespace: for what is made in a namespace "
+            message += f"of this name test `path.startsWith('{found.text}.')`"
+            yield _remark(check, "unknown-name", found.offset, message)
 
 
 def _of_vocabulary(ops: Iterable[str]) -> str:
@@ -188,6 +212,7 @@ def _on_arguments(checked: CheckedExpression, ops: Collection[str], check: NameC
     """Yield a remark on each test of an argument that no question of a rule has, or not in this form."""
     keys = frozenset[str]().union(*map(argument_keys, ops))
     properties = ops and all(argument_keys(op) == {"property"} for op in ops)
+    functions = ops and all((operation := operation_of(op)) and operation.rule == "function" for op in ops)
     for found in name_tests(checked) if ops else ():
         variable, _, key = found.subject.partition(".")
         if variable != "arguments" or key not in ARGUMENT_KEYS:
@@ -195,6 +220,11 @@ def _on_arguments(checked: CheckedExpression, ops: Collection[str], check: NameC
         if key not in keys:
             known = f": `arguments` has {', '.join(f'`{one}`' for one in sorted(keys))}" if keys else ""
             message = f"no question that the rule is about has the argument `{key}`{known}"
+            yield _remark(check, "wrong-name", found.offset, message)
+        elif functions and key == "function" and _is_of_namespace(found, check):
+            catalog, schema, *_ = found.text.split(".")
+            wanted = f"{_of_vocabulary(ops)}, `warehouse` and `path == '{schema}'`"
+            message = f"functions of `{catalog}.{schema}` are asked in the words of the vocabulary: test {wanted}"
             yield _remark(check, "wrong-name", found.offset, message)
         elif properties and found.test == "equals" and len(ops) == 1:
             has_catalog, wants_catalog = "." in found.text, ops == _OF_CATALOGS
@@ -206,7 +236,15 @@ def _on_arguments(checked: CheckedExpression, ops: Collection[str], check: NameC
                 yield _remark(check, "wrong-name", found.offset, message)
 
 
+def _is_of_namespace(found: NameTest, check: NameCheck) -> bool:
+    """Tell whether a function can only be one of a namespace of a warehouse."""
+    catalog, _, rest = found.text.partition(".")
+    is_whole = found.test in ("equals", "starts") and "." in rest
+    return is_whole and catalog in check.known.catalogs and rest.partition(".")[0] not in SYSTEM_TABLES
+
+
 _OF_CATALOGS: Final = frozenset({"trino:SetCatalogSessionProperty"})
+_UNMAPPED: Final = "only where no warehouse stands behind a catalog: for a mapped catalog test"
 
 
 def _on_mapped_catalogs(checked: CheckedExpression, ops: Collection[str], check: NameCheck) -> Iterator[Remark]:
@@ -217,13 +255,15 @@ def _on_mapped_catalogs(checked: CheckedExpression, ops: Collection[str], check:
     parts = checked.root.parts if isinstance(checked.root, Logic) and checked.root.conjunction else (checked.root,)
     needed = [
         found
-        for part in parts
+        for one in parts
+        for part in (one.parts if isinstance(one, Logic) and len(_read_by(one, checked)) == 1 else (one,))
         if isinstance(part, Call) and part.function in _TEST_KINDS and part.function != "_!=_"
         for found in name_tests(msgspec.structs.replace(checked, root=part))
         if found.subject.startswith("arguments.")
     ]
-    places = [found for found in needed if found.subject == "arguments.catalog" and found.test == "equals"]
-    if not places or not all(found.text in check.known.catalogs for found in places):
+    tested = [found for found in needed if found.subject == "arguments.catalog" and found.test == "equals"]
+    places = [found for found in tested if found.text in check.known.catalogs]
+    if not places:
         return
     keys = {found.subject.partition(".")[2] for found in needed}
     trino = [op for op in ops or RULE_OPS if "catalog" in argument_keys(op)]
@@ -242,7 +282,13 @@ def _on_mapped_catalogs(checked: CheckedExpression, ops: Collection[str], check:
         message += f"and what is in it is asked in the words of the vocabulary: test {wanted}, `warehouse` and `path`"
     else:
         message += "whose name `arguments.catalog` has there"
-    yield _remark(check, "unknown-name" if any(is_open) else "wrong-name", places[0].offset, message)
+    may_hold = any(is_open) or len(places) < len(tested)
+    yield _remark(check, "unknown-name" if may_hold else "wrong-name", places[0].offset, message)
+
+
+def _read_by(node: Node, checked: CheckedExpression) -> set[str]:
+    """Return the names that tests in a node read."""
+    return {found.subject for found in name_tests(msgspec.structs.replace(checked, root=node))}
 
 
 def name_tests(checked: CheckedExpression) -> Iterator[NameTest]:
@@ -258,7 +304,7 @@ def name_tests(checked: CheckedExpression) -> Iterator[NameTest]:
             continue
         is_part = node.function not in ("_==_", "_!=_", "@in")
         for tested, given in (operands,) if is_part else (operands, reversed(operands)):
-            inner, before, after = _parts_joined(tested)
+            inner, before, after = parts_joined(tested)
             subject, change = _subject(inner, bound, checked)
             if subject in NAME_KINDS:
                 if node.function in ("_==_", "@in") and subject not in _LISTS:
@@ -271,21 +317,6 @@ def name_tests(checked: CheckedExpression) -> Iterator[NameTest]:
                         if not before + after
                         else _unjoined(node.function, plain, before, after)
                     )
-
-
-def _parts_joined(node: Node) -> tuple[Node, str, str]:
-    """Return the node that constant texts are joined to, and the texts before and behind."""
-    before = after = ""
-    while isinstance(node, Call) and node.function == "_+_":
-        left, right = operands_of(node)
-        texts = [constant_text(part) for part in (left, right)]
-        if texts[1] is not None:
-            node, after = left, texts[1] + after
-        elif texts[0] is not None:
-            node, before = right, before + texts[0]
-        else:
-            break
-    return node, before, after
 
 
 def _unjoined(function: str, found: NameTest, before: str, after: str) -> Iterator[NameTest]:
@@ -304,24 +335,6 @@ def _unjoined(function: str, found: NameTest, before: str, after: str) -> Iterat
         yield from [found._replace(test=kind, text=rest)] if rest else []
 
 
-def constant_text(node: Node) -> str | None:
-    """Return the text that a node of constants is; None in doubt."""
-    operands = operands_of(node)
-    if isinstance(node, Constant):
-        value = node.value.decode(errors="replace") if isinstance(node.value, bytes) else node.value
-        return value if isinstance(value, str) else None
-    if isinstance(node, Call) and node.function in _CONVERSIONS and len(operands) == 1:
-        return constant_text(operands[0])
-    if isinstance(node, Call) and node.function == "_+_":
-        texts = [constant_text(part) for part in operands]
-        return None if None in texts else "".join(text for text in texts if text is not None)
-    if isinstance(node, Call) and node.function in _CASES and len(operands) == 1:
-        text = constant_text(operands[0])
-        # `lowerAscii` changes letters of ASCII alone
-        return _CASES[node.function](text) if text is not None and text.isascii() else None
-    return None
-
-
 def _tests(function: str, found: NameTest) -> Iterator[NameTest]:
     if function in _TEST_KINDS:
         yield found._replace(test=_TEST_KINDS[function])
@@ -330,16 +343,10 @@ def _tests(function: str, found: NameTest) -> Iterator[NameTest]:
     elif function == "matches" and (pattern := patterns.find_string_test(found.text)):
         for text in pattern.texts:
             yield found._replace(test=pattern.kind, text=text)
-    elif function == "matches" and (text := _beginning(found.text)):
+    elif function == "matches" and (text := patterns.beginning(found.text)):
         yield found._replace(test="starts", text=text)
     elif function == "matches" and (text := patterns.required_text(found.text)):
         yield found._replace(test="contains", text=text)
-
-
-def _beginning(pattern: str) -> str:
-    """Return a text with which every match of a pattern begins, at the beginning of the name; empty if none is sure."""
-    found = None if "|" in _GROUP.sub("", pattern) else _LITERALS.match(pattern)
-    return re.sub(r"\\(.)|\[(.)\]", r"\1\2", found[1]) if found else ""
 
 
 def _subject(node: Node, bound: Mapping[str, Node], checked: CheckedExpression) -> tuple[str, str]:
@@ -353,9 +360,9 @@ def _subject(node: Node, bound: Mapping[str, Node], checked: CheckedExpression) 
         return f"{variable_name(operands[0], checked)}.{operands[1].value}", ""  # type: ignore[attr-defined]
     if isinstance(node, Call) and node.function == "_[_]" and variable_name(operands[0], checked) in _LISTS:
         return variable_name(operands[0], checked), ""
-    if isinstance(node, Call) and node.function in _CASES and len(operands) == 1:
+    if isinstance(node, Call) and node.function in CASES and len(operands) == 1:
         return _subject(operands[0], bound, checked)[0], node.function
-    if isinstance(node, Call) and node.function in _CONVERSIONS and len(operands) == 1:
+    if isinstance(node, Call) and node.function in CONVERSIONS and len(operands) == 1:
         return _subject(operands[0], bound, checked)
     return variable_name(node, checked), ""
 
@@ -372,11 +379,6 @@ def _texts(node: Node, bound: Mapping[str, Node]) -> Iterator[tuple[str, int]]:
             yield from _texts(part, bound) if isinstance(part, ListOf | Call) else ()
     elif (text := constant_text(node)) is not None:
         yield text, node.pos
-
-
-_LITERALS: Final = re.compile(r"\^((?:(?:[\w~:/@-]|\\[.~:/@-]|\[[.~:/@-]\])(?![?*{]))+)")
-"""Anchor of a pattern, and the signs behind that stand for themselves and may not be missing."""
-_GROUP: Final = re.compile(r"\([^()]*\)")
 
 
 def _on_spelling(checked: CheckedExpression, check: NameCheck) -> Iterator[Remark]:

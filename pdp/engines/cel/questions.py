@@ -22,11 +22,13 @@ from pdp.cel.values import RuleError
 from pdp.config.names import KnownNames, name_fault
 from pdp.engines.cel.conditions import NAME_KINDS, WORDS, Condition, Requirements, condition_of
 from pdp.engines.cel.program import RULE_ARGUMENTS, RULE_FIELDS
-from pdp.model.trino_operations import CLUSTER_ACTIONS
-from pdp.model.vocabulary import CATALOG_ACTIONS, CEL_CHECKS, NessieCheck, is_cluster_action, rule_checks
+from pdp.model.trino_operations import CLUSTER_ACTIONS, TRINO_PREFIX
+from pdp.model.vocabulary import CATALOG_ACTIONS, CEL_CHECKS, CONTENT_TYPE, NessieCheck, is_cluster_action, rule_checks
 
-_Question: TypeAlias = Mapping[str, str]
+Question: TypeAlias = Mapping[str, str]
 """Variable -> the only value that it has in a question. All others may have any value."""
+MADE: Final = "made"
+"""Key of questions whose `path` is the path of a new object that is no namespace."""
 
 
 class PartOutcomes(NamedTuple):
@@ -43,7 +45,7 @@ class PartOutcomes(NamedTuple):
 
 
 @cache
-def questions() -> tuple[_Question, ...]:
+def questions() -> tuple[Question, ...]:
     """Return all different questions of the vocabulary."""
     asked = {(type, action) for type, actions in CATALOG_ACTIONS.items() for action in actions} | CEL_CHECKS.keys()
     found = [_question(type, action, check) for type, action in sorted(asked) for check in rule_checks(type, action)]
@@ -52,7 +54,7 @@ def questions() -> tuple[_Question, ...]:
     return tuple({tuple(sorted(one.items())): one for one in found}.values())
 
 
-def _question(type: str, action: str, check: NessieCheck) -> _Question:
+def _question(type: str, action: str, check: NessieCheck) -> Question:
     fixed = {"op": check.op, "action": action}
     if type != "repository_config":
         fixed["type"] = ""
@@ -60,6 +62,7 @@ def _question(type: str, action: str, check: NessieCheck) -> _Question:
         fixed |= {"path": "", "contentType": ""}
     elif check.path == "new":
         fixed["contentType"] = check.content_type
+        fixed |= {} if check.content_type == CONTENT_TYPE["namespace"] else {MADE: "yes"}
     return fixed
 
 
@@ -103,7 +106,7 @@ def _not_empty(name: str) -> int:
     return _bits(lambda one: name not in one)
 
 
-def _bits(test: Callable[[_Question], bool]) -> int:
+def _bits(test: Callable[[Question], bool]) -> int:
     return sum(1 << at for at, one in enumerate(questions()) if test(one))
 
 
@@ -172,7 +175,7 @@ def _function(node: Node, checked: CheckedExpression) -> Callable[..., Any] | No
         return None
 
 
-def _value(run: Callable[..., Any], fixed: _Question) -> bool | None:
+def _value(run: Callable[..., Any], fixed: Question) -> bool | None:
     """Return the value of a part; None for a part that raises."""
     try:
         return bool(run(*[fixed.get(name, "") for name in RULE_ARGUMENTS]))
@@ -213,6 +216,12 @@ def asked_ops(requirements: Requirements) -> frozenset[str]:
     return frozenset(one["op"] for at, one in enumerate(questions()) if bits >> at & 1)
 
 
+def asked_questions(checked: CheckedExpression) -> tuple[Question, ...]:
+    """Return the questions where a rule may bind."""
+    possible = outcomes(checked.root, checked).possible
+    return tuple(one for at, one in enumerate(questions()) if possible >> at & 1)
+
+
 def _actions(bits: int) -> Iterator[str]:
     yield from sorted({one["action"] for at, one in enumerate(questions()) if bits >> at & 1})
 
@@ -235,7 +244,20 @@ def has_sound_names(requirements: Requirements, known: KnownNames) -> bool:
         if one.variable in kinds
         for text in one.texts
     )
-    return not is_at_fault and bool(reduce(and_, map(_met, conditions), _every()))
+    met = reduce(and_, map(_met, conditions), _every())
+    is_plain_path = all("." in text for one in conditions if one.variable == "path" for text in one.texts)
+    doubtful = _of_trino() if is_plain_path else _of_trino() | _of_new_names()
+    return not is_at_fault and bool(met & ~doubtful)
+
+
+@cache
+def _of_trino() -> int:
+    return _bits(lambda one: one["op"].startswith(TRINO_PREFIX))
+
+
+@cache
+def _of_new_names() -> int:
+    return _bits(lambda one: MADE in one)
 
 
 def _is_on_cluster(condition: Condition) -> bool:

@@ -14,7 +14,7 @@ from support.oracles.trino_wants import asking
 from support.paths import TESTS
 from support.service.serving import settings_of
 
-from pdp.model.trino_operations import LISTED_WITH, TRINO_OPERATIONS
+from pdp.model.trino_operations import SAME_RIGHT, TRINO_OPERATIONS
 from pdp.model.vocabulary import CATALOG_ACTIONS, CEL_CHECKS
 
 SHAPES: dict[str, Any] = yaml.safe_load((TESTS / "trino_cases" / "shapes" / "operations.yaml").read_text())
@@ -155,6 +155,81 @@ async def test_forbids_in_an_unmanaged_catalog_bind_for_targets_and_content(tmp_
     assert found == [False] * 4 + [True] * 3
 
 
+def _at(schema: str, table: str = "", catalog: str = "other") -> dict[str, Any]:
+    place = {"catalogName": catalog, "schemaName": schema}
+    return {"table": place | {"tableName": table}} if table else {"schema": place}
+
+
+def _of_operation(name: str) -> str:
+    where = "arguments.catalog == 'other' && arguments.schema == 'hr' && arguments.table == 'pay'"
+    return f"op == 'trino:{name}' && {where}"
+
+
+THROUGH_VIEWS = {
+    "CreateViewWithSelectFromColumns": "SelectFromColumns",
+    "CreateViewWithExecuteFunction": "ExecuteFunction",
+}
+
+
+@pytest.mark.parametrize("kind", ["Table", "View", "MaterializedView"])
+async def test_what_a_forbid_denies_in_an_unmanaged_catalog_no_other_operation_does(tmp_path: Path, kind: str) -> None:
+    """A forbid of DROP binds where a name is replaced, renamed away or goes with its schema; one of CREATE at targets."""
+    pay, other = _at("hr", "pay"), _at("zz", "t")
+    asked = {
+        "create": {"operation": f"Create{kind}", "resource": pay},
+        "drop": {"operation": f"Drop{kind}", "resource": pay},
+        "away": {"operation": f"Rename{kind}", "resource": pay, "targetResource": other},
+        "onto": {"operation": f"Rename{kind}", "resource": other, "targetResource": pay},
+        "schema": {"operation": "DropSchema", "resource": _at("hr")},
+        "schema away": {"operation": "RenameSchema", "resource": _at("hr"), "targetResource": _at("zz")},
+        "schema onto": {"operation": "RenameSchema", "resource": _at("zz"), "targetResource": _at("hr")},
+        "elsewhere": {"operation": f"Rename{kind}", "resource": other, "targetResource": _at("zz", "u")},
+    }  # fmt: skip
+    denied = {
+        f"Drop{kind}": {"create", "drop", "away", "schema", "schema away"},
+        f"Create{kind}": {"create", "onto", "schema onto"},
+        f"Rename{kind}": {"away", "onto", "schema away", "schema onto"},
+        "SelectFromColumns": set(),
+    }
+    for name, wanted in denied.items():
+        (tmp_path / name).mkdir()
+        async with asking(world({"f": _of_operation(name)}), tmp_path / name) as ask:
+            answers = {key: (await ask("allow", body_of(one, "bob")))["result"] for key, one in asked.items()}
+        assert {key for key, allowed in answers.items() if not allowed} == wanted, name
+
+
+async def test_a_forbid_on_a_table_of_an_unmanaged_catalog_binds_for_its_hidden_tables(tmp_path: Path) -> None:
+    names = ["pay", "pay$files", "pay$partitions", "pay$a$b", "pax", "pax$files", "$files"]
+    rules = {"f": "op.startsWith('trino:') && has(arguments.table) && arguments.table == 'pay'"}
+    tables = [_at("hr", name) for name in names]
+    open_ones = [at for at, name in enumerate(names) if not name.startswith("pay")]
+    async with asking(world(rules), tmp_path) as ask:
+        for name in ("SelectFromColumns", "CreateViewWithSelectFromColumns", "InsertIntoTable", "ShowColumns"):
+            found = [
+                (await ask("allow", body_of({"operation": name, "resource": one}, "bob")))["result"] for one in tables
+            ]
+            assert [at for at, allowed in enumerate(found) if allowed] == open_ones, name
+        listed = {"operation": "FilterTables", "filterResources": tables}
+        assert (await ask("batch", body_of(listed, "bob")))["result"] == open_ones
+
+
+async def test_a_forbid_of_a_use_binds_for_the_use_through_a_view(tmp_path: Path) -> None:
+    function = {"function": {"catalogName": "other", "schemaName": "hr", "functionName": "query"}}
+    rules = {
+        "t": _of_operation("SelectFromColumns"),
+        "f": "op == 'trino:ExecuteFunction' && arguments.function.endsWith('.query')",
+    }
+    async with asking(world(rules), tmp_path) as ask:
+        for name, kin in THROUGH_VIEWS.items():
+            resource = function if "Function" in name else _at("hr", "pay")
+            for operation in (name, kin):
+                assert not (await ask("allow", body_of({"operation": operation, "resource": resource}, "bob")))[
+                    "result"
+                ]
+        free = {"operation": "CreateViewWithSelectFromColumns", "resource": _at("hr", "free")}
+        assert (await ask("allow", body_of(free, "bob")))["result"]
+
+
 async def test_lists_leave_out_what_is_forbidden(tmp_path: Path) -> None:
     names = ["elsewhere", "lakehouse", "system"]
     action = {"operation": "FilterCatalogs", "filterResources": [{"catalog": {"name": name}} for name in names]}
@@ -199,9 +274,9 @@ OWN_RIGHT = {
 def test_an_operation_that_filters_a_list_has_the_right_of_another_or_its_own() -> None:
     filters = {name for name in TRINO_OPERATIONS if name.startswith("Filter")}
     assert filters == LISTED.keys() | OWN_RIGHT.keys()
-    assert {name: kin for name, (kin, *_) in LISTED.items()} == LISTED_WITH
-    for name, kin in LISTED_WITH.items():
-        assert TRINO_OPERATIONS[name] == TRINO_OPERATIONS[kin]
+    assert {name: kin for name, (kin, *_) in LISTED.items()}.items() == SAME_RIGHT.items() - THROUGH_VIEWS.items()
+    for name, kin in SAME_RIGHT.items():
+        assert TRINO_OPERATIONS[name]._replace(delegated=False) == TRINO_OPERATIONS[kin]
     for name, (kin, _) in OWN_RIGHT.items():
         assert TRINO_OPERATIONS[name] != TRINO_OPERATIONS[kin]
 

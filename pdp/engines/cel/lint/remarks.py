@@ -15,7 +15,7 @@ from pdp.cel.checker import CheckedExpression
 from pdp.cel.compiler import EXTENSIONS
 from pdp.cel.functions import STANDARD
 from pdp.cel.syntax import Call, Constant, ListOf, Node
-from pdp.cel.unparse import children, variable_name, walk
+from pdp.cel.unparse import operands_of, variable_name, walk
 from pdp.cel.values import RuleError
 from pdp.engines.cel.conditions import role_tests
 from pdp.engines.cel.program import RULE_VARIABLES
@@ -180,11 +180,6 @@ def path_comparisons(checked: CheckedExpression) -> Iterator[Comparison]:
             yield compared
         elif compared.test == "matches" and (test := patterns.find_string_test(compared.text)):
             yield from (compared._replace(test=_TESTS[test.kind], text=text) for text in test.texts)
-
-
-def operands_of(node: Node) -> list[Node]:
-    """Return the operands of a call; none of any other node."""
-    return list(children(node)) if isinstance(node, Call) else []
 
 
 def elements_of(node: Node) -> tuple[Node, ...]:
