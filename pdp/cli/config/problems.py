@@ -89,9 +89,26 @@ def problems_of(error: PdpError) -> list[ConfigProblem]:
 
 def find_problems(composition: Wiring, settings: Settings) -> Iterator[ConfigProblem]:
     """Yield the problems of all that settings name."""
+    found = []
     for problem in _unplaced_problems(composition, settings):
+        found.append(problem)
         place = problem.place or settings.origins.place_named_in(problem.message)
         yield msgspec.structs.replace(problem, place=place)
+    if not any(problem.severity == "error" for problem in found) and not settings.policies.source:
+        yield from _other_warnings(composition, settings, [problem.message for problem in found])
+
+
+def _other_warnings(composition: Wiring, settings: Settings, told: Sequence[str]) -> Iterator[ConfigProblem]:
+    """Yield the warnings of a start that are not told yet, such as forbids that close Trino."""
+    try:
+        bundle = composition.build_pdp(settings, Facts.empty(), composition.read_rules(settings)).bundle
+    except PdpError as error:
+        yield from problems_of(error)
+        return
+    heads = [message.partition(" (`policies.")[0] for message in told]
+    for warning in bundle.warnings:
+        if not any(head in warning for head in heads):
+            yield ConfigProblem("", "warning", warning)
 
 
 def _unplaced_problems(composition: Wiring, settings: Settings) -> Iterator[ConfigProblem]:

@@ -437,7 +437,7 @@ def test_a_role_of_cedar_in_another_case_than_the_role_of_the_store(tmp_path: Pa
 
 
 def test_the_files_of_a_key_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By lint and by the load: `config check` reads each file once for both."""
+    """`config check` reads each file for lint, for the remarks on rules and for the warnings of a start, once each."""
     config = with_rules(tmp_path, {"f": "'hr' in roles && path == 'HR.x'"})
     read: list[str] = []
     original = read_rule_file
@@ -449,7 +449,7 @@ def test_the_files_of_a_key_are_read_once(tmp_path: Path, monkeypatch: pytest.Mo
     for module in (linter, rules):
         monkeypatch.setattr(module, "read_rule_file", noted)
     assert command("config", "check", "-c", config)[0] == 0
-    assert sorted(read) == ["forbid.yaml"] * 2
+    assert sorted(read) == ["forbid.yaml"] * 3
 
 
 IGNORED = {
@@ -484,3 +484,22 @@ def test_keys_without_rules_are_named_at_every_door(tmp_path: Path, forbid: bool
     if not fails:
         started = [line for line in warnings_of(config).splitlines() if "ignored" in line or "not in force" in line]
         assert sorted(started) == sorted(line.replace(" warning:", "") for line in linted)
+
+
+def test_config_check_has_every_warning_of_a_start(tmp_path: Path) -> None:
+    """Also of forbids that close Trino, and each once."""
+    rules = {
+        "a": "ref != 'dev'",
+        "b": "api.name == 'x'",
+        "c": "op == 'trino:SelectFromColumns'",
+        "d": "path == 'lk.hr'",
+    }
+    config = with_rules(tmp_path, rules)
+    code, output = command("config", "check", "-c", config)
+    told = [line for line in output.splitlines() if ": warning: " in line or line.startswith("warning: ")]
+    assert code == 0
+    for id, words in {"a": "closes Trino", "b": "closes Trino", "c": "is asked only where", "d": "write `hr`"}.items():
+        assert [line for line in told if f"`{id}`" in line and words in line], (id, output)
+    for warning in warnings_of(config).splitlines():
+        text = warning.partition(": rule ")[2] or warning
+        assert len([line for line in told if text in line]) == 1, (warning, output)
