@@ -237,6 +237,7 @@ def half_a_request() -> tuple[bytes, bytes]:
     return sent[:-20], sent[-20:]
 
 
+@pytest.mark.waits
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_stop_turns_readiness_finishes_requests_and_flushes_the_audit(tmp_path: Path, number: signal.Signals) -> None:
     first, rest = half_a_request()
@@ -267,6 +268,7 @@ def test_a_stop_turns_readiness_finishes_requests_and_flushes_the_audit(tmp_path
     assert records[-1]["id"] == answered["decisionId"]
 
 
+@pytest.mark.waits
 def test_a_request_that_never_ends_does_not_hold_up_a_stop(tmp_path: Path) -> None:
     first, _ = half_a_request()
     with serve_process(tmp_path) as process, connection(process) as slow, connection(process) as idle:
@@ -397,6 +399,7 @@ def test_nothing_is_answered_that_cannot_be_recorded(tmp_path: Path) -> None:
     assert sum(record.get("suppressed", 1) for record in refusals if record["surface"] == "http") == len(refused)
 
 
+@pytest.mark.waits
 def test_a_stop_that_loses_records_says_so(tmp_path: Path) -> None:
     with serve_process(tmp_path, limits={"FSIZE": SMALL}) as process:
         ids = fill(process)
@@ -418,6 +421,7 @@ def test_a_disk_that_takes_nothing_at_all_is_noticed(tmp_path: Path) -> None:
 # --- too few files ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.waits
 def test_without_file_descriptors_readiness_is_red_until_there_are_some(tmp_path: Path) -> None:
     host, arguments = "127.0.0.1", ("--set", "limits.idle_timeout_seconds=60")
     with serve_process(tmp_path, *arguments, limits={"NOFILE": 64}) as process:

@@ -44,6 +44,7 @@ def port_of(url: str) -> int:
 # --- the way to the server ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.waits
 def test_a_half_open_connection_fails_in_time_and_recovers(url: str) -> None:
     with proxied(port_of(url)) as proxy:
         store = open_store(url.replace(f":{port_of(url)}/", f":{proxy.port}/"))

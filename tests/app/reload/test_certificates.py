@@ -110,6 +110,7 @@ def readiness(process: Process) -> tuple[str, str]:
     return body["status"], "".join(body.get("reasons", ()))
 
 
+@pytest.mark.waits
 def test_new_certificates_are_presented_and_torn_ones_are_not(tmp_path: Path) -> None:
     mount = CertificateMount(tmp_path / "mount")
     with serving(tmp_path, mount) as process:

@@ -226,6 +226,7 @@ async def test_what_waits_is_bounded_by_bytes_before_and_after_encoding(tmp_path
     assert audit.waiting_bytes() == 0
 
 
+@pytest.mark.waits
 @pytest.mark.process
 def test_a_full_disk_refuses_requests_before_the_memory_is_full(tmp_path: Path) -> None:
     checks = [CHECK | {"resource": f"table:lake/{'a' * 300}{at}@prod"} for at in range(5000)]

@@ -112,6 +112,7 @@ async def test_tls_with_a_verified_certificate(tmp_path: Path) -> None:
             await cache.close()
 
 
+@pytest.mark.waits
 @process
 async def test_a_cluster(tmp_path: Path) -> None:
     with redis_server(tmp_path, "--cluster-enabled", "yes", "--cluster-port", str(free_port())) as server:
@@ -135,6 +136,7 @@ def sentinel(folder: Path, master: RedisServer) -> RedisServer:
     return RedisServer(folder, (), free_port())
 
 
+@pytest.mark.waits
 @process
 async def test_sentinels_name_the_master_also_after_a_failover(tmp_path: Path) -> None:
     folders = {name: tmp_path / name for name in ("first", "second")}

@@ -189,6 +189,7 @@ async def test_a_changed_relation_counts_before_the_next_pass(iceberg: IcebergSe
         assert (answer["status"], answer["error"]["message"]) == (403, "`drop` on `table:lake/moving/fresh` is denied")
 
 
+@pytest.mark.waits
 async def test_a_catalog_without_an_answer_denies_after_a_while(
     tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

@@ -539,6 +539,7 @@ async def test_a_bad_token_is_refused_and_the_connection_goes_on(tmp_path: Path,
         assert pair.handed_over == []
 
 
+@pytest.mark.waits
 @on_every_loop
 async def test_a_token_that_expires_is_refused_on_the_same_connection(tmp_path: Path) -> None:
     async with provider() as idp, server_pair(tmp_path, identity={"providers": {"oidc": oidc(idp)}}) as pair:

@@ -77,6 +77,7 @@ async def probe(port: int, tls: ssl.SSLContext | None = None) -> bytes:
     return answer.partition(b"\r\n")[0]
 
 
+@pytest.mark.waits
 @pytest.mark.parametrize("shape", SHAPES)
 @on_every_loop
 async def test_a_burst_of_silent_connections_resets_no_probe(shape: str) -> None:
