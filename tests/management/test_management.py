@@ -16,6 +16,7 @@ from urllib.parse import quote
 import msgspec
 import psutil  # type: ignore[import-untyped]
 import pytest
+import pytest_asyncio
 from support.clients.http_client import HttpClient, client_of
 from support.service.serving import settings_of
 
@@ -96,11 +97,30 @@ async def asking(folder: Path, **config: Any) -> AsyncIterator[ManagementClient]
         yield ManagementClient(http)
 
 
-@pytest.fixture
-async def client(tmp_path: Path) -> AsyncIterator[ManagementClient]:
-    async with asking(tmp_path) as client:
+@asynccontextmanager
+async def asking_about_a_lake(folder: Path) -> AsyncIterator[ManagementClient]:
+    async with asking(folder) as client:
         await client.done("objects", put=["project:p", {"object": "warehouse:lake", "parent": "project:p"}])
         yield client
+
+
+@pytest.fixture
+async def client(tmp_path: Path) -> AsyncIterator[ManagementClient]:
+    async with asking_about_a_lake(tmp_path) as client:
+        yield client
+
+
+one_service = pytest.mark.asyncio(loop_scope="module")
+"""Test of the shared service, which runs on one event loop."""
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def unchanged(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[ManagementClient]:
+    """Start one service for all tests whose requests are refused; the last check is that none changed anything."""
+    async with asking_about_a_lake(tmp_path_factory.mktemp("shared")) as client:
+        before = await everything(client)
+        yield client
+        assert await everything(client) == before
 
 
 def sequence(revision: str) -> int:
@@ -188,22 +208,26 @@ async def everything(client: ManagementClient) -> tuple[str, list[Any], list[Any
 
 
 @pytest.mark.parametrize(("bad", "named"), BAD_GRANTS.values(), ids=BAD_GRANTS)
-async def test_one_bad_grant_and_nothing_is_written(client: ManagementClient, bad: Any, named: str) -> None:
-    before = await everything(client)
+@one_service
+async def test_one_bad_grant_and_nothing_is_written(unchanged: ManagementClient, bad: Any, named: str) -> None:
+    before = await everything(unchanged)
     for section in ("add", "remove"):
         body: dict[str, Any] = {section: [grant(ALICE, "select", TABLE), bad]}
-        message = await client.refused("grants", 400, "invalid_argument", **body)
+        message = await unchanged.refused("grants", 400, "invalid_argument", **body)
         assert named.replace("add", section) in message
         assert "\n" not in message
-    assert await everything(client) == before
+    assert await everything(unchanged) == before
 
 
 @pytest.mark.parametrize(("bad", "named"), BAD_OBJECTS.values(), ids=BAD_OBJECTS)
-async def test_one_bad_object_and_nothing_is_written(client: ManagementClient, bad: dict[str, Any], named: str) -> None:
-    before = await everything(client)
+@one_service
+async def test_one_bad_object_and_nothing_is_written(
+    unchanged: ManagementClient, bad: dict[str, Any], named: str
+) -> None:
+    before = await everything(unchanged)
     body = {**bad, "put": [*bad.get("put", ()), "role:new"]}
-    assert named in await client.refused("objects", 400, "invalid_argument", **body)
-    assert await everything(client) == before
+    assert named in await unchanged.refused("objects", 400, "invalid_argument", **body)
+    assert await everything(unchanged) == before
 
 
 async def test_one_missing_right_and_nothing_is_written(client: ManagementClient) -> None:
@@ -219,8 +243,9 @@ async def test_one_missing_right_and_nothing_is_written(client: ManagementClient
 @pytest.mark.parametrize(
     "body", [b"", b"[]", b"null", b'{"add":7,"put":7}', b'{"x":1}', b'{"actor":"a","actor":"b"}', b"[" * 100_000, b'{"actor":"\xff"}']
 )  # fmt: skip
-async def test_nonsense_is_400(client: ManagementClient, path: str, body: bytes) -> None:
-    status, answer = await client.post(path, body)
+@one_service
+async def test_nonsense_is_400(unchanged: ManagementClient, path: str, body: bytes) -> None:
+    status, answer = await unchanged.post(path, body)
     assert (status, answer["error"]["code"]) == (400, "invalid_argument")
 
 
@@ -521,8 +546,9 @@ async def test_grants_are_narrowed(client: ManagementClient) -> None:
      "privilege=fly", "below=yes", "pageSize=x", "pageSize=1e3", "pageSize=99999999999", "pageSize=%D9%A1", "object=server&object=server",
      "actor=", "actingRole=role:r", "pageToken=x", "%ff=1", "principal=user:oidc~%00", "object=%ED%A0%80", "pageToken=%ff"],
 )  # fmt: skip
-async def test_a_question_that_makes_no_sense_is_400(client: ManagementClient, query: str) -> None:
-    status, answer = await client.get(query)
+@one_service
+async def test_a_question_that_makes_no_sense_is_400(unchanged: ManagementClient, query: str) -> None:
+    status, answer = await unchanged.get(query)
     assert (status, answer.get("error", {}).get("code")) == (400, "invalid_argument"), answer
 
 
@@ -564,12 +590,13 @@ GARBAGE = [
 
 
 @pytest.mark.parametrize("token", GARBAGE)
-async def test_a_token_that_no_answer_gave_is_400(client: ManagementClient, token: str) -> None:
+@one_service
+async def test_a_token_that_no_answer_gave_is_400(unchanged: ManagementClient, token: str) -> None:
     ask: dict[str, Any] = {"principal": ALICE, "action": "read_data", "type": "table", "container": "server"}
-    assert "pageToken" in await client.refused("list", 400, "invalid_argument", **ask, pageToken=token)
+    assert "pageToken" in await unchanged.refused("list", 400, "invalid_argument", **ask, pageToken=token)
     ask = {"resource": TABLE, "action": "read_data"}
-    assert "pageToken" in await client.refused("access", 400, "invalid_argument", **ask, pageToken=token)
-    assert (await client.get(pageToken=token))[0] == 400
+    assert "pageToken" in await unchanged.refused("access", 400, "invalid_argument", **ask, pageToken=token)
+    assert (await unchanged.get(pageToken=token))[0] == 400
 
 
 async def test_an_actor_sees_the_grants_that_it_may_see(client: ManagementClient) -> None:
@@ -650,9 +677,12 @@ async def test_access_to_a_ref_and_to_an_id_is_what_a_check_of_it_says(tmp_path:
         ({"consistency": {"atLeast": "x"}}, "x"),
     ],
 )  # fmt: skip
-async def test_a_list_that_makes_no_sense_is_400(client: ManagementClient, fields: dict[str, Any], named: str) -> None:
+@one_service
+async def test_a_list_that_makes_no_sense_is_400(
+    unchanged: ManagementClient, fields: dict[str, Any], named: str
+) -> None:
     asked = {"principal": ALICE, "action": "read_data", "type": "table", "container": "warehouse:lake"}
-    assert named in await client.refused("list", 400, "invalid_argument", **(asked | fields))
+    assert named in await unchanged.refused("list", 400, "invalid_argument", **(asked | fields))
 
 
 async def test_a_revision_to_come_is_503(tmp_path: Path) -> None:
