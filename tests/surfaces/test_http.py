@@ -15,10 +15,13 @@ from typing import Any
 
 import psutil  # type: ignore[import-untyped]
 import pytest
+import pytest_asyncio
 from support.clients.http_client import HttpClient, assert_discreet, client_of, fetch
 from support.clients.http_wire import PATIENCE, Connections, connection, exchange, head, read_answer
 from support.service.serving import Process, example_settings, serve_process
 
+one_service = pytest.mark.asyncio(loop_scope="module")
+"""Test of the shared service, which runs on one event loop."""
 ALICE = {"principal": "user:oidc~Alice", "action": "read_data", "resource": "table:lake/Foo@prod"}
 GOOD = json.dumps({"checks": [ALICE]}).encode()
 MIB = 1 << 20
@@ -30,9 +33,10 @@ async def asking(folder: Path, *overrides: str) -> AsyncIterator[HttpClient]:
         yield client
 
 
-@pytest.fixture
-async def client(tmp_path: Path) -> AsyncIterator[HttpClient]:
-    async with asking(tmp_path) as client:
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def client(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[HttpClient]:
+    """Start one service, which must outlive what all tests send to it."""
+    async with asking(tmp_path_factory.mktemp("shared")) as client:
         yield client
 
 
@@ -91,6 +95,7 @@ NONSENSE = {
 
 
 @pytest.mark.parametrize(("body", "named"), NONSENSE.values(), ids=NONSENSE)
+@one_service
 async def test_nonsense_is_400_and_names_the_field(client: HttpClient, body: bytes, named: str) -> None:
     status, reply = await client.post("/v1/check", body)
     assert (status, error_of(reply)) == (400, "invalid_argument")
@@ -99,11 +104,13 @@ async def test_nonsense_is_400_and_names_the_field(client: HttpClient, body: byt
     assert await client.check(ALICE)
 
 
+@one_service
 async def test_malformed_json_is_called_json(client: HttpClient) -> None:
     _, reply = await client.post("/v1/check", b"hello")
     assert "jSON" not in reply["error"]["message"]
 
 
+@one_service
 async def test_no_surrogate_gets_past_the_utf8_check(client: HttpClient) -> None:
     _, reply = await client.post("/v1/check", GOOD.replace(b"Alice", b"Alice\xed\xa0\x80"))
     assert not any(decision["allowed"] for decision in reply.get("decisions", []))
@@ -123,6 +130,7 @@ async def test_no_surrogate_gets_past_the_utf8_check(client: HttpClient) -> None
     ],
     ids=["empty", "object", "no_context", "duplicate", "brackets", "utf8", "nan"],
 )
+@one_service
 async def test_nonsense_for_trino_is_400(client: HttpClient, path: str, body: bytes) -> None:
     status, reply = await client.post(path, body)
     assert (status, error_of(reply)) == (400, "invalid_argument")
@@ -189,6 +197,7 @@ BAD_CHECKS: dict[str, tuple[Any, str]] = {
 
 
 @pytest.mark.parametrize(("bad", "named"), BAD_CHECKS.values(), ids=BAD_CHECKS)
+@one_service
 async def test_a_bad_check_fails_only_at_its_position(client: HttpClient, bad: Any, named: str) -> None:
     status, reply = await client.check(ALICE, bad, ALICE)
     assert status == 200
@@ -200,12 +209,14 @@ async def test_a_bad_check_fails_only_at_its_position(client: HttpClient, bad: A
     assert all("error" not in reply["decisions"][at] for at in (0, 2))
 
 
+@one_service
 async def test_only_bad_checks_are_still_answered_in_order(client: HttpClient) -> None:
     _, reply = await client.check(*(bad for bad, _ in BAD_CHECKS.values()))
     assert [decision["by"] for decision in reply["decisions"]] == [["invalid_check"]] * len(BAD_CHECKS)
 
 
 @pytest.mark.parametrize("number", ["1e400", "9" * 400, "1" + "0" * 5000])
+@one_service
 async def test_huge_numbers_reject_only_their_own_check(client: HttpClient, number: str) -> None:
     huge = json.dumps({**ALICE, "principal": {"id": "user:oidc~Alice", "attributes": {"n": "NUMBER"}}})
     status, reply = await client.post(
@@ -222,6 +233,7 @@ async def test_huge_numbers_reject_only_their_own_check(client: HttpClient, numb
 @pytest.mark.parametrize(
     "path", ["/", "/v1/check/", "/v1/checks", "/V1/check", "//v1/check", "/v1/../v1/check/x", "/%ff"]
 )
+@one_service
 async def test_an_unknown_path_is_404(client: HttpClient, path: str) -> None:
     response = await client.send("GET", path)
     assert (response.status, error_of(response.content)) == (404, "not_found")
@@ -229,16 +241,19 @@ async def test_an_unknown_path_is_404(client: HttpClient, path: str) -> None:
 
 @pytest.mark.parametrize("path", ["/v1/check", "/v1/data/trino/allow"])
 @pytest.mark.parametrize("method", ["GET", "PUT", "DELETE", "PATCH", "OPTIONS"])
+@one_service
 async def test_a_wrong_method_is_405(client: HttpClient, path: str, method: str) -> None:
     response = await client.send(method, path)
     assert (response.status, error_of(response.content)) == (405, "method_not_allowed")
 
 
+@one_service
 async def test_a_405_names_the_methods_in_its_header(client: HttpClient) -> None:
     response = await client.send("GET", "/v1/check")
     assert response.headers.get("Allow") == "POST"
 
 
+@one_service
 async def test_diagnostics_are_not_on_the_decision_port(client: HttpClient) -> None:
     for path in ("/health/live", "/health/ready", "/metrics"):
         assert (await client.send("GET", path)).status == 404
@@ -262,6 +277,7 @@ async def test_diagnostics_are_not_on_the_decision_port(client: HttpClient) -> N
     ],
     ids=["tls", "http2", "version", "smuggling", "negative", "two_lengths", "huge_length", "two_codings", "chunk", "header", "line", "headers"],
 )  # fmt: skip
+@one_service
 async def test_nonsense_on_the_wire_is_refused(client: HttpClient, sent: bytes) -> None:
     async with connection(client) as (reader, writer):
         received = b""
@@ -289,6 +305,7 @@ async def test_an_announced_body_above_the_limit_is_413(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("length", [9 * MIB, 10**9, 10**13])
+@one_service
 async def test_however_large_the_announced_body_it_is_413(client: HttpClient, length: int) -> None:
     status, body = await exchange(client, head(length))
     assert (status, error_of(body)) == (413, "payload_too_large")
@@ -317,15 +334,18 @@ async def test_a_body_within_its_limit_is_never_refused_for_its_bytes(tmp_path: 
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "GZIP", "deflate", "br", "zstd", "gzip, identity", "identity, gzip", "x"])
+@one_service
 async def test_an_encoded_body_is_415(client: HttpClient, encoding: str) -> None:
     status, reply = await client.post("/v1/check", GOOD, {"Content-Encoding": encoding})
     assert (status, error_of(reply)) == (415, "unsupported_media_type")
 
 
+@one_service
 async def test_the_identity_encoding_is_no_encoding(client: HttpClient) -> None:
     assert (await client.post("/v1/check", GOOD, {"Content-Encoding": "identity"}))[0] == 200
 
 
+@one_service
 async def test_a_second_encoding_header_does_not_hide_the_first(client: HttpClient) -> None:
     headers = b"\r\nContent-Encoding: identity\r\nContent-Encoding: gzip\r\n\r\n"
     status, _ = await exchange(client, head(len(GOOD)).replace(b"\r\n\r\n", headers) + GOOD)
@@ -350,12 +370,13 @@ def trino_batch(tables: int) -> bytes:
     return json.dumps({"input": {"context": {"identity": {"user": "Alice"}}, "action": action}}).encode()
 
 
-async def test_a_trino_batch_has_at_most_a_hundred_thousand_tables(client: HttpClient) -> None:
-    status, reply = await client.post("/v1/data/trino/batch", trino_batch(100_000))
-    assert status == 200
-    assert reply["result"] == list(range(0, 100_000, 2))
-    status, reply = await client.post("/v1/data/trino/batch", trino_batch(100_001))
-    assert (status, error_of(reply)) == (400, "too_many_checks")
+async def test_a_trino_batch_has_at_most_a_hundred_thousand_tables(tmp_path: Path) -> None:
+    async with asking(tmp_path) as client:
+        status, reply = await client.post("/v1/data/trino/batch", trino_batch(100_000))
+        assert status == 200
+        assert reply["result"] == list(range(0, 100_000, 2))
+        status, reply = await client.post("/v1/data/trino/batch", trino_batch(100_001))
+        assert (status, error_of(reply)) == (400, "too_many_checks")
 
 
 WAITING = json.dumps({"checks": [ALICE], "consistency": "full"}).encode()
@@ -413,6 +434,7 @@ async def test_bytes_beyond_those_in_flight_are_429(tmp_path: Path) -> None:
     ],
     ids=["0.9", "1.0", "1.1", "empty", "post"],
 )
+@one_service
 async def test_a_local_caller_names_this_machine(client: HttpClient, sent: bytes) -> None:
     """A request without Host is not known to come from a local program."""
     status, body = await exchange(client, sent)
@@ -520,6 +542,7 @@ async def test_an_idle_connection_is_closed(tmp_path: Path) -> None:
             assert await ended(reader)
 
 
+@one_service
 async def test_a_connection_is_kept_for_the_next_request(client: HttpClient) -> None:
     async with connection(client) as (reader, writer):
         for body, status in ((GOOD, 200), (b"{", 400), (GOOD, 200)):
@@ -527,6 +550,7 @@ async def test_a_connection_is_kept_for_the_next_request(client: HttpClient) -> 
             assert (await read_answer(reader))[0] == status
 
 
+@one_service
 async def test_pipelined_requests_are_answered_in_order(client: HttpClient) -> None:
     bodies = [GOOD, b"{", GOOD.replace(b"Alice", b"Bob"), b"", GOOD]
     async with connection(client, b"".join(head(len(body)) + body for body in bodies)) as (reader, _):
@@ -545,6 +569,7 @@ async def revision_of(client: HttpClient) -> list[str]:
     return parts
 
 
+@one_service
 async def test_the_current_revision_is_served_in_every_form(client: HttpClient) -> None:
     epoch, sequence, digest = await revision_of(client)
     wanted = ("minimize_latency", "full", f"{epoch}.{sequence}.{digest}", f"{epoch}.{sequence}.another-bundle")
@@ -554,6 +579,7 @@ async def test_the_current_revision_is_served_in_every_form(client: HttpClient) 
         assert (status, reply["revision"]) == (200, f"{epoch}.{sequence}.{digest}")
 
 
+@one_service
 async def test_another_epoch_or_a_later_sequence_is_503(client: HttpClient) -> None:
     epoch, sequence, digest = await revision_of(client)
     for wanted in (f"other.{sequence}.{digest}", f"{epoch}x.0.{digest}", f"{epoch}.{int(sequence) + 1}.{digest}"):
@@ -581,6 +607,7 @@ async def test_another_epoch_or_a_later_sequence_is_503(client: HttpClient) -> N
     ],
     ids=str,
 )
+@one_service
 async def test_garbage_for_consistency_is_400(client: HttpClient, consistency: Any) -> None:
     status, reply = await client.check(ALICE, consistency=consistency)
     assert (status, error_of(reply)) == (400, "invalid_argument")
@@ -588,6 +615,7 @@ async def test_garbage_for_consistency_is_400(client: HttpClient, consistency: A
 
 
 @pytest.mark.parametrize("sequence", ["", "x", "-1", "+1", " 1", "1_0", "0x1", "\u00b2", "\u0661"])
+@one_service
 async def test_garbage_for_a_revision_is_400(client: HttpClient, sequence: str) -> None:
     epoch, _, digest = await revision_of(client)
     status, reply = await client.check(ALICE, consistency={"atLeast": f"{epoch}.{sequence}.{digest}"})
@@ -595,11 +623,13 @@ async def test_garbage_for_a_revision_is_400(client: HttpClient, sequence: str) 
 
 
 @pytest.mark.parametrize("revision", ["", ".", "..", "abc", "abc."])
+@one_service
 async def test_a_revision_without_a_sequence_is_400(client: HttpClient, revision: str) -> None:
     status, reply = await client.check(ALICE, consistency={"atLeast": revision})
     assert (status, error_of(reply)) == (400, "invalid_argument")
 
 
+@one_service
 async def test_a_huge_sequence_is_refused(client: HttpClient) -> None:
     epoch, _, digest = await revision_of(client)
     status, reply = await client.check(ALICE, consistency={"atLeast": f"{epoch}.{'1' * 5000}.{digest}"})
@@ -731,6 +761,7 @@ def test_liveness_answers_while_ten_thousand_checks_are_decided(process: Process
 
 
 @pytest.mark.parametrize("header", ["Origin", "Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto"])
+@one_service
 async def test_requests_of_browsers_and_proxies_are_403(client: HttpClient, header: str) -> None:
     status, reply = await client.post("/v1/check", GOOD, {header: "http://evil.example"})
     assert (status, error_of(reply)) == (403, "forbidden")
@@ -740,12 +771,14 @@ async def test_requests_of_browsers_and_proxies_are_403(client: HttpClient, head
     "host",
     ["evil.example", "evil.example:8181", "127.0.0.1.evil.example", "10.0.0.1", "", "[", "localhost.evil.example"],
 )
+@one_service
 async def test_a_rebound_host_name_is_403(client: HttpClient, host: str) -> None:
     status, reply = await client.post("/v1/check", GOOD, {"Host": host})
     assert (status, error_of(reply)) == (403, "forbidden")
 
 
 @pytest.mark.parametrize("host", ["localhost", "LOCALHOST:8181", "127.0.0.1", "127.0.0.1:9", "[::1]:8181"])
+@one_service
 async def test_host_names_of_loopback_are_accepted(client: HttpClient, host: str) -> None:
     assert (await client.post("/v1/check", GOOD, {"Host": host}))[0] == 200
 
@@ -758,6 +791,7 @@ LISTING: list[dict[str, Any]] = [
 ]  # fmt: skip
 
 
+@one_service
 async def test_a_list_of_resources_gets_a_decision_for_each(client: HttpClient) -> None:
     _, listed = await client.post("/v1/check", json.dumps({"checks": LISTING}).encode())
     alone = [{**LISTING[0], "resource": resource} for resource in LISTING[0]["resources"]] + [ALICE]
@@ -768,6 +802,7 @@ async def test_a_list_of_resources_gets_a_decision_for_each(client: HttpClient) 
     assert [decision["allowed"] for decision in listed["decisions"]] == [True, False, False, True]
 
 
+@one_service
 async def test_indices_name_the_permitted_positions_and_show_rejections(client: HttpClient) -> None:
     _, reply = await client.post("/v1/check", json.dumps({"checks": LISTING, "answer": "indices"}).encode())
     assert (reply["allowed"], reply["size"]) == ([0, 3], 4)
