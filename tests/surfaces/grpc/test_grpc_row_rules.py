@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
+import pytest_asyncio
 from support.clients.http_client import HttpClient, client_of
 from support.clients.rpc_clients import ConnectClient, GrpcClient, RpcClient, RpcError
 from support.service.serving import settings_of
@@ -23,22 +25,47 @@ MASK: dict[str, Any] = {
 }  # fmt: skip
 
 
-@pytest.fixture
-async def http(tmp_path: Path) -> AsyncIterator[HttpClient]:
-    config = {"warehouses": {"lake": {}}, "store": {"url": f"sqlite:///{tmp_path}/pdp.db"}}
-    async with client_of(settings_of(config, tmp_path)) as client:
+FORMS = ["grpc", "connect_json", "connect_proto"]
+
+
+@asynccontextmanager
+async def asking(folder: Path) -> AsyncIterator[HttpClient]:
+    config = {"warehouses": {"lake": {}}, "store": {"url": f"sqlite:///{folder}/pdp.db"}}
+    async with client_of(settings_of(config, folder)) as client:
         grant = {"principal": OWNER, "privilege": "ownership", "object": ORDERS}
         assert (await client.post("/v1/grants", {"add": [grant]}))[0] == 200
         yield client
 
 
-@pytest.fixture(params=["grpc", "connect_json", "connect_proto"])
-async def rpc(request: pytest.FixtureRequest, http: HttpClient) -> AsyncIterator[RpcClient]:
-    if request.param == "grpc":
+@asynccontextmanager
+async def calling(form: str, http: HttpClient) -> AsyncIterator[RpcClient]:
+    if form == "grpc":
         async with grpc.aio.insecure_channel(http.service.addresses["grpc"]) as channel:
             yield GrpcClient(channel, "PolicyService")
     else:
-        yield ConnectClient(http, json=request.param == "connect_json", service="PolicyService")
+        yield ConnectClient(http, json=form == "connect_json", service="PolicyService")
+
+
+@pytest.fixture
+async def http(tmp_path: Path) -> AsyncIterator[HttpClient]:
+    async with asking(tmp_path) as client:
+        yield client
+
+
+@pytest.fixture(params=FORMS)
+async def rpc(request: pytest.FixtureRequest, http: HttpClient) -> AsyncIterator[RpcClient]:
+    async with calling(request.param, http) as client:
+        yield client
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module", params=FORMS)
+async def refusing(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[RpcClient]:
+    """Start one service for all calls that it refuses; the last check is that none wrote a policy."""
+    async with asking(tmp_path_factory.mktemp("refusing")) as http, calling(request.param, http) as client:
+        yield client
+        assert not (await client.call("ListRowPolicies", wire.ListRowPoliciesRequest())).policies
 
 
 def actor(who: str) -> wire.Actor:
@@ -160,9 +187,10 @@ async def test_permissions(rpc: RpcClient) -> None:
         ("TestRowPolicyPermissions", wire.TestRowPolicyPermissionsRequest(table=ORDERS, permissions=["x"]), "invalid_argument"),
     ],
 )  # fmt: skip
-async def test_a_refusal_has_the_code_of_http(rpc: RpcClient, method: str, request_: Any, code: str) -> None:
+@pytest.mark.asyncio(loop_scope="module")
+async def test_a_refusal_has_the_code_of_http(refusing: RpcClient, method: str, request_: Any, code: str) -> None:
     with pytest.raises(RpcError) as refused:
-        await rpc.call(method, request_)
+        await refusing.call(method, request_)
     assert refused.value.code == code
 
 
