@@ -252,6 +252,8 @@ def _name_fault(test: str, text: str, known: KnownNames) -> NameFault | None:
     """Return the fault of the name of an object, which may have any sign: of a path with its type or its warehouse."""
     if _TYPED.fullmatch(text) or ("/" in text and _is_warehouse(text.partition("/")[0], known)):
         return _path_fault(test, text, known)
+    if known.trino and (found := words.metadata_fault(test, text)):
+        return NameFault(*found)
     last = text.rpartition(".")[2]
     if last in ("", text) or test != "equals":
         return None

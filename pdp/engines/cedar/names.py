@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 from msgspec.structs import replace
 
 from pdp.config.names import KnownNames, NameFault, name_fault
-from pdp.config.words import case_variant
+from pdp.config.words import case_variant, metadata_fault
 from pdp.engines.cedar.actions import (
     CEDAR_ACTIONS,
     CONTEXTS,
@@ -61,6 +61,7 @@ _ATTRIBUTES: Final[Mapping[str, str]] = {
     "principal.source_id": "subject",
     "provider_id": "provider",
     "resource.name": "name",
+    **{f"context.{type}_name": "name" for type in ("table", "view", "generic_table")},
 }
 """End of a chain of attributes -> the kind of its names."""
 _NAMES: Final[Mapping[str, str]] = {WAREHOUSE: "warehouse", NAMESPACE_TYPE: "place", ROLE: "role"}
@@ -133,6 +134,16 @@ def entity_fault(uid: Uid, known: KnownNames, declared: frozenset[Uid]) -> NameF
     if dotted := next((part for part in spaces if "." in part), ""):
         nested = dotted.replace(".", "/")
         return NameFault(False, f"`{dotted}` is one namespace here: for namespaces within one another write `{nested}`")
+    return _trino_fault(parts, 1 if type == NAMESPACE_TYPE else 2, known) if is_placed and known.trino else None
+
+
+def _trino_fault(parts: Sequence[str], least: int, known: KnownNames) -> NameFault | None:
+    """Return the fault of an id of a metadata table, or with a catalog of Trino before `least` other parts."""
+    if len(parts) >= 2 + least and parts[1] in known.catalogs and parts[0] in known.warehouses:
+        write = "/".join((parts[0], *parts[2:]))
+        return NameFault(False, f"`{parts[1]}` is a catalog of Trino, and no part of an id: write `{write}`")
+    if fault := metadata_fault("equals", "/".join(parts)):
+        return NameFault(*fault)
     return None
 
 

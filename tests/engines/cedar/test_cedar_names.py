@@ -332,6 +332,32 @@ def test_a_pattern_with_capitals_is_a_finding_where_trino_asks(pattern: str, att
     assert remarks(of(pattern, NameCheck(TRINO), "permit")) == []
 
 
+OF_TRINO: dict[tuple[str, str], str] = {
+    ('principal, action, resource == Table::"lake/hr/pay$files"', ""): "write `lake/hr/pay`",
+    (EVERYBODY, 'resource in [Table::"lake/hr/pay$materialized_view_storage"]'): "write `lake/hr/pay`",
+    ('principal, action, resource in Namespace::"lake/lk/hr"', ""): "write `lake/hr`",
+    (EVERYBODY, 'resource == View::"lake/lk/hr/v"'): "write `lake/hr/v`",
+    (EVERYBODY, 'resource is Table && resource.name == "pay$partitions"'): "write `pay`",
+    ('principal, action == Action::"CreateTable", resource', 'context has table_name && context.table_name == "hr.pay"'): "write `pay`",
+    ('principal, action == Action::"CreateView", resource', 'context has view_name && "lake/hr/v" == context.view_name'): "`lake/hr/v`",
+}  # fmt: skip
+OF_ANYBODY = (
+    ('principal, action, resource == Table::"lake/hr/pay$x"', ""),
+    ('principal, action, resource in Namespace::"lake/lk"', ""),
+    ('principal, action, resource == Table::"lake/lk/t"', ""),
+    (EVERYBODY, 'resource is Table && resource.name == "$files"'),
+    ('principal, action == Action::"CreateTable", resource', 'context has table_name && context.table_name == "pay"'),
+)
+
+
+@pytest.mark.parametrize(("policy", "wanted"), [*OF_TRINO.items(), *((policy, "") for policy in OF_ANYBODY)])
+def test_a_name_as_trino_has_it_is_a_finding_where_trino_asks(policy: tuple[str, str], wanted: str) -> None:
+    found = [
+        remark.message for remark in remarks(replace(sources("forbid", *policy), names=NameCheck(TRINO, forbid=True)))
+    ]
+    assert [wanted in message for message in found] == [True] * bool(wanted), found
+
+
 NEVER = (
     ('principal has display_name && principal.display_name == "x"', "display_name"),
     ('context.delegated && (principal has derived_attributes) && principal.derived_attributes.hasTag("x")', "derived_attributes"),
