@@ -71,6 +71,7 @@ _TEST_KINDS: Final[Mapping[str, str]] = {
 }
 NEVER: Final = "never"
 """Test of a text that no name meets, with what the rule joins to it."""
+_NEEDED: Final = _TEST_KINDS.keys() - {"_!=_"} | {"matches"}
 _LISTS: Final = frozenset({"roles", "groups", "actions"})
 
 
@@ -257,17 +258,17 @@ def _on_mapped_catalogs(checked: CheckedExpression, ops: Collection[str], check:
         found
         for one in parts
         for part in (one.parts if isinstance(one, Logic) and len(_read_by(one, checked)) == 1 else (one,))
-        if isinstance(part, Call) and part.function in _TEST_KINDS and part.function != "_!=_"
+        if isinstance(part, Call) and part.function in _NEEDED
         for found in name_tests(msgspec.structs.replace(checked, root=part))
         if found.subject.startswith("arguments.")
     ]
-    tested = [found for found in needed if found.subject == "arguments.catalog" and found.test == "equals"]
-    places = [found for found in tested if found.text in check.known.catalogs]
+    tested = [found for found in needed if found.subject == "arguments.catalog" and found.test in TESTS]
+    places = [(one, name) for one in tested for name in sorted(check.known.catalogs) if TESTS[one.test](name, one.text)]
     if not places:
         return
     keys = {found.subject.partition(".")[2] for found in needed}
     trino = [op for op in ops or RULE_OPS if "catalog" in argument_keys(op)]
-    named = {found.text for found in places}
+    named = {name for _, name in places}
     is_open = [
         keys <= argument_keys(op)
         and (is_asked_mapped(op) or (argument_keys(op) == {"catalog"} and bool(named & check.known.warehouses)))
@@ -276,14 +277,14 @@ def _on_mapped_catalogs(checked: CheckedExpression, ops: Collection[str], check:
     wanted = _of_vocabulary(op for op, open in zip(trino, is_open, strict=True) if not open)
     if not trino or (any(is_open) and not wanted):
         return
-    catalog = places[0].text
+    first, catalog = places[0]
     message = f"`{catalog}` has a warehouse behind it, "
     if wanted:
         message += f"and what is in it is asked in the words of the vocabulary: test {wanted}, `warehouse` and `path`"
     else:
         message += "whose name `arguments.catalog` has there"
-    may_hold = any(is_open) or len(places) < len(tested)
-    yield _remark(check, "unknown-name" if may_hold else "wrong-name", places[0].offset, message)
+    may_hold = any(is_open) or any(one.text not in named or one.test != "equals" for one in tested)
+    yield _remark(check, "unknown-name" if may_hold else "wrong-name", first.offset, message)
 
 
 def _read_by(node: Node, checked: CheckedExpression) -> set[str]:
