@@ -71,16 +71,28 @@ def _entries(noun: str, entries: Iterable[ExplainedEntry]) -> Iterator[str]:
 )
 @click.option("--as", "member", metavar="MEMBER", help="IAM member of the caller, such as user:alice@example.com.")
 @click.option("--groups", default="", metavar="NAMES", help="Groups of the caller, with commas between them.")
+@click.option(
+    "--roles", metavar="NAMES", help="All roles of the caller, with commas between them. Else they are unknown."
+)
+@click.option(
+    "--claim",
+    "claims",
+    multiple=True,
+    metavar="NAME=TEXT",
+    help="Claim of the caller. Others are unknown. Can be repeated.",
+)
 @click.option("--explain", is_flag=True, help="Also print each table, and why policies and masks count or not.")
 @format_option("text", "json")
 @one_line_errors
 def rewrite(
-    files: tuple[Path, ...], batch: bool, dialect: str | None, member: str | None, groups: str, explain: bool, form: str
+    files: tuple[Path, ...], batch: bool, dialect: str | None, member: str | None, groups: str, roles: str | None,
+    claims: tuple[str, ...], explain: bool, form: str,
 ) -> None:  # fmt: skip
     """Rewrite SQL to show the rows of a caller alone.
 
     Reads a statement from stdin and prints the statement to execute. With --batch: a JSON object a line with sql,
-    dialect, principal, groups and authenticated. An answer has sql, or error with a code (RAP_...) and a message.
+    dialect, principal, groups, roles, claims and authenticated. An answer has sql, or error with a code (RAP_...) and
+    a message.
 
     Exits with 1 if the statement is refused; never in a batch.
     """
@@ -97,8 +109,11 @@ def rewrite(
         fail("give --dialect and --as, or --batch")
     if form == "json" and not explain:
         fail("--format json is for --explain")
-    named = tuple(name for name in groups.split(",") if name.strip())
-    request = RewriteRequest(sys.stdin.read(), dialect, member, named)
+    texts = dict(claim.split("=", 1) for claim in claims if "=" in claim)
+    if len(texts) < len(claims):
+        fail("write each --claim once, as NAME=TEXT")
+    known = None if roles is None else _names(roles)
+    request = RewriteRequest(sys.stdin.read(), dialect, member, _names(groups), roles=known, claims=texts)
     try:
         if explain:
             print_statement(service.explain(request), form)
@@ -107,3 +122,7 @@ def rewrite(
     except RewriteRefused as error:
         click.echo(f"{error.rap}: {error}", err=True)
         raise SystemExit(1) from None
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(",") if name.strip())

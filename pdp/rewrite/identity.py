@@ -26,11 +26,14 @@ _PROVIDER: Final = "iam"
 _MEMBERS: Final = Members("{subject}", _PROVIDER)
 """Members of callers whose whole name is an IAM member."""
 _NO_FACTS: Final = Facts.empty()
+_NO_CLAIMS: Final[Mapping[str, str]] = {}
 _KINDS: Final = ("user:", "serviceAccount:", "group:", "domain:")
 
 
 class CallerIdentity:
     """Caller by IAM member, with groups; those of a `bare` caller are unknown. `facts` tell the roles of the caller.
+
+    `roles` are those that the request asserts, None if unknown, and `claims` the texts of claims by name.
 
     A member such as `user:<idp>~alice@example.com` is a user of another identity provider, and of no domain for
     certain. So is an `unproven` one: nobody knows the provider.
@@ -38,7 +41,8 @@ class CallerIdentity:
 
     def __init__(
         self, member: str, groups: Iterable[str] = (), *, authenticated: bool = True, facts: Facts | None = None,
-        bare: bool = False, unproven: bool = False,
+        bare: bool = False, unproven: bool = False, roles: tuple[str, ...] | None = None,
+        claims: Mapping[str, str] = _NO_CLAIMS,
     ) -> None:  # fmt: skip
         self.member = member
         self._in_no_domain = unproven or is_qualified(member.partition(":")[2])
@@ -46,14 +50,17 @@ class CallerIdentity:
         self.groups = tuple(groups)
         self.authenticated = authenticated
         self._facts = facts or _NO_FACTS
-        self.key: tuple[Any, ...] | None = None if facts else (member, self.groups, authenticated, bare, unproven)
+        self._roles, self._claims = roles, claims
+        known = (member, self.groups, authenticated, bare, unproven, roles, tuple(sorted(claims.items())))
+        self.key: tuple[Any, ...] | None = None if facts else known
         """Key of what is known of the caller, if no roles of a store count."""
 
     @cached_property
     def _principal(self) -> Principal:
+        roles = self._roles or ()
         if not self.authenticated:
-            return Principal("anonymous", "", groups=self.groups)
-        return Principal("user", f"{_PROVIDER}~{self.member}", groups=self.groups, bare=self._bare)
+            return Principal("anonymous", "", groups=self.groups, member_of=roles)
+        return Principal("user", f"{_PROVIDER}~{self.member}", groups=self.groups, member_of=roles, bare=self._bare)
 
     @cached_property
     def session_user(self) -> str:
@@ -65,8 +72,9 @@ class CallerIdentity:
 
     @cached_property
     def values(self) -> CallerValues:
-        """Return the values of the caller in filters and masks. Nobody knows the roles and claims of a member."""
-        return CallerValues(self.session_user, self.session_user, None if self._bare else self.groups)
+        """Return the values of the caller in filters and masks."""
+        name, groups = self.session_user, None if self._bare else self.groups
+        return CallerValues(name, name, groups, self._roles, self._claims)
 
     def is_named(self, grantees: tuple[Grantee, ...]) -> bool:
         """Tell whether grantees certainly name the caller."""

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+from typing import Any
+
 import duckdb
 import pytest
 import sqlglot
+from click.testing import CliRunner, Result
 from msgspec.structs import replace
+from support.service.command_line import COMPOSITION
 
+from pdp.cli.main import cli
 from pdp.engines.row_access.members import Members
 from pdp.engines.row_access.policies import parse_document
 from pdp.model.question import Principal
@@ -14,6 +21,7 @@ from pdp.rewrite.catalog import catalog_of
 from pdp.rewrite.errors import RewriteRefused
 from pdp.rewrite.identity import CallerIdentity, PrincipalCaller, owner_identity
 from pdp.rewrite.policies import PolicySet, policy_set_of
+from pdp.rewrite.process.local import RewriteRequest
 from pdp.rewrite.rewriter import Rewriter
 
 TABLES = {"lake.s.t": {"columns": {"id": "INTEGER", "team": "VARCHAR"}}}
@@ -170,3 +178,45 @@ def test_statements_do_not_ask_for_them(text: str, dialect: str) -> None:
     """The engine would answer for its session, or know no such function."""
     with pytest.raises(RewriteRefused):
         rewriter().rewrite(text, dialect, PrincipalCaller(ANN, MEMBERS), policies("TRUE", dialect))
+
+
+@pytest.mark.parametrize("dialect", sorted(HOME))
+def test_roles_and_claims_that_a_request_asserts(dialect: str) -> None:
+    """A list of roles is whole: `[]` is no role, and None unknown. A claim that is not given is unknown, negated too."""
+    roles, claim = HOME[dialect].replace("groups", "roles"), "team = current_claim('team')"
+
+    def of(text: str, **more: Any) -> str:
+        request = RewriteRequest("", dialect, "user:ann@x.example", **more)
+        return condition(text, dialect, dialect, request.caller())
+
+    assert LISTS[dialect] in of(roles, roles=("eu", "o'n"))
+    assert "'eu'" not in of(roles, roles=())
+    assert of(claim, claims={"team": "eu"}) == "team = 'eu'"
+    for text in (roles, claim, f"NOT ({claim})"):
+        assert of(text) == of(text, claims={"other": "eu"}) == "FALSE"
+
+
+def test_asserted_roles_are_grantees() -> None:
+    entry = {"id": "p", "table": "lake.s.t", "grantees": ["role:boss"], "filter": "TRUE"}
+    known = policy_set_of([parse_document({"policies": [entry]}).document])
+    for roles, rows in ((None, "FALSE"), ((), "FALSE"), (("clerk",), "FALSE"), (("clerk", "boss"), "")):
+        caller = RewriteRequest("", "duckdb", "user:ann@x.example", roles=roles).caller()
+        assert rewriter().visible(NAME, "duckdb", caller, known)[0] == rows, roles
+
+
+def test_the_command_takes_roles_and_claims(tmp_path: Path) -> None:
+    file = tmp_path / "rows.json"
+    entry = {"id": "p", "table": "lake.s.t", "grantees": ["allUsers"], "dialect": "duckdb"}
+    both = "list_contains(current_roles(), team) AND team = current_claim('team')"
+    file.write_text(json.dumps({"tables": TABLES, "policies": [{**entry, "filter": both}]}))
+    command = ["rewrite", "--policies", str(file), "--dialect", "duckdb", "--as", "user:ann@x.example"]
+
+    def run(*more: str) -> Result:
+        return CliRunner().invoke(cli, [*command, *more], obj=COMPOSITION, input="SELECT id FROM lake.s.t")
+
+    assert "'etl'" in run("--roles", "etl, eu", "--claim", "team=a=b").stdout
+    assert "team = 'a=b'" in run("--roles", "etl, eu", "--claim", "team=a=b").stdout
+    assert "FALSE" in run("--roles", "etl").stdout
+    for wrong in (["--claim", "team"], ["--claim", "a=1", "--claim", "a=2"]):
+        assert "write each --claim once" in run(*wrong).output
+        assert run(*wrong).exit_code

@@ -25,7 +25,10 @@ from pdp.rewrite.rewriter import Rewriter
 
 
 class RewriteRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Statement to rewrite for an IAM member. `policies` replace all policies of the named tables."""
+    """Statement to rewrite for an IAM member. `policies` replace all policies of the named tables.
+
+    `roles` are those of the member, None if unknown; `claims` are texts by name, and all others are unknown.
+    """
 
     sql: str
     dialect: str
@@ -33,11 +36,16 @@ class RewriteRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     groups: tuple[str, ...] = ()
     authenticated: bool = True
     policies: tuple[PolicyBody, ...] = ()
+    roles: tuple[str, ...] | None = None
+    claims: dict[str, str] = {}
 
     def caller(self) -> CallerIdentity:
         """Return the caller."""
         named = (group.strip().removeprefix("group:") for group in self.groups)
-        return CallerIdentity(self.principal.strip(), tuple(filter(None, named)), authenticated=self.authenticated)
+        return CallerIdentity(
+            self.principal.strip(), tuple(filter(None, named)), authenticated=self.authenticated, roles=self.roles,
+            claims=self.claims,
+        )  # fmt: skip
 
 
 class LocalRewriter:
