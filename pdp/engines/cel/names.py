@@ -6,6 +6,7 @@ Finds the tests in a rule; `pdp.config.names` judges the texts. The load of forb
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from textwrap import shorten
 from typing import Final, NamedTuple
 
@@ -254,14 +255,7 @@ def _on_mapped_catalogs(checked: CheckedExpression, ops: Collection[str], check:
     Only tests that the rule needs count, so that the rule holds for no catalog but these.
     """
     parts = checked.root.parts if isinstance(checked.root, Logic) and checked.root.conjunction else (checked.root,)
-    needed = [
-        found
-        for one in parts
-        for part in (one.parts if isinstance(one, Logic) and len(_read_by(one, checked)) == 1 else (one,))
-        if isinstance(part, Call) and part.function in _NEEDED
-        for found in name_tests(msgspec.structs.replace(checked, root=part))
-        if found.subject.startswith("arguments.")
-    ]
+    needed = [found for one in parts for found in _needed_tests(one, checked) if found.subject.startswith("arguments.")]
     tested = [found for found in needed if found.subject == "arguments.catalog" and found.test in TESTS]
     places = [(one, name) for one in tested for name in sorted(check.known.catalogs) if TESTS[one.test](name, one.text)]
     if not places:
@@ -287,9 +281,13 @@ def _on_mapped_catalogs(checked: CheckedExpression, ops: Collection[str], check:
     yield _remark(check, "unknown-name" if may_hold else "wrong-name", first.offset, message)
 
 
-def _read_by(node: Node, checked: CheckedExpression) -> set[str]:
-    """Return the names that tests in a node read."""
-    return {found.subject for found in name_tests(msgspec.structs.replace(checked, root=node))}
+def _needed_tests(node: Node, checked: CheckedExpression) -> list[NameTest]:
+    """Return the tests of a part that only holds where one of them does; none in doubt."""
+    parts = node.parts if isinstance(node, Logic) else (node,)
+    are_plain = all(isinstance(part, Call) and part.function in _NEEDED for part in parts)
+    tests = [list(name_tests(msgspec.structs.replace(checked, root=part))) for part in parts] if are_plain else []
+    subjects = {frozenset(test.subject for test in found) for found in tests}
+    return list(chain.from_iterable(tests)) if len(subjects) == 1 else []
 
 
 def name_tests(checked: CheckedExpression) -> Iterator[NameTest]:
