@@ -33,7 +33,7 @@ _KINDS: Final = ("user:", "serviceAccount:", "group:", "domain:")
 class CallerIdentity:
     """Caller by IAM member, with groups; those of a `bare` caller are unknown. `facts` tell the roles of the caller.
 
-    `roles` are those that the request asserts, None if unknown, and `claims` the texts of claims by name.
+    `roles` of the request are None if unknown, and `claims` are texts by name.
 
     A member such as `user:<idp>~alice@example.com` is a user of another identity provider, and of no domain for
     certain. So is an `unproven` one: nobody knows the provider.

@@ -282,7 +282,7 @@ def _on_mapped_catalogs(checked: CheckedExpression, ops: Collection[str], check:
 
 
 def _needed_tests(node: Node, checked: CheckedExpression) -> list[NameTest]:
-    """Return the tests of a part that only holds where one of them does; none in doubt."""
+    """Return the tests of a part that holds only together with one of these tests; none in doubt."""
     parts = node.parts if isinstance(node, Logic) else (node,)
     are_plain = all(isinstance(part, Call) and part.function in _NEEDED for part in parts)
     tests = [list(name_tests(msgspec.structs.replace(checked, root=part))) for part in parts] if are_plain else []

@@ -28,7 +28,7 @@ from pdp.model.vocabulary import CATALOG_ACTIONS, CEL_CHECKS, CONTENT_TYPE, Ness
 Question: TypeAlias = Mapping[str, str]
 """Variable -> the only value that it has in a question. All others may have any value."""
 MADE: Final = "made"
-"""Key of questions whose `path` is the path of a new object that is no namespace."""
+"""Key of questions with the `path` of a new object other than a namespace."""
 
 
 class PartOutcomes(NamedTuple):

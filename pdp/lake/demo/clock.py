@@ -1,10 +1,10 @@
 """Clock of the service of a demonstration: a month passes in less than a minute.
 
-Started as `python -m pdp.lake.demo.clock FILE ...`, this module replaces `time.time` of its own process and then
+Started as `python -m pdp.lake.demo.clock FILE ...`, this module replaces `time.time` of the process and then
 runs `pdp ...`. The service itself has no way to set its clock: nothing else in the product imports this module. All
-records of such a service have the times of the clock, so its audit proves nothing; `README.txt` in the folder says so.
+records of such a service have the times of the clock, so the audit proves nothing; `README.txt` in the folder says so.
 
-FILE holds one number: the seconds by which the clock differs from the monotonic clock of the machine, which all of its
+FILE holds one number: the seconds by which the clock differs from the monotonic clock of the machine, which all
 processes share. So the clock goes on between two settings, and never goes back.
 """
 

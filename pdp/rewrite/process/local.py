@@ -27,7 +27,7 @@ from pdp.rewrite.rewriter import Rewriter
 class RewriteRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Statement to rewrite for an IAM member. `policies` replace all policies of the named tables.
 
-    `roles` are those of the member, None if unknown; `claims` are texts by name, and all others are unknown.
+    `roles` of the member are None if unknown. `claims` are texts by name, and all others are unknown.
     """
 
     sql: str
