@@ -72,7 +72,9 @@ def _entries(noun: str, entries: Iterable[ExplainedEntry]) -> Iterator[str]:
 @click.option("--as", "member", metavar="MEMBER", help="IAM member of the caller, such as user:alice@example.com.")
 @click.option("--groups", default="", metavar="NAMES", help="Groups of the caller, with commas between them.")
 @click.option(
-    "--roles", metavar="NAMES", help="All roles of the caller, with commas between them. Else they are unknown."
+    "--roles",
+    metavar="NAMES",
+    help="All roles of the caller, with commas between them. Without them, no policy for a role counts.",
 )
 @click.option(
     "--claim",
@@ -100,6 +102,8 @@ def rewrite(
     from pdp.rewrite.process.local import RewriteRequest, answers, service_of_files  # noqa: PLC0415
 
     service = service_of_files(files)
+    if batch and (roles is not None or claims):
+        fail("--roles and --claim are for one statement: write `roles` and `claims` in each request of the batch")
     if batch:
         for answer in answers(service, sys.stdin.buffer):
             sys.stdout.buffer.write(answer + b"\n")

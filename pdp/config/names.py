@@ -21,7 +21,7 @@ class KnownNames(msgspec.Struct, frozen=True):
 
     `roles` are ids of roles, `token_roles` roles of tokens that stand for them. `provider` is `identity.cel_provider`,
     whose users have no prefix; `users` are its subjects, if it has a list. `catalogs` are those of Trino with a
-    warehouse behind them. `unmanaged` tells whether others may be used.
+    warehouse behind them; functions of `builtin` ones are asked by name. `unmanaged` tells whether others may be used.
     """
 
     warehouses: frozenset[str] = frozenset()
@@ -34,6 +34,7 @@ class KnownNames(msgspec.Struct, frozen=True):
     users: frozenset[str] = frozenset()
     catalogs: frozenset[str] = frozenset()
     unmanaged: bool = False
+    builtin: frozenset[str] = frozenset()
 
     @property
     def trino(self) -> bool:

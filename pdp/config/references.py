@@ -258,6 +258,7 @@ def known_names(settings: Settings) -> KnownNames:
         frozenset(providers[idp].users) if (idp := settings.identity.cel_provider) in providers else frozenset(),
         frozenset(settings.trino.catalogs),
         settings.trino.unmanaged_catalogs == "allow",
+        frozenset(settings.trino.functions.builtin_catalogs),
     )
 
 

@@ -125,11 +125,11 @@ class StatementService:
 
     def _copy_warnings(self, uses: Sequence[RelationUse]) -> tuple[str, ...]:
         """Return a warning for each copied table with policies or masks: no engine here copies these."""
-        covers, facts = self._pdp.bundle.row_access.covers, self._pdp.source.facts
+        has_policies, facts = self._pdp.bundle.row_access.has_policies, self._pdp.source.facts
         return tuple(
-            f"the copy of `{'.'.join(use.name)}` has no policies or masks of its own: its readers see all rows"
+            f"policies and masks of `{'.'.join(use.name)}` do not follow to the copy: write policies for the copy"
             for use in uses
-            if use.role == "copy" and covers(Resource("table_or_view", use.name[0], use.name[1:]), facts)
+            if use.role == "copy" and has_policies(Resource("table_or_view", use.name[0], use.name[1:]), facts)
         )
 
     async def _execute(self, request: StatementRequest, body: RewriteBody) -> RewriteResult:

@@ -199,7 +199,13 @@ def test_roles_and_claims_that_a_request_asserts(dialect: str) -> None:
 def test_asserted_roles_are_grantees() -> None:
     entry = {"id": "p", "table": "lake.s.t", "grantees": ["role:boss"], "filter": "TRUE"}
     known = policy_set_of([parse_document({"policies": [entry]}).document])
-    for roles, rows in ((None, "FALSE"), ((), "FALSE"), (("clerk",), "FALSE"), (("clerk", "boss"), "")):
+    for roles, rows in (
+        (None, "FALSE"),
+        ((), "FALSE"),
+        (("clerk",), "FALSE"),
+        (("clerk", "boss"), ""),
+        ((" role:boss",), ""),
+    ):
         caller = RewriteRequest("", "duckdb", "user:ann@x.example", roles=roles).caller()
         assert rewriter().visible(NAME, "duckdb", caller, known)[0] == rows, roles
 
@@ -217,6 +223,7 @@ def test_the_command_takes_roles_and_claims(tmp_path: Path) -> None:
     assert "'etl'" in run("--roles", "etl, eu", "--claim", "team=a=b").stdout
     assert "team = 'a=b'" in run("--roles", "etl, eu", "--claim", "team=a=b").stdout
     assert "FALSE" in run("--roles", "etl").stdout
+    assert "in each request of the batch" in run("--batch", "--roles", "etl").output
     for wrong in (["--claim", "team"], ["--claim", "a=1", "--claim", "a=2"]):
         assert "write each --claim once" in run(*wrong).output
         assert run(*wrong).exit_code

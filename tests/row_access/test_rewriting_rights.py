@@ -206,7 +206,9 @@ async def test_a_copy_that_no_policy_covers_is_told(tmp_path: Path) -> None:
                 answer = await ask(client, "/v1/rewrite", OWNER, sql=sql, dialect="bigquery")
                 warnings = answer.get("warnings", [])
                 assert (answer["sql"], len(warnings)) == (sql, wanted), (sql, answer)
-                assert all(f"the copy of `lake.sales.{name}` has no policies or masks" in text for text in warnings)
+                assert all(
+                    f"policies and masks of `lake.sales.{name}` do not follow to the copy" in text for text in warnings
+                )
         copied = await ask(client, "/v1/rewrite", READER, sql="CREATE TABLE fresh COPY orders", dialect="bigquery")
         assert copied["error"]["code"] == "RAP_COPY_NEEDS_FULL_ACCESS"
         assert "warnings" not in copied

@@ -99,7 +99,7 @@ def find_problems(composition: Wiring, settings: Settings) -> Iterator[ConfigPro
 
 
 def _other_warnings(composition: Wiring, settings: Settings, told: Sequence[str]) -> Iterator[ConfigProblem]:
-    """Yield the warnings of a start that are not told yet, such as forbids that close Trino."""
+    """Yield the warnings of a start about policies that are not told yet, such as forbids that close Trino."""
     try:
         bundle = composition.build_pdp(settings, Facts.empty(), composition.read_rules(settings)).bundle
     except PdpError as error:
@@ -108,7 +108,7 @@ def _other_warnings(composition: Wiring, settings: Settings, told: Sequence[str]
     heads = [message.partition(" (`policies.")[0] for message in told]
     for warning in bundle.warnings:
         if not any(head in warning for head in heads):
-            yield ConfigProblem("", "warning", warning)
+            yield ConfigProblem(settings.origins.place_named_in(warning), "warning", warning)
 
 
 def _unplaced_problems(composition: Wiring, settings: Settings) -> Iterator[ConfigProblem]:

@@ -19,7 +19,7 @@ from pdp.decision.active_policies import ActivePolicies
 from pdp.decision.plan import MOST_OBJECTS_BELOW, PlanContext
 from pdp.decision.service import Pdp
 from pdp.dialects.trino.ambiguity import KnownObjects
-from pdp.dialects.trino.names import base_table, has_suffix, suffix_of
+from pdp.dialects.trino.names import base_table, most_signs, suffix_of
 from pdp.dialects.trino.spelling import SCHEMA_TYPES, TABLE_TYPES, Spelling, is_metadata_name
 from pdp.engines.engine import DOT_IN_PART, ForbiddenPath
 from pdp.engines.row_access.engine import UNRESTRICTED, Restriction, hide_everything
@@ -157,12 +157,10 @@ AMBIGUOUS_NAME: Final = AmbiguousName.code
 def has_other_type(resources: Sequence[Resource]) -> bool:
     """Tell whether a table has the type of a metadata table and no such name, or the name and not the type.
 
-    Names from Trino itself are already typed; only the native API sends such resources, and never in columns. In a
-    catalog without a warehouse, tables and hidden tables have one type.
+    Names from Trino itself are already typed; only the native API sends such resources, and never in columns.
     """
-    kind = resources.type if type(resources) is PathArray else resources[0].type
-    if type(resources) is PathArray or kind not in _TABLES:
-        return kind == "catalog" and has_suffix(resources)
+    if type(resources) is PathArray or resources[0].type not in _TABLES:
+        return False
     is_typed = resources[0].type == "metadata_table"
     for table in resources:
         path = table.path
@@ -202,13 +200,13 @@ def restriction_of(context: PlanContext, table: Resource) -> Restriction:
 def own_names(check: Check, bundle: ActivePolicies, facts: Facts) -> Check | None:
     """Return an operation on resources under their own names.
 
-    None for metadata tables, for ambiguous names and names that forbids spell in another way, and for several
-    resources outside a column.
+    None for metadata tables and hidden ones of other catalogs, for ambiguous names and names that forbids spell in
+    another way, and for several resources outside a column.
     """
     if not check.question.action.startswith(TRINO_PREFIX):
         return check
     resources = check.resources
-    if has_other_type(resources):
+    if has_other_type(resources) or (resources[0].type == "catalog" and most_signs(resources)):
         return None
     own = Spelling(facts, bundle).alone(resources)
     return check if own is resources else replace(check, resources=own) if own else None

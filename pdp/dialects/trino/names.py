@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from pdp.config.trino import TrinoSettings
 from pdp.config.warehouses import WarehouseSettings
 from pdp.errors import AmbiguousName, InvalidArgument
-from pdp.model.arrays import Path, PathArray
+from pdp.model.arrays import Path
 from pdp.model.bounded_cache import BoundedCache
 from pdp.model.question import Principal, Resource
 from pdp.model.references import MAX_NAME, NESSIE_SIGNS, bound_path, check_part
@@ -139,10 +139,16 @@ def suffix_of(table: str) -> str:
     return suffix.lower() if base else ""
 
 
-def has_suffix(tables: Sequence[Resource]) -> bool:
-    """Tell whether a table has a name with `$`, such as `t$files`."""
-    names = tables.names if type(tables) is PathArray else [each.path[-1] for each in tables if each.path]
-    return any("$" in name for name in names)
+def most_signs(tables: Sequence[Resource]) -> int:
+    """Return the most `$` in a name of a table, as in `t$files`."""
+    return max((each.path[-1].count("$") for each in tables if each.path), default=0)
+
+
+def before_sign(table: Resource, number: int) -> Resource:
+    """Return the table with the name before a `$`, counted from 1; the same table without such a name."""
+    parts = table.path[-1].split("$") if table.path else []
+    base = "$".join(parts[:number])
+    return replace(table, path=(*table.path[:-1], base)) if base and number < len(parts) else table
 
 
 def base_table(resource: Resource) -> Resource:

@@ -13,8 +13,6 @@ from copy import copy
 from functools import partial
 from typing import Final
 
-from msgspec.structs import replace
-
 from pdp.decision.plan import (
     AllOf,
     FixedDenial,
@@ -26,7 +24,7 @@ from pdp.decision.plan import (
     without_need,
 )
 from pdp.dialects.trino.known_objects import is_metadata_table, known_at, objects_at
-from pdp.dialects.trino.names import base_table, has_suffix, suffix_of
+from pdp.dialects.trino.names import base_table, before_sign, most_signs, suffix_of
 from pdp.dialects.trino.spelling import TABLE_TYPES, Spelling
 from pdp.errors import AmbiguousName
 from pdp.model.answer import Reason
@@ -92,9 +90,14 @@ class OperationPlanner:
         if not allowed:
             return context.denied(by, self.action, resources)
         own, kin = context.permitted(by, self.action, resources), SAME_RIGHT.get(self.name)
-        if kin is None or not context.bundle.may_forbid(own.group.warehouse, TRINO_PREFIX + kin, own.group.type):
-            return own
-        return AllOf((own, context.permitted(by, TRINO_PREFIX + kin, resources)), named=False)
+        more = self.forbidden_with((kin,) if kin else (), by, resources)
+        return AllOf((own, *more), named=False) if more else own
+
+    def forbidden_with(self, operations: Sequence[str], by: str, resources: Sequence[Resource]) -> list[Node]:
+        """Return permits of other operations on resources, for their forbids alone."""
+        leaves = [self.context.permitted(by, TRINO_PREFIX + operation, resources) for operation in operations]
+        may_forbid = self.context.bundle.may_forbid
+        return [one for one in leaves if may_forbid(one.group.warehouse, one.group.action, one.group.type)]
 
     def unknown(self, resources: Sequence[Resource] | None = None) -> Node:
         """Return the denial of an unknown action."""
@@ -193,19 +196,25 @@ def _unmanaged_catalog(planner: OperationPlanner) -> Node:
     named = planner.resources
     # INVARIANT: every resource of a rename has a destination, or none has one: `_rename` denies the others.
     targets = [target for each in named if (target := each.arguments.destination)]
-    places = [each for each in (named, targets, _bases(named)) if each]
-    found = [planner.fixed(True, UNMANAGED, each) for each in places]
-    for each, kin in ((named, TAKEN_WITH), (targets, MADE_WITH)):
-        operations = kin.get(planner.name, ()) if each else ()
-        found += [planner.context.permitted(UNMANAGED, TRINO_PREFIX + operation, each) for operation in operations]
+    if max(most_signs(named), most_signs(targets)) > _MOST_SIGNS:
+        return planner.fixed(False, AMBIGUOUS_NAME)
+    found: list[Node] = []
+    for places, kin in ((_with_bases(named), TAKEN_WITH), (_with_bases(targets), MADE_WITH)):
+        for each in places:
+            found += [planner.fixed(True, UNMANAGED, each)]
+            found += planner.forbidden_with(kin.get(planner.name, ()), UNMANAGED, each)
     return found[0] if len(found) == 1 else AllOf(tuple(found), named=False)
 
 
-def _bases(tables: Sequence[Resource]) -> list[Resource]:
-    """Return the tables behind names such as `t$files` in any connector, beside all others; none without such names."""
-    if not has_suffix(tables):
+_MOST_SIGNS: Final = 8
+"""Most `$` in a name of a catalog without a warehouse."""
+
+
+def _with_bases(tables: Sequence[Resource]) -> list[Sequence[Resource]]:
+    """Return the tables, and those behind names such as `t$files`: before each `$`, beside all others."""
+    if not tables:
         return []
-    return [replace(each, path=(*each.path[:-1], each.path[-1].partition("$")[0] or each.path[-1])) for each in tables]
+    return [tables, *([before_sign(each, at) for each in tables] for at in range(1, most_signs(tables) + 1))]
 
 
 def _system_catalog(planner: OperationPlanner) -> Node:

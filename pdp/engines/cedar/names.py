@@ -92,16 +92,16 @@ def find_faults(text: str, known: KnownNames, declared: DeclaredNames, form: For
     `declared` are the names of files, where entities may have any name. `form` is the policy in Cedar's JSON.
     """
     found = []
+    # a permit that misses an object closes
+    asked = known if form is None or form["effect"] == "forbid" else replace(known, catalogs=frozenset())
     for token in entity_tokens(text):
         uid = token.type, token.text
-        fault = None if uid in declared.uids else entity_fault(uid, known, declared.uids)
+        fault = None if uid in declared.uids else entity_fault(uid, asked, declared.uids)
         if fault:
             message = f"names `{as_text((token.type, token.text))}`: {fault.message}"
             found.append(PolicyFault(fault.is_wrong, message, token.start))
     if form is not None:
         tokens = list(tokens_of(text))
-        # a permit that misses an object closes
-        asked = known if form["effect"] == "forbid" else replace(known, catalogs=frozenset())
         for given, fault in _compared(form, asked):
             found.append(PolicyFault(fault.is_wrong, fault.message, _offset_of(tokens, given)))
         if form["effect"] == "forbid" and (name := _lacking_attribute(form, declared.attributes)):

@@ -191,7 +191,7 @@ def _operations(words: Sequence[NameTest], asked: Sequence[str], first: int) -> 
         return [
             (one.offset, f"`{one.text}`", [op for op in RULE_OPS if TESTS[one.test](op, one.text)]) for one in exact
         ]
-    return [(first, "the rule", asked)] if all(op.startswith(TRINO_PREFIX) for op in asked) else []
+    return [(first, "the rule", asked)] if asked and all(op.startswith(TRINO_PREFIX) for op in asked) else []
 
 
 def _on_new_names(checked: CheckedExpression, check: NameCheck) -> Iterator[Remark]:
@@ -239,10 +239,14 @@ def _on_arguments(checked: CheckedExpression, ops: Collection[str], check: NameC
 
 
 def _is_of_namespace(found: NameTest, check: NameCheck) -> bool:
-    """Tell whether a function can only be one of a namespace of a warehouse."""
+    """Tell whether a function can only be one of a namespace of a warehouse, and is not asked by name."""
     catalog, _, rest = found.text.partition(".")
     is_whole = found.test in ("equals", "starts") and "." in rest
-    return is_whole and catalog in check.known.catalogs and rest.partition(".")[0] not in SYSTEM_TABLES
+    return (
+        is_whole
+        and catalog in check.known.catalogs - check.known.builtin
+        and rest.partition(".")[0] not in SYSTEM_TABLES
+    )
 
 
 _OF_CATALOGS: Final = frozenset({"trino:SetCatalogSessionProperty"})

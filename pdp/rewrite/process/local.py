@@ -42,9 +42,10 @@ class RewriteRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def caller(self) -> CallerIdentity:
         """Return the caller."""
         named = (group.strip().removeprefix("group:") for group in self.groups)
+        roles = None if self.roles is None else [role.strip().removeprefix("role:") for role in self.roles]
         return CallerIdentity(
-            self.principal.strip(), tuple(filter(None, named)), authenticated=self.authenticated, roles=self.roles,
-            claims=self.claims,
+            self.principal.strip(), tuple(filter(None, named)), authenticated=self.authenticated,
+            roles=None if roles is None else tuple(filter(None, roles)), claims=self.claims,
         )  # fmt: skip
 
 

@@ -340,6 +340,15 @@ def test_forbids_that_bind(tmp_path: Path) -> None:
     assert starts(config) == ""
 
 
+def test_a_forbid_on_functions_of_a_catalog_that_is_asked_by_name(tmp_path: Path) -> None:
+    config = with_rules(tmp_path, {"f": "op == 'trino:ExecuteFunction' && arguments.function == 'lk.hr.f'"})
+    assert "functions of `lk.hr`" in starts(config)
+    keys = yaml.safe_load(config.read_text())
+    keys["trino"]["functions"] = {"builtin_catalogs": ["lk"]}
+    config.write_text(yaml.safe_dump(keys))
+    assert starts(config) == ""
+
+
 def test_every_op_and_action_that_rules_are_asked_is_a_word() -> None:
     for (type, action), checks in CEL_CHECKS.items():
         assert {check.op for check in checks} <= RULE_OPS, type
@@ -443,7 +452,7 @@ def test_a_role_of_cedar_in_another_case_than_the_role_of_the_store(tmp_path: Pa
         assert all(f"{tmp_path / 'p.cedar'}:" in line for line in said)
 
 
-def test_the_files_of_a_key_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_files_of_a_key_are_read_for_three_purposes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`config check` reads each file for lint, for the remarks on rules and for the warnings of a start, once each."""
     config = with_rules(tmp_path, {"f": "'hr' in roles && path == 'HR.x'"})
     read: list[str] = []
@@ -493,7 +502,7 @@ def test_keys_without_rules_are_named_at_every_door(tmp_path: Path, forbid: bool
         assert sorted(started) == sorted(line.replace(" warning:", "") for line in linted)
 
 
-def test_config_check_has_every_warning_of_a_start(tmp_path: Path) -> None:
+def test_config_check_has_every_warning_of_a_start_about_policies(tmp_path: Path) -> None:
     """Also of forbids that close Trino, and each once."""
     rules = {
         "a": "ref != 'dev'",

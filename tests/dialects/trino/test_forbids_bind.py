@@ -213,6 +213,51 @@ async def test_a_forbid_on_a_table_of_an_unmanaged_catalog_binds_for_its_hidden_
         assert (await ask("batch", body_of(listed, "bob")))["result"] == open_ones
 
 
+async def test_hidden_tables_are_taken_and_made_as_their_tables(tmp_path: Path) -> None:
+    """Before each `$`, in every way that a name goes or comes. A name of many `$` is denied."""
+    rules = {
+        "drop": _of_operation("DropTable"),
+        "make": _of_operation("CreateTable").replace("'pay'", "'new'"),
+        "deep": "op == 'trino:SelectFromColumns' && arguments.table == 'a$b'",
+    }
+    other = _at("zz", "t")
+    denied = [
+        {"operation": "DropTable", "resource": _at("hr", "pay$files")},
+        {"operation": "CreateTable", "resource": _at("hr", "pay$files")},
+        {"operation": "RenameTable", "resource": _at("hr", "pay$x$y"), "targetResource": other},
+        {"operation": "RenameTable", "resource": other, "targetResource": _at("hr", "new$files")},
+        {"operation": "SelectFromColumns", "resource": _at("hr", "a$b$files")},
+        {"operation": "SelectFromColumns", "resource": _at("zz", "t" + "$x" * 9)},
+    ]
+    allowed = [
+        {"operation": "SelectFromColumns", "resource": _at("hr", "a$c$files")},
+        {"operation": "SelectFromColumns", "resource": _at("zz", "t" + "$x" * 8)},
+        {"operation": "RenameTable", "resource": other, "targetResource": _at("zz", "u$files")},
+    ]
+    async with asking(world(rules), tmp_path) as ask:
+        found = [(await ask("allow", body_of(one, "bob")))["result"] for one in [*denied, *allowed]]
+    assert found == [False] * len(denied) + [True] * len(allowed)
+
+
+async def test_names_of_several_depths_in_one_check(tmp_path: Path) -> None:
+    rules = {"f": "op == 'trino:AccessCatalog' && has(arguments.schema)"}
+    (tmp_path / "forbid.yaml").write_text(json.dumps({"rules": rules}))
+    policies = {"rules": [], "forbid": ["forbid.yaml"]}
+    config = {
+        "warehouses": {"lake": {}},
+        "policies": policies,
+        "trino": OPEN_TRINO | {"catalogs": {"lk": {"warehouse": "lake"}}},
+    }
+    check = {
+        "principal": "user:oidc~bob",
+        "action": "trino:AccessCatalog",
+        "resources": ["catalog:other", "catalog:other/s/t$x"],
+    }
+    async with client_of(settings_of(config, tmp_path)) as client:
+        status, answer = await client.post("/v1/check", {"checks": [check]})
+    assert (status, [one.get("error") for one in answer["decisions"]]) == (200, [None, None])
+
+
 async def test_a_forbid_of_a_use_binds_for_the_use_through_a_view(tmp_path: Path) -> None:
     function = {"function": {"catalogName": "other", "schemaName": "hr", "functionName": "query"}}
     rules = {
