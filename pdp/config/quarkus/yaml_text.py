@@ -169,3 +169,45 @@ def items_of(node: Any) -> Sequence[Any]:
     if node is None or (isinstance(node, yaml.ScalarNode) and not scalar(node)):
         return ()
     return node.value if isinstance(node, yaml.SequenceNode) else [node]
+
+
+def merged_nodes(node: Any) -> Iterator[Any]:
+    """Yield the mappings that a mapping merges, at the top level, and their values: none of a key `x-...`."""
+    for key, value in node.value:
+        if key.tag.endswith(":merge"):
+            yield value
+            for one in items_of(value):
+                yield one
+                yield from (each for key, each in pairs_of(one).items() if not key.startswith("x-"))
+
+
+def scalars_below(node: Any) -> Iterator[Any]:
+    """Yield the scalars below a node."""
+    stack = [node]
+    while stack:
+        one = stack.pop()
+        if isinstance(one, yaml.ScalarNode):
+            yield one
+        elif isinstance(one, yaml.MappingNode):
+            stack += [value for _, value in one.value]
+        else:
+            stack += one.value
+
+
+def flat_values(node: Any, above: str = "") -> Iterator[tuple[str, Any, str]]:
+    """Yield the keys of nested values, joined by dots, with the node and the text of each."""
+    for key, value in node.value:
+        name = f"{above}.{key.value}" if above else str(key.value)
+        if isinstance(value, yaml.MappingNode):
+            yield from flat_values(value, name)
+        else:
+            yield name, key, printed_text(value)
+
+
+def printed_text(node: Any) -> str:
+    """Return the text of a value as a template prints it."""
+    if not isinstance(node, yaml.ScalarNode) or node.tag.endswith(":null"):
+        return ""
+    if node.tag.endswith(":bool"):
+        return "true" if node.value.lower() in ("true", "yes", "on") else "false"
+    return str(node.value)

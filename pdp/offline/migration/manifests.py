@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,7 +15,7 @@ import yaml
 
 from pdp.config.foreign_files import advice_for
 from pdp.config.quarkus.properties import ConfigEntry
-from pdp.config.quarkus.yaml_text import YamlText, items_of, pairs_of, position_of, scalar
+from pdp.config.quarkus.yaml_text import YamlText, items_of, merged_nodes, pairs_of, position_of, scalar, scalars_below
 from pdp.errors import InvalidArgument, Place, PolicyError
 from pdp.offline.migration.host_files import (
     is_other_image,
@@ -32,6 +32,7 @@ from pdp.offline.migration.references import ReferenceFinder, is_moved
 from pdp.offline.migration.variables import (
     HELD_FILE,
     OF_COMPOSE,
+    OF_EXTENSION,
     OF_KUBERNETES,
     OF_OTHERS,
     REPLACED,
@@ -42,6 +43,7 @@ from pdp.offline.migration.variables import (
     Use,
     decoded_texts,
     entry_of,
+    is_extension,
     join_contents,
     read_text,
     references_to,
@@ -165,6 +167,7 @@ class _ManifestReader:
         self._finder = ReferenceFinder(file, content, is_compose=is_compose)
         self._count = itertools.count()
         self._seen: set[int] = set()
+        self._walked: set[tuple[int, bool]] = set()
         # docker compose joins a file and its override; other files may have another server of the same name
         origin = str(file.with_name(file.name.replace(".override.", "."))) if is_compose else str(file)
         self._workload: tuple[str, ...] = (origin,)
@@ -178,23 +181,35 @@ class _ManifestReader:
         for sibling in _OVERRIDES.get(self._file.name, ()):
             if self._file.with_name(sibling).exists():
                 self._to.references.append(Reference(entry_of(sibling, "", self._file, (1, 1)), "file"))
-        extensions = {key: value for key, value in pairs_of(root).items() if key.startswith("x-")}
-        own = [(key, value) for key, value in root.value if scalar(key) not in extensions]
-        self._read(yaml.MappingNode(root.tag, own, root.start_mark, root.end_mark))
-        for key, value in extensions.items():
-            self._read_unused(key, value)
+        self._read(root)
+        self._read_unused(root)
 
-    def _read_unused(self, above: str, node: Any) -> None:
-        if id(node) in self._seen:
+    def _read_unused(self, node: Any, above: str = "", *, is_unused: bool = False) -> None:
+        """Keep the texts of extensions of docker compose, without those that an anchor brought into a service."""
+        is_unused = is_unused and id(node) not in self._seen
+        if (id(node), is_unused) in self._walked:
             return
-        if isinstance(node, yaml.MappingNode):
-            for key, value in pairs_of(node).items():
-                self._read_unused(f"{above}.{key}", value)
+        self._walked.add((id(node), is_unused))
+        variable = pairs_of(node)
+        if "name" in variable and "value" in variable:
+            name = scalar(variable["name"])
+            self._read_unused(variable["value"], f"{above}.{name}", is_unused=is_unused)
+        elif isinstance(node, yaml.MappingNode):
+            for key, value in node.value:
+                name = str(key.value)
+                below = is_unused or is_extension(name, above)
+                self._read_unused(value, f"{above}.{name}", is_unused=below)
         elif isinstance(node, yaml.SequenceNode):
             for item in node.value:
-                self._read_unused(above, item)
-        else:
-            self._to.rest.append(self._entry(f".{above}", node))
+                match = _ASSIGNED.fullmatch(scalar(item))
+                below = f"{above}.{match['name']}" if match else above
+                self._read_unused(item, below, is_unused=is_unused)
+        elif is_unused:
+            parts = above.rpartition(".x-")[2].split(".")
+            named = (".".join(parts[at:]) for at in range(1, len(parts)))
+            options = re.findall(r"-D([^\s=]+)", scalar(node))
+            own = next(filter(self._own.search, (*named, *options)), parts[-1])
+            self._to.dropped.append((self._entry(own, node), OF_EXTENSION))
 
     def _read(self, node: Any, above: str = "", depth: int = 0, *, is_other: bool = False) -> None:
         """Read a node below the keys `above`. `is_other`: inside a container of another program."""
@@ -219,9 +234,8 @@ class _ManifestReader:
             self._read_mapping(node, above, depth, is_other=is_other)
 
     def _read_mapping(self, node: Any, above: str, depth: int, *, is_other: bool) -> None:
-        pairs = pairs_of(node)
-        self._seen |= {id(value) for key, value in node.value if key.tag.endswith(":merge")}
-        self._seen |= {id(one) for key, value in node.value if key.tag.endswith(":merge") for one in _merged(value)}
+        pairs = {key: value for key, value in pairs_of(node).items() if not self._ignores(key, above)}
+        self._seen |= {id(one) for one in merged_nodes(node)}
         named = pairs.get("name")
         if isinstance(named, yaml.ScalarNode) and {"value", "valueFrom"} & pairs.keys():
             self._read_named(named, pairs, is_other=is_other)
@@ -253,6 +267,9 @@ class _ManifestReader:
                 key = yaml.ScalarNode("", name, value.start_mark, value.end_mark)
                 self._read_pair(key, value, above, depth, is_other=is_other)
         self._keep_container(pairs, above, before, is_other=is_other)
+
+    def _ignores(self, key: str, above: str) -> bool:
+        return self._is_compose and is_extension(key, above)
 
     def _found(self) -> tuple[list[Any], ...]:
         return self._to.variables, self._to.commands, self._to.elsewhere, self._to.uses, self._to.references
@@ -349,7 +366,7 @@ class _ManifestReader:
                 words += split_words(node.value)
             else:
                 self._read(node, "command", 1)
-            self._seen |= {id(one) for one in (node, *_iterate(node))}
+            self._seen |= {id(one) for one in (node, *scalars_below(node))}
         if words:
             text = "\0".join(self._resolved(mark_unknown(word, self._variables)) for word in words)
             self._to.commands.append(
@@ -375,26 +392,5 @@ def _is_beside(pairs: Mapping[str, Any], above: str) -> bool:
     return is_other or bool(_BESIDE.search(above)) or "migrate" in words
 
 
-def _merged(node: Any) -> Iterator[Any]:
-    """Yield the values of merged mappings, at the top level."""
-    for one in node.value if isinstance(node, yaml.SequenceNode) else [node]:
-        yield one
-        for _, value in one.value if isinstance(one, yaml.MappingNode) else ():
-            yield value
-
-
 def _is_quarkus(above: str) -> bool:
     return above.replace('"', "").endswith("nessie.server")
-
-
-def _iterate(node: Any) -> Iterator[Any]:
-    """Yield the scalars below a node."""
-    stack = [node]
-    while stack:
-        one = stack.pop()
-        if isinstance(one, yaml.ScalarNode):
-            yield one
-        elif isinstance(one, yaml.MappingNode):
-            stack += [value for _, value in one.value]
-        else:
-            stack += one.value

@@ -17,7 +17,7 @@ import yaml
 from pdp.config.quarkus.expressions import spelling
 from pdp.config.quarkus.profiles import ConfigFile, ConfigSource, ordinal_of
 from pdp.config.quarkus.properties import ConfigEntry, continued, read_properties, unknown_positions
-from pdp.config.quarkus.yaml_text import YamlText, position_of
+from pdp.config.quarkus.yaml_text import YamlText, flat_values, position_of, printed_text
 from pdp.engines.cel.nessie_keys import AUTHORIZATION
 from pdp.errors import Place, PolicyError
 from pdp.model.vocabulary import NESSIE_CHECKS
@@ -36,8 +36,6 @@ from pdp.offline.migration.variables import (
     REPLACED,
     UNUSED,
     ManifestContent,
-    flat_values,
-    printed_text,
     variables_of_some,
 )
 
@@ -197,8 +195,8 @@ def _mounted_files(entries: Sequence[ConfigEntry], server: NessieServer, migrati
 
 
 def _is_about_settings(entry: ConfigEntry) -> bool:
-    texts = (entry.key, entry.text)
-    return any(_LOOKS.search(text) or _OWN_TEXT.search(text) or _OWN_NAME.search(text) for text in texts)
+    looks = (_LOOKS, _OWN_TEXT, _OWN_NAME)
+    return spelling(entry.key) in _SWITCHES or any(one.search(text) for one in looks for text in entry[:2])
 
 
 def _held_file(entry: ConfigEntry, migration: Migration) -> Iterator[ConfigFile]:

@@ -24,6 +24,7 @@ from pdp.errors import InvalidArgument, Place, PolicyError
 NOT_GIVEN: Final = "may hold settings, and was not given: give it, too"
 """Message about an object or a file."""
 OF_OTHERS: Final = "belongs to a container of another program"
+OF_EXTENSION: Final = "docker compose ignores `x-` parts, and no service uses this one: write it below `environment`"
 ELSEWHERE: Final = "its value stands in a secret or in another object"
 """Message about a variable."""
 
@@ -357,23 +358,13 @@ def variables_of_some(
     }  # fmt: skip
 
 
-def flat_values(node: Any, above: str = "") -> Iterator[tuple[str, Any, str]]:
-    """Yield the keys of nested values, joined by dots, with the node and the text of each."""
-    for key, value in node.value:
-        name = f"{above}.{key.value}" if above else str(key.value)
-        if isinstance(value, yaml.MappingNode):
-            yield from flat_values(value, name)
-        else:
-            yield name, key, printed_text(value)
+_CHOSEN_NAMES: Final = re.compile(r"\.(?:services|networks|volumes|configs|secrets|models|services\.[^.]+\.depends_on)")
+"""Keys of docker compose with names below."""
 
 
-def printed_text(node: Any) -> str:
-    """Return the text of a value as a template prints it."""
-    if not isinstance(node, yaml.ScalarNode) or node.tag.endswith(":null"):
-        return ""
-    if node.tag.endswith(":bool"):
-        return "true" if node.value.lower() in ("true", "yes", "on") else "false"
-    return str(node.value)
+def is_extension(key: str, above: str) -> bool:
+    """Tell whether docker compose ignores a key: every key `x-...` that is no name of a user's choice."""
+    return key.startswith("x-") and not _CHOSEN_NAMES.fullmatch(above)
 
 
 def check_unique(entries: Sequence[ConfigEntry]) -> None:

@@ -393,8 +393,65 @@ def test_anchors_count_where_a_service_uses_them(tmp_path: Path) -> None:
     )
     migration = migrated("nessie", written(tmp_path, text))
     assert (rules_of(migration), left_of(migration)) == (
-        {"view": VIEW, "read": READ}, {f"`x-two.{PREFIX}other`"},
+        {"view": VIEW, "read": READ}, {f"`{PREFIX}other`"},
     )  # fmt: skip
+
+
+SHAPES: dict[str, Callable[[Env], Any]] = {
+    "mapping": dict,
+    "list": lambda env: [f"{name}={value}" for name, value in env.items()],
+    "below": lambda env: {"environment": {"deep": dict(env)}},
+    "named": lambda env: {"env": [{"name": name, "value": value} for name, value in env.items()]},
+}
+PLACES: dict[str, Callable[[Any], dict[str, Any]]] = {
+    "service": lambda part: {"services": {"server": {"x-env": part}}},
+    "key of a service": lambda part: {"services": {"server": {"deploy": {"x-env": part}}}},
+    "build": lambda part: {"services": {"server": {"build": {"context": "https://x", "x-env": part}}}},
+    "volume": lambda part: {"services": {"server": {"volumes": [{"type": "tmpfs", "target": "/x", "x-env": part}]}}},
+    "root": lambda part: {"services": {"server": {}}, "x-env": part},
+    "network": lambda part: {"services": {"server": {}}, "networks": {"one": {"x-env": part}}},
+    "merged": lambda part: {"services": {"server": {"<<": {"x-env": part}}}},
+    "another service": lambda part: {"services": {"server": {}, "more": {"x-env": part}}},
+}
+WIDER = {
+    "nessie": ({"NESSIE_SERVER_AUTHORIZATION_RULES_VIEW": "op=='VIEW_REFERENCE'"}, {"QUARKUS_PROFILE": "dev"},
+               {"MP_CONFIG_PROFILE": "dev"}, {"JAVA_OPTS_APPEND": "-Dquarkus.profile=dev"}),
+    "lakekeeper": ({"LAKEKEEPER__INSTANCE_ADMINS": "[oidc~eve]"},),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("place", PLACES)
+def test_an_extension_of_compose_is_no_part_of_a_service(tmp_path: Path, place: str, shape: str) -> None:
+    rules = f"{PROPERTIES}%dev.{PREFIX}view=op=='VIEW_REFERENCE'\n"
+    for program, wider in WIDER.items():
+        environment = {"NESSIE_X": rules} if program == "nessie" else OF_LAKEKEEPER
+        for env in wider:
+            manifest = PLACES[place](SHAPES[shape](env))
+            manifest["services"]["server"]["environment"] = {} if program == "nessie" else dict(environment)
+            text = yaml.safe_dump(manifest, sort_keys=False).replace("'<<'", "<<").replace('"<<"', "<<")
+            (tmp_path / "application.properties").write_text(rules)
+            others = [tmp_path / "application.properties"] if program == "nessie" else []
+            migration = migrated(program, written(tmp_path, text), *others)
+            assert any("`x-` parts" in part.message for part in migration.left), (env, migration.parts)
+            if program == "nessie":
+                assert rules_of(migration)["view"] == VIEW, env
+            else:
+                assert "eve" not in migration.files["pdp.yaml"]
+
+
+@pytest.mark.parametrize("place", ["x-env: &e {}\nservices: {server: {environment: *e}}",
+                                   "services: {server: {x-env: &e {}, environment: *e}}",
+                                   "services: {server: {x-env: &e {}, environment: {<<: *e}}}",
+                                   "x-s: &s {environment: {}}\nservices: {server: *s}",
+                                   "x-s: &s {environment: {}}\nservices: {server: {<<: [*s], tty: true}}",
+                                   "x-s: &s {x-env: &e {}, environment: *e}\nservices: {server: {<<: *s}}",
+                                   "services: {x-server: {environment: {}}}"])  # fmt: skip
+def test_an_extension_counts_where_an_anchor_uses_it(tmp_path: Path, place: str) -> None:
+    text = place.replace("{}", json.dumps(OF_LAKEKEEPER))
+    migration = migrated("lakekeeper", written(tmp_path, text))
+    assert "trusted_engines" in migration.files["pdp.yaml"]
+    assert not migration.left
 
 
 def test_a_given_file_stands_for_one_path(tmp_path: Path) -> None:
