@@ -348,8 +348,8 @@ class _ManifestReader:
         templates = [entry for entry in entries.values() if "{{" in entry.text and not HELD_FILE.fullmatch(entry.key)]
         for entry in templates:
             self._to.elsewhere.append(entries.pop(entry.key))
-        name = scalar(pairs_of(pairs.get("metadata")).get("name"))
-        self._to.objects.append(StoredObject(kind, name, list(entries.values())))
+        name, namespace = (scalar(pairs_of(pairs.get("metadata")).get(key)) for key in ("name", "namespace"))
+        self._to.objects.append(StoredObject(kind, name, list(entries.values()), namespace))
 
     def _add_variable(self, name: str, text: str | None, node: Any) -> None:
         """Add a variable as docker compose or Kubernetes gives the value to a container."""

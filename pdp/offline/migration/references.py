@@ -357,7 +357,8 @@ class ReferenceFinder:
     ) -> None:  # fmt: skip
         message = OF_OTHERS if is_ignored else message
         entry = self._entry(scalar(node), node)
-        self._to.references.append(Reference(entry, kind, message, "", is_volume, is_ignored))
+        container = () if kind == "file" else self.workload
+        self._to.references.append(Reference(entry, kind, message, "", is_volume, is_ignored, container=container))
 
     def _add_part(self, name: str, node: Any, message: str, *, is_volume: bool = False) -> None:
         self._to.references.append(Reference(self._entry(name, node), "", message, is_volume=is_volume))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
+from itertools import islice
+from pathlib import Path, PurePosixPath
 from typing import Any, Final, Literal
 
 import msgspec
@@ -15,12 +16,14 @@ from pdp.config.quarkus.properties import ConfigEntry
 from pdp.engines.cel.lint.search import Input
 from pdp.engines.cel.program import RULE_VARIABLES
 from pdp.engines.cel.rules import IMPLICIT_RULE, inline_rules
+from pdp.errors import InvalidArgument
 from pdp.model.vocabulary import CONFIG_CHECKS, CONTENT_CHECKS
 from pdp.offline.migration.variables import (
     Container,
     ManifestContent,
     Reference,
-    missing_references,
+    exists,
+    is_in_reach,
     variables_by_container,
 )
 
@@ -84,7 +87,7 @@ def report_references(
     """Report parts of a deployment not at hand, and parts to look at; return the parts left."""
     left = []
     reported = {part.place for part in migration.left}
-    for reference in missing_references(contents, files):
+    for reference in _missing_references(contents, files):
         place = str(reference.entry.place())
         subject = f"`{reference.entry.key}`" if reference.entry.key else "a reference without a name"
         if reference.is_ignored:
@@ -97,6 +100,63 @@ def report_references(
         for entry, message in one.notes:
             migration.add("note", entry.place(), f"`{entry.key}`", message)
     return left
+
+
+def _missing_references(contents: Sequence[ManifestContent], files: Sequence[Path]) -> Iterator[Reference]:
+    """Yield the references to parts not at hand. `files` are given.
+
+    A path beside the manifest is the file there. A path of another machine is a given file of the same name, and each
+    given file stands for a single path.
+    """
+    objects = [one for content in contents for one in content.objects]
+    given = {file.resolve() for file in files}
+    free = {file.resolve() for file in files if not file.is_dir()}
+    unclear: list[Reference] = []
+    for content in contents:
+        for reference in content.references:
+            path = content.file.parent / reference.entry.key
+            if reference.kind == "file" and not reference.is_ignored and exists(path, reference.entry.key):
+                wanted = {file.resolve() for file in _files_of(path)}
+                free -= wanted
+                if not wanted or wanted - given:
+                    yield reference
+            elif reference.kind == "file" and not reference.is_ignored:
+                unclear.append(reference)
+            else:
+                named = [one for one in objects if one[:2] == (reference.kind, reference.entry.key)]
+                if reference.is_ignored or not named:
+                    yield reference
+                elif not any(is_in_reach(reference.container, one) for one in named):
+                    message = _ABROAD.format(reference.container[3], named[0].namespace)
+                    yield reference._replace(message=message)
+    stands: dict[str, Path] = {}
+    for reference in unclear:
+        key = reference.entry.key
+        fitting = [file for file in sorted(free) if file.name == PurePosixPath(key.replace("\\", "/")).name]
+        if "://" not in key and (key in stands or fitting):
+            free.discard(stands.setdefault(key, fitting[0] if fitting else Path()))
+        else:
+            yield reference
+
+
+_ABROAD: Final = "is in the namespace `{1}`, and a container of `{0}` reads its own: give the object of `{0}`"
+
+
+_KUSTOMIZATIONS: Final = ("kustomization.yaml", "kustomization.yml", "Kustomization")
+_MOST_FILES: Final = 1000
+
+
+def _files_of(path: Path) -> Sequence[Path]:
+    """Return the files of a path: of a folder the kustomization, or all files; raise InvalidArgument for too many."""
+    if not path.is_dir():
+        return [path]
+    entries = [path / name for name in _KUSTOMIZATIONS if (path / name).exists()]
+    files = entries or [*islice((file for file in path.rglob("*") if file.is_file()), _MOST_FILES + 1)]
+    if len(files) > _MOST_FILES:
+        raise InvalidArgument(
+            f"the folder `{path}` has more than {_MOST_FILES} files: give the files of the deployment"
+        )
+    return files
 
 
 _NAMES_FILE: Final = re.compile(r"(?:^|[/\s:=,])(application[\w.-]*\.(?:properties|ya?ml))", re.IGNORECASE)

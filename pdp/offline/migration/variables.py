@@ -11,7 +11,6 @@ from base64 import b64decode
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -58,6 +57,17 @@ class StoredObject(NamedTuple):
     kind: str
     name: str
     entries: Sequence[ConfigEntry]
+    namespace: str = ""
+
+
+_RELEASES: Final = frozenset({"HelmRelease", "HelmChart", "HelmChartConfig", "Application", "ApplicationSet"})
+"""Kinds that bring containers to a namespace other than their own."""
+
+
+def is_in_reach(container: Container, stored: StoredObject) -> bool:
+    """Tell whether a container may read an object: no namespace is known to differ."""
+    own = container[3] if len(container) > 3 and container[1] not in _RELEASES else ""
+    return not own or not stored.namespace or own == stored.namespace
 
 
 class Use(NamedTuple):
@@ -126,7 +136,7 @@ def references_to(file: Path, contents: Sequence[ManifestContent]) -> list[Refer
     """Return the references to a given file: those of its path, else those of a missing path with its name."""
     named = [(one.file.parent / reference.entry.key, reference) for one in contents for reference in one.references
              if reference.kind == "file" and reference.entry.key]  # fmt: skip
-    own, present = file.resolve(), [pair for pair in named if _exists(pair[0], pair[1].entry.key)]
+    own, present = file.resolve(), [pair for pair in named if exists(pair[0], pair[1].entry.key)]
     exact = [reference for path, reference in present if own.is_relative_to(path.resolve())]
     missing = [pair[1] for pair in named if pair not in present]
     return exact or [one for one in missing if PurePosixPath(one.entry.key).name == file.name]
@@ -155,11 +165,11 @@ def join_contents(contents: Sequence[ManifestContent], own: re.Pattern[str], ima
     same name.
     """
     servers = servers_by_image(contents, image)
-    first = _objects_of(contents)
     uses = [use for content in contents for use in content.uses]
     has_containers = any(content.has_containers for content in contents)
-    for (kind, name), (content, stored) in first.items():
-        found = [use for use in uses if (use.kind, use.name) == (kind, name)]
+    given = _objects_of(contents, uses)
+    for content, stored in given:
+        found = [use for use in uses if _reads(use, stored)]
         for use in found:
             if servers and use.container and use.container not in servers and not use.variable and use.prefix is None:
                 content.dropped += [(entry, OF_OTHERS) for entry in stored.entries]
@@ -170,23 +180,30 @@ def join_contents(contents: Sequence[ManifestContent], own: re.Pattern[str], ima
         elif not found:
             _without_use(stored, content, own)
     for content in contents:
-        content.elsewhere += [
-            use.variable for use in content.uses if use.variable and (use.kind, use.name) not in first
-        ]
+        valued = [use for use in content.uses if use.variable and not any(_reads(use, one) for _, one in given)]
+        content.elsewhere += [use.variable for use in valued if use.variable]
         unique = {(entry.key, entry.text): entry for entry in reversed(content.variables)}
         content.variables = list(reversed(unique.values()))
 
 
-def _objects_of(contents: Sequence[ManifestContent]) -> dict[tuple[str, str], tuple[ManifestContent, StoredObject]]:
-    first: dict[tuple[str, str], tuple[ManifestContent, StoredObject]] = {}
+def _reads(use: Use, stored: StoredObject) -> bool:
+    return (use.kind, use.name) == stored[:2] and is_in_reach(use.container, stored)
+
+
+def _objects_of(contents: Sequence[ManifestContent], uses: Sequence[Use]) -> list[tuple[ManifestContent, StoredObject]]:
+    """Return the objects, each once; raise PolicyError if a container may read two with other texts."""
+    first: dict[tuple[str, str, str], tuple[ManifestContent, StoredObject]] = {}
     for content in contents:
         for one in content.objects:
-            other = first.setdefault((one.kind, one.name), (content, one))[1]
-            if [entry[:2] for entry in other.entries] != [entry[:2] for entry in one.entries]:
-                differing = (*one.entries, *other.entries)[0]
-                message = f"{one.kind} `{one.name}` has other texts in another place: give one of each name"
-                raise differing.error(message)
-    return first
+            first.setdefault((one.kind, one.name, one.namespace), (content, one))
+            for _, other in [pair for pair in first.values() if pair[1][:2] == one[:2]]:
+                is_one = "" in (one.namespace, other.namespace) or one.namespace == other.namespace
+                is_one = is_one or any(_reads(use, one) and _reads(use, other) for use in uses)
+                if is_one and [entry[:2] for entry in other.entries] != [entry[:2] for entry in one.entries]:
+                    differing = (*one.entries, *other.entries)[0]
+                    message = f"{one.kind} `{one.name}` has other texts in another place: give one of each name"
+                    raise differing.error(message)
+    return list(first.values())
 
 
 def _use(stored: StoredObject, use: Use, content: ManifestContent) -> None:
@@ -263,60 +280,12 @@ def decoded_texts(pairs: Mapping[str, Any], file: Path) -> dict[str, Any]:
     return found
 
 
-def missing_references(contents: Sequence[ManifestContent], files: Sequence[Path]) -> Iterator[Reference]:
-    """Yield the references to parts not at hand. `files` are given.
-
-    A path beside the manifest is the file there. A path of another machine is a given file of the same name, and each
-    given file stands for a single path.
-    """
-    objects = {(one.kind, one.name) for content in contents for one in content.objects}
-    given = {file.resolve() for file in files}
-    free = {file.resolve() for file in files if not file.is_dir()}
-    unclear: list[Reference] = []
-    for content in contents:
-        for reference in content.references:
-            path = content.file.parent / reference.entry.key
-            if reference.kind == "file" and not reference.is_ignored and _exists(path, reference.entry.key):
-                wanted = {file.resolve() for file in _files_of(path)}
-                free -= wanted
-                if not wanted or wanted - given:
-                    yield reference
-            elif reference.kind == "file" and not reference.is_ignored:
-                unclear.append(reference)
-            elif reference.is_ignored or (reference.kind, reference.entry.key) not in objects:
-                yield reference
-    stands: dict[str, Path] = {}
-    for reference in unclear:
-        key = reference.entry.key
-        fitting = [file for file in sorted(free) if file.name == PurePosixPath(key.replace("\\", "/")).name]
-        if "://" not in key and (key in stands or fitting):
-            free.discard(stands.setdefault(key, fitting[0] if fitting else Path()))
-        else:
-            yield reference
-
-
-def _exists(path: Path, text: str) -> bool:
+def exists(path: Path, text: str) -> bool:
+    """Tell whether the path of a reference is there."""
     try:
         return bool(text) and path.exists()
     except (OSError, ValueError):
         return False
-
-
-_KUSTOMIZATIONS: Final = ("kustomization.yaml", "kustomization.yml", "Kustomization")
-_MOST_FILES: Final = 1000
-
-
-def _files_of(path: Path) -> Sequence[Path]:
-    """Return the files of a path: of a folder the kustomization, or all files; raise InvalidArgument for too many."""
-    if not path.is_dir():
-        return [path]
-    entries = [path / name for name in _KUSTOMIZATIONS if (path / name).exists()]
-    files = entries or [*islice((file for file in path.rglob("*") if file.is_file()), _MOST_FILES + 1)]
-    if len(files) > _MOST_FILES:
-        raise InvalidArgument(
-            f"the folder `{path}` has more than {_MOST_FILES} files: give the files of the deployment"
-        )
-    return files
 
 
 def servers_by_image(read: Sequence[ManifestContent], image: re.Pattern[str]) -> set[Container]:

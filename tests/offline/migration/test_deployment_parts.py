@@ -397,6 +397,67 @@ def test_anchors_count_where_a_service_uses_them(tmp_path: Path) -> None:
     )  # fmt: skip
 
 
+def placed(manifest: dict[str, Any], namespace: str) -> dict[str, Any]:
+    metadata = {**manifest.get("metadata", {"name": "n"}), **({"namespace": namespace} if namespace else {})}
+    return {**manifest, "metadata": metadata}
+
+
+IN_NAMESPACES: dict[str, Callable[[Any], dict[str, Any]]] = {
+    "variables": lambda more: pod({}, {"envFrom": [{"configMapRef": {"name": "more", **more}}]}),
+    "variables behind a prefix": lambda more: pod(
+        {}, {"envFrom": [{"prefix": "NESSIE_", "configMapRef": {"name": "more", **more}}]}
+    ),
+    "variable": lambda more: pod({}, {"env": [{"name": "NESSIE_SERVER_AUTHORIZATION_RULES_READ", "valueFrom": {
+        "configMapKeyRef": {"name": "more", "key": "NESSIE_SERVER_AUTHORIZATION_RULES_READ", **more}}}]}),
+    "volume": lambda more: mounted({}, {"configMap": {"name": "more", **more}}),
+    "file": lambda more: mounted({}, {"configMap": {"name": "more", **more}},
+                                 "/deployments/config/application.properties", subPath="application.properties"),
+    "projected": lambda more: mounted({}, {"projected": {"sources": [{"configMap": {"name": "more", **more}}]}}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["Deployment", "Pod", "StatefulSet", "Rollout"])
+@pytest.mark.parametrize("form", IN_NAMESPACES)
+def test_an_object_of_another_namespace_does_not_count(tmp_path: Path, form: str, kind: str) -> None:
+    name = "SERVER_AUTHORIZATION_RULES_READ" if "prefix" in form else "NESSIE_SERVER_AUTHORIZATION_RULES_READ"
+    data = {name: READ} if form.startswith("variable") else {"application.properties": f"{PREFIX}read={READ}\n"}
+    for more in ({}, {"optional": True}):
+        for own, other, counts in (
+            ("a", "b", False),
+            ("a", "a", True),
+            ("", "", True),
+            ("a", "", True),
+            ("", "b", True),
+        ):
+            workload = placed({**IN_NAMESPACES[form](more), "kind": kind}, own)
+            documents = [workload, placed(config_map(data), other)]
+            for given in (documents, documents[::-1], {"kind": "List", "items": documents}):
+                migration = migrated("nessie", written(tmp_path, given))
+                rules = rules_of(migration)
+                assert (rules.get("read") == READ) is counts, (own, other, rules)
+                assert counts or {"`more`", f"variable `{name}`"} & left_of(migration)
+
+
+def test_each_namespace_has_its_own_object(tmp_path: Path) -> None:
+    wide = {"NESSIE_SERVER_AUTHORIZATION_RULES_READ": "true"}
+    objects = [placed(config_map(wide), "b"), placed(config_map(OF_NESSIE), "a")]
+    form = pod({}, {"envFrom": [REFERENCE]})
+    for given in (objects, objects[::-1]):
+        migration = migrated("nessie", written(tmp_path, [*given, placed(form, "a")]))
+        assert rules_of(migration)["read"] == f"false // {READ}", "a kustomization may move the other one"
+        assert left_of(migration) == {"`NESSIE_SERVER_AUTHORIZATION_RULES_READ`"}
+        with pytest.raises(PolicyError, match="give one of each name"):
+            migrated("nessie", written(tmp_path, [*given, form]))
+
+
+@pytest.mark.parametrize("kind", ["HelmRelease", "Application"])
+def test_a_release_may_go_to_another_namespace(tmp_path: Path, kind: str) -> None:
+    release = {"kind": kind, "metadata": {"name": "n", "namespace": "flux-system"},
+               "spec": {"values": {"envFrom": [REFERENCE]}}}  # fmt: skip
+    migration = migrated("nessie", written(tmp_path, [release, placed(config_map(OF_NESSIE), "a")]))
+    assert rules_of(migration) == {"read": READ}
+
+
 SHAPES: dict[str, Callable[[Env], Any]] = {
     "mapping": dict,
     "list": lambda env: [f"{name}={value}" for name, value in env.items()],
