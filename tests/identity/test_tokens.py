@@ -220,11 +220,15 @@ async def test_a_token_of_another_type_is_no_access_token(tokens: Tokens, typ: A
         await tokens.verify(raw_token(json.dumps({"alg": "RS256", "kid": "one", "typ": typ}), json.dumps(claims())))
 
 
-async def test_a_token_about_events_is_no_access_token(tokens: Tokens) -> None:
-    """A logout token of OpenID Connect has no type with many providers, and the claim `events` with all."""
+@pytest.mark.parametrize(
+    "events",
+    [{"http://schemas.openid.net/event/backchannel-logout": {}}, {"logout": {}}, {}, [], ["login"], "x", "", 0, False, None],
+)  # fmt: skip
+async def test_a_token_about_events_is_no_access_token(tokens: Tokens, events: Any) -> None:
+    """A logout token of OpenID Connect has no type with many providers, and the claim `events` with all (RFC 8417)."""
+    header = json.dumps({"alg": "RS256", "kid": "one"})
     with pytest.raises(Unauthenticated, match="about events"):
-        await tokens.verify(token(events={"http://schemas.openid.net/event/backchannel-logout": {}}))
-    assert await tokens.verify(token(events=["login"]))
+        await tokens.verify(raw_token(header, json.dumps({**claims(), "events": events})))
 
 
 @pytest.mark.parametrize("cnf", [{"jkt": "x"}, {"x5t#S256": "x"}, {"jwk": {}}, {}, "x", []])
