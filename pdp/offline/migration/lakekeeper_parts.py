@@ -27,6 +27,7 @@ _KEYS: Final[Mapping[str, str]] = {
     "openid_scope": "scope",
     "openid_additional_issuers": "additional_issuers",
 }
+_UNKNOWN_KEY: Final = "no such key of a provider is known: write `OPENID_PROVIDERS__<ID>__<KEY>` for each key"
 PROVIDER_NAMES: Final = (*_KEYS, "openid_providers")
 """First parts of the names of variables about providers."""
 _KNOWN: Final = (*_KEYS.values(), "require_connected_on_startup", "display_name_template")
@@ -50,6 +51,7 @@ class ProviderReader:
         self._unread = unread
         self._entries: dict[str, dict[str, ConfigEntry]] = {}
         self._hidden: dict[str, set[str]] = {}
+        self._tables: set[str] = set()
 
     def reads(self, parts: Sequence[str]) -> bool:
         """Tell whether a variable describes a provider."""
@@ -65,7 +67,13 @@ class ProviderReader:
                 self._migration.add("left", entry.key_place, entry.key, message)
                 self._hidden.setdefault(idp, set()).add(key)
         else:
-            self._migration.add("left", entry.key_place, entry.key, "no such key of a provider is known")
+            self._hide_whole(parts)
+            self._migration.add("left", entry.key_place, entry.key, _UNKNOWN_KEY)
+
+    def _hide_whole(self, parts: Sequence[str]) -> None:
+        """Note a variable that may set any key, such as a table: of one provider, or of all."""
+        hidden = self._hidden.setdefault(parts[1].replace("_", "-"), set()) if len(parts) > 1 else self._tables
+        hidden.add("__".join(parts).upper())
 
     def hide(self, parts: Sequence[str]) -> None:
         """Note a variable without a value: its provider is not known well enough to be written."""
@@ -73,6 +81,8 @@ class ProviderReader:
             self._hidden.setdefault(PRIMARY, set()).add(_KEYS[parts[0]])
         elif len(parts) == 3:
             self._hidden.setdefault(parts[1].replace("_", "-"), set()).add(parts[2])
+        else:
+            self._hide_whole(parts)
 
     def settings(self, identity: Mapping[str, Any]) -> dict[str, Any]:
         """Return the section `identity` with the providers, and report every variable."""
@@ -96,7 +106,7 @@ class ProviderReader:
         jwks = f"{issuer}/protocol/openid-connect/certs" if _KEYCLOAK in issuer else ""
         provider: dict[str, Any] = {"issuer": issuer, "jwks": jwks}
         if "audience" in entries:
-            provider["audiences"] = _audiences(entries["audience"])
+            provider["audiences"] = _texts(entries["audience"])
         provider["claims"] = _claims(entries)
         safe = jwks.startswith("https://")
         if not safe:
@@ -129,7 +139,9 @@ class ProviderReader:
         for key, message in _LEFT.items():
             if key in entries and entries[key].text.strip():
                 self._report("left", [entries[key]], message.format(idp))
-        hidden = sorted(self._hidden.get(idp, set()) - {"additional_issuers"})
+            elif key in entries:
+                self._report("ignored", [entries[key]], "is empty")
+        hidden = sorted((self._hidden.get(idp, set()) | self._tables) - {"additional_issuers"})
         if hidden:
             return f"the value of `{hidden[0]}` stands elsewhere, so the provider is not written"
         if self._unread and "scope" not in entries:
@@ -143,13 +155,13 @@ class ProviderReader:
 
 def _claims(entries: Mapping[str, ConfigEntry]) -> dict[str, Any]:
     """Return the claims. Of several for the subject, the first present claim counts."""
-    subject = _parts(entries["subject_claims"].text) if "subject_claims" in entries else _SUBJECT
+    subject = _texts(entries["subject_claims"]) if "subject_claims" in entries else _SUBJECT
     claims: dict[str, Any] = {"subject": subject[0] if len(subject) == 1 else subject}
     return claims | ({"roles": entries["roles_claim"].text.strip()} if "roles_claim" in entries else {})
 
 
-def _audiences(entry: ConfigEntry) -> list[str]:
-    """Return the audiences of a text with commas, or of a list; raise PolicyError for a list of other things."""
+def _texts(entry: ConfigEntry) -> list[str]:
+    """Return the texts of a value with commas, or of a list; raise PolicyError for a list of other things."""
     if not entry.text.strip().startswith("["):
         return _parts(entry.text)
     try:
@@ -157,7 +169,8 @@ def _audiences(entry: ConfigEntry) -> list[str]:
     except (yaml.YAMLError, ValueError, RecursionError):
         values = None
     if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
-        raise entry.error(f"`{entry.key}` is no list of audiences: write them with commas between")
+        what = "claims" if "CLAIM" in entry.key else "audiences"
+        raise entry.error(f"`{entry.key}` is no list of {what}: write them with commas between")
     return values
 
 

@@ -436,3 +436,40 @@ def test_a_value_that_stands_elsewhere_is_left(tmp_path: Path, text: str, subjec
 def test_a_value_with_a_dollar_is_that_of_the_container(tmp_path: Path) -> None:
     text = "services: {b: {environment: {LAKEKEEPER__INSTANCE_ADMINS: '[oidc~a$$b]'}}}\n"
     assert migrated(tmp_path, text, "a.yaml")[1]["identity"]["instance_admins"] == ["user:oidc~a$b"]
+
+
+KC = "LAKEKEEPER__OPENID_PROVIDERS"
+PLAIN = f"{KC}__KC__URI=https://kc.example/realms/a\n{KC}__KC__AUDIENCE=lk\n"
+
+
+@pytest.mark.parametrize("table", [
+    '__KC={scope="x"}', '__kc={scope="x"}', '={kc={uri="https://kc.example/realms/a",scope="x"}}', "={}", "=x",
+    "__KC__MORE=x", "__KC__SCOPE__MORE=x", "__KC__CLAIMS__SUBJECT=x",
+])  # fmt: skip
+def test_a_provider_with_a_table_is_left_whole(tmp_path: Path, table: str) -> None:
+    """The table may hold a scope, and without it more tokens would count."""
+    for text in (f"{PLAIN}{KC}{table}\n", f"{KC}{table}\n{PLAIN}"):
+        file = tmp_path / "e.env"
+        file.write_text(text)
+        migration = migrate_lakekeeper([file])
+        assert "kc.example" not in migration.files["pdp.yaml"]
+        assert any(f"{KC}{table}".partition("=")[0].upper() == part.subject.upper() for part in migration.left)
+
+
+@pytest.mark.parametrize(
+    "text", ['["preferred_username","sub"]', "[preferred_username, sub]", "preferred_username, sub"]
+)
+def test_claims_of_the_subject_may_be_a_list(tmp_path: Path, text: str) -> None:
+    for name in ("__KC__SUBJECT_CLAIMS",):
+        file = tmp_path / "e.env"
+        file.write_text(f"{PLAIN}{KC}{name}={text}\n")
+        claims = yaml.safe_load(migrate_lakekeeper([file]).files["pdp.yaml"])["identity"]["providers"]["kc"]["claims"]
+        assert claims == {"subject": ["preferred_username", "sub"]}
+
+
+def test_an_empty_scope_has_a_line(tmp_path: Path) -> None:
+    file = tmp_path / "e.env"
+    file.write_text(f"{PLAIN}{KC}__KC__SCOPE=\n")
+    migration = migrate_lakekeeper([file])
+    assert [part.status for part in migration.parts if part.subject == f"{KC}__KC__SCOPE"] == ["ignored"]
+    assert "kc.example" in migration.files["pdp.yaml"]
