@@ -202,8 +202,8 @@ class _ManifestReader:
         elif isinstance(node, yaml.SequenceNode):
             for item in node.value:
                 match = _ASSIGNED.fullmatch(scalar(item))
-                below = f"{above}.{match['name']}" if match else above
-                self._read_unused(item, below, is_unused=is_unused)
+                key = f"{above}.{match['name']}" if match else above
+                self._read_unused(item, key, is_unused=is_unused)
         elif is_unused:
             parts = above.rpartition(".x-")[2].split(".")
             named = (".".join(parts[at:]) for at in range(1, len(parts)))
