@@ -241,12 +241,9 @@ def _on_arguments(checked: CheckedExpression, ops: Collection[str], check: NameC
 def _is_of_namespace(found: NameTest, check: NameCheck) -> bool:
     """Tell whether a function can only be one of a namespace of a warehouse, and is not asked by name."""
     catalog, _, rest = found.text.partition(".")
-    is_whole = found.test in ("equals", "starts") and "." in rest
-    return (
-        is_whole
-        and catalog in check.known.catalogs - check.known.builtin
-        and rest.partition(".")[0] not in SYSTEM_TABLES
-    )
+    schema, dot, _ = rest.partition(".")
+    is_placed = found.test in ("equals", "starts") and bool(dot) and schema not in SYSTEM_TABLES
+    return is_placed and catalog in check.known.catalogs - check.known.builtin
 
 
 _OF_CATALOGS: Final = frozenset({"trino:SetCatalogSessionProperty"})
