@@ -20,6 +20,7 @@ from pdp.config.quarkus.expressions import EnvironmentNames, environment_entries
 from pdp.config.quarkus.profiles import ConfigSource, active_config
 from pdp.config.quarkus.properties import ConfigEntry
 from pdp.errors import Notice
+from pdp.model.vocabulary import NESSIE_CHECKS
 
 AUTHORIZATION: Final = "nessie.server.authorization."
 """The beginning of the keys of Nessie's authorization."""
@@ -34,6 +35,30 @@ _ELSEWHERE: Final = frozenset({
     "quarkus.config.locations", "smallrye.config.locations", "quarkus.config.profile.parent",
     "smallrye.config.profile.parent",
 })  # fmt: skip
+
+OWN_NAME: Final = re.compile(r"^(?:[%_][^.]*?[._])?(?:nessie|quarkus|smallrye)[^a-z0-9]", re.IGNORECASE)
+"""Name of a variable that Nessie reads, in capitals or with dots."""
+_OWN_TEXT: Final = re.compile(r"^\s*(?:%[\w-]+\.)?\"?(?:nessie|quarkus|smallrye)\b", re.MULTILINE)
+"""Text of a configuration file of Nessie."""
+LOOKS_LIKE_RULES: Final = re.compile(
+    rf"authori[sz]ation[^a-z0-9]+rules?(?![a-z])|nessie\W{{0,2}}.?server.?\W{{0,2}}authori[sz]ation"
+    rf"|\b(?:{'|'.join(sorted(NESSIE_CHECKS))})\b",
+    re.IGNORECASE | re.DOTALL,
+)
+"""Text about authorization."""
+_WITHOUT_CHOICE: Final = re.compile(r"(?:%[^.]*\.)?quarkus\.(?!profile)(?!.*config).*")
+
+
+def chooses_keys(name: str) -> bool:
+    """Tell whether a property can decide which rules are in force: not so for most of Quarkus itself."""
+    own = OWN_NAME.search(name) or name == "config_ordinal" or name.startswith("mp.config.")
+    return bool(own) and not _WITHOUT_CHOICE.fullmatch(name)
+
+
+def looks_like_settings(entry: ConfigEntry) -> bool:
+    """Tell whether the key or the text of an entry is about Nessie or Quarkus."""
+    patterns = (LOOKS_LIKE_RULES, _OWN_TEXT, OWN_NAME)
+    return any(pattern.search(text) for pattern in patterns for text in entry[:2])
 
 
 @dataclass

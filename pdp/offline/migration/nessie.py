@@ -148,7 +148,7 @@ def _profiles_of(read: NessieServer, files: Sequence[ConfigFile], migration: Mig
                 chosen[container].add(entry.text)
     texts = {text for found in chosen.values() for text in found or {""}}
     entries = (*(entry for source in read.sources for entry in source.entries), *read.variables)
-    elsewhere = (entry for one in read.contents for entry in one.elsewhere)
+    elsewhere = (*read.doubtful, *(entry for one in read.contents for entry in one.elsewhere))
     asks = [entry for entry in (*entries, *(entry for file in files for entry in file.entries))
             if spelling(entry.key) in _ASKS and entry.text != (min(texts) or PROD[0])
             and entry not in (*properties, *variables)]  # fmt: skip

@@ -18,9 +18,8 @@ from pdp.config.quarkus.expressions import spelling
 from pdp.config.quarkus.profiles import ConfigFile, ConfigSource, ordinal_of
 from pdp.config.quarkus.properties import ConfigEntry, continued, read_properties, unknown_positions
 from pdp.config.quarkus.yaml_text import YamlText, flat_values, position_of, printed_text
-from pdp.engines.cel.nessie_keys import AUTHORIZATION
+from pdp.engines.cel.nessie_keys import AUTHORIZATION, LOOKS_LIKE_RULES, OWN_NAME, chooses_keys, looks_like_settings
 from pdp.errors import Place, PolicyError
-from pdp.model.vocabulary import NESSIE_CHECKS
 from pdp.offline.migration.host_files import UNKNOWN, mark_unknown, quoted_words, split_words
 from pdp.offline.migration.manifests import read_deployment
 from pdp.offline.migration.report import (
@@ -46,21 +45,11 @@ _OF_CHART: Final = 260
 """Ordinal of the file that the chart writes, `application.properties` in the folder `config`."""
 _OWN_SPELLING: Final = spelling(AUTHORIZATION)
 _RULE_SPELLING: Final = f"{_OWN_SPELLING}rules_"
-_OWN_NAME: Final = re.compile(r"^(?:[%_][^.]*?[._])?(?:nessie|quarkus|smallrye)[^a-z0-9]", re.IGNORECASE)
-"""Name of a variable that Nessie reads, in capitals or with dots."""
-_LOOKS: Final = re.compile(
-    rf"authori[sz]ation[^a-z0-9]+rules?(?![a-z])|nessie\W{{0,2}}.?server.?\W{{0,2}}authori[sz]ation"
-    rf"|\b(?:{'|'.join(sorted(NESSIE_CHECKS))})\b",
-    re.IGNORECASE | re.DOTALL,
-)
-"""Text about authorization."""
 _SWITCHES: Final = frozenset({
     "quarkus_profile", "smallrye_config_profile", "mp_config_profile", "quarkus_config_locations",
     "smallrye_config_locations",
 })  # fmt: skip
 """Variables that choose other keys."""
-_OWN_TEXT: Final = re.compile(r"^\s*(?:%[\w-]+\.)?\"?(?:nessie|quarkus|smallrye)\b", re.MULTILINE)
-"""Text of a configuration file of Nessie."""
 CONFIG: Final = PurePosixPath("/deployments/config")
 """Folder where the image of Nessie reads its configuration: the start script goes to the folder above."""
 IMAGE: Final = re.compile(r"(?:^|/)projectnessie/nessie(?:-unstable)?(?:[:@]|$)")
@@ -73,7 +62,7 @@ class NessieServer:
     """Configuration of a server. `sources` are those beside files: system properties, and values of a chart.
 
     `unread`: texts of parts that are left, which may replace rules. `setters`: names whose value is not certain.
-    `contents`: of all manifests and env files.
+    `contents`: of all manifests and env files. `doubtful`: properties of Java that may not reach the server.
     """
 
     variables: list[ConfigEntry] = field(default_factory=list)
@@ -82,12 +71,13 @@ class NessieServer:
     unread: list[str] = field(default_factory=list)
     setters: list[str] = field(default_factory=list)
     contents: Sequence[ManifestContent] = ()
+    doubtful: Sequence[ConfigEntry] = ()
 
     def may_replace(self, id: str) -> bool:
         """Tell whether a part that is left may set the rule with an id."""
         words = r"[\W_]+".join(re.findall(r"[a-z0-9]+", id.lower()))
         key = re.compile(rf"(?:^|[\W_]){words}[\"'\])}}_]*\s*(?:[:,\n]|=(?!=)|$)", re.IGNORECASE)
-        return any(_LOOKS.search(text) and key.search(text) for text in self.unread)
+        return any(LOOKS_LIKE_RULES.search(text) and key.search(text) for text in self.unread)
 
     def report_inactive(self, profiles: Sequence[str], migration: Migration) -> None:
         """Report variables about authorization whose profile is not active."""
@@ -101,9 +91,9 @@ class NessieServer:
 
 def read_server(files: Sequence[Path], others: Sequence[Path], migration: Migration) -> NessieServer:
     """Return the configuration in manifests and env files, and report all that is not read. `others` are given, too."""
-    read = read_deployment(files, _OWN_NAME, IMAGE)
+    read = read_deployment(files, OWN_NAME, IMAGE)
     server = NessieServer(contents=read)
-    properties = _JavaProperties(migration)
+    properties = _JavaProperties(read, migration)
     differing = differing_variables(read, _of_variable)
     alone = _variables_of_one_server(read, differing, migration)
     charts = [(one.file, node) for one in read for entry, node in one.values if entry.key == "authorization"]
@@ -113,7 +103,7 @@ def read_server(files: Sequence[Path], others: Sequence[Path], migration: Migrat
         for entry in _add_variables(one.variables, alone, differing, server):
             migration.add("left", entry.key_place, f"variable `{entry.key}`", differing[spelling(entry.key)])
         for entry in one.variables:
-            properties.read_variable(entry, one, SEVERAL if (entry.key, entry.text) in alone else "")
+            properties.read_variable(entry, SEVERAL if (entry.key, entry.text) in alone else "")
         for entry in one.commands:
             properties.read_command(entry, SEVERAL if (entry.key, entry.text) in alone else "")
         server.sources += _chart_sources(one, doubt, migration)
@@ -129,6 +119,9 @@ def read_server(files: Sequence[Path], others: Sequence[Path], migration: Migrat
     held = [entry._replace(key=str(CONFIG / PurePosixPath(entry.key).name)) for one in read for entry in one.files]
     server.files += _mounted_files([*held, *(entry for one in read for entry in one.mounted)], server, migration)
     server.unread += properties.unread
+    server.doubtful = properties.doubtful
+    if any(entry.key == "config_ordinal" for entry in server.doubtful):
+        server.unread += [f"{entry.key}={entry.text}" for entry in properties.entries]
     server.setters += [name for name, _ in variables_of_some(read, lambda entry: entry.key, IMAGE)]
     if properties.entries:
         server.sources.append(ConfigSource(ordinal_of(properties.entries, _PROPERTIES), properties.entries))
@@ -156,7 +149,7 @@ def _add_variables(
         spelt = spelling(entry.key)
         if spelt in differing and _RULE_SPELLING not in spelt:
             server.setters.append(entry.key)
-            if _OWN_NAME.search(entry.key) or entry.key in _OPTIONS:
+            if OWN_NAME.search(entry.key) or entry.key in _OPTIONS:
                 yield entry
         elif spelt not in differing or all(spelling(known.key) != spelt for known in server.variables):
             is_known = spelt not in differing and (entry.key, entry.text) not in alone
@@ -195,8 +188,7 @@ def _mounted_files(entries: Sequence[ConfigEntry], server: NessieServer, migrati
 
 
 def _is_about_settings(entry: ConfigEntry) -> bool:
-    looks = (_LOOKS, _OWN_TEXT, _OWN_NAME)
-    return spelling(entry.key) in _SWITCHES or any(one.search(text) for one in looks for text in entry[:2])
+    return spelling(entry.key) in _SWITCHES or looks_like_settings(entry)
 
 
 def _held_file(entry: ConfigEntry, migration: Migration) -> Iterator[ConfigFile]:
@@ -205,7 +197,7 @@ def _held_file(entry: ConfigEntry, migration: Migration) -> Iterator[ConfigFile]
         message = "holds values of a chart, which are not read there: migrate the output of `helm template`"
         migration.add("left", entry.place(), f"`{name}`", message)
         return
-    if not (name.startswith("application") or name == _MICROPROFILE or _LOOKS.search(entry.text)):
+    if not (name.startswith("application") or name == _MICROPROFILE or LOOKS_LIKE_RULES.search(entry.text)):
         return
     place = f"{entry.file}:{entry.start[0]} {name}"
     if name.endswith(".properties"):
@@ -274,7 +266,7 @@ def _authorization(entry: ConfigEntry, node: Any, several: str, migration: Migra
 def _report_elsewhere(one: ManifestContent, migration: Migration) -> None:
     for entry in one.elsewhere:
         spelt = spelling(entry.key)
-        if _OWN_SPELLING in spelt or spelt in _SWITCHES or entry.key in _OPTIONS or _LOOKS.search(entry.key):
+        if _OWN_SPELLING in spelt or spelt in _SWITCHES or entry.key in _OPTIONS or LOOKS_LIKE_RULES.search(entry.key):
             migration.add("left", entry.key_place, f"variable `{entry.key}`", f"{ELSEWHERE}: write it into a file")
     known = {(entry.key, entry.text) for entry in one.variables}
     for entry, message in one.dropped:
@@ -284,13 +276,13 @@ def _report_elsewhere(one: ManifestContent, migration: Migration) -> None:
 
 def _report_rest(one: ManifestContent, migration: Migration) -> None:
     for entry in one.rest:
-        if _LOOKS.search(entry.key) or _LOOKS.search(entry.text):
+        if LOOKS_LIKE_RULES.search(entry.key) or LOOKS_LIKE_RULES.search(entry.text):
             name = entry.key.lstrip(".") or "a text"
             message = "looks like authorization, and stands where Nessie does not read it: give it in a form of Quarkus"
             migration.add("left", entry.place(), f"`{name}`", message)
     for entry in one.variables:
-        is_own = _OWN_NAME.search(entry.key.removeprefix("-D")) or entry.key in _OPTIONS
-        if not is_own and (_LOOKS.search(entry.key) or _LOOKS.search(entry.text)):
+        is_own = OWN_NAME.search(entry.key.removeprefix("-D")) or entry.key in _OPTIONS
+        if not is_own and (LOOKS_LIKE_RULES.search(entry.key) or LOOKS_LIKE_RULES.search(entry.text)):
             message = "looks like authorization, and Nessie reads no such variable"
             migration.add("left", entry.key_place, f"variable `{entry.key}`", message)
 
@@ -314,32 +306,35 @@ _EXPANDED: Final = "has a variable of a shell or of another program inside: writ
 _SETS: Final = re.compile(r"(?:-D)?([\w.%-]+)=(?!=)")
 """Name in a command or an option that sets a property or a variable."""
 _OF_SHELL: Final = re.compile(r"[$`]")
+_STARTED_TWICE: Final = "the command starts Java more than once, and which one is the server is not known: keep one"
 _OVERRULED: Final = "the image does not read JAVA_OPTS_APPEND beside JAVA_OPTS: write all options into one of them"
 
 
 class _JavaProperties:
     """System properties of command lines and variables. A property that does not reach Nessie becomes `false`."""
 
-    def __init__(self, migration: Migration) -> None:
+    def __init__(self, read: Sequence[ManifestContent], migration: Migration) -> None:
         self._migration = migration
+        self._has_options = any(entry.key == "JAVA_OPTS" for one in read for entry in (*one.variables, *one.elsewhere))
         self._known: dict[str, ConfigEntry] = {}
         self._sure: dict[str, ConfigEntry] = {}
         self._doubtful: dict[str, ConfigEntry] = {}
         self._cut: dict[str, ConfigEntry] = {}
         self.unread: list[str] = []
+        self.doubtful: list[ConfigEntry] = []
 
     @property
     def entries(self) -> Sequence[ConfigEntry]:
         """Return the properties. One without a known text replaces all of its name, one out of reach none."""
         return list({**self._doubtful, **self._sure, **self._cut}.values())
 
-    def read_variable(self, entry: ConfigEntry, one: ManifestContent, doubt: str) -> None:
+    def read_variable(self, entry: ConfigEntry, doubt: str) -> None:
         """Read a variable with options of Java."""
         if entry.key.startswith("-D"):
             self._add(f"{entry.key}={entry.text}", entry, doubt)
         elif entry.key in _OPTIONS:
             words = _OPTIONS[entry.key](entry.text)
-            replaced = entry.key == "JAVA_OPTS_APPEND" and any(other.key == "JAVA_OPTS" for other in one.variables)
+            replaced = entry.key == "JAVA_OPTS_APPEND" and self._has_options
             doubt = doubt or (_OVERRULED if replaced else _ARGUMENT if entry.key == "JAVA_ARGS" else "")
             for at, word in enumerate(words):
                 is_cut = words[at + 1 : at + 2] and not words[at + 1].startswith(("-", "@"))
@@ -355,6 +350,7 @@ class _JavaProperties:
             in_shell = split_words(word) if _SCRIPT.search(word) else []
             words += [mark_unknown(one, _OF_SHELL) for one in in_shell] or [word]
         is_option, before = False, ""
+        doubt = doubt or (_STARTED_TWICE if sum(Path(word).name == "java" for word in words) > 1 else "")
         for word in words:
             if Path(word).name == "java":
                 is_option = True
@@ -363,7 +359,7 @@ class _JavaProperties:
             before = word
             if word.startswith("-D"):
                 self._add(word, entry, doubt or ("" if is_option else _ARGUMENT))
-            elif _LOOKS.search(word):
+            elif LOOKS_LIKE_RULES.search(word):
                 self.unread.append(word)
                 message = "looks like authorization, and Nessie reads it from no such place"
                 self._migration.add("left", entry.place(), f"`{word.partition('=')[0]}` of a command", message)
@@ -371,19 +367,23 @@ class _JavaProperties:
     def _add(self, word: str, entry: ConfigEntry, doubt: str = "") -> None:
         """Add a property of Nessie or Quarkus."""
         name, _, text = word.removeprefix("-D").partition("=")
-        if not word.startswith("-D") or not (_OWN_NAME.search(name) or name in ("config_ordinal", "mp.config.profile")):
-            if _LOOKS.search(word):
+        is_choice = chooses_keys(name)
+        if not word.startswith("-D") or not (is_choice or OWN_NAME.search(name)):
+            if LOOKS_LIKE_RULES.search(word):
                 message = "looks like authorization, and is no property of Nessie"
                 self._migration.add("left", entry.place(), f"`{name}` of `{entry.key}`", message)
             return
         is_rule = name.removeprefix(AUTHORIZATION).startswith("rules.")
         doubt = _EXPANDED if UNKNOWN in text else doubt
         text = text.replace(UNKNOWN, "")
-        if doubt and _OWN_SPELLING in spelling(name):
+        is_own = _OWN_SPELLING in spelling(name)
+        if doubt and (is_own or (is_choice and doubt != SEVERAL)):  # profiles of several servers are compared apart
             self._migration.add("left", entry.place(), f"property `{name}`", doubt)
             if is_rule:
                 known = self._cut if doubt in (_EXPANDED, _BLANK, SEVERAL) else self._doubtful
                 known.setdefault(name, _property(name, shut_text(text), entry))
+            elif not is_own:
+                self.doubtful.append(_property(name, text, entry))
             return
         self._check_unique(name, text, entry)
         self._sure[name] = _property(name, text, entry)
