@@ -31,6 +31,11 @@ _SPACES: Final = ("nessie", "quarkus", "smallrye", "mp", "kubernetes", "java")
 _LOOKS_LIKE_RULE: Final = re.compile(r"(?:^|[.\"])rules?\.|authori[sz]ation", re.IGNORECASE)
 PROFILE_KEYS: Final = frozenset({"quarkus.profile", "smallrye.config.profile", "mp.config.profile"})
 """Keys that choose profiles. Which of two different ones counts, releases of Quarkus decide differently."""
+SWITCHES: Final = frozenset({
+    "quarkus_profile", "smallrye_config_profile", "mp_config_profile", "quarkus_config_locations",
+    "smallrye_config_locations",
+})  # fmt: skip
+"""Variables that choose other keys."""
 _ELSEWHERE: Final = frozenset({
     "quarkus.config.locations", "smallrye.config.locations", "quarkus.config.profile.parent",
     "smallrye.config.profile.parent",
@@ -46,6 +51,13 @@ LOOKS_LIKE_RULES: Final = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 """Text about authorization."""
+_OWN_OPTION: Final = re.compile(
+    r"(?:^|[\s\0'\"])-D[\"']?(?:%|nessie\.|smallrye\.|mp\.config|quarkus\.(?:profile|config)|config_ordinal)"
+    r"|\b(?:QUARKUS|SMALLRYE_CONFIG|MP_CONFIG)_PROFILE|^MP_CONFIG|^CONFIG_ORDINAL$|^mp\.config"
+)
+"""Option of Java, or variable, that chooses keys."""
+NAMES_FILE: Final = re.compile(r"/deployments/config|(?:^|[\s\0/'\"])application[\w-]*\.(?:properties|ya?ml)")
+"""Command with the name of a configuration file."""
 _WITHOUT_CHOICE: Final = re.compile(r"(?:%[^.]*\.)?quarkus\.(?!profile)(?!.*config).*")
 
 
@@ -57,8 +69,8 @@ def chooses_keys(name: str) -> bool:
 
 def looks_like_settings(entry: ConfigEntry) -> bool:
     """Tell whether the key or the text of an entry is about Nessie or Quarkus."""
-    patterns = (LOOKS_LIKE_RULES, _OWN_TEXT, OWN_NAME)
-    return any(pattern.search(text) for pattern in patterns for text in entry[:2])
+    patterns = (LOOKS_LIKE_RULES, _OWN_TEXT, OWN_NAME, _OWN_OPTION)
+    return spelling(entry.key) in SWITCHES or any(one.search(text) for one in patterns for text in entry[:2])
 
 
 @dataclass

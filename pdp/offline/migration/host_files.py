@@ -15,7 +15,16 @@ from typing import Final
 
 from pdp.config.quarkus.properties import ConfigEntry, positions_of
 from pdp.errors import Place, PolicyError
-from pdp.offline.migration.variables import OF_COMPOSE, OF_OTHERS, ManifestContent, Reference, entry_of, references_to
+from pdp.offline.migration.variables import (
+    OF_COMPOSE,
+    OF_HOOKS,
+    OF_OTHERS,
+    ManifestContent,
+    Reference,
+    entry_of,
+    is_stock_image,
+    references_to,
+)
 
 UNKNOWN: Final = "\x01"
 """Mark in a word of a command, in front of a variable that another program replaces."""
@@ -157,18 +166,16 @@ def _of_any(read: Mapping[str, str | None]) -> str | None:
 
 def _logical_lines(text: str, file: Path, form: str) -> Iterator[tuple[int, str]]:
     """Yield the lines with text. Some programs join the lines of a value in quotes."""
-    comments = ("#", ";") if form == "systemd" else ("#",)
     lines = enumerate(_NEWLINE.split(text), 1)
     for number, line in lines:
-        if not line.strip() or line.lstrip().startswith(comments):
+        if not line.strip() or line.lstrip().startswith(("#", ";") if form == "systemd" else ("#",)):
             continue
         whole = line
         while form != "docker" and _is_open(whole, form):
             following = next(lines, None)
             if following is None:
                 raise PolicyError("a value in quotes, or continued, without an end", Place(str(file), number))
-            joined = whole[:-1] if form == "systemd" and whole.endswith("\\") else f"{whole}\n"
-            whole = joined + following[1]
+            whole = (whole[:-1] if form == "systemd" and whole.endswith("\\") else f"{whole}\n") + following[1]
         yield number, whole
 
 
@@ -203,10 +210,8 @@ def read_unit(text: str, file: Path, content: ManifestContent) -> None:
         elif key == "EnvironmentFile":
             path = value.lstrip("-").strip("'\"")
             content.references += [Reference(entry_of(path, "", file, place), "file", form="systemd")] if path else []
-        elif key.startswith("Exec"):
-            marked = mark_unknown(mark_unknown(value, OF_COMPOSE), _SPECIFIER)
-            words = split_words(marked.replace("%%", "%").replace("$$", "$").lstrip("@-:+!"))
-            content.commands.append(entry_of(key, "\0".join(words), file, place))
+        elif key.startswith(("Exec", "Health")):
+            _read_program(key, value, file, place, content)
         elif key in _HOLDERS:
             message = f"`{key}` may give the server settings, which are not read: write them into a file"
             content.references.append(Reference(entry_of(value, "", file, place), "", message))
@@ -216,6 +221,17 @@ def read_unit(text: str, file: Path, content: ManifestContent) -> None:
         content.containers[unit] = [*content.variables, *content.commands]
         content.references = [one._replace(container=unit) for one in content.references]
     _name_drop_ins(file, content)
+
+
+def _read_program(key: str, value: str, file: Path, place: tuple[int, int], content: ManifestContent) -> None:
+    """Read the command of the server; a program before, beside or after the server is another one."""
+    marked = mark_unknown(mark_unknown(value, OF_COMPOSE), _SPECIFIER)
+    words = split_words(marked.replace("%%", "%").replace("$$", "$").lstrip("@-:+!"))
+    entry = entry_of(key, "\0".join(words), file, place)
+    if key in ("Exec", "ExecStart"):
+        content.commands.append(entry)
+    else:
+        content.dropped.append((entry, OF_HOOKS))
 
 
 def _unit_of(file: Path) -> tuple[tuple[str, ...], Sequence[str]]:
@@ -284,25 +300,6 @@ def _continued(text: str, comments: tuple[str, ...]) -> Iterator[tuple[int, str]
 
 
 _COPIED: Final = frozenset({"COPY", "ADD"})
-_BASE: Final = re.compile(r"(?:ghcr\.io|quay\.io|docker\.io)?/?(?:projectnessie|lakekeeper|openpolicyagent)/")
-"""Images whose settings are the stock ones."""
-_OTHER_PROGRAMS: Final = frozenset(
-    """alertmanager azurite bitnami-postgresql cassandra cockroach clickhouse-server dex etcd gitea grafana haproxy
-    jaeger jupyter kafka keycloak localstack loki mailhog mariadb mc memcached minio mongo mongo-express mongodb mysql
-    nginx openfga openldap otel-collector pgadmin4 postgres postgresql postgresql-repmgr prometheus pyspark-notebook
-    rabbitmq redis redpanda seaweedfs spark superset traefik trino valkey vault zookeeper authelia""".split()  # noqa: SIM905
-)
-"""Last part of the name of an image that is neither Nessie, Lakekeeper nor the bridge."""
-
-
-def is_other_image(image: str) -> bool:
-    """Tell whether an image is that of another program, by the name."""
-    return image.partition("@")[0].rpartition("/")[2].partition(":")[0] in _OTHER_PROGRAMS
-
-
-def is_stock_image(image: str) -> bool:
-    """Tell whether an image is of the makers of Nessie, Lakekeeper or the bridge, without settings of its own."""
-    return bool(_BASE.match(image))
 
 
 def read_dockerfile(text: str, file: Path, content: ManifestContent) -> None:
@@ -330,6 +327,7 @@ def read_dockerfile(text: str, file: Path, content: ManifestContent) -> None:
         content.elsewhere += stage.elsewhere
         content.references += stage.references
         content.rest += stage.rest
+        content.dropped += stage.dropped
         content.commands += stage.commands
     if content.commands and str(_folder_of(content)) not in (".", "/deployments"):
         content.references = [one._replace(target=one.target and "?") for one in content.references]
@@ -345,6 +343,8 @@ def _read_step(word: str, rest: str, file: Path, place: tuple[int, int], content
     elif word in ("CMD", "ENTRYPOINT"):
         words = re.findall(r'"((?:\\.|[^"\\])*)"', rest) if rest.startswith("[") else ["sh", "-c", rest]
         content.commands.append(entry_of(word, "\0".join(words), file, place))
+    elif word == "HEALTHCHECK":
+        content.dropped.append((entry_of(word, rest, file, place), OF_HOOKS))
     elif word in _COPIED:
         sources = [one for one in rest.strip("[]").replace('"', "").replace(",", " ").split() if one[:2] != "--"]
         is_folder = (sources[-1:] and sources[-1].endswith(("/", "."))) or len(sources) > 2

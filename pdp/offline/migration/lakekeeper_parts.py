@@ -15,7 +15,7 @@ import yaml
 
 from pdp.config.quarkus.properties import ConfigEntry
 from pdp.offline.migration.report import Migration, Status
-from pdp.offline.migration.variables import OF_EXTENSION, OF_OTHERS, ManifestContent
+from pdp.offline.migration.variables import OF_EXTENSION, OF_HOOKS, OF_OTHERS, ManifestContent
 
 PRIMARY: Final = "oidc"
 """Id of the provider of `OPENID_PROVIDER_URI`."""
@@ -342,7 +342,7 @@ _NAMES_SET: Final = re.compile(
 def named_variables(read: Sequence[ManifestContent]) -> Iterator[ConfigEntry]:
     """Yield a variable without a value for each name in a text that is left, because the text may set the variable."""
     for one in read:
-        dropped = (entry for entry, message in one.dropped if message not in (OF_OTHERS, OF_EXTENSION))
+        dropped = (entry for entry, message in one.dropped if message not in (OF_OTHERS, OF_EXTENSION, OF_HOOKS))
         references = (reference.entry for reference in one.references)
         for entry in (*one.rest, *one.commands, *one.files, *one.mounted, *dropped, *references):
             if PurePosixPath(entry.key).suffix not in _POLICIES:

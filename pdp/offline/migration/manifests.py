@@ -18,8 +18,6 @@ from pdp.config.quarkus.properties import ConfigEntry
 from pdp.config.quarkus.yaml_text import YamlText, items_of, merged_nodes, pairs_of, position_of, scalar, scalars_below
 from pdp.errors import InvalidArgument, Place, PolicyError
 from pdp.offline.migration.host_files import (
-    is_other_image,
-    is_stock_image,
     mark_unknown,
     place_variables,
     read_as_text,
@@ -33,6 +31,7 @@ from pdp.offline.migration.variables import (
     HELD_FILE,
     OF_COMPOSE,
     OF_EXTENSION,
+    OF_HOOKS,
     OF_KUBERNETES,
     OF_OTHERS,
     REPLACED,
@@ -44,6 +43,8 @@ from pdp.offline.migration.variables import (
     decoded_texts,
     entry_of,
     is_extension,
+    is_other_image,
+    is_stock_image,
     join_contents,
     read_text,
     references_to,
@@ -81,7 +82,7 @@ def read_deployment(files: Sequence[Path], own: re.Pattern[str], image: re.Patte
         if not _read_manifest(file, own, content):
             env_files.append(file)
     for file in env_files:
-        forms = _forms_of(file, list(read.values()))
+        forms = {one.form for one in references_to(file, list(read.values())) if one.form}
         if len(forms) > 1:
             readers = " and ".join(sorted(forms))
             raise PolicyError(f"{readers} read this file, each by other rules: give one of them", Place(str(file)))
@@ -108,11 +109,6 @@ def _read_manifest(file: Path, own: re.Pattern[str], content: ManifestContent) -
     else:
         return False
     return True
-
-
-def _forms_of(file: Path, contents: Sequence[ManifestContent]) -> set[str]:
-    """Return the programs of the manifests naming an env file."""
-    return {reference.form for reference in references_to(file, contents) if reference.form}
 
 
 def _is_compose(root: Any) -> bool:
@@ -152,6 +148,10 @@ _NO_VARIABLES: Final = re.compile(r"(?:[aA]nnotations|[lL]abels|sysctls|driver_o
 """Key of names that are no variables."""
 _OF_CONTAINER: Final = frozenset({"env", "environment", "envFrom", "env_file", "environmentFiles", "image", "build"})
 """Keys of a container. One is enough."""
+_HOOK: Final = re.compile(
+    r"\w*(?:[lL]iveness|[rR]eadiness|[sS]tartup)Probe|lifecycle\w*|post_?[sS]tart|pre_?[sS]top|health_?[cC]heck|exec"
+)
+"""Key of a program that runs in the container of the server, and is another one."""
 _KEY_REFS: Final[Mapping[str, str]] = {"configMapKeyRef": "ConfigMap", "secretKeyRef": "Secret"}
 
 
@@ -320,11 +320,14 @@ class _ManifestReader:
             return
         self._seen.add(id(value))
         below = pairs_of(value).keys()
+        is_quarkus = above.replace('"', "").endswith("nessie.server")
         in_chart = name in _CHART and (not above or (below & _CHART[name] if _CHART[name] else below))
         if in_chart:
             self._to.chart.append(self._entry(name, key)._replace(text=""))
-        if name in _SECTIONS and below and (below & _SECTIONS[name] or not _SECTIONS[name]) and not _is_quarkus(above):
+        if name in _SECTIONS and below and (below & _SECTIONS[name] or not _SECTIONS[name]) and not is_quarkus:
             self._to.values.append((self._entry(name, key), value))
+        elif _HOOK.fullmatch(name) and not is_other:
+            self._read_hook(value, f"{above}.{name}", depth)
         elif not isinstance(value, yaml.ScalarNode):
             self._read(value, f"{above}.{name}", depth + 1, is_other=is_other)
         elif HELD_FILE.fullmatch(name):
@@ -338,6 +341,17 @@ class _ManifestReader:
             self._add_variable(name, None if value.tag.endswith(":null") else value.value, value)
         else:
             self._to.rest.append(self._entry(f"{above}.{name}", value))
+
+    def _read_hook(self, node: Any, above: str, depth: int) -> None:
+        """Read a probe, or another program that runs in the container of the server: nothing counts for the server."""
+        to, known = self._to, len(self._to.dropped)
+        found = (to.variables, to.commands, to.elsewhere, to.rest, to.files)
+        before = list(map(len, found))
+        self._read(node, above, depth + 1, is_other=True)
+        to.dropped[known:] = [(entry, OF_HOOKS) for entry, _ in to.dropped[known:]]
+        for entries, at in zip(found, before, strict=True):
+            to.dropped += [(entry, OF_HOOKS) for entry in entries[at:]]
+            del entries[at:]
 
     def _add_object(self, kind: str, pairs: Mapping[str, Any]) -> None:
         entries: dict[str, ConfigEntry] = {}
@@ -390,7 +404,3 @@ def _is_beside(pairs: Mapping[str, Any], above: str) -> bool:
     words = (scalar(node) for name in _COMMANDS for node in items_of(pairs.get(name)))
     is_other = is_other_image(scalar(pairs.get("image"))) and "build" not in pairs
     return is_other or bool(_BESIDE.search(above)) or "migrate" in words
-
-
-def _is_quarkus(above: str) -> bool:
-    return above.replace('"', "").endswith("nessie.server")

@@ -18,7 +18,15 @@ from pdp.config.quarkus.expressions import spelling
 from pdp.config.quarkus.profiles import ConfigFile, ConfigSource, ordinal_of
 from pdp.config.quarkus.properties import ConfigEntry, continued, read_properties, unknown_positions
 from pdp.config.quarkus.yaml_text import YamlText, flat_values, position_of, printed_text
-from pdp.engines.cel.nessie_keys import AUTHORIZATION, LOOKS_LIKE_RULES, OWN_NAME, chooses_keys, looks_like_settings
+from pdp.engines.cel.nessie_keys import (
+    AUTHORIZATION,
+    LOOKS_LIKE_RULES,
+    NAMES_FILE,
+    OWN_NAME,
+    SWITCHES,
+    chooses_keys,
+    looks_like_settings,
+)
 from pdp.errors import Place, PolicyError
 from pdp.offline.migration.host_files import UNKNOWN, mark_unknown, quoted_words, split_words
 from pdp.offline.migration.manifests import read_deployment
@@ -31,6 +39,7 @@ from pdp.offline.migration.report import (
 )
 from pdp.offline.migration.variables import (
     ELSEWHERE,
+    OF_HOOKS,
     OF_OTHERS,
     REPLACED,
     UNUSED,
@@ -45,11 +54,6 @@ _OF_CHART: Final = 260
 """Ordinal of the file that the chart writes, `application.properties` in the folder `config`."""
 _OWN_SPELLING: Final = spelling(AUTHORIZATION)
 _RULE_SPELLING: Final = f"{_OWN_SPELLING}rules_"
-_SWITCHES: Final = frozenset({
-    "quarkus_profile", "smallrye_config_profile", "mp_config_profile", "quarkus_config_locations",
-    "smallrye_config_locations",
-})  # fmt: skip
-"""Variables that choose other keys."""
 CONFIG: Final = PurePosixPath("/deployments/config")
 """Folder where the image of Nessie reads its configuration: the start script goes to the folder above."""
 IMAGE: Final = re.compile(r"(?:^|/)projectnessie/nessie(?:-unstable)?(?:[:@]|$)")
@@ -159,7 +163,7 @@ def _add_variables(
 def _of_variable(entry: ConfigEntry) -> str:
     """Return the name of a variable as keys spell it, "" for an option. Profiles and ranks are compared apart."""
     spelt = spelling(entry.key)
-    return "" if spelt in _SWITCHES or spelt == "config_ordinal" or entry.key.startswith("-D") else spelt
+    return "" if spelt in SWITCHES or spelt == "config_ordinal" or entry.key.startswith("-D") else spelt
 
 
 def _of_rules(entry: ConfigEntry) -> str:
@@ -176,7 +180,7 @@ def _mounted_files(entries: Sequence[ConfigEntry], server: NessieServer, migrati
     for entry in {entry[:3]: entry for entry in entries}.values():
         path = PurePosixPath(entry.key)
         if path.parent != CONFIG or not READ_THERE.fullmatch(path.name):
-            if _is_about_settings(entry):
+            if looks_like_settings(entry):
                 message = "is mounted where Nessie does not read it by itself"
                 migration.add("left", entry.place(), f"`{entry.key}`", message)
                 server.unread.append(f"{entry.key}={entry.text}")
@@ -185,10 +189,6 @@ def _mounted_files(entries: Sequence[ConfigEntry], server: NessieServer, migrati
             server.unread.append(f"{entry.key}={entry.text}")
         else:
             yield from _held_file(entry, migration)
-
-
-def _is_about_settings(entry: ConfigEntry) -> bool:
-    return spelling(entry.key) in _SWITCHES or looks_like_settings(entry)
 
 
 def _held_file(entry: ConfigEntry, migration: Migration) -> Iterator[ConfigFile]:
@@ -266,11 +266,13 @@ def _authorization(entry: ConfigEntry, node: Any, several: str, migration: Migra
 def _report_elsewhere(one: ManifestContent, migration: Migration) -> None:
     for entry in one.elsewhere:
         spelt = spelling(entry.key)
-        if _OWN_SPELLING in spelt or spelt in _SWITCHES or entry.key in _OPTIONS or LOOKS_LIKE_RULES.search(entry.key):
+        if _OWN_SPELLING in spelt or spelt in SWITCHES or entry.key in _OPTIONS or LOOKS_LIKE_RULES.search(entry.key):
             migration.add("left", entry.key_place, f"variable `{entry.key}`", f"{ELSEWHERE}: write it into a file")
     known = {(entry.key, entry.text) for entry in one.variables}
     for entry, message in one.dropped:
-        if _is_about_settings(entry) and not (message == OF_OTHERS and (entry.key, entry.text) in known):
+        is_known = message in (OF_OTHERS, OF_HOOKS) and (entry.key, entry.text) in known
+        is_file = message == OF_HOOKS and NAMES_FILE.search(entry.text)
+        if (is_file or looks_like_settings(entry)) and not is_known:
             migration.add("left", entry.place(), f"`{entry.key}`", message)
 
 

@@ -14,7 +14,7 @@ import yaml
 
 from pdp.config.quarkus.properties import ConfigEntry
 from pdp.config.quarkus.yaml_text import items_of, pairs_of, position_of, scalar
-from pdp.offline.migration.host_files import IMAGE, is_other_image, is_stock_image
+from pdp.offline.migration.host_files import IMAGE
 from pdp.offline.migration.variables import (
     NOT_GIVEN,
     OF_COMPOSE,
@@ -25,6 +25,8 @@ from pdp.offline.migration.variables import (
     StoredObject,
     Use,
     entry_of,
+    is_other_image,
+    is_stock_image,
 )
 
 _READ_FOLDERS: Final = tuple(map(PurePosixPath, ("/deployments/config", "/policies", "/etc/opa")))

@@ -21,12 +21,11 @@ from pdp.config.quarkus.yaml_text import position_of
 from pdp.errors import InvalidArgument, Place, PolicyError
 
 NOT_GIVEN: Final = "may hold settings, and was not given: give it, too"
-"""Message about an object or a file."""
 OF_OTHERS: Final = "belongs to a container of another program"
 OF_EXTENSION: Final = "docker compose ignores `x-` parts, and no service uses this one: write it below `environment`"
+OF_HOOKS: Final = "belongs to a program beside the server, which does not read it: write it where the server does"
 ELSEWHERE: Final = "its value stands in a secret or in another object"
 """Message about a variable."""
-
 
 Container: TypeAlias = tuple[str, ...]
 """Workload and name of a container; empty without one."""
@@ -286,6 +285,27 @@ def exists(path: Path, text: str) -> bool:
         return bool(text) and path.exists()
     except (OSError, ValueError):
         return False
+
+
+_BASE: Final = re.compile(r"(?:ghcr\.io|quay\.io|docker\.io)?/?(?:projectnessie|lakekeeper|openpolicyagent)/")
+"""Images whose settings are the stock ones."""
+_OTHER_PROGRAMS: Final = frozenset(
+    """alertmanager azurite bitnami-postgresql cassandra cockroach clickhouse-server dex etcd gitea grafana haproxy
+    jaeger jupyter kafka keycloak localstack loki mailhog mariadb mc memcached minio mongo mongo-express mongodb mysql
+    nginx openfga openldap otel-collector pgadmin4 postgres postgresql postgresql-repmgr prometheus pyspark-notebook
+    rabbitmq redis redpanda seaweedfs spark superset traefik trino valkey vault zookeeper authelia""".split()  # noqa: SIM905
+)
+"""Last part of the name of an image that is neither Nessie, Lakekeeper nor the bridge."""
+
+
+def is_other_image(image: str) -> bool:
+    """Tell whether an image is that of another program, by the name."""
+    return image.partition("@")[0].rpartition("/")[2].partition(":")[0] in _OTHER_PROGRAMS
+
+
+def is_stock_image(image: str) -> bool:
+    """Tell whether an image is of the makers of Nessie, Lakekeeper or the bridge, without settings of its own."""
+    return bool(_BASE.match(image))
 
 
 def servers_by_image(read: Sequence[ManifestContent], image: re.Pattern[str]) -> set[Container]:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from pdp.offline.migration.lakekeeper import migrate_lakekeeper
 from pdp.offline.migration.nessie import migrate_nessie
 from pdp.offline.migration.report import SHUT, Migration
 
@@ -112,3 +113,67 @@ def test_properties_without_a_say_about_rules_stay_ignored(tmp_path: Path) -> No
 def test_a_profile_that_reaches_the_server_counts(tmp_path: Path, command: dict[str, object]) -> None:
     migration = migrated(tmp_path, application_properties=APP, deploy_yaml=pod(**command))
     assert (rules_of(migration), migration.left) == ({"a": WIDE}, [])
+
+
+RULE_OPTION = f"-D{PREFIX}a={WIDE}"
+JAVA = ["java", OPTION, "-jar", "check.jar"]
+SHELL = ["sh", "-c", f"java {OPTION} -jar check.jar"]
+CHANGES = ["sh", "-c", "cp /tmp/x /deployments/config/application.properties"]
+UNIT = "[Service]\nExecStart=/usr/bin/java -jar /opt/nessie.jar\n"
+HELD = ["livenessProbe", "readinessProbe", "startupProbe", "customLivenessProbe"]
+HOOKS: dict[str, dict[str, object]] = {
+    **{f"{key} {command[0]}": {"deploy_yaml": pod(**{key: {"exec": {"command": command}}})}
+       for key in HELD for command in (JAVA, SHELL, CHANGES, ["java", RULE_OPTION])},
+    **{f"{key} {command[0]}": {"deploy_yaml": pod(lifecycle={key: {"exec": {"command": command}}})}
+       for key in ("postStart", "preStop") for command in (JAVA, SHELL)},
+    **{f"{key} {number}": {"compose_yaml": compose(**{key: [hook]})} for key in ("post_start", "pre_stop")
+       for number, hook in enumerate([
+           {"command": JAVA}, {"command": " ".join(JAVA)}, {"command": ["x"], "environment": {"QUARKUS_PROFILE": "dev"}},
+           {"command": ["x"], "environment": ["QUARKUS_PROFILE=dev"]}, {"environment": {"MP_CONFIG_PROFILE": "dev"}},
+           {"command": ["x"], "environment": {"NESSIE_SERVER_AUTHORIZATION_RULES_A": WIDE}},
+           {"command": ["x"], "environment": {"JAVA_OPTS": RULE_OPTION}},
+       ])},
+    "health check of compose": {"compose_yaml": compose(healthcheck={"test": ["CMD", *JAVA]})},
+    "health check of compose, text": {"compose_yaml": compose(healthcheck={"test": " ".join(JAVA)})},
+    "watch of compose": {"compose_yaml": compose(develop={"watch": [{"path": "x", "target": "/x", "exec": {
+        "command": JAVA, "environment": {"QUARKUS_PROFILE": "dev"}}}]})},
+    "health check of ECS": {"deploy_json": {"containerDefinitions": [
+        {"name": "n", "image": IMAGE, "healthCheck": {"command": ["CMD-SHELL", " ".join(JAVA)]}}]}},
+    "health check of an image": {"Dockerfile": f"FROM {IMAGE}\nHEALTHCHECK CMD {' '.join(JAVA)}\n"},
+    **{key: {"n_service": f"{UNIT}{key}={prefix}{' '.join(JAVA)}\n"} for prefix, key in [
+        ("", "ExecStartPre"), ("-", "ExecStartPost"), ("+", "ExecStop"), ("", "ExecStopPost"), ("", "ExecReload"),
+        ("!", "ExecCondition")]},
+    "ExecStop with a rule": {"n_service": f"{UNIT}ExecStop=java {RULE_OPTION} -jar x\n"},
+    "before the server": {"n_service": UNIT.replace("ExecStart", f"ExecStartPre={' '.join(JAVA)}\nExecStart")},
+    "HealthCmd": {"n_container": f"[Container]\nImage={IMAGE}\nHealthCmd={' '.join(JAVA)}\n"},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("form", HOOKS)
+def test_programs_beside_the_server_set_nothing_and_are_named(tmp_path: Path, form: str) -> None:
+    migration = migrated(tmp_path, application_properties=APP, **HOOKS[form])
+    assert rules_of(migration) == {"a": NARROW}
+    assert "beside the server" in left_of(migration)
+
+
+@pytest.mark.parametrize("hook", [
+    {"livenessProbe": {"httpGet": {"path": "/q/health", "port": 9000}}},
+    {"readinessProbe": {"exec": {"command": ["curl", "-f", "http://localhost:9000"]}}},
+    {"lifecycle": {"preStop": {"exec": {"command": ["sleep", "5"]}}}},
+])  # fmt: skip
+def test_harmless_programs_beside_the_server_are_silent(tmp_path: Path, hook: dict[str, object]) -> None:
+    migration = migrated(tmp_path, application_properties=APP, deploy_yaml=pod(**hook))
+    assert (rules_of(migration), migration.left) == ({"a": NARROW}, [])
+
+
+@pytest.mark.parametrize("key", ["post_start", "pre_stop"])
+@pytest.mark.parametrize("variables", [{"LAKEKEEPER__INSTANCE_ADMINS": "[oidc~eve]"},
+                                       ["LAKEKEEPER__INSTANCE_ADMINS=[oidc~eve]"]])  # fmt: skip
+def test_hooks_of_lakekeeper_set_nothing(tmp_path: Path, key: str, variables: object) -> None:
+    hooks = [{"command": ["x"], "environment": variables}]
+    service = {"image": "quay.io/lakekeeper/catalog", "environment": {"LAKEKEEPER__AUTHZ_BACKEND": "openfga"}}
+    path = tmp_path / "compose.yaml"
+    path.write_text(yaml.safe_dump({"services": {"lakekeeper": {**service, key: hooks}}}))
+    migration = migrate_lakekeeper([path])
+    assert "oidc~eve" not in migration.files["pdp.yaml"]
+    assert "LAKEKEEPER__INSTANCE_ADMINS" in left_of(migration)
