@@ -16,7 +16,7 @@ from typing import Final
 
 import javaproperties
 
-from pdp.config.quarkus.expressions import EnvironmentNames, environment_entries, expand
+from pdp.config.quarkus.expressions import EnvironmentNames, environment_entries, expand, spelling
 from pdp.config.quarkus.profiles import ConfigSource, active_config
 from pdp.config.quarkus.properties import ConfigEntry
 from pdp.errors import Notice
@@ -36,6 +36,17 @@ SWITCHES: Final = frozenset({
     "smallrye_config_locations",
 })  # fmt: skip
 """Variables that choose other keys."""
+CHOICES: Final = SWITCHES | {
+    "quarkus_config_profile_parent", "smallrye_config_profile_parent", "mp_config_property_expressions_enabled",
+}  # fmt: skip
+"""Switches, and keys about parents of profiles and about expressions."""
+_CHOICE: Final = re.compile(
+    r"(?:%(?P<profiles>\w+?)_)?(?:(?:quarkus|smallrye_config|mp_config)_profile|(?P<parent>(?:quarkus|smallrye)_config_profile_parent))"
+)
+_SOURCES: Final = re.compile(
+    r"smallrye_config_source_|quarkus_(?:kubernetes|consul|spring_cloud|azure_app)_config|quarkus_vault_secret_config"
+)
+_OF_EXPRESSIONS: Final = re.compile(r"(?:%\w+?_)?mp_config_property_expressions_enabled")
 _ELSEWHERE: Final = frozenset({
     "quarkus.config.locations", "smallrye.config.locations", "quarkus.config.profile.parent",
     "smallrye.config.profile.parent",
@@ -65,6 +76,39 @@ def chooses_keys(name: str) -> bool:
     """Tell whether a property can decide which rules are in force: not so for most of Quarkus itself."""
     own = OWN_NAME.search(name) or name == "config_ordinal" or name.startswith("mp.config.")
     return bool(own) and not _WITHOUT_CHOICE.fullmatch(name)
+
+
+def chooses_profile(entry: ConfigEntry) -> bool:
+    """Tell whether an entry chooses a profile, also within another profile."""
+    match = _CHOICE.fullmatch(spelling(entry.key))
+    return bool(match and not match["parent"])
+
+
+def names_parent(entry: ConfigEntry, profiles: Sequence[str]) -> bool:
+    """Tell whether an entry may give one of some profiles a parent profile."""
+    match = _CHOICE.fullmatch(spelling(entry.key))
+    if match is None or not match["parent"]:
+        return False
+    return not match["profiles"] or any(spelling(profile) in match["profiles"] for profile in profiles)
+
+
+def names_source(entry: ConfigEntry) -> bool:
+    """Tell whether an entry names a further source of configuration."""
+    return bool(_SOURCES.search(spelling(entry.key))) and entry.text.strip().lower() not in ("", "false")
+
+
+def is_of_nessie(entry: ConfigEntry) -> bool:
+    """Tell whether a variable or a command is about Nessie."""
+    return re.sub(r"^%[^_]*_", "", spelling(entry.key)).startswith("nessie_") or "-Dnessie." in entry.text
+
+
+def may_end_expressions(entry: ConfigEntry) -> bool:
+    """Tell whether an entry may turn property expressions off: a dollar is plain text then."""
+    return bool(_OF_EXPRESSIONS.fullmatch(spelling(entry.key))) and not _is_yes(entry.text)
+
+
+def _is_yes(text: str) -> bool:
+    return text.strip().lower() in ("true", "1", "yes", "y", "on")
 
 
 def looks_like_settings(entry: ConfigEntry) -> bool:
@@ -139,7 +183,7 @@ def _rule_id(entry: ConfigEntry, id: str) -> str:
 
 
 def _is_true(entry: ConfigEntry) -> bool:
-    if entry.text.strip().lower() in ("true", "1", "yes", "y", "on"):
+    if _is_yes(entry.text):
         return True
     if entry.text.strip().lower() in ("false", "0", "no", "n", "off"):
         return False

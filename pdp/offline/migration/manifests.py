@@ -28,6 +28,7 @@ from pdp.offline.migration.host_files import (
 )
 from pdp.offline.migration.references import ReferenceFinder, is_moved
 from pdp.offline.migration.variables import (
+    COMMANDS,
     HELD_FILE,
     OF_COMPOSE,
     OF_EXTENSION,
@@ -42,8 +43,8 @@ from pdp.offline.migration.variables import (
     Use,
     decoded_texts,
     entry_of,
+    is_beside,
     is_extension,
-    is_other_image,
     is_stock_image,
     join_contents,
     read_text,
@@ -143,7 +144,6 @@ _ENCODED: Final = (("Secret", "data"), ("ConfigMap", "binaryData"))
 _TEXTS: Final = ("data", "stringData", "binaryData")
 _COPY: Final = "kubectl.kubernetes.io/last-applied-configuration"
 """Annotation with a copy of the object."""
-_COMMANDS: Final = ("entrypoint", "command", "args")
 _NO_VARIABLES: Final = re.compile(r"(?:[aA]nnotations|[lL]abels|sysctls|driver_opts)$")
 """Key of names that are no variables."""
 _OF_CONTAINER: Final = frozenset({"env", "environment", "envFrom", "env_file", "environmentFiles", "image", "build"})
@@ -250,11 +250,11 @@ class _ManifestReader:
         self._to.has_containers |= bool(items_of(pairs.get("containers")))
         for value in pairs.values():
             self._refuse_reset(value)
-        is_other = is_other or _is_beside(pairs, above)
+        is_other = is_other or is_beside(pairs, above)
         before = [len(one) for one in self._found()]
         done = self._finder.find(pairs, above, is_other=is_other)
-        self._add_command([pairs[name] for name in _COMMANDS if name in pairs], node)
-        read = {*_COMMANDS, *done, *(_TEXTS if kind in ("ConfigMap", "Secret") else ())}
+        self._add_command([pairs[name] for name in COMMANDS if name in pairs], node)
+        read = {*COMMANDS, *done, *(_TEXTS if kind in ("ConfigMap", "Secret") else ())}
         for key, value in node.value:
             name = str(key.value)
             if name not in read and pairs.get(name) is value:
@@ -393,14 +393,3 @@ class _ManifestReader:
     def _entry(self, name: str, node: Any) -> ConfigEntry:
         text = str(node.value) if isinstance(node, yaml.ScalarNode) else ""
         return entry_of(name, text, self._file, position_of(node))
-
-
-_BESIDE: Final = re.compile(r"\.(?:extra|additional)\w*Containers$|\.sidecar(?:s|Containers)$")
-"""Key of a chart for containers beside the server."""
-
-
-def _is_beside(pairs: Mapping[str, Any], above: str) -> bool:
-    """Tell whether a container runs another program, or only prepares the database of Lakekeeper."""
-    words = (scalar(node) for name in _COMMANDS for node in items_of(pairs.get(name)))
-    is_other = is_other_image(scalar(pairs.get("image"))) and "build" not in pairs
-    return is_other or bool(_BESIDE.search(above)) or "migrate" in words

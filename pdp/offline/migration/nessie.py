@@ -5,21 +5,38 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
 from pdp.config.quarkus.expressions import ENVIRONMENT_ORDINAL, EnvironmentNames, depending, is_unfinished, spelling
 from pdp.config.quarkus.profiles import FILE_PROFILE, ORDINALS, PROD, ConfigFile, ConfigSource, file_sources, ordinal_of
 from pdp.config.quarkus.properties import ConfigEntry
 from pdp.config.quarkus.yaml_text import YamlText, pairs_of
-from pdp.engines.cel.lint.linter import LintOptions, lint_rules
-from pdp.engines.cel.nessie_keys import AUTHORIZATION, PREFIX, PROFILE_KEYS, NessieConfig, read_nessie
-from pdp.engines.cel.rules import inline_rules
-from pdp.engines.cel.sources import PROFILE_VARIABLE, RuleText, advice_for_rule, inline_rule, read_entries
-from pdp.errors import InvalidArgument, PolicyError, RuleCompileError
+from pdp.engines.cel.nessie_keys import (
+    AUTHORIZATION,
+    PREFIX,
+    NessieConfig,
+    chooses_profile,
+    is_of_nessie,
+    may_end_expressions,
+    names_parent,
+    names_source,
+    read_nessie,
+)
+from pdp.engines.cel.sources import PROFILE_VARIABLE, RuleText, inline_rule, read_entries
+from pdp.errors import InvalidArgument, PolicyError
 from pdp.offline.migration.manifests import is_host_file
+from pdp.offline.migration.nessie_rules import usable_rules, write_rules
 from pdp.offline.migration.nessie_server import CONFIG, IMAGE, READ_THERE, SEVERAL, NessieServer, read_server
-from pdp.offline.migration.report import SHUT, TESTS_FILE, Migration, NessieTests, shut_text, to_yaml
+from pdp.offline.migration.report import (
+    SHUT,
+    Migration,
+    Status,
+    hiding_paths,
+    missing_references,
+    report_siblings,
+    shut_text,
+)
 from pdp.offline.migration.variables import (
     OF_OTHERS,
     Container,
@@ -33,13 +50,7 @@ from pdp.offline.migration.variables import (
 
 _DEFAULT_BRANCH: Final = "nessie.server.default-branch"
 _OWN: Final = ("nessie.", "quarkus.", "smallrye.", "mp.")
-"""Beginnings of the names that a variable has without a key of a file."""
-_SOURCES: Final = re.compile(
-    r"smallrye_config_source_|quarkus_(?:kubernetes|consul|spring_cloud|azure_app)_config|quarkus_vault_secret_config"
-)
-"""Key that names a source of configuration."""
 _CLOSED: Final = "left-parts"
-"""Id of a rule without permits."""
 
 
 def migrate_nessie(
@@ -55,26 +66,26 @@ def migrate_nessie(
     read = read_server([*manifests, *(file for file in env_files if file not in plain)], plain, migration)
     placed = [one for file in plain for one in _config_files(file, read, migration)]
     config_files = _of_one_server([*placed, *read.files], read, migration)
-    profiles = profiles or _profiles_of(read, config_files, migration)
-    sources = _sources(config_files, profiles, migration)
-    sources = _certain(migration, [*sources, *read.sources], read)
+    _doubt_hidden(config_files, [*files, *env_files], read, migration)
+    given, profiles = profiles, profiles or _profiles_of(read, config_files, migration)
+    _doubt_parents(read, config_files, profiles)
+    sources = _certain(migration, [*_sources(config_files, profiles, migration), *read.sources], read)
     names = _names_of(read, migration)
     config = read_nessie(sources, profiles, names)
-    _report_switches(migration, config, profiles)
-    _report_siblings(migration, plain, profiles)
+    _report_switches(migration, config, profiles, is_given=bool(given))
+    report_siblings(migration, plain, profiles)
     _report_sources(migration, sources, read)
     read.report_inactive(profiles, migration)
-    rules = list(_usable(migration, list(_settled(migration, config, read))))
+    rules = list(usable_rules(migration, list(_settled(migration, config, read))))
     if not rules and not migration.left:
         raise InvalidArgument("no rules found: rules are `nessie.server.authorization.rules.<id>`")
     _keep_branches_closed(migration, rules)
-    _write(migration, rules, warehouse, _default_branch(sources, names))
+    write_rules(migration, rules, warehouse, _default_branch(sources, names))
     return migration
 
 
 _OF_QUARKUS: Final = re.compile(r"%|nessie\.|quarkus")
 _EXTRA: Final = re.compile(r"extra(?:Env|Volume|InitContainer)")
-"""Key in the values of a chart."""
 
 
 def is_manifest(file: Path) -> bool:
@@ -136,7 +147,7 @@ def _profiles_of(read: NessieServer, files: Sequence[ConfigFile], migration: Mig
     for found in (containers or {(): variables}).values():
         check_unique([one for one in found if one.key == PROFILE_VARIABLE])
     own = servers_by_image(read.contents, IMAGE) | {
-        container for container, entries in containers.items() if any(map(_is_of_nessie, entries))
+        container for container, entries in containers.items() if any(map(is_of_nessie, entries))
     }  # fmt: skip
     chosen: dict[Container, set[str]] = {container: set() for container in own or containers or [()]}
     for entry in (*properties, *variables):
@@ -147,36 +158,57 @@ def _profiles_of(read: NessieServer, files: Sequence[ConfigFile], migration: Mig
             if entry.key != PROFILE_VARIABLE or not chosen[container] & {one.text for one in properties}:
                 chosen[container].add(entry.text)
     texts = {text for found in chosen.values() for text in found or {""}}
-    entries = (*(entry for source in read.sources for entry in source.entries), *read.variables)
-    elsewhere = (*read.doubtful, *(entry for one in read.contents for entry in one.elsewhere))
-    asks = [entry for entry in (*entries, *(entry for file in files for entry in file.entries))
-            if spelling(entry.key) in _ASKS and entry.text != (min(texts) or PROD[0])
+    unclear = [entry for entry in (*properties, *variables) if not _NAMED.fullmatch(entry.text)]
+    asks = [entry for entry in _known(read, files)
+            if chooses_profile(entry) and entry.text != (min(texts) or PROD[0])
             and entry not in (*properties, *variables)]  # fmt: skip
-    if len(texts) == 1 and not asks and all(spelling(entry.key) not in _ASKS for entry in elsewhere):
+    if len(texts) == 1 and not (asks or unclear or any(map(chooses_profile, _without_text(read)))):
         return tuple((texts.pop() or PROD[0]).split(","))
-    for entry in (*properties, *variables) if len(texts) > 1 else ():
-        migration.add("left", entry.key_place, f"`{entry.key}`", _PROFILES)
+    for entry in (*properties, *variables) if len(texts) > 1 or unclear else ():
+        migration.add("left", entry.key_place, f"`{entry.key}`", _UNCLEAR if entry in unclear else _PROFILES)
+    _doubt_profiles(read, files)
+    return PROD
+
+
+def _known(read: NessieServer, files: Sequence[ConfigFile]) -> Sequence[ConfigEntry]:
+    held = [*(one.entries for one in read.sources), *(one.entries for one in files), read.variables]
+    return [entry for entries in held for entry in entries]
+
+
+def _without_text(read: NessieServer) -> Sequence[ConfigEntry]:
+    return [*read.doubtful, *(entry for one in read.contents for entry in one.elsewhere)]
+
+
+def _doubt_parents(read: NessieServer, files: Sequence[ConfigFile], profiles: Sequence[str]) -> None:
+    """Doubt all rules of profiles if one may have a parent that is not among the profiles before the last."""
+    for entry in (*_known(read, files), *_without_text(read)):
+        if names_parent(entry, profiles) and entry.text not in profiles[:-1]:
+            _doubt_profiles(read, files)
+
+
+def _doubt_profiles(read: NessieServer, files: Sequence[ConfigFile]) -> None:
+    """Note that each key of a profile may be in force, and may replace others."""
+    entries = [*read.variables, *(entry for source in read.sources for entry in source.entries)]
     of_profiles = [entry for entry in entries if spelling(entry.key).startswith("%")]
     of_profiles += [entry for file in files for entry in file.entries
                     if entry.key.startswith("%") or FILE_PROFILE.fullmatch(file.name)]  # fmt: skip
     read.unread += [f"{entry.key}={entry.text}" for entry in of_profiles]
     read.setters += [entry.key for entry in of_profiles]
-    return PROD
 
 
-_ASKS: Final = frozenset(map(spelling, PROFILE_KEYS))
+_NAMED: Final = re.compile(r"[^\s,]+(?:,[^\s,]+)*")
+_UNCLEAR: Final = (
+    "has an empty name or a blank, which releases of Quarkus read otherwise: write the profile, or remove it"
+)
 _PROFILES: Final = "is the profile of one server of several: give `--profile`, or migrate each server alone"
-
-
-def _is_of_nessie(entry: ConfigEntry) -> bool:
-    """Tell whether a variable or a command is about Nessie."""
-    return re.sub(r"^%[^_]*_", "", spelling(entry.key)).startswith("nessie_") or "-Dnessie." in entry.text
 
 
 def _certain(migration: Migration, sources: Sequence[ConfigSource], read: NessieServer) -> Sequence[ConfigSource]:
     """Return sources whose rules have a certain text; do the same for variables. Other rules become `false`."""
     entries = [*read.variables, *(entry for source in sources for entry in source.entries)]
     doubtful = {id(entry) for entry in depending(entries, read.setters)}
+    if any(map(may_end_expressions, (*entries, *_without_text(read)))):
+        doubtful |= {id(entry) for entry in entries if "$" in entry.text}
 
     def certain(entry: ConfigEntry) -> ConfigEntry:
         if id(entry) not in doubtful or spelling(AUTHORIZATION) not in f"{spelling(entry.key)}_":
@@ -189,8 +221,8 @@ def _certain(migration: Migration, sources: Sequence[ConfigSource], read: Nessie
 
 
 _EXPRESSION: Final = (
-    "has an expression whose value may come of an option of Java, a secret, another container or a profile: write the "
-    "value itself"
+    "has an expression whose value may come of an option of Java, a secret, another container or a profile, or that is "
+    "turned off: write the value itself"
 )
 
 
@@ -247,6 +279,21 @@ def _of_one_server(files: Sequence[ConfigFile], read: NessieServer, migration: M
     return [file for file in files if file not in several]
 
 
+def _doubt_hidden(files: Sequence[ConfigFile], given: Sequence[Path], read: NessieServer, to: Migration) -> None:
+    """Report the files that a part not at hand replaces or changes in the container: the rules become `false`."""
+    servers = servers_by_image(read.contents, IMAGE)
+    missing = [one for one in missing_references(read.contents, given) if not one.is_ignored]
+    hidden = [path for path, name in hiding_paths(read.contents, missing) if not {name} - {(), *servers} or not servers]
+    for file in files:
+        place = PurePosixPath(file.folder, file.name)
+        if file.folder == str(CONFIG) and any(place.is_relative_to(path) for path in hidden):
+            to.add("left", file.place, "the file", _HIDDEN)
+            read.unread += [f"{entry.key}={entry.text}" for entry in file.entries]
+
+
+_HIDDEN: Final = "is replaced or changed in the container by another part, which is left: give the file that is there"
+
+
 def _config_file(file: Path) -> ConfigFile:
     entries, own = read_entries(file)
     if own:
@@ -278,7 +325,7 @@ _ABOVE_ALL: Final = 10**10
 _OWN_RULES: Final = "the mapping `rules:` is a rule file of pdp already: give it to `policies.rules` as it is"
 
 
-def _report_switches(migration: Migration, config: NessieConfig, profiles: Sequence[str]) -> None:
+def _report_switches(migration: Migration, config: NessieConfig, profiles: Sequence[str], *, is_given: bool) -> None:
     """Report the keys that switch authorization off, choose profiles, or name further files."""
     if config.disabled:
         message = (
@@ -287,35 +334,27 @@ def _report_switches(migration: Migration, config: NessieConfig, profiles: Seque
         )
         migration.add("left", config.disabled.key_place, f"key `{config.disabled.key}`", message)
     if config.profile and config.profile.text != ",".join(profiles):
-        message = f"asks for `{config.profile.text}`, and `{','.join(profiles)}` is in force: give `--profile`"
-        migration.add("left", config.profile.key_place, f"key `{config.profile.key}`", message)
+        told = "counts, because it was given" if is_given else "is in force: give `--profile`"
+        message = f"asks for `{config.profile.text}`, and `{','.join(profiles)}` {told}"
+        migration.add("note" if is_given else "left", config.profile.key_place, f"key `{config.profile.key}`", message)
     for entry in config.elsewhere:
-        message = f"names `{entry.text}`: give these files, or profiles, to this command, too"
-        migration.add("left", entry.key_place, f"key `{entry.key}`", message)
+        message = f"names `{entry.text}`: give these files to this command, too"
+        status: Status = "left"
+        if names_parent(entry, profiles) and entry.text in profiles[:-1]:
+            status, message = "note", f"names the parent `{entry.text}`, which counts below `{profiles[-1]}`"
+        elif names_parent(entry, profiles):
+            message = f"names a parent: give `--profile {entry.text},{','.join(profiles)}`"
+        migration.add(status, entry.key_place, f"key `{entry.key}`", message)
     for notice in config.notices:
         migration.add("ignored", notice.place, "other keys", notice.message)
 
 
 def _report_sources(migration: Migration, sources: Sequence[ConfigSource], read: NessieServer) -> None:
     """Report keys that name further sources of configuration."""
-    entries = [*read.variables, *(entry for source in sources for entry in source.entries)]
-    for entry in entries:
-        if _SOURCES.search(spelling(entry.key)) and entry.text.strip().lower() not in ("", "false"):
-            message = "names a further source of configuration: give its texts in files"
-            migration.add("left", entry.key_place, f"key `{entry.key}`", message)
-
-
-def _report_siblings(migration: Migration, files: Sequence[Path], profiles: Sequence[str]) -> None:
-    """Report files beside the given ones that Quarkus reads as well."""
-    given = {file.resolve() for file in files}
-    names = [f"application{part}{suffix}" for part in ("", *(f"-{one}" for one in profiles)) for suffix in ORDINALS]
-    folders = {file.resolve().parent for file in files if file.name.startswith("application")}
-    for folder in sorted(folders):
-        for name in (*names, *(f"config/{name}" for name in names), ".env"):
-            sibling = folder / name
-            if sibling.exists() and sibling not in given:
-                message = "is read by Quarkus as well, and was not given: give it, too"
-                migration.add("left", sibling, "the file", message)
+    message = "names a further source of configuration: give its texts in files"
+    entries = (*read.variables, *(entry for source in sources for entry in source.entries))
+    for entry in filter(names_source, entries):
+        migration.add("left", entry.key_place, f"key `{entry.key}`", message)
 
 
 def _settled(migration: Migration, config: NessieConfig, read: NessieServer) -> Iterator[RuleText]:
@@ -337,63 +376,7 @@ _MAY_REPLACE: Final = (
 _EQUAL: Final = "another key or file of the same rank has this rule, too, so it is `false`: keep one of them"
 
 
-def _usable(migration: Migration, rules: Sequence[RuleText]) -> Iterator[RuleText]:
-    """Yield the rules; a rule that does not compile becomes `false`. Report duplicates.
-
-    The text of a broken rule stays in a comment: a mention of VIEW_REFERENCE must go on keeping Nessie's implicit rule
-    off, which shows every branch to everybody.
-    """
-    last = {rule.id: rule for rule in rules}
-    for rule in rules:
-        if rule is not last[rule.id] and rule.text.startswith(SHUT):
-            continue
-        if rule is not last[rule.id]:
-            message = f"stands at {last[rule.id].place()}, too, and the last counts in Nessie: keep one of them"
-            migration.add("left", rule.place(), f"rule `{rule.id}`", message)
-            continue
-        try:
-            inline_rules({rule.id: rule.text})
-        except RuleCompileError as error:
-            message = error.message.removeprefix(f"rule `{rule.id}`: ")
-            advice = "" if advice_for_rule(rule.text, rule.file) else "; `pdp lint` explains the mistake"
-            migration.add("left", rule.place(), f"rule `{rule.id}`", message + advice)
-            yield rule._replace(text=shut_text(f"does not compile: {rule.text}"))
-        else:
-            yield rule
-
-
 def _default_branch(sources: Sequence[ConfigSource], names: EnvironmentNames) -> str:
     found = [entry.text for source in sources for entry in source.entries if entry.key == _DEFAULT_BRANCH]
     variable = names.find(_DEFAULT_BRANCH)
     return variable.text if variable else found[-1] if found else "main"
-
-
-def _write(migration: Migration, rules: Sequence[RuleText], warehouse: str, branch: str) -> None:
-    """Add the new files, and report the migrated rules with the findings of lint."""
-    findings = list(lint_rules(rules, LintOptions(witnesses=True)))
-    witnesses = {finding.rule: finding.witness for finding in findings if finding.witness is not None}
-    texts = {rule.id: rule.text for rule in rules}
-    settings = _settings(warehouse, branch)
-    cases = list(NessieTests(texts, warehouse).cases(witnesses))
-    tested = " ".join(case["note"] for case in cases)
-    broken = {part.place for part in migration.left}
-    for rule in rules:
-        if str(rule.place()) in broken or rule.text.startswith(SHUT):
-            continue
-        remarks = [one.message for one in findings if one.rule == rule.id and one.severity == "warning"]
-        if f"rule {rule.id} " not in tested:
-            remarks.append("no example input is known, so the rule has no generated test")
-        migration.add("note" if remarks else "done", rule.place(), f"rule `{rule.id}`", "; ".join(remarks))
-    migration.files["rules.yaml"] = to_yaml({"rules": texts}, "Rules of Nessie's authorization.")
-    migration.files["pdp.yaml"] = to_yaml(settings, "The migrated rules decide. Add callers, the audit and Trino.")
-    comment = "An input that each rule decides, and the same input of a stranger. Nessie gives the same answers."
-    shared = {"rules": "rules.yaml", "config": {key: settings[key] for key in ("authorities", "warehouses")}}
-    migration.files[TESTS_FILE] = to_yaml({**shared, "cases": cases}, comment)
-
-
-def _settings(warehouse: str, branch: str) -> dict[str, Any]:
-    return {
-        "authorities": {"default": {"engines": ["cel"]}},
-        "warehouses": {warehouse: {"kind": "nessie", "default_ref": branch}},
-        "policies": {"rules": ["rules.yaml"]},
-    }

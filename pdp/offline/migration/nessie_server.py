@@ -20,6 +20,7 @@ from pdp.config.quarkus.properties import ConfigEntry, continued, read_propertie
 from pdp.config.quarkus.yaml_text import YamlText, flat_values, position_of, printed_text
 from pdp.engines.cel.nessie_keys import (
     AUTHORIZATION,
+    CHOICES,
     LOOKS_LIKE_RULES,
     NAMES_FILE,
     OWN_NAME,
@@ -266,13 +267,12 @@ def _authorization(entry: ConfigEntry, node: Any, several: str, migration: Migra
 def _report_elsewhere(one: ManifestContent, migration: Migration) -> None:
     for entry in one.elsewhere:
         spelt = spelling(entry.key)
-        if _OWN_SPELLING in spelt or spelt in SWITCHES or entry.key in _OPTIONS or LOOKS_LIKE_RULES.search(entry.key):
+        if _OWN_SPELLING in spelt or spelt in CHOICES or entry.key in _OPTIONS or LOOKS_LIKE_RULES.search(entry.key):
             migration.add("left", entry.key_place, f"variable `{entry.key}`", f"{ELSEWHERE}: write it into a file")
     known = {(entry.key, entry.text) for entry in one.variables}
     for entry, message in one.dropped:
         is_known = message in (OF_OTHERS, OF_HOOKS) and (entry.key, entry.text) in known
-        is_file = message == OF_HOOKS and NAMES_FILE.search(entry.text)
-        if (is_file or looks_like_settings(entry)) and not is_known:
+        if ((message == OF_HOOKS and NAMES_FILE.search(entry.text)) or looks_like_settings(entry)) and not is_known:
             migration.add("left", entry.place(), f"`{entry.key}`", message)
 
 

@@ -223,14 +223,15 @@ class ReferenceFinder:
                     use = Use(kind, scalar(name), None, mount.path, items or None, mount.sub_path)
                     self._to.uses.append(use._replace(container=(*self.workload, mount.container)))
             elif key not in ("serviceAccountToken", "clusterTrustBundle", "podCertificate"):
-                holds_data = key in _EMPTY and not any(_covers(mount.path or "/") for mount in own)
-                self._add_unknown(volume["name"], key, is_other=is_other, holds_data=holds_data)
+                over = [mount.path for mount in own if _covers(mount.path or "/")]
+                holds_data = key in _EMPTY and not over
+                self._add_unknown(volume["name"], key, "".join(over[:1]), is_other=is_other, holds_data=holds_data)
 
-    def _add_unknown(self, name: Any, kind: str, *, is_other: bool, holds_data: bool) -> None:
+    def _add_unknown(self, name: Any, kind: str, target: str, *, is_other: bool, holds_data: bool) -> None:
         message = OF_OTHERS if is_other else _DATA if holds_data else _WRITTEN if kind in _EMPTY else _CANNOT
         entry = self._entry(f"{scalar(name)}` of `{kind}", name)
         self._to.references.append(
-            Reference(entry, "", message, is_volume=True, is_ignored=is_other or holds_data)
+            Reference(entry, "", message, is_volume=True, is_ignored=is_other or holds_data, target=target)
         )  # fmt: skip
 
     def _find_of_kustomize(self, pairs: Mapping[str, Any]) -> set[str]:
@@ -337,8 +338,8 @@ class ReferenceFinder:
             self._to.references.append(Reference(entry, "file", message, "", True, is_other, target=target))
         else:
             holds_data = scalar(pairs.get("type")) in ("", *_EMPTY) and not _covers(target)
-            self._add_unknown(yaml.ScalarNode("", source or target, node.start_mark), "volume", is_other=is_other,
-                              holds_data=holds_data)  # fmt: skip
+            name = yaml.ScalarNode("", source or target, node.start_mark)
+            self._add_unknown(name, "volume", target, is_other=is_other, holds_data=holds_data)
 
     def _find_build(self, node: Any) -> None:
         """Add the Dockerfile of an image built by docker compose."""

@@ -11,14 +11,11 @@ from typing import Any, Final, Literal
 import msgspec
 import yaml
 
-from pdp.cel.values import RuleError
+from pdp.config.quarkus.profiles import ORDINALS
 from pdp.config.quarkus.properties import ConfigEntry
-from pdp.engines.cel.lint.search import Input
-from pdp.engines.cel.program import RULE_VARIABLES
-from pdp.engines.cel.rules import IMPLICIT_RULE, inline_rules
 from pdp.errors import InvalidArgument
-from pdp.model.vocabulary import CONFIG_CHECKS, CONTENT_CHECKS
 from pdp.offline.migration.variables import (
+    OF_HOOKS,
     Container,
     ManifestContent,
     Reference,
@@ -87,7 +84,7 @@ def report_references(
     """Report parts of a deployment not at hand, and parts to look at; return the parts left."""
     left = []
     reported = {part.place for part in migration.left}
-    for reference in _missing_references(contents, files):
+    for reference in missing_references(contents, files):
         place = str(reference.entry.place())
         subject = f"`{reference.entry.key}`" if reference.entry.key else "a reference without a name"
         if reference.is_ignored:
@@ -102,7 +99,7 @@ def report_references(
     return left
 
 
-def _missing_references(contents: Sequence[ManifestContent], files: Sequence[Path]) -> Iterator[Reference]:
+def missing_references(contents: Sequence[ManifestContent], files: Sequence[Path]) -> Iterator[Reference]:
     """Yield the references to parts not at hand. `files` are given.
 
     A path beside the manifest is the file there. A path of another machine is a given file of the same name, and each
@@ -209,6 +206,39 @@ def accepting(name: str) -> str:
     return f"`--accept-wider {name}` allows this"
 
 
+def hiding_paths(contents: Sequence[ManifestContent], missing: Sequence[Reference]) -> Iterator[tuple[str, Container]]:
+    """Yield the paths in containers that a part not at hand replaces, or a script may change, with the container."""
+    for one in (one for one in missing if one.target):
+        is_file = PurePosixPath(one.entry.key).suffix or not one.kind  # Docker copies what a folder has
+        yield one.target if is_file else str(PurePosixPath(one.target).parent), one.container
+    known = {one.held[:2] for content in contents for one in content.references if one.held and one not in missing}
+    known |= {(one.kind, one.name) for content in contents for one in content.objects if one.entries}
+    for use in (use for content in contents for use in content.uses):
+        if use.path and use.prefix is None and not use.variable and (use.kind, use.name) not in known:
+            below = use.items.values() if use.items and not use.sub_path else [""]
+            yield from ((str(PurePosixPath(use.path, path)), use.container) for path in below)
+    for content in contents:
+        steps = [entry for entry in content.rest if entry.key == ".RUN"]
+        for entry in (*steps, *(entry for entry, message in content.dropped if message == OF_HOOKS)):
+            yield from ((path, ()) for path in _PATHS.findall(entry.text))
+
+
+_PATHS: Final = re.compile(r"/deployments/config(?:/[\w-]+\.\w+)?")
+
+
+def report_siblings(migration: Migration, files: Sequence[Path], profiles: Sequence[str]) -> None:
+    """Report files beside the given ones that Quarkus reads as well."""
+    given = {file.resolve() for file in files}
+    names = [f"application{part}{suffix}" for part in ("", *(f"-{one}" for one in profiles)) for suffix in ORDINALS]
+    folders = {file.resolve().parent for file in files if file.name.startswith("application")}
+    for folder in sorted(folders):
+        for name in (*names, *(f"config/{name}" for name in names), ".env"):
+            sibling = folder / name
+            if sibling.exists() and sibling not in given:
+                message = "is read by Quarkus as well, and was not given: give it, too"
+                migration.add("left", sibling, "the file", message)
+
+
 def to_yaml(data: Any, comment: str = "") -> str:
     """Return YAML in a fixed order, below a comment. Texts of several lines are literal blocks."""
     text = yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100_000)
@@ -306,79 +336,3 @@ def _load(key: str) -> dict[str, Any]:
         "referencedBy": "ns%1Fv",
         "views": [{"resource": "view:lake/ns/v", "properties": {key: "bob"}}],
     }
-
-
-_STRANGER: Final = "nobody-in-the-rules"
-_FILLER: Final = "~"
-
-
-class NessieTests:
-    """Tests of some rules."""
-
-    def __init__(self, texts: Mapping[str, str], warehouse: str) -> None:
-        mentioned = any("VIEW_REFERENCE" in text for text in texts.values())
-        implicit = {} if mentioned else {IMPLICIT_RULE: "op=='VIEW_REFERENCE'"}
-        self._programs = {rule.id: rule.program for rule in inline_rules({**texts, **implicit}).rules}
-        self._warehouse = warehouse
-
-    def cases(self, witnesses: Mapping[str, Input]) -> Iterator[dict[str, Any]]:
-        """Yield a test of each rule with an example input: the input itself, and the same for a stranger."""
-        for id, witness in witnesses.items():
-            values = self._readable(id, {**witness, "warehouse": self._warehouse})
-            if values is None:
-                continue
-            strange = {**values, "role": _STRANGER, "roles": ()}
-            yield {
-                "note": f"rule {id} decides, and a stranger has the answer of the other rules",
-                "checks": [self._check(values), self._check(strange)],
-                "want": [self._answer(values), self._answer(strange)],
-            }
-
-    def _readable(self, id: str, values: Input) -> Input | None:
-        """Return an input with plain letters for fillers; None if no check has the input."""
-        plain = {
-            name: value.replace(_FILLER, "x") if isinstance(value, str) else value for name, value in values.items()
-        }
-        for candidate in (plain, values):
-            fits = candidate["op"] in CONTENT_CHECKS or not candidate["path"]
-            if fits and candidate["role"] and self._is_true(id, self._as_checked(candidate)):
-                return candidate
-        return None
-
-    def _as_checked(self, values: Input) -> Input:
-        """Return the values that the rules see for the check of an input."""
-        return {**values, "roles": (values["role"], *values["roles"])}
-
-    def _is_true(self, id: str, values: Input) -> bool:
-        try:
-            return bool(self._programs[id].evaluate(*(values[name] for name in RULE_VARIABLES)))
-        except RuleError:
-            return False
-
-    def _answer(self, values: Input) -> bool:
-        return any(self._is_true(id, self._as_checked(values)) for id in self._programs)
-
-    def _check(self, values: Input) -> dict[str, Any]:
-        check: dict[str, Any] = {
-            "principal": {"id": f"user:oidc~{values['role']}", "roles": [values["role"], *values["roles"]]},
-            "action": values["op"],
-            "resource": self._resource(values),
-        }
-        api, actions = values["api"], list(values["actions"])
-        if actions or api["apiName"] != "Nessie":
-            context = {"api": {"name": api["apiName"], "version": api["apiVersion"]}, "actions": actions}
-            check["context"] = context
-        return check
-
-    def _resource(self, values: Input) -> dict[str, Any]:
-        if values["op"] in CONFIG_CHECKS:
-            return {
-                "type": "repository_config",
-                "warehouse": self._warehouse,
-                "path": [values["type"] or "GARBAGE_COLLECTOR"],
-            }
-        if values["op"] not in CONTENT_CHECKS:
-            return {"type": "reference", "warehouse": self._warehouse, "ref": values["ref"]}
-        content = {"contentType": values["contentType"]} if values["contentType"] else {}
-        path = [part.replace("\u001d", ".") for part in values["path"].split(".")]
-        return {"type": "content", "warehouse": self._warehouse, "path": path, "ref": values["ref"], **content}

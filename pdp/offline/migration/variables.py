@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import yaml
 
 from pdp.config.quarkus.properties import ConfigEntry, positions_of
-from pdp.config.quarkus.yaml_text import position_of
+from pdp.config.quarkus.yaml_text import items_of, position_of, scalar
 from pdp.errors import InvalidArgument, Place, PolicyError
 
 NOT_GIVEN: Final = "may hold settings, and was not given: give it, too"
@@ -301,6 +301,18 @@ _OTHER_PROGRAMS: Final = frozenset(
 def is_other_image(image: str) -> bool:
     """Tell whether an image is that of another program, by the name."""
     return image.partition("@")[0].rpartition("/")[2].partition(":")[0] in _OTHER_PROGRAMS
+
+
+COMMANDS: Final = ("entrypoint", "command", "args")
+_BESIDE: Final = re.compile(r"\.(?:extra|additional)\w*Containers$|\.sidecar(?:s|Containers)$")
+"""Key of a chart for containers beside the server."""
+
+
+def is_beside(pairs: Mapping[str, Any], above: str) -> bool:
+    """Tell whether a container runs another program, or only prepares the database of Lakekeeper."""
+    words = (scalar(node) for name in COMMANDS for node in items_of(pairs.get(name)))
+    is_other = is_other_image(scalar(pairs.get("image"))) and "build" not in pairs
+    return is_other or bool(_BESIDE.search(above)) or "migrate" in words
 
 
 def is_stock_image(image: str) -> bool:

@@ -20,7 +20,7 @@ OPTION = "-Dquarkus.profile=dev"
 MOUNT = ["./application.properties:/deployments/config/application.properties"]
 
 
-def migrated(folder: Path, profiles: tuple[str, ...] = (), **files: object) -> Migration:
+def migrated(folder: Path, profiles: tuple[str, ...] = (), /, **files: object) -> Migration:
     """Return the migration of files; `_` in a name stands for a dot, and `__` for a minus."""
     paths = []
     for name, content in files.items():
@@ -177,3 +177,158 @@ def test_hooks_of_lakekeeper_set_nothing(tmp_path: Path, key: str, variables: ob
     migration = migrate_lakekeeper([path])
     assert "oidc~eve" not in migration.files["pdp.yaml"]
     assert "LAKEKEEPER__INSTANCE_ADMINS" in left_of(migration)
+
+
+PARENT = APP.replace("%dev", "%common")
+PARENTS: dict[str, dict[str, object]] = {
+    **{key: {"application_properties": f"{key}=common\n{PARENT}"} for key in (
+        "quarkus.config.profile.parent", "smallrye.config.profile.parent", "%prod.quarkus.config.profile.parent",
+        "%prod,dev.smallrye.config.profile.parent")},
+    **{key: {"application_properties": PARENT, "a_env": f"{key}=common\n"} for key in (
+        "QUARKUS_CONFIG_PROFILE_PARENT", "SMALLRYE_CONFIG_PROFILE_PARENT", "_PROD_QUARKUS_CONFIG_PROFILE_PARENT")},
+    "a variable of the parent": {
+        "application_properties": f"{PREFIX}a={NARROW}\n",
+        "a_env": f"QUARKUS_CONFIG_PROFILE_PARENT=common\n_COMMON_NESSIE_SERVER_AUTHORIZATION_RULES_A={WIDE}\n"
+    },
+    "option of Java": {
+        "application_properties": PARENT, "a_env": "JAVA_OPTS=-Dquarkus.config.profile.parent=common\n"
+    },
+    "option of Java out of reach": {
+        "application_properties": PARENT, "deploy_yaml": pod(args=["-Dquarkus.config.profile.parent=common"])
+    },
+    "in a secret": {"application_properties": PARENT, "deploy_yaml": pod(env=[
+        {"name": "QUARKUS_CONFIG_PROFILE_PARENT", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}])},
+    "file of the parent": {
+        "application_properties": f"quarkus.config.profile.parent=common\n{PREFIX}a={NARROW}\n",
+        "application__common_properties": f"{PREFIX}a={WIDE}\n",
+    },
+    "in YAML": {"application_yaml": {
+        "quarkus": {"config": {"profile": {"parent": "common"}}},
+        "nessie": {"server": {"authorization": {"rules": {"a": NARROW}}}},
+        "%common": {"nessie": {"server": {"authorization": {"rules": {"a": WIDE}}}}},
+    }},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("form", PARENTS)
+@pytest.mark.parametrize("profiles", [(), ("prod",)])
+def test_a_rule_that_a_parent_profile_may_replace_is_false(
+    tmp_path: Path, form: str, profiles: tuple[str, ...]
+) -> None:
+    migration = migrated(tmp_path, profiles, **PARENTS[form])
+    assert rules_of(migration)["a"].startswith(SHUT)
+    assert "parent" in left_of(migration).lower()
+
+
+def test_a_parent_among_the_given_profiles_counts_below_the_last(tmp_path: Path) -> None:
+    text = (
+        f"quarkus.config.profile.parent=common\n{APP}%common.{PREFIX}a={NARROW} && ref=='b'\n%prod.{PREFIX}b={WIDE}\n"
+    )
+    migration = migrated(tmp_path, ("common", "prod"), application_properties=text)
+    assert (rules_of(migration), migration.left) == ({"a": f"{NARROW} && ref=='b'", "b": WIDE}, [])
+
+
+def test_a_parent_of_another_profile_does_not_count(tmp_path: Path) -> None:
+    migration = migrated(tmp_path, application_properties=f"%dev.quarkus.config.profile.parent=common\n{PARENT}")
+    assert rules_of(migration) == {"a": NARROW}
+
+
+@pytest.mark.parametrize("key", ["quarkus.profile", "mp.config.profile"])
+def test_a_profile_that_another_profile_chooses_is_uncertain(tmp_path: Path, key: str) -> None:
+    migration = migrated(tmp_path, application_properties=f"%prod.{key}=dev\n{APP}")
+    assert rules_of(migration)["a"].startswith(SHUT)
+
+
+@pytest.mark.parametrize("text", ["", ",", "dev,", "dev, prod", " dev"])
+@pytest.mark.parametrize("line", ["QUARKUS_PROFILE='{}'", "JAVA_OPTS='-Dquarkus.profile={}'"])
+def test_a_profile_with_an_empty_name_is_uncertain(tmp_path: Path, line: str, text: str) -> None:
+    migration = migrated(tmp_path, application_properties=APP, a_env=f"{line.format(text)}\n")
+    assert rules_of(migration)["a"].startswith(SHUT)
+    assert migration.left
+
+
+def test_a_given_profile_needs_no_advice_to_give_it(tmp_path: Path) -> None:
+    migration = migrated(tmp_path, ("dev",), application_properties=APP, a_env="SMALLRYE_CONFIG_PROFILE=prod\n")
+    assert (rules_of(migration), migration.left) == ({"a": WIDE}, [])
+    assert [part.message for part in migration.parts if "asks for" in part.message] == [
+        "asks for `prod`, and `dev` counts, because it was given"
+    ]
+
+
+EXPRESSION = f"{PREFIX}a={NARROW[:-1]}${{x:y}}'\n{PREFIX}b=op=='READ_ENTRIES'\n"
+NO_EXPRESSIONS = "mp.config.property.expressions.enabled"
+OFF: dict[str, dict[str, object]] = {
+    **{f"{prefix}={text}": {"application_properties": f"{prefix}{NO_EXPRESSIONS}={text}\n{EXPRESSION}"}
+       for prefix in ("", "%prod.") for text in ("false", "no", "off", "0", "${z:false}")},
+    "variable": {"application_properties": EXPRESSION, "a_env": "MP_CONFIG_PROPERTY_EXPRESSIONS_ENABLED=false\n"},
+    "option of Java": {"application_properties": EXPRESSION, "a_env": f"JAVA_OPTS=-D{NO_EXPRESSIONS}=false\n"},
+    "option out of reach": {
+        "application_properties": EXPRESSION, "deploy_yaml": pod(args=[f"-D{NO_EXPRESSIONS}=false"])
+    },
+    "in a secret": {"application_properties": EXPRESSION, "deploy_yaml": pod(env=[
+        {"name": NO_EXPRESSIONS, "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}])},
+    "escaped": {"application_properties": f"{NO_EXPRESSIONS}=false\n" + EXPRESSION.replace("$", "$$")},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("form", OFF)
+def test_a_rule_with_an_expression_that_is_turned_off_is_false(tmp_path: Path, form: str) -> None:
+    migration = migrated(tmp_path, **OFF[form])
+    rules = rules_of(migration)
+    assert (rules["a"].startswith(SHUT), rules["b"]) == (True, "op=='READ_ENTRIES'")
+    assert "turned off" in left_of(migration)
+
+
+def test_expressions_that_are_turned_on_are_replaced(tmp_path: Path) -> None:
+    migration = migrated(tmp_path, application_properties=f"{NO_EXPRESSIONS}=true\n{EXPRESSION}")
+    assert (rules_of(migration)["a"], migration.left) == (f"{NARROW[:-1]}y'", [])
+
+
+FILE = "/deployments/config/application.properties"
+COPIED = f"FROM {IMAGE}\nCOPY application.properties {FILE}\n"
+
+
+def mounted(source: dict[str, object], mount: dict[str, object], **container: object) -> dict[str, object]:
+    """Return a pod with the files of a ConfigMap, and another volume over a path."""
+    found = pod(volumeMounts=[{"name": "c", "mountPath": "/deployments/config"}, {"name": "x", **mount}], **container)
+    found["spec"]["volumes"] = [{"name": "c", "configMap": {"name": "c"}}, {"name": "x", **source}]  # type: ignore[index]
+    held = {"kind": "ConfigMap", "metadata": {"name": "c"}, "data": {"application.properties": APP}}
+    return {"apiVersion": "v1", "kind": "List", "items": [held, found]}
+
+
+OVER: dict[str, object] = {"mountPath": FILE, "subPath": "x"}
+REPLACED: dict[str, dict[str, object]] = {
+    **{step: {"application_properties": APP, "Dockerfile": f"{COPIED}{step}\n"} for step in (
+        f"COPY --from=build /out/a.properties {FILE}", f"ADD https://x.example/a.properties {FILE}",
+        "COPY --from=build /conf/ /deployments/config/", f"RUN rm {FILE}", f"RUN sed -i s/x/y/ {FILE}",
+        "COPY --from=build /out/application.properties /deployments/config/",
+        "COPY --chown=1:1 --from=build /out /deployments/config")},
+    "secret over the file": {"deploy_yaml": mounted({"secret": {"secretName": "s"}}, OVER)},
+    "config map over the file": {"deploy_yaml": mounted({"configMap": {"name": "d"}}, OVER)},
+    "secret with items over the file": {"deploy_yaml": mounted(
+        {"secret": {"secretName": "s", "items": [{"key": "k", "path": "x"}]}}, OVER)},
+    "projected secret over the file": {"deploy_yaml": mounted(
+        {"projected": {"sources": [{"secret": {"name": "s"}}]}}, OVER)},
+    "folder of the host over the file": {"deploy_yaml": mounted({"hostPath": {"path": "/x"}}, OVER)},
+    "csi over the file": {"deploy_yaml": mounted({"csi": {"driver": "d"}}, OVER)},
+    "script over the file": {"deploy_yaml": mounted({"emptyDir": {}}, {"mountPath": "/tmp"}, lifecycle={
+        "postStart": {"exec": {"command": CHANGES}}})},
+    "compose, external config": {"application_properties": APP, "compose_yaml": {
+        **compose(configs=[{"source": "c", "target": FILE}]), "configs": {"c": {"external": True}}}},
+    "compose, file not given": {"application_properties": APP, "compose_yaml": compose(
+        volumes=[*MOUNT, f"./missing/x.properties:{FILE}"])},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("form", REPLACED)
+def test_rules_of_a_file_that_another_part_replaces_are_false(tmp_path: Path, form: str) -> None:
+    migration = migrated(tmp_path, **REPLACED[form])
+    assert rules_of(migration)["a"].startswith(SHUT)
+    assert "replaced or changed" in left_of(migration)
+
+
+@pytest.mark.parametrize("step", ["COPY --from=build /out/app.jar /deployments/app.jar", "RUN chmod +x /run.sh",
+                                  "COPY --from=build /x.properties /etc/x.properties"])  # fmt: skip
+def test_parts_in_other_places_replace_no_file(tmp_path: Path, step: str) -> None:
+    migration = migrated(tmp_path, application_properties=APP, Dockerfile=f"{COPIED}{step}\n")
+    assert rules_of(migration)["a"] == NARROW
