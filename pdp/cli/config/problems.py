@@ -95,20 +95,18 @@ def find_problems(composition: Wiring, settings: Settings) -> Iterator[ConfigPro
         place = problem.place or settings.origins.place_named_in(problem.message)
         yield msgspec.structs.replace(problem, place=place)
     if not any(problem.severity == "error" for problem in found) and not settings.policies.source:
-        yield from _other_warnings(composition, settings, [problem.message for problem in found])
+        yield from _closing_forbids(composition, settings)
 
 
-def _other_warnings(composition: Wiring, settings: Settings, told: Sequence[str]) -> Iterator[ConfigProblem]:
-    """Yield the warnings of a start about policies that are not told yet, such as forbids that close Trino."""
+def _closing_forbids(composition: Wiring, settings: Settings) -> Iterator[ConfigProblem]:
+    """Yield the warnings of a start about forbids that close Trino; an error that only the whole service shows."""
     try:
         bundle = composition.build_pdp(settings, Facts.empty(), composition.read_rules(settings)).bundle
     except PdpError as error:
         yield from problems_of(error)
         return
-    heads = [message.partition(" (`policies.")[0] for message in told]
-    for warning in bundle.warnings:
-        if not any(head in warning for head in heads):
-            yield ConfigProblem(settings.origins.place_named_in(warning), "warning", warning)
+    closing = (warning for warning in bundle.warnings if warning.startswith("the forbid `"))
+    yield from (ConfigProblem("", "warning", warning) for warning in closing)
 
 
 def _unplaced_problems(composition: Wiring, settings: Settings) -> Iterator[ConfigProblem]:
