@@ -154,9 +154,10 @@ def is_asked_mapped(op: str) -> bool:
     Only functions of Trino itself are asked so there, and nobody may change these.
     """
     operation = operation_of(op)
-    if operation is None or operation.rule != "function":
-        return operation is not None and operation.rule == "procedure"
-    return operation.steps[0].action == "get_metadata"
+    if operation is None:
+        return False
+    uses = operation.rule == "function" and operation.steps[0].action == "get_metadata"
+    return uses or operation.rule == "procedure"
 
 
 def argument_keys(op: str) -> frozenset[str]:
