@@ -14,7 +14,7 @@ from typing import Any, Final
 import yaml
 from pydantic import ValidationError
 
-from pdp.config.origins import Key, Origins, key_text, known_keys, suggest
+from pdp.config.origins import Key, Origins, key_text, known_keys, spelt_key, suggest
 from pdp.config.policies import FORMS
 from pdp.config.references import misspelt_names, unknown_names
 from pdp.config.section import is_loopback, split_address
@@ -168,7 +168,7 @@ def _put(target: dict[str, Any], names: Sequence[str], value: Any, source: str) 
 def _in_file_spelling(variable: str, data: Mapping[str, Any]) -> list[str]:
     """Return the keys of a variable in the spelling of the file; a key that the file lacks is in lower case.
 
-    Raise ConfigError if the variable may mean several keys of the file.
+    Raise ConfigError if the variable may mean several keys of the file, or one that no variable can spell.
     """
     keys: list[str] = []
     section: Any = data
@@ -181,7 +181,13 @@ def _in_file_spelling(variable: str, data: Mapping[str, Any]) -> list[str]:
                 f"`{variable}` may mean {texts}, which are one name in variables: write the value in the file, or by "
                 "`--set`"
             )
-        keys.append(alike[0] if alike else name.lower())
+        new = alike[0] if alike else name.lower()
+        if near := [str(key) for key in section if not alike and _folded(str(key)) == _folded(name)]:
+            raise ConfigError(
+                f"`{variable}` would set `{key_text((*keys, new))}` beside `{key_text((*keys, near[0]))}`: `_` stands "
+                "for `-` in variables, and for no other sign, so write the value in the file"
+            )
+        keys.append(new)
         section = section.get(keys[-1])
     return keys
 
@@ -191,18 +197,53 @@ def _in_capitals(key: str) -> str:
     return key.upper().replace("-", "_")
 
 
+def _folded(key: str) -> str:
+    """Return a key as a person may spell it in a variable: with `_` for all that is no letter or digit."""
+    return re.sub(r"[\W_]+", "_", key.casefold())
+
+
 def _refuse_misspelt(environ: Mapping[str, str]) -> None:
     """Raise ConfigError for misspelt overrides: a skipped override could open anything."""
     misspelt = [
-        (name, f"the environment has `{name}`, which sets nothing: write `{_override(found[1])}`, or unset it")
+        (name, f"the environment has `{name}`, which sets nothing: write `{write}`, or unset it")
         for name in sorted(environ)
-        if not name.startswith(ENV_PREFIX) and (found := _LIKE_OVERRIDE.fullmatch(name.strip())) and "__" in name
+        if (write := _meant(name))
     ]
     if misspelt:
         raise ConfigError("; ".join(message for _, message in misspelt), misspelt)
 
 
-_LIKE_OVERRIDE: Final = re.compile("pdp[_-](.*)", re.IGNORECASE | re.DOTALL)
+_LIKE_OVERRIDE: Final = re.compile("pdp[-_.](.*)", re.IGNORECASE | re.DOTALL)
+_OF_KUBERNETES: Final = re.compile(
+    r"PDP_(?!.*__)(?:\w+_)?(?:SERVICE_HOST|SERVICE_PORT(?:_\w+)?|PORT(?:_\d+_(?:TCP|UDP|SCTP)(?:_[A-Z]+)?)?)"
+)
+"""Variable that Kubernetes and Docker set for a service `pdp` or `pdp-...`."""
+
+
+def _meant(name: str) -> str:
+    """Return the override that a variable looks like; empty for an override, and for a variable of something else."""
+    found = _LIKE_OVERRIDE.fullmatch(name.strip())
+    if found is None or _OF_KUBERNETES.fullmatch(name):
+        return ""
+    text = _in_capitals(found[1]).strip("_").lower()
+    keys = text.split("__")
+    if name.startswith(ENV_PREFIX) and keys[0] in Settings.model_fields:
+        return ""
+    is_divided = len(keys) > 1
+    spelt = _spelt(re.findall("[^_.]+", text))
+    if spelt and not (is_divided and keys[-1] in known_keys(Settings, keys[:-1])):
+        return f"{ENV_PREFIX}{'__'.join(spelt).upper()}"
+    return _override(found[1]) if is_divided and not name.startswith(ENV_PREFIX) else ""
+
+
+def _spelt(words: Sequence[str]) -> Sequence[str]:
+    """Return the key that words spell, maybe of the file of a secret; empty if there is none."""
+    *outer, last = words or [""]
+    secret = spelt_key(Settings, [*outer, *filter(None, [last.removesuffix("file")])]) if last.endswith("file") else ()
+    if secret and secret_of(secret):
+        return [*secret[:-1], f"{secret[-1]}_file"]
+    unsupported = (key.split(".") for key in UNSUPPORTED if re.sub("[._]", "", key) == "".join(words))
+    return spelt_key(Settings, words) or next(unsupported, ())
 
 
 def _override(text: str) -> str:

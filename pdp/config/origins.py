@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, TypeAlias, get_args, get_origin
@@ -109,6 +109,37 @@ def known_keys(model: type[BaseModel], key: Sequence[str | int]) -> frozenset[st
             annotation = next((part for part in reversed(get_args(annotation)) if _section(part)), None)
     section = _section(annotation)
     return frozenset(section.model_fields) if section else frozenset()
+
+
+def spelt_key(annotation: Any, words: Sequence[str]) -> Sequence[str] | None:
+    """Return the key that words in lower case spell, in any division into names; None if there is none.
+
+    A name in a map is as short as it can be. Names of sections are found with or without `_` inside. Of a place in a
+    list, the key is that of the list.
+    """
+    if not words:
+        return ()
+    for form in _forms(annotation):
+        if get_origin(form) is tuple:
+            return () if words[0].isdigit() else None
+        fields = {} if get_origin(form) is Mapping else form.model_fields
+        known = {name.replace("_", ""): (name, field.annotation) for name, field in fields.items()}
+        for length in range(1, len(words) + 1):
+            any_name = ("", None) if fields else ("_".join(words[:length]), get_args(form)[1])
+            name, below = known.get("".join(words[:length]), any_name)
+            if name and (rest := spelt_key(below, words[length:])) is not None:
+                return (name, *rest)
+    return None
+
+
+def _forms(annotation: Any) -> Iterator[Any]:
+    """Yield the sections, maps and lists that an annotation has beside other values."""
+    is_section = isinstance(annotation, type) and issubclass(annotation, BaseModel)
+    if is_section or get_origin(annotation) in (Mapping, tuple):
+        yield annotation
+    else:
+        for part in get_args(annotation):
+            yield from _forms(part)
 
 
 def _section(annotation: Any) -> type[BaseModel] | None:

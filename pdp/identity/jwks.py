@@ -170,8 +170,10 @@ class ProviderKeys:
             return keys
         if self._is_stale():
             raise Unavailable(f"the keys of identity provider `{self.idp}` cannot be had")
-        without = "" if kid is not None else ", which has no `kid`"
-        raise Unauthenticated(f"no key of its provider fits the token{without}")
+        why = ", which has no `kid`" if kid is None else ""
+        if kid is not None and any(key.kid is None and algorithm in key.algorithms for key in self._keys):
+            why = ": keys without a `kid` verify no token with one, so give `jwks` a file of the keys with their `kid`"
+        raise Unauthenticated(f"no key of its provider fits the token{why}")
 
     async def _fetch_unknown(self) -> None:
         """Wait for a fetch for a bounded time; start a fetch unless the last was too recent."""

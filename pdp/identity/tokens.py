@@ -193,15 +193,17 @@ def _algorithm(header: Mapping[str, Any], provider: ProviderSettings) -> str:
 
 def _check_type(header: Mapping[str, Any]) -> None:
     """Raise Unauthenticated for a type of other tokens, such as `logout+jwt` (RFC 8725 3.11, RFC 9068 4)."""
-    if "typ" not in header:
-        return
-    type = header["typ"]
+    type = header.get("typ", "JWT")
     if not isinstance(type, str) or type.lower().removeprefix("application/") not in _ACCESS_TYPES:
         raise Unauthenticated("the token's `typ` is not that of an access token: `at+jwt`, `JWT`, or none")
 
 
 def _check_use(claims: Mapping[str, Any], provider: ProviderSettings) -> None:
-    """Raise Unauthenticated for verified claims of a sender-constrained token, or of a security event (RFC 8417)."""
+    """Raise Unauthenticated for verified claims of an ID token or another kind, with a proof, or of events (RFC 8417)."""
+    for name in (name for name, value in claims.items() if value is not None and _plain(name) in _KIND_CLAIMS):
+        kinds = claims[name] if isinstance(claims[name], list) else [claims[name]]
+        if not all(isinstance(kind, str) and not _OTHER_KIND.fullmatch(_plain(kind)) for kind in kinds):
+            raise Unauthenticated(f"by its claim `{name}` the token is no access token: send the access token")
     if "cnf" in claims and provider.sender_constrained == "deny":
         raise Unauthenticated(
             "the token is for a sender with a proof, by its claim `cnf`, and the service checks no proofs: see "
@@ -211,8 +213,15 @@ def _check_use(claims: Mapping[str, Any], provider: ProviderSettings) -> None:
         raise Unauthenticated("the token is about events, such as a logout, and no access token")
 
 
+def _plain(text: str) -> str:
+    return re.sub(r"[\W_]", "", text).lower()
+
+
 _ACCESS_TYPES: Final = frozenset({"jwt", "at+jwt", "jose"})
 """Types of access tokens, and types of any token. SPIFFE's tokens may have `JOSE`."""
+_KIND_CLAIMS: Final = frozenset({"typ", "tokenuse", "tokenusage", "tokentype", "tokenname", "purpose"})
+"""Claims with the kind of a token, by provider: Keycloak, Cognito, OpenIddict, Casdoor, ForgeRock, Curity."""
+_OTHER_KIND: Final = re.compile("(?:serialized)?(?:id|identity|refresh|offline|logout|userinfo|code)(?:token)?(?:jwt)?")
 
 
 def _read(idp: str, provider: ProviderSettings, reader: ClaimReader, seen: frozenset[str]) -> Token:

@@ -267,10 +267,71 @@ def test_the_environment_is_read_as_strictly_as_the_file(tmp_path: Path, variabl
 @pytest.mark.parametrize(
     "variable",
     ["XPDP__LIMITS__MAX_CHECKS", "PDP", "PDP_", "PDP_DEVELOPMENT", "PDP_LOG_LEVEL", "PDP_EXAMPLES", "PDP_JUDGE_SECONDS",
-     "PDP_TRINO_BODIES", "PDP_SERVICE_HOST", "PDP_PORT_8181_TCP_ADDR", "PDPX__LIMITS__MAX_CHECKS"],
+     "PDP_TRINO_BODIES", "PDP_SERVICE_HOST", "PDP_PORT_8181_TCP_ADDR", "PDPX__LIMITS__MAX_CHECKS", "PDPSTORE_URL"],
 )  # fmt: skip
 def test_other_variables_mean_nothing(tmp_path: Path, variable: str) -> None:
     assert load("", tmp_path, **{variable: "garbage"}).model_dump() == Settings().model_dump()
+
+
+@pytest.mark.parametrize("service", ["pdp", *(f"pdp-{name.replace('_', '-')}" for name in Settings.model_fields)])
+def test_variables_of_kubernetes_mean_nothing(tmp_path: Path, service: str) -> None:
+    """Kubernetes sets these in each container for a service of the namespace."""
+    name = service.upper().replace("-", "_")
+    port = [f"{name}_PORT_8181_TCP{end}" for end in ("", "_PROTO", "_PORT", "_ADDR")]
+    names = [f"{name}_SERVICE_HOST", f"{name}_SERVICE_PORT", f"{name}_SERVICE_PORT_HTTP", f"{name}_PORT", *port]
+    environ = dict.fromkeys(names, "tcp://10.0.0.7:8181")
+    assert load("", tmp_path, **environ).model_dump() == Settings().model_dump()
+
+
+def written_by(key: SettingKey) -> list[str]:
+    """Return the names of a key, up to the first list: no variable sets an entry of a list."""
+    steps = key.path[: key.path.index(0)] if 0 in key.path else key.path
+    return ["my_lake" if step == NAME else str(step) for step in steps]
+
+
+FILES_OF_SECRETS = [[*names[:-1], f"{names[-1]}_file"] for names in (["store", "url"], ["cache", "mac_key"], ["lakes", "my_lake", "token"])]
+NAMES_OF_KEYS = [*(written_by(key) for key in setting_keys()), *FILES_OF_SECRETS, *(key.split(".") for key in UNSUPPORTED)]
+
+
+@pytest.mark.parametrize(
+    "spell",
+    [
+        lambda names: f"PDP_{'_'.join(names).upper()}",
+        lambda names: f"pdp_{'_'.join(names)}",
+        lambda names: f"PDP_{'_'.join(names)}",
+        lambda names: f"PDP-{'-'.join(names).upper()}",
+        lambda names: f"pdp.{'.'.join(names)}",
+        lambda names: f"PDP_{'_'.join(name if name == 'my_lake' else name.replace('_', '') for name in names).upper()}",
+    ],
+)
+def test_a_variable_with_single_signs_names_the_one_to_write(tmp_path: Path, spell: Any) -> None:
+    """It was ignored without a word, and nobody was an administrator of Trino."""
+    for names in NAMES_OF_KEYS:
+        with pytest.raises(ConfigError) as caught:
+            load("", tmp_path, **{spell(names): "hunter2"})
+        assert f"`{spell(names)}`, which sets nothing: write `PDP__" in str(caught.value), names
+        assert f"write `PDP__{'__'.join(names).upper()}`" in str(caught.value), (names, str(caught.value))
+        assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("variable", "write"),
+    [
+        ("PDP_AUDIT_SINKS_0_HTTP_URL", "PDP__AUDIT__SINKS"),
+        ("PDP_POLICIES_RULES_0", "PDP__POLICIES__RULES"),
+        ("PDP_TRINO_adminUsers", "PDP__TRINO__ADMIN_USERS"),
+        ("PDP_TRINO_ADMIN__USERS", "PDP__TRINO__ADMIN_USERS"),
+        ("PDP__TRINO_ADMIN_USERS", "PDP__TRINO__ADMIN_USERS"),
+        ("PDP__TRINO_CATALOGS_A_REF", "PDP__TRINO__CATALOGS__A__REF"),
+        ("PDP_LAKES_L_PROPERTIES_S3_ENDPOINT", "PDP__LAKES__L__PROPERTIES__S3_ENDPOINT"),
+        ("PDP_WAREHOUSES_MY_LAKE_2_DEFAULT_REF", "PDP__WAREHOUSES__MY_LAKE_2__DEFAULT_REF"),
+    ],
+)
+def test_a_variable_with_a_name_or_a_place_in_it_names_the_one_to_write(
+    tmp_path: Path, variable: str, write: str
+) -> None:
+    with pytest.raises(ConfigError, match=f"`{variable}`, which sets nothing: write `{write}`, or unset it"):
+        load("", tmp_path, **{variable: "x"})
 
 
 @pytest.mark.parametrize(
@@ -322,6 +383,43 @@ def test_names_that_are_one_in_variables_may_stand_side_by_side_in_the_file(tmp_
     assert load(
         "warehouses: {my-lake: {}}", tmp_path, **{"PDP__WAREHOUSES__my-lake__KIND": "hive"}
     ).warehouses.keys() == {"my-lake"}
+
+
+PLACES = {
+    "warehouses": "KIND",
+    "trino.catalogs": "REF",
+    "authorities": "COMBINE",
+    "identity.providers": "ISSUER",
+    "identity.callers": "LOOPBACK",
+    "trusted_engines": "OWNER_PROPERTY",
+    "lakes": "URI",
+    "lakes.l.properties": "",
+    "trino.groups": "",
+}
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("name", ["lake.eu", "lake eu", "lake/eu", "Lake.EU", "lake+eu", "lake.-eu", "lake:eu"])
+def test_a_variable_makes_no_second_key_beside_one_that_it_seems_to_name(tmp_path: Path, place: str, name: str) -> None:
+    """A second warehouse came to be, and the first stayed as it was."""
+    text = name
+    for step in reversed(place.split(".")):
+        text = f"{step}: {{{f'{text!r}: {{}}' if text is name else text}}}"
+    variable = "__".join(["PDP", *place.upper().split("."), "LAKE_EU", *filter(None, [PLACES[place]])])
+    with pytest.raises(ConfigError) as caught:
+        load(text, tmp_path, **{variable: "x"})
+    assert f"`{variable}` would set `{place}.lake_eu` beside `{place}.{name}`" in str(caught.value)
+    assert str(caught.value).endswith("write the value in the file")
+
+
+def test_a_variable_reaches_a_name_with_dots_to_the_letter(tmp_path: Path) -> None:
+    settings = load("warehouses: {lake.eu: {}}", tmp_path, **{"PDP__WAREHOUSES__LAKE.EU__KIND": "hive"})
+    assert {name: one.kind for name, one in settings.warehouses.items()} == {"lake.eu": "hive"}
+
+
+def test_two_variables_make_no_two_keys_that_seem_one(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"`warehouses.lake.eu` beside `warehouses.lake_eu`"):
+        load("", tmp_path, **{"PDP__WAREHOUSES__LAKE_EU__KIND": "hive", "PDP__WAREHOUSES__lake.eu__KIND": "hive"})
 
 
 def test_two_ids_of_providers_that_become_one_are_refused(tmp_path: Path) -> None:

@@ -186,6 +186,26 @@ async def test_of_several_keys_without_a_kid_the_one_that_signed_counts(idp: Pro
         assert await tokens.verify(jwt.encode(claims(), rsa_key("three"), "RS256", {"kid": "three"}))
 
 
+@pytest.mark.parametrize(
+    ("keys", "why"),
+    [
+        ([jwk(None)], True),
+        ([jwk(None), jwk(None, rsa_key("two"))], True),
+        ([jwk(None), jwk("three", rsa_key("three"))], True),
+        ([jwk("three", rsa_key("three"))], False),
+        ([jwk("three", rsa_key("three")), jwk(None, ec_key())], False),
+    ],
+)
+async def test_the_refusal_of_an_id_that_no_key_has_tells_the_way(
+    idp: Provider, tmp_path: Path, keys: list[dict[str, Any]], why: bool
+) -> None:
+    idp.keys = keys
+    async with verifier(tmp_path, oidc=oidc(idp.url)) as tokens:
+        with pytest.raises(Unauthenticated, match="^no key of its provider fits the token") as caught:
+            await tokens.verify(token())
+    assert ("give `jwks` a file of the keys with their `kid`" in str(caught.value)) is why
+
+
 async def test_a_token_without_a_kid_is_tried_with_few_keys(idp: Provider, tmp_path: Path) -> None:
     idp.keys = [*[jwk(None, rsa_key("two"))] * (MAX_TRIED - 1), jwk(None)]
     bare = jwt.encode(claims(), rsa_key(), "RS256")
@@ -229,6 +249,33 @@ async def test_a_token_about_events_is_no_access_token(tokens: Tokens, events: A
     header = json.dumps({"alg": "RS256", "kid": "one"})
     with pytest.raises(Unauthenticated, match="about events"):
         await tokens.verify(raw_token(header, json.dumps({**claims(), "events": events})))
+
+
+KIND_CLAIMS = ["typ", "Typ", "token_use", "tokenUse", "token_usage", "token_type", "tokenType", "tokenName", "purpose"]
+OTHER_KINDS = ["ID", "id", "Id", "id_token", "ID Token", "id-token", "id_token+jwt", "Serialized-ID", "identity_token", "Refresh",
+               "refresh_token", "Offline", "Logout", "logout+jwt", ["ID"], ["Bearer", "id"], 5, True, {"kind": "access"}, [None]]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", KIND_CLAIMS)
+async def test_a_token_that_says_to_be_of_another_kind_is_no_access_token(tokens: Tokens, name: str) -> None:
+    """Keycloak, Cognito, ForgeRock and others tell an ID token from an access token by a claim, and not in the header."""
+    for kind in OTHER_KINDS:
+        with pytest.raises(Unauthenticated, match=f"^by its claim `{name}` the token is no access token"):
+            await tokens.verify(token(**{name: kind}))
+
+
+@pytest.mark.parametrize("name", KIND_CLAIMS)
+async def test_a_token_that_says_to_be_an_access_token_is_one(tokens: Tokens, name: str) -> None:
+    kinds = ["Bearer", "bearer", "access", "access_token", "access-token", "at+jwt", "JWT", "JWTToken", "DPoP", "", [], ["Bearer"]]
+    for kind in kinds:
+        assert await tokens.verify(token(**{name: kind})), kind
+    said = json.dumps({**claims(), name: None})
+    assert await tokens.verify(raw_token(HEADER, said))
+
+
+async def test_claims_of_id_tokens_alone_are_no_sign(tokens: Tokens) -> None:
+    """Google has no other JWT than ID tokens for users, and access tokens of Dex and Keycloak may have these claims."""
+    assert await tokens.verify(token(nonce="n", at_hash="h", azp="pdp", auth_time=1))
 
 
 @pytest.mark.parametrize("cnf", [{"jkt": "x"}, {"x5t#S256": "x"}, {"jwk": {}}, {}, "x", []])
