@@ -168,7 +168,7 @@ def _put(target: dict[str, Any], names: Sequence[str], value: Any, source: str) 
 def _in_file_spelling(variable: str, data: Mapping[str, Any]) -> list[str]:
     """Return the keys of a variable in the spelling of the file; a key that the file lacks is in lower case.
 
-    Raise ConfigError if the variable may mean several keys of the file, or one that no variable can spell.
+    Raise ConfigError if the variable may mean several keys of the file, or a key beyond the signs of variables.
     """
     keys: list[str] = []
     section: Any = data
@@ -198,7 +198,7 @@ def _in_capitals(key: str) -> str:
 
 
 def _folded(key: str) -> str:
-    """Return a key as a person may spell it in a variable: with `_` for all that is no letter or digit."""
+    """Return a key as people may spell the key in a variable: with `_` for all but letters and digits."""
     return re.sub(r"[\W_]+", "_", key.casefold())
 
 
@@ -221,7 +221,7 @@ _OF_KUBERNETES: Final = re.compile(
 
 
 def _meant(name: str) -> str:
-    """Return the override that a variable looks like; empty for an override, and for a variable of something else."""
+    """Return the override in place of a misspelt one; empty for an override, and for a variable of other programs."""
     found = _LIKE_OVERRIDE.fullmatch(name.strip())
     if found is None or _OF_KUBERNETES.fullmatch(name):
         return ""
@@ -237,7 +237,7 @@ def _meant(name: str) -> str:
 
 
 def _spelt(words: Sequence[str]) -> Sequence[str]:
-    """Return the key that words spell, maybe of the file of a secret; empty if there is none."""
+    """Return the key spelt by words, maybe of the file of a secret; empty for words without a key."""
     *outer, last = words or [""]
     secret = spelt_key(Settings, [*outer, *filter(None, [last.removesuffix("file")])]) if last.endswith("file") else ()
     if secret and secret_of(secret):

@@ -112,10 +112,10 @@ def known_keys(model: type[BaseModel], key: Sequence[str | int]) -> frozenset[st
 
 
 def spelt_key(annotation: Any, words: Sequence[str]) -> Sequence[str] | None:
-    """Return the key that words in lower case spell, in any division into names; None if there is none.
+    """Return the key spelt by words in lower case, in any division into names; None for words without a key.
 
-    A name in a map is as short as it can be. Names of sections are found with or without `_` inside. Of a place in a
-    list, the key is that of the list.
+    Names in maps are as short as possible. Names of sections are found with or without `_` inside. A place in a list
+    stands for the list.
     """
     if not words:
         return ()
@@ -133,7 +133,7 @@ def spelt_key(annotation: Any, words: Sequence[str]) -> Sequence[str] | None:
 
 
 def _forms(annotation: Any) -> Iterator[Any]:
-    """Yield the sections, maps and lists that an annotation has beside other values."""
+    """Yield the sections, maps and lists of an annotation, without other values."""
     is_section = isinstance(annotation, type) and issubclass(annotation, BaseModel)
     if is_section or get_origin(annotation) in (Mapping, tuple):
         yield annotation

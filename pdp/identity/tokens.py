@@ -199,7 +199,7 @@ def _check_type(header: Mapping[str, Any]) -> None:
 
 
 def _check_use(claims: Mapping[str, Any], provider: ProviderSettings) -> None:
-    """Raise Unauthenticated for verified claims of an ID token or another kind, with a proof, or of events (RFC 8417)."""
+    """Raise Unauthenticated for claims of another kind of token, of a proof by the sender, or of events (RFC 8417)."""
     for name in (name for name, value in claims.items() if value is not None and _plain(name) in _KIND_CLAIMS):
         kinds = claims[name] if isinstance(claims[name], list) else [claims[name]]
         if not all(isinstance(kind, str) and not _OTHER_KIND.fullmatch(_plain(kind)) for kind in kinds):

@@ -289,8 +289,15 @@ def written_by(key: SettingKey) -> list[str]:
     return ["my_lake" if step == NAME else str(step) for step in steps]
 
 
-FILES_OF_SECRETS = [[*names[:-1], f"{names[-1]}_file"] for names in (["store", "url"], ["cache", "mac_key"], ["lakes", "my_lake", "token"])]
-NAMES_OF_KEYS = [*(written_by(key) for key in setting_keys()), *FILES_OF_SECRETS, *(key.split(".") for key in UNSUPPORTED)]
+FILES_OF_SECRETS = [
+    [*names[:-1], f"{names[-1]}_file"]
+    for names in (["store", "url"], ["cache", "mac_key"], ["lakes", "my_lake", "token"])
+]
+NAMES_OF_KEYS = [
+    *(written_by(key) for key in setting_keys()),
+    *FILES_OF_SECRETS,
+    *(key.split(".") for key in UNSUPPORTED),
+]
 
 
 @pytest.mark.parametrize(

@@ -201,7 +201,7 @@ async def test_the_refusal_of_an_id_that_no_key_has_tells_the_way(
 ) -> None:
     idp.keys = keys
     async with verifier(tmp_path, oidc=oidc(idp.url)) as tokens:
-        with pytest.raises(Unauthenticated, match="^no key of its provider fits the token") as caught:
+        with pytest.raises(Unauthenticated, match=r"^no key of its provider fits the token") as caught:
             await tokens.verify(token())
     assert ("give `jwks` a file of the keys with their `kid`" in str(caught.value)) is why
 
@@ -266,7 +266,20 @@ async def test_a_token_that_says_to_be_of_another_kind_is_no_access_token(tokens
 
 @pytest.mark.parametrize("name", KIND_CLAIMS)
 async def test_a_token_that_says_to_be_an_access_token_is_one(tokens: Tokens, name: str) -> None:
-    kinds = ["Bearer", "bearer", "access", "access_token", "access-token", "at+jwt", "JWT", "JWTToken", "DPoP", "", [], ["Bearer"]]
+    kinds = [
+        "Bearer",
+        "bearer",
+        "access",
+        "access_token",
+        "access-token",
+        "at+jwt",
+        "JWT",
+        "JWTToken",
+        "DPoP",
+        "",
+        [],
+        ["Bearer"],
+    ]
     for kind in kinds:
         assert await tokens.verify(token(**{name: kind})), kind
     said = json.dumps({**claims(), name: None})
