@@ -10,6 +10,7 @@ import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import Final
 
@@ -18,12 +19,10 @@ from pdp.errors import Place, PolicyError
 from pdp.offline.migration.variables import (
     OF_COMPOSE,
     OF_HOOKS,
-    OF_OTHERS,
     ManifestContent,
     Reference,
     entry_of,
     is_stock_image,
-    references_to,
 )
 
 UNKNOWN: Final = "\x01"
@@ -346,15 +345,39 @@ def _read_step(word: str, rest: str, file: Path, place: tuple[int, int], content
     elif word == "HEALTHCHECK":
         content.dropped.append((entry_of(word, rest, file, place), OF_HOOKS))
     elif word in _COPIED:
-        sources = [one for one in rest.strip("[]").replace('"', "").replace(",", " ").split() if one[:2] != "--"]
-        is_folder = (sources[-1:] and sources[-1].endswith(("/", "."))) or len(sources) > 2
-        for source in sources[:-1]:
-            name = PurePosixPath(source).name if is_folder else ""
-            target = str(PurePosixPath(_folder_of(content), sources[-1], name))
-            entry = entry_of(source, "", file, place)
-            content.references.append(Reference(entry, "file", is_volume=True, target=target))
+        _read_copy(rest, file, place, content, unpacks=word == "ADD")
     else:
         content.rest.append(entry_of(f".{word}", rest, file, place))
+
+
+def _read_copy(rest: str, file: Path, place: tuple[int, int], content: ManifestContent, *, unpacks: bool) -> None:
+    """Add what a step copies into the image: a file, or all that a folder or an archive has."""
+    words = rest.strip("[]").replace('"', "").replace(",", " ").split()
+    *named, target = [one for one in words if one[:2] != "--"] or [""]
+    is_of_stage = any(one.startswith("--from") for one in words)
+    sources = [one for name in named for one in ([] if is_of_stage else _matches(file.parent, name)) or [name]]
+    into_folder = target.endswith(("/", ".")) or len(sources) > 1
+    for source in sources:
+        key = f"/{source.lstrip('/')}" if is_of_stage else source
+        is_archive = unpacks and bool(_ARCHIVE.search(source))
+        has_content = is_archive or source.endswith("/") or bool(_GLOB.search(source)) or (file.parent / key).is_dir()
+        name = PurePosixPath(source).name if into_folder and not has_content else ""
+        path = str(PurePosixPath(_folder_of(content), target, name))
+        entry = entry_of(key, "", file, place)
+        content.references.append(Reference(entry, "file", is_volume=True, target=path, is_copy=True))
+
+
+_GLOB: Final = re.compile(r"[*?\[]")
+_ARCHIVE: Final = re.compile(r"\.(?:tar|tgz|tbz2?|txz|gz|bz2|xz|zst)(?:\.\w+)?$", re.IGNORECASE)
+_MOST_MATCHES: Final = 1000
+
+
+def _matches(folder: Path, pattern: str) -> list[str]:
+    """Return the paths that a pattern of a step finds in its folder; none for a name without a pattern."""
+    if not _GLOB.search(pattern):
+        return []
+    found = islice(folder.glob(pattern.lstrip("/")), _MOST_MATCHES)
+    return sorted(str(one.relative_to(folder)) for one in found)
 
 
 def _folder_of(content: ManifestContent) -> PurePosixPath:
@@ -378,23 +401,3 @@ def read_as_text(text: str, file: Path, content: ManifestContent) -> None:
     content.rest += [entry_of("", line, file, (number, 1)) for number, line in enumerate(_NEWLINE.split(text), 1)]
     message = "is not read: migrate the manifests or variables that come of it"
     content.references.append(Reference(entry_of(file.name, "", file, (1, 1)), "", message))
-
-
-def place_variables(content: ManifestContent, contents: Sequence[ManifestContent]) -> None:
-    """Give the variables of a file to the containers and the objects that name the file.
-
-    Variables of a file of no container count for every server; those of other programs' files for none.
-    """
-    references = references_to(content.file, contents)
-    if references and all(reference.is_ignored for reference in references):
-        content.dropped += [(entry, OF_OTHERS) for entry in (*content.variables, *content.elsewhere)]
-        content.variables, content.elsewhere = [], []
-    for container in {one.container for one in references if one.container and not one.is_ignored}:
-        content.containers.setdefault(container, []).extend((*content.variables, *content.commands))
-    held = {one.held[:2] for one in references if one.held}
-    stored = [one for content in contents for one in content.objects if (one.kind, one.name) in held]
-    for one in stored:
-        content.objects.append(one._replace(entries=[*one.entries, *content.variables]))
-    for other in contents if stored else ():
-        other.objects = [one for one in other.objects if one not in stored]
-    content.variables = [] if stored else content.variables

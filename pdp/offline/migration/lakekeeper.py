@@ -30,8 +30,16 @@ from pdp.offline.migration.lakekeeper_parts import (
     report_texts,
 )  # fmt: skip
 from pdp.offline.migration.manifests import read_deployment
-from pdp.offline.migration.report import TESTS_FILE, Migration, Status, engine_tests, report_references, to_yaml
-from pdp.offline.migration.variables import ELSEWHERE, ManifestContent, check_unique, variables_of_some
+from pdp.offline.migration.report import (
+    TESTS_FILE,
+    Migration,
+    Status,
+    engine_tests,
+    report_references,
+    to_yaml,
+    variables_of_some,
+)
+from pdp.offline.migration.variables import ELSEWHERE, ManifestContent, check_unique
 
 _OWN_NAME: Final = re.compile(rf"^(?:{PREFIX}|{OLD_PREFIX})", re.IGNORECASE)
 _IMAGE: Final = re.compile(r"(?:^|/)lakekeeper/(?:catalog|lakekeeper)(?:[:@]|$)")

@@ -19,7 +19,6 @@ from pdp.config.quarkus.yaml_text import YamlText, items_of, merged_nodes, pairs
 from pdp.errors import InvalidArgument, Place, PolicyError
 from pdp.offline.migration.host_files import (
     mark_unknown,
-    place_variables,
     read_as_text,
     read_dockerfile,
     read_env_file,
@@ -47,6 +46,7 @@ from pdp.offline.migration.variables import (
     is_extension,
     is_stock_image,
     join_contents,
+    place_variables,
     read_text,
     references_to,
 )

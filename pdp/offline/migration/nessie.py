@@ -29,11 +29,14 @@ from pdp.offline.migration.manifests import is_host_file
 from pdp.offline.migration.nessie_rules import usable_rules, write_rules
 from pdp.offline.migration.nessie_server import CONFIG, IMAGE, READ_THERE, SEVERAL, NessieServer, read_server
 from pdp.offline.migration.report import (
+    COPIED_OVER,
     SHUT,
     Migration,
     Status,
+    covering_paths,
     hiding_paths,
     missing_references,
+    mounted_paths,
     report_siblings,
     shut_text,
 )
@@ -42,8 +45,9 @@ from pdp.offline.migration.variables import (
     Container,
     check_unique,
     has_entry,
-    mounted_paths,
+    is_part,
     read_text,
+    references_to,
     servers_by_image,
     variables_by_container,
 )
@@ -255,11 +259,16 @@ def _config_files(file: Path, read: NessieServer, migration: Migration) -> Itera
     """
     found = _config_file(file)
     places = [(path, container) for path, container in mounted_paths(file, read.contents) if path]
+    if not places and any(one.is_copy for one in references_to(file, read.contents)):
+        migration.add("ignored", file, "the file", COPIED_OVER)
+        return
     if not places:
         yield found
         return
     servers = servers_by_image(read.contents, IMAGE)
-    own = {path for path, name in places if path.parent == CONFIG and (not servers or not name or name in servers)}
+    own = {
+        path for path, name in places if path.parent == CONFIG and (not servers or not name or is_part(name, servers))
+    }
     if not own or not all(READ_THERE.fullmatch(path.name) and path.suffix == file.suffix for path in own):
         migration.add("left", file, "the file", "is mounted or copied to where Nessie does not read it by itself")
         read.unread += [f"{entry.key}={entry.text}" for entry in found.entries]
@@ -280,18 +289,24 @@ def _of_one_server(files: Sequence[ConfigFile], read: NessieServer, migration: M
 
 
 def _doubt_hidden(files: Sequence[ConfigFile], given: Sequence[Path], read: NessieServer, to: Migration) -> None:
-    """Report the files that a part not at hand replaces or changes in the container: the rules become `false`."""
+    """Report the files that another part replaces or changes in the container: the rules become `false`."""
     servers = servers_by_image(read.contents, IMAGE)
     missing = [one for one in missing_references(read.contents, given) if not one.is_ignored]
-    hidden = [path for path, name in hiding_paths(read.contents, missing) if not {name} - {(), *servers} or not servers]
+    paths = hiding_paths(read.contents, missing)
+    hidden = [path for path, name in paths if not name or not servers or is_part(name, servers)]
+    places = (path for file in given for path, _ in mounted_paths(file, read.contents))
+    hidden += [str(path) for path in places if CONFIG.is_relative_to(path)]  # a file at the place of the folder
+    named = {file: references_to(file, read.contents) for file in given}
+    copied = {str(file) for file, found in named.items() if found and all(one.is_copy for one in found)}
     for file in files:
         place = PurePosixPath(file.folder, file.name)
-        if file.folder == str(CONFIG) and any(place.is_relative_to(path) for path in hidden):
+        over = [*hidden, *(covering_paths(read.contents) if file.place in copied else ())]
+        if file.folder == str(CONFIG) and any(place.is_relative_to(path) for path in over):
             to.add("left", file.place, "the file", _HIDDEN)
             read.unread += [f"{entry.key}={entry.text}" for entry in file.entries]
 
 
-_HIDDEN: Final = "is replaced or changed in the container by another part, which is left: give the file that is there"
+_HIDDEN: Final = "is replaced or changed in the container by another part: give the file that is there, and no other"
 
 
 def _config_file(file: Path) -> ConfigFile:

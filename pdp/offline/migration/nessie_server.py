@@ -37,6 +37,7 @@ from pdp.offline.migration.report import (
     report_named_files,
     report_references,
     shut_text,
+    variables_of_some,
 )
 from pdp.offline.migration.variables import (
     ELSEWHERE,
@@ -45,7 +46,6 @@ from pdp.offline.migration.variables import (
     REPLACED,
     UNUSED,
     ManifestContent,
-    variables_of_some,
 )
 
 _MICROPROFILE: Final = "microprofile-config.properties"

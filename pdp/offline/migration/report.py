@@ -21,6 +21,9 @@ from pdp.offline.migration.variables import (
     Reference,
     exists,
     is_in_reach,
+    mounted_path,
+    references_to,
+    servers_by_image,
     variables_by_container,
 )
 
@@ -100,7 +103,17 @@ def report_references(
 
 
 def missing_references(contents: Sequence[ManifestContent], files: Sequence[Path]) -> Iterator[Reference]:
-    """Yield the references to parts not at hand. `files` are given.
+    """Yield the references to parts not at hand; those out of the image are ignored. `files` are given."""
+    for one in _absent(contents, files):
+        is_over = is_copied_over(one, PurePosixPath(one.target), contents)
+        yield one._replace(is_ignored=True, message=COPIED_OVER) if is_over else one
+
+
+COPIED_OVER: Final = "is not in the image: a later step copies another file to its place"
+
+
+def _absent(contents: Sequence[ManifestContent], files: Sequence[Path]) -> Iterator[Reference]:
+    """Yield the references to parts not at hand.
 
     A path beside the manifest is the file there. A path of another machine is a given file of the same name, and each
     given file stands for a single path.
@@ -134,6 +147,36 @@ def missing_references(contents: Sequence[ManifestContent], files: Sequence[Path
             free.discard(stands.setdefault(key, fitting[0] if fitting else Path()))
         else:
             yield reference
+
+
+def mounted_paths(file: Path, contents: Sequence[ManifestContent]) -> Iterator[tuple[PurePosixPath, Container]]:
+    """Yield the paths of a given file in containers, with the container: none for a copy into an image."""
+    uses = [use for content in contents for use in content.uses]
+    for one in references_to(file, contents):
+        for use in uses:
+            if one.held and (use.kind, use.name) == one.held[:2]:
+                yield PurePosixPath(mounted_path(use, (use.items or {}).get(one.held[2], one.held[2]))), use.container
+        folder = (Path(one.entry.file).parent / one.entry.key).resolve()
+        is_below = folder.is_dir() and file.resolve().is_relative_to(folder)
+        path = PurePosixPath(one.target, file.resolve().relative_to(folder) if is_below else "")
+        if one.is_ignored:
+            yield PurePosixPath("?"), ()
+        elif one.target and not is_copied_over(one, path, contents):
+            yield path, one.container
+
+
+def is_copied_over(reference: Reference, path: PurePosixPath, contents: Sequence[ManifestContent]) -> bool:
+    """Tell whether a later step of the same image copies another file to a path."""
+    steps = [one for content in contents for one in content.references if one.is_copy]
+    later = (one for one in steps if one.entry.file == reference.entry.file and one.entry.start > reference.entry.start)
+    return reference.is_copy and path.is_absolute() and any(_copies_to(one, path) for one in later)
+
+
+def _copies_to(step: Reference, path: PurePosixPath) -> bool:
+    """Tell whether a step of an image copies a file at hand to a path."""
+    source = Path(step.entry.file).parent / step.entry.key
+    is_at_hand = path.is_relative_to(step.target) and exists(source, step.entry.key)
+    return is_at_hand and (source / path.relative_to(step.target)).is_file()
 
 
 _ABROAD: Final = "is in the namespace `{1}`, and a container of `{0}` reads its own: give the object of `{0}`"
@@ -192,6 +235,25 @@ def differing_variables(
     return found
 
 
+def variables_of_some(
+    read: Sequence[ManifestContent], name_of: Callable[[ConfigEntry], str], image: re.Pattern[str]
+) -> dict[tuple[str, str], ConfigEntry]:
+    """Return variables that not all servers have, by name and text. `name_of` returns "" for other variables.
+
+    A server is a container with the server's image, or with at least one of the variables. Together, they permit more
+    than each server.
+    """
+    own = servers_by_image(read, image)
+    servers: dict[Container, dict[tuple[str, str], ConfigEntry]] = {name: {} for name in own}
+    for container, variables in variables_by_container(read).items():
+        named = {(name, entry.text): entry for entry in variables if (name := name_of(entry))}
+        servers.setdefault(container, {}).update(named)
+    several = [texts for container, texts in servers.items() if texts or container in own]
+    return {
+        key: entry for texts in several for key, entry in texts.items() if any(key not in other for other in several)
+    }  # fmt: skip
+
+
 def shut_text(text: str) -> str:
     """Return a rule without permits, with a text in a comment: a mention of VIEW_REFERENCE keeps its effect."""
     return f"{SHUT}{' '.join(text.split())}".replace("${", "\\${")
@@ -209,7 +271,9 @@ def accepting(name: str) -> str:
 def hiding_paths(contents: Sequence[ManifestContent], missing: Sequence[Reference]) -> Iterator[tuple[str, Container]]:
     """Yield the paths in containers that a part not at hand replaces, or a script may change, with the container."""
     for one in (one for one in missing if one.target):
-        is_file = PurePosixPath(one.entry.key).suffix or not one.kind  # Docker copies what a folder has
+        is_file = (
+            PurePosixPath(one.entry.key).suffix not in ("", ".d") or not one.kind
+        )  # Docker copies what a folder has
         yield one.target if is_file else str(PurePosixPath(one.target).parent), one.container
     known = {one.held[:2] for content in contents for one in content.references if one.held and one not in missing}
     known |= {(one.kind, one.name) for content in contents for one in content.objects if one.entries}
@@ -221,6 +285,13 @@ def hiding_paths(contents: Sequence[ManifestContent], missing: Sequence[Referenc
         steps = [entry for entry in content.rest if entry.key == ".RUN"]
         for entry in (*steps, *(entry for entry, message in content.dropped if message == OF_HOOKS)):
             yield from ((path, ()) for path in _PATHS.findall(entry.text))
+
+
+def covering_paths(contents: Sequence[ManifestContent]) -> Iterator[str]:
+    """Yield the paths in containers with something mounted over the files of the image."""
+    for content in contents:
+        yield from (one.target for one in content.references if one.target and not (one.is_copy or one.is_ignored))
+        yield from (use.path for use in content.uses if use.path and use.prefix is None and not use.variable)
 
 
 _PATHS: Final = re.compile(r"/deployments/config(?:/[\w-]+\.\w+)?")

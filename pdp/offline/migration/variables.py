@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from base64 import b64decode
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path, PurePosixPath
@@ -36,7 +36,7 @@ class Reference(NamedTuple):
 
     `kind`: of an object (`ConfigMap`, `Secret`, `config`), `file`, or "" for a part nobody can give. `form`: the
     reader of an env file. `is_volume`: cannot set a variable. `is_ignored`: holds no settings. `target`: the path of
-    the file in `container`. `held`: kind, name and key of the object made of the file.
+    the file in `container`. `held`: kind, name and key of the object made of the file. `is_copy`: a step of an image.
     """
 
     entry: ConfigEntry
@@ -48,6 +48,7 @@ class Reference(NamedTuple):
     target: str = ""
     container: Container = ()
     held: tuple[str, str, str] | None = None
+    is_copy: bool = False
 
 
 class StoredObject(NamedTuple):
@@ -141,22 +142,6 @@ def references_to(file: Path, contents: Sequence[ManifestContent]) -> list[Refer
     return exact or [one for one in missing if PurePosixPath(one.entry.key).name == file.name]
 
 
-def mounted_paths(file: Path, contents: Sequence[ManifestContent]) -> Iterator[tuple[PurePosixPath, Container]]:
-    """Yield the paths of a given file in containers, with the container: none for a copy into an image."""
-    uses = [use for content in contents for use in content.uses]
-    for one in references_to(file, contents):
-        for use in uses:
-            if one.held and (use.kind, use.name) == one.held[:2]:
-                path = _mounted(use, (use.items or {}).get(one.held[2], one.held[2]))
-                yield PurePosixPath(path), use.container
-        if one.is_ignored:
-            yield PurePosixPath("?"), ()
-        elif one.target:
-            folder = (Path(one.entry.file).parent / one.entry.key).resolve()
-            is_below = folder.is_dir() and file.resolve().is_relative_to(folder)
-            yield PurePosixPath(one.target, file.resolve().relative_to(folder) if is_below else ""), one.container
-
-
 def join_contents(contents: Sequence[ManifestContent], own: re.Pattern[str], image: re.Pattern[str]) -> None:
     """Turn the objects of files into variables and files of their containers.
 
@@ -170,7 +155,8 @@ def join_contents(contents: Sequence[ManifestContent], own: re.Pattern[str], ima
     for content, stored in given:
         found = [use for use in uses if _reads(use, stored)]
         for use in found:
-            if servers and use.container and use.container not in servers and not use.variable and use.prefix is None:
+            is_other = servers and use.container and not is_part(use.container, servers)
+            if is_other and not use.variable and use.prefix is None:
                 content.dropped += [(entry, OF_OTHERS) for entry in stored.entries]
             else:
                 _use(stored, use, content)
@@ -224,7 +210,7 @@ def _use(stored: StoredObject, use: Use, content: ManifestContent) -> None:
     else:
         paths = use.items if use.items is not None else {key: key for key in texts}
         found = {key: path for key, path in paths.items() if key in texts}
-        content.mounted += [texts[key]._replace(key=_mounted(use, path)) for key, path in found.items()]
+        content.mounted += [texts[key]._replace(key=mounted_path(use, path)) for key, path in found.items()]
         left = (texts[key] for key in texts.keys() - found.keys())
         content.dropped += [(entry, "is not among the `items` of the volume") for entry in left]
 
@@ -235,7 +221,7 @@ def _add_variable(entry: ConfigEntry, use: Use, content: ManifestContent) -> Non
         content.containers.setdefault(use.container, []).append(entry)
 
 
-def _mounted(use: Use, path: str) -> str:
+def mounted_path(use: Use, path: str) -> str:
     """Return the path of a file in a container; a path below `?` if the mount does not show the file."""
     if not use.path or not path:
         return use.path or f"?/{path}"
@@ -277,6 +263,26 @@ def decoded_texts(pairs: Mapping[str, Any], file: Path) -> dict[str, Any]:
             raise PolicyError(message, Place(str(file), *position_of(value))) from None
         found[key] = yaml.ScalarNode(value.tag, text, value.start_mark, value.end_mark)
     return found
+
+
+def place_variables(content: ManifestContent, contents: Sequence[ManifestContent]) -> None:
+    """Give the variables of a file to the containers and the objects that name the file.
+
+    Variables of a file of no container count for every server; those of other programs' files for none.
+    """
+    references = references_to(content.file, contents)
+    if references and all(reference.is_ignored for reference in references):
+        content.dropped += [(entry, OF_OTHERS) for entry in (*content.variables, *content.elsewhere)]
+        content.variables, content.elsewhere = [], []
+    for container in {one.container for one in references if one.container and not one.is_ignored}:
+        content.containers.setdefault(container, []).extend((*content.variables, *content.commands))
+    held = {one.held[:2] for one in references if one.held}
+    stored = [one for content in contents for one in content.objects if (one.kind, one.name) in held]
+    for one in stored:
+        content.objects.append(one._replace(entries=[*one.entries, *content.variables]))
+    for other in contents if stored else ():
+        other.objects = [one for one in other.objects if one not in stored]
+    content.variables = [] if stored else content.variables
 
 
 def exists(path: Path, text: str) -> bool:
@@ -325,6 +331,11 @@ def servers_by_image(read: Sequence[ManifestContent], image: re.Pattern[str]) ->
     return {container for one in read for container, name in one.images.items() if image.search(name)}
 
 
+def is_part(container: Container, servers: Collection[Container]) -> bool:
+    """Tell whether a container is a server, or of the same name in another file, which may be joined."""
+    return container[1:] in {one[1:] for one in servers}
+
+
 def variables_by_container(read: Sequence[ManifestContent]) -> Mapping[Container, Sequence[ConfigEntry]]:
     """Return the variables and commands of each container in all files."""
     containers: dict[Container, list[ConfigEntry]] = {}
@@ -338,25 +349,6 @@ def has_entry(held: ConfigEntry, entry: ConfigEntry) -> bool:
     """Tell whether a variable or a command of a container is an entry, or sets a property of Java."""
     words = re.split(r"[\0\s'\"]+", f"{held.key}={held.text}" if held.key.startswith("-D") else held.text)
     return held[:2] == entry[:2] or f"-D{entry.key}={entry.text}" in words
-
-
-def variables_of_some(
-    read: Sequence[ManifestContent], name_of: Callable[[ConfigEntry], str], image: re.Pattern[str]
-) -> dict[tuple[str, str], ConfigEntry]:
-    """Return variables that not all servers have, by name and text. `name_of` returns "" for other variables.
-
-    A server is a container with the server's image, or with at least one of the variables. Together, they permit more
-    than each server.
-    """
-    own = servers_by_image(read, image)
-    servers: dict[Container, dict[tuple[str, str], ConfigEntry]] = {name: {} for name in own}
-    for container, variables in variables_by_container(read).items():
-        named = {(name, entry.text): entry for entry in variables if (name := name_of(entry))}
-        servers.setdefault(container, {}).update(named)
-    several = [texts for container, texts in servers.items() if texts or container in own]
-    return {
-        key: entry for texts in several for key, entry in texts.items() if any(key not in other for other in several)
-    }  # fmt: skip
 
 
 _CHOSEN_NAMES: Final = re.compile(r"\.(?:services|networks|volumes|configs|secrets|models|services\.[^.]+\.depends_on)")
