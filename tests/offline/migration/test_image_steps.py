@@ -1,0 +1,99 @@
+"""Order of the steps of a Dockerfile: no migrated rule permits what the file in the image does not."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path, PurePosixPath
+from tempfile import TemporaryDirectory
+
+import hypothesis
+import pytest
+import yaml
+from hypothesis import strategies as st
+
+from pdp.offline.migration.nessie import migrate_nessie
+from pdp.offline.migration.report import Migration
+
+IMAGE = "ghcr.io/projectnessie/nessie:0.103.0"
+PREFIX = "nessie.server.authorization.rules."
+READ = PurePosixPath("/deployments/config/application.properties")
+SOURCES = (
+    "application.properties", "new.properties", "conf/application.properties", "conf/other.properties",
+    "prod/application.properties", "prod.d/application.properties",
+)  # fmt: skip
+
+
+def rules_of(migration: Migration) -> dict[str, str]:
+    """Return the rules that may permit."""
+    if "rules.yaml" not in migration.files:
+        return {}
+    rules: dict[str, str] = yaml.safe_load(migration.files["rules.yaml"])["rules"]
+    return {id: text for id, text in rules.items() if not text.startswith("false")}
+
+
+def written(folder: Path, steps: Sequence[str], sources: Sequence[str] = SOURCES) -> list[Path]:
+    """Write a Dockerfile and its sources, each with a rule of its own and one of a common id."""
+    (folder / "Dockerfile").write_text("\n".join([f"FROM alpine AS build\nFROM {IMAGE}", *steps]) + "\n")
+    for at, name in enumerate(SOURCES):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(f"{PREFIX}own{at}=role=='{at}'\n{PREFIX}common=role=='c{at}'\n")
+    return [folder / "Dockerfile", *(folder / name for name in sources)]
+
+
+def in_image(folder: Path, steps: Sequence[tuple[str, Sequence[str], str]]) -> set[str] | None:
+    """Return the source of the file in the image, as Docker copies; none for an unknown one. Several are possible."""
+    found: set[str] | None = set()
+    for option, sources, target in steps:
+        for source in sources:
+            globbed = sorted(folder.glob(source)) if "*" in source else [folder / source]
+            into = target.endswith("/") or len(sources) > 1 or "*" in source
+            if option:
+                place = PurePosixPath(target, PurePosixPath(source).name if into else "")
+                found = None if READ.is_relative_to(place.parent) else found
+                continue
+            for one in globbed:
+                files = {file.relative_to(one): file for file in one.rglob("*") if file.is_file()} or {Path(): one}
+                for below, file in files.items():
+                    name = one.name if into and not one.is_dir() else ""
+                    if PurePosixPath(target, name, str(below)) == READ:
+                        found = {str(file.relative_to(folder))}
+                    elif PurePosixPath(target, name, str(below)) == READ.parent and file.name == READ.name:
+                        found = None if found is None else {*found, str(file.relative_to(folder))}
+    return found
+
+
+STEPS = st.tuples(
+    st.sampled_from(["", "", "", "", "--from=build "]),
+    st.lists(st.sampled_from([*SOURCES, "conf/", "conf", "prod/", "prod.d", "p*/*.properties", "*.properties", "conf/*"]),
+             min_size=1, max_size=2),
+    st.sampled_from([str(READ), str(READ), f"{READ.parent}/", f"{READ.parent}/", str(READ.parent), "/opt/"]),
+)  # fmt: skip
+
+
+def named_by(folder: Path, sources: Sequence[str]) -> set[str]:
+    """Return the files that a step copies."""
+    found = [one for source in sources for one in (folder.glob(source) if "*" in source else [folder / source])]
+    files = [file for one in found for file in (one.rglob("*") if one.is_dir() else [one])]
+    return {str(file.relative_to(folder)) for file in files}
+
+
+@hypothesis.settings(max_examples=80, deadline=None)
+@hypothesis.given(st.lists(STEPS, min_size=1, max_size=4), st.sets(st.sampled_from(SOURCES)))
+def test_a_migrated_image_permits_no_more_than_the_image(
+    steps: list[tuple[str, list[str], str]], held_back: set[str]
+) -> None:
+    """The rules of a file counted, although a later step put another file to its place."""
+    steps = [(option, some, f"{to.rstrip('/')}/" if len(some) > 1 else to) for option, some, to in steps]
+    lines = [f"COPY {option}{' '.join(some)} {to}" for option, some, to in steps]
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        written(folder, lines)
+        copied = set[str]().union(*(named_by(folder, some) for option, some, _ in steps if not option))
+        migration = migrate_nessie(written(folder, lines, sorted(copied - held_back)), [])
+        truth, rules = in_image(folder, steps), rules_of(migration)
+    known = [SOURCES.index(one) for one in truth or ()]
+    allowed = {f"role=='{sign}{known[0]}'" for sign in ("", "c")} if len(known) == 1 else set()
+    assert set(rules.values()) <= allowed, (lines, held_back, truth)
+    if not any(option for option, _, _ in steps) and known and not migration.left:
+        assert set(rules.values()) == allowed, (lines, held_back, truth)
