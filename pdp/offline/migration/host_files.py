@@ -298,9 +298,6 @@ def _continued(text: str, comments: tuple[str, ...]) -> Iterator[tuple[int, str]
         yield number, joined.strip()
 
 
-_COPIED: Final = frozenset({"COPY", "ADD"})
-
-
 def read_dockerfile(text: str, file: Path, content: ManifestContent) -> None:
     """Read a Dockerfile: `ENV` of the last stage and of the stages below, and other sources of settings."""
     stages: list[tuple[str, str, ManifestContent]] = []
@@ -344,7 +341,7 @@ def _read_step(word: str, rest: str, file: Path, place: tuple[int, int], content
         content.commands.append(entry_of(word, "\0".join(words), file, place))
     elif word == "HEALTHCHECK":
         content.dropped.append((entry_of(word, rest, file, place), OF_HOOKS))
-    elif word in _COPIED:
+    elif word in ("COPY", "ADD"):
         _read_copy(rest, file, place, content, unpacks=word == "ADD")
     else:
         content.rest.append(entry_of(f".{word}", rest, file, place))

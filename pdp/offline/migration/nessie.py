@@ -23,21 +23,19 @@ from pdp.engines.cel.nessie_keys import (
     names_source,
     read_nessie,
 )
-from pdp.engines.cel.sources import PROFILE_VARIABLE, RuleText, inline_rule, read_entries
+from pdp.engines.cel.sources import PROFILE_VARIABLE, read_entries
 from pdp.errors import InvalidArgument, PolicyError
 from pdp.offline.migration.manifests import is_host_file
-from pdp.offline.migration.nessie_rules import usable_rules, write_rules
+from pdp.offline.migration.nessie_rules import keep_branches_closed, settled_rules, usable_rules, write_rules
 from pdp.offline.migration.nessie_server import CONFIG, IMAGE, READ_THERE, SEVERAL, NessieServer, read_server
 from pdp.offline.migration.report import (
     COPIED_OVER,
-    SHUT,
     Migration,
     Status,
     covering_paths,
     hiding_paths,
     missing_references,
     mounted_paths,
-    report_siblings,
     shut_text,
 )
 from pdp.offline.migration.variables import (
@@ -54,7 +52,6 @@ from pdp.offline.migration.variables import (
 
 _DEFAULT_BRANCH: Final = "nessie.server.default-branch"
 _OWN: Final = ("nessie.", "quarkus.", "smallrye.", "mp.")
-_CLOSED: Final = "left-parts"
 
 
 def migrate_nessie(
@@ -77,13 +74,13 @@ def migrate_nessie(
     names = _names_of(read, migration)
     config = read_nessie(sources, profiles, names)
     _report_switches(migration, config, profiles, is_given=bool(given))
-    report_siblings(migration, plain, profiles)
+    _report_siblings(migration, plain, profiles)
     _report_sources(migration, sources, read)
     read.report_inactive(profiles, migration)
-    rules = list(usable_rules(migration, list(_settled(migration, config, read))))
+    rules = list(usable_rules(migration, list(settled_rules(migration, config, read))))
     if not rules and not migration.left:
         raise InvalidArgument("no rules found: rules are `nessie.server.authorization.rules.<id>`")
-    _keep_branches_closed(migration, rules)
+    keep_branches_closed(migration, rules)
     write_rules(migration, rules, warehouse, _default_branch(sources, names))
     return migration
 
@@ -126,18 +123,6 @@ def _has_manifest(root: Any) -> bool:
 def _has_quarkus(root: Any) -> bool:
     keys = pairs_of(root)
     return "server" in pairs_of(keys.get("nessie")) or any(map(_OF_QUARKUS.match, keys))
-
-
-def _keep_branches_closed(migration: Migration, rules: list[RuleText]) -> None:
-    """Add a rule without permits if a part is left, because the part may mention VIEW_REFERENCE.
-
-    Such a mention keeps Nessie's implicit rule off, which shows every branch to everybody.
-    """
-    if migration.left and not any("VIEW_REFERENCE" in rule.text for rule in rules):
-        text = "false // VIEW_REFERENCE: a part that is left may mention it, so every branch stays hidden"
-        rules.append(inline_rule(_CLOSED, text))
-        message = "keeps branches hidden, because a part that is left may be about viewing them: remove it in the end"
-        migration.add("note", "", f"rule `{_CLOSED}`", message)
 
 
 def _profiles_of(read: NessieServer, files: Sequence[ConfigFile], migration: Migration) -> Sequence[str]:
@@ -293,9 +278,9 @@ def _doubt_hidden(files: Sequence[ConfigFile], given: Sequence[Path], read: Ness
     servers = servers_by_image(read.contents, IMAGE)
     missing = [one for one in missing_references(read.contents, given) if not one.is_ignored]
     paths = hiding_paths(read.contents, missing)
-    hidden = [path for path, name in paths if not name or not servers or is_part(name, servers)]
-    places = (path for file in given for path, _ in mounted_paths(file, read.contents))
-    hidden += [str(path) for path in places if CONFIG.is_relative_to(path)]  # a file at the place of the folder
+    hidden = [_covered(path) for path, name in paths if not name or not servers or is_part(name, servers)]
+    places = [str(path) for file in given for path, _ in mounted_paths(file, read.contents)]
+    hidden += [one for one in map(_covered, places) if CONFIG.is_relative_to(one)]
     named = {file: references_to(file, read.contents) for file in given}
     copied = {str(file) for file, found in named.items() if found and all(one.is_copy for one in found)}
     for file in files:
@@ -304,6 +289,13 @@ def _doubt_hidden(files: Sequence[ConfigFile], given: Sequence[Path], read: Ness
         if file.folder == str(CONFIG) and any(place.is_relative_to(path) for path in over):
             to.add("left", file.place, "the file", _HIDDEN)
             read.unread += [f"{entry.key}={entry.text}" for entry in file.entries]
+
+
+def _covered(path: str) -> str:
+    """Return the path with changed files: the root for a folder, or a file of settings, in an unknown place."""
+    place = PurePosixPath(path)
+    may_be_there = READ_THERE.fullmatch(place.name) or place.suffix in ("", ".d")
+    return "/" if may_be_there and not path.startswith(("/", "?")) else path
 
 
 _HIDDEN: Final = "is replaced or changed in the container by another part: give the file that is there, and no other"
@@ -372,26 +364,20 @@ def _report_sources(migration: Migration, sources: Sequence[ConfigSource], read:
         migration.add("left", entry.key_place, f"key `{entry.key}`", message)
 
 
-def _settled(migration: Migration, config: NessieConfig, read: NessieServer) -> Iterator[RuleText]:
-    """Yield the rules. One without a known text becomes `false`: a part that is left, or another key, may set it."""
-    keys: dict[str, set[tuple[str, str]]] = {}
-    for id, rule in config.rules:
-        keys.setdefault(id, set()).add((rule.key, rule.file))
-    for id, rule in config.rules:
-        why = _MAY_REPLACE if read.may_replace(id) else _EQUAL if len(keys[id]) > 1 else ""
-        if why and not rule.text.startswith(SHUT):
-            migration.add("note" if why is _MAY_REPLACE else "left", rule.place(), f"rule `{id}`", why)
-        yield RuleText(id, shut_text(rule.text) if why else rule.text, *rule[2:5])
-
-
-_MAY_REPLACE: Final = (
-    "a part that is left names this rule, too, and may replace it, so the rule is `false`: give that part in a form "
-    "that is read, such as the output of `helm template` or `kustomize build`"
-)
-_EQUAL: Final = "another key or file of the same rank has this rule, too, so it is `false`: keep one of them"
-
-
 def _default_branch(sources: Sequence[ConfigSource], names: EnvironmentNames) -> str:
     found = [entry.text for source in sources for entry in source.entries if entry.key == _DEFAULT_BRANCH]
     variable = names.find(_DEFAULT_BRANCH)
     return variable.text if variable else found[-1] if found else "main"
+
+
+def _report_siblings(migration: Migration, files: Sequence[Path], profiles: Sequence[str]) -> None:
+    """Report files beside the given ones that Quarkus reads as well."""
+    given = {file.resolve() for file in files}
+    names = [f"application{part}{suffix}" for part in ("", *(f"-{one}" for one in profiles)) for suffix in ORDINALS]
+    folders = {file.resolve().parent for file in files if file.name.startswith("application")}
+    for folder in sorted(folders):
+        for name in (*names, *(f"config/{name}" for name in names), ".env"):
+            sibling = folder / name
+            if sibling.exists() and sibling not in given:
+                message = "is read by Quarkus as well, and was not given: give it, too"
+                migration.add("left", sibling, "the file", message)

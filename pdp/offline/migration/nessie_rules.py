@@ -8,13 +8,16 @@ from typing import Any, Final
 from pdp.cel.values import RuleError
 from pdp.engines.cel.lint.linter import LintOptions, lint_rules
 from pdp.engines.cel.lint.search import Input
+from pdp.engines.cel.nessie_keys import NessieConfig
 from pdp.engines.cel.program import RULE_VARIABLES
 from pdp.engines.cel.rules import IMPLICIT_RULE, inline_rules
-from pdp.engines.cel.sources import RuleText, advice_for_rule
+from pdp.engines.cel.sources import RuleText, advice_for_rule, inline_rule
 from pdp.errors import RuleCompileError
 from pdp.model.vocabulary import CONFIG_CHECKS, CONTENT_CHECKS
+from pdp.offline.migration.nessie_server import NessieServer
 from pdp.offline.migration.report import SHUT, TESTS_FILE, Migration, shut_text, to_yaml
 
+_CLOSED: Final = "left-parts"
 _STRANGER: Final = "nobody-in-the-rules"
 _FILLER: Final = "~"
 
@@ -145,3 +148,34 @@ def _settings(warehouse: str, branch: str) -> dict[str, Any]:
         "warehouses": {warehouse: {"kind": "nessie", "default_ref": branch}},
         "policies": {"rules": ["rules.yaml"]},
     }
+
+
+def settled_rules(migration: Migration, config: NessieConfig, read: NessieServer) -> Iterator[RuleText]:
+    """Yield the rules. One without a known text becomes `false`: a part that is left, or another key, may set it."""
+    keys: dict[str, set[tuple[str, str]]] = {}
+    for id, rule in config.rules:
+        keys.setdefault(id, set()).add((rule.key, rule.file))
+    for id, rule in config.rules:
+        why = _MAY_REPLACE if read.may_replace(id) else _EQUAL if len(keys[id]) > 1 else ""
+        if why and not rule.text.startswith(SHUT):
+            migration.add("note" if why is _MAY_REPLACE else "left", rule.place(), f"rule `{id}`", why)
+        yield RuleText(id, shut_text(rule.text) if why else rule.text, *rule[2:5])
+
+
+_MAY_REPLACE: Final = (
+    "a part that is left names this rule, too, and may replace it, so the rule is `false`: give that part in a form "
+    "that is read, such as the output of `helm template` or `kustomize build`"
+)
+_EQUAL: Final = "another key or file of the same rank has this rule, too, so it is `false`: keep one of them"
+
+
+def keep_branches_closed(migration: Migration, rules: list[RuleText]) -> None:
+    """Add a rule without permits if a part is left, because the part may mention VIEW_REFERENCE.
+
+    Such a mention keeps Nessie's implicit rule off, which shows every branch to everybody.
+    """
+    if migration.left and not any("VIEW_REFERENCE" in rule.text for rule in rules):
+        text = "false // VIEW_REFERENCE: a part that is left may mention it, so every branch stays hidden"
+        rules.append(inline_rule(_CLOSED, text))
+        message = "keeps branches hidden, because a part that is left may be about viewing them: remove it in the end"
+        migration.add("note", "", f"rule `{_CLOSED}`", message)

@@ -11,7 +11,6 @@ from typing import Any, Final, Literal
 import msgspec
 import yaml
 
-from pdp.config.quarkus.profiles import ORDINALS
 from pdp.config.quarkus.properties import ConfigEntry
 from pdp.errors import InvalidArgument
 from pdp.offline.migration.variables import (
@@ -295,19 +294,6 @@ def covering_paths(contents: Sequence[ManifestContent]) -> Iterator[str]:
 
 
 _PATHS: Final = re.compile(r"/deployments/config(?:/[\w-]+\.\w+)?")
-
-
-def report_siblings(migration: Migration, files: Sequence[Path], profiles: Sequence[str]) -> None:
-    """Report files beside the given ones that Quarkus reads as well."""
-    given = {file.resolve() for file in files}
-    names = [f"application{part}{suffix}" for part in ("", *(f"-{one}" for one in profiles)) for suffix in ORDINALS]
-    folders = {file.resolve().parent for file in files if file.name.startswith("application")}
-    for folder in sorted(folders):
-        for name in (*names, *(f"config/{name}" for name in names), ".env"):
-            sibling = folder / name
-            if sibling.exists() and sibling not in given:
-                message = "is read by Quarkus as well, and was not given: give it, too"
-                migration.add("left", sibling, "the file", message)
 
 
 def to_yaml(data: Any, comment: str = "") -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
@@ -32,9 +31,13 @@ def rules_of(migration: Migration) -> dict[str, str]:
     return {id: text for id, text in rules.items() if not text.startswith("false")}
 
 
+def image(*steps: str) -> str:
+    return "\n".join([f"FROM alpine AS build\nFROM {IMAGE} AS base", *steps]) + "\n"
+
+
 def written(folder: Path, steps: Sequence[str], sources: Sequence[str] = SOURCES) -> list[Path]:
     """Write a Dockerfile and its sources, each with a rule of its own and one of a common id."""
-    (folder / "Dockerfile").write_text("\n".join([f"FROM alpine AS build\nFROM {IMAGE}", *steps]) + "\n")
+    (folder / "Dockerfile").write_text(image(*steps))
     for at, name in enumerate(SOURCES):
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text(f"{PREFIX}own{at}=role=='{at}'\n{PREFIX}common=role=='c{at}'\n")
@@ -97,3 +100,89 @@ def test_a_migrated_image_permits_no_more_than_the_image(
     assert set(rules.values()) <= allowed, (lines, held_back, truth)
     if not any(option for option, _, _ in steps) and known and not migration.left:
         assert set(rules.values()) == allowed, (lines, held_back, truth)
+
+
+COPY = f"COPY application.properties {READ}"
+OTHER = f"COPY new.properties {READ}"
+OVER: dict[str, Sequence[str]] = {
+    "later": [COPY, OTHER],
+    "later, into the folder": [COPY, f"COPY prod/application.properties {READ.parent}/"],
+    "later, by ADD": [COPY, f"ADD new.properties {READ}"],
+    "later, in a list": [COPY, f'COPY ["new.properties", "{READ}"]'],
+    "later, with options": [COPY, f"COPY --chown=1:1 --link new.properties {READ}"],
+    "later, relative": [COPY, f"WORKDIR {READ.parent}", "COPY new.properties application.properties"],
+    "later stage": [COPY, "FROM base", OTHER],
+    "folder": [COPY, f"COPY prod {READ.parent}/"],
+    "folder with a dot": [COPY, f"COPY prod.d {READ.parent}/"],
+    "pattern": [COPY, f"COPY p*d/*.properties {READ.parent}/"],
+}
+"""Steps after which another file is in the image."""
+UNKNOWN: dict[str, Sequence[str]] = {
+    "archive": [COPY, f"ADD settings.tar.gz {READ.parent}/"],
+    "archive of a page": [COPY, f"ADD https://x.example/settings.tar.gz {READ.parent}/"],
+    "pattern without a match": [COPY, f"COPY missing/*.properties {READ.parent}/"],
+    "folder that is not at hand": [COPY, f"COPY missing.d {READ.parent}/"],
+    "folder of a stage": [COPY, f"COPY --from=build conf/ {READ.parent}/"],
+    "place of the folder": [COPY, f"COPY prod/application.properties {READ.parent}"],
+    "folder of a stage below": [f"WORKDIR {READ.parent}", COPY, "FROM base", "COPY prod/application.properties ."],
+    "unknown place": [COPY, "WORKDIR $APP/config", "COPY prod/application.properties ."],
+    "unknown place, not at hand": [COPY, "WORKDIR $APP/config", "COPY missing/application.properties ."],
+    "unknown place of a folder": [COPY, "WORKDIR $APP", "COPY missing config"],
+}
+
+
+@pytest.mark.parametrize("form", OVER)
+def test_the_last_file_at_a_place_counts(tmp_path: Path, form: str) -> None:
+    files = [file for file in written(tmp_path, OVER[form]) if file.name == "Dockerfile" or file.parent == tmp_path or
+             file.parent.name in " ".join(OVER[form]) or "p*d" in form]  # fmt: skip
+    for given in (files, [*files[:1], *(one for one in files[1:] if one != tmp_path / "application.properties")]):
+        migration = migrate_nessie(given, [])
+        assert not {"role=='0'", "role=='c0'"} & set(rules_of(migration).values())
+        gone = [part for part in migration.parts if "a later step copies another file" in part.message]
+        assert {part.status for part in gone} == {"ignored"}
+
+
+@pytest.mark.parametrize("form", UNKNOWN)
+def test_a_file_that_a_later_step_may_replace_permits_nothing(tmp_path: Path, form: str) -> None:
+    files = written(
+        tmp_path,
+        UNKNOWN[form],
+        ["application.properties", "prod/application.properties"][: 1 + ("prod" in "".join(UNKNOWN[form]))],
+    )
+    migration = migrate_nessie(files, [])
+    assert (rules_of(migration), bool(migration.left)) == ({}, True)
+
+
+@pytest.mark.parametrize(
+    "step",
+    ["COPY run.sh /run.sh", "ADD app.tar.gz /opt/", "COPY new.properties /opt/", "COPY run.sh .",
+     "COPY *.properties /opt/", f"COPY new.properties {READ.parent}/"],
+)  # fmt: skip
+def test_steps_to_other_places_change_nothing(tmp_path: Path, step: str) -> None:
+    migration = migrate_nessie(written(tmp_path, [COPY, step], ["application.properties"]), [])
+    assert {"role=='0'", "role=='c0'"} <= set(rules_of(migration).values())
+
+
+MOUNTS: dict[str, object] = {
+    "folder": {"volumes": ["./conf:/deployments/config"]},
+    "file": {"volumes": ["./new.properties:/deployments/config/application.properties"]},
+    "long form": {"volumes": [{"type": "bind", "source": "./conf", "target": "/deployments/config"}]},
+    "folder, without an image": {"volumes": ["./conf:/deployments"]},
+}
+
+
+@pytest.mark.parametrize("form", MOUNTS)
+def test_a_file_of_an_image_under_a_mount_permits_nothing(tmp_path: Path, form: str) -> None:
+    """A folder at its place hides it, with all files beside."""
+    files = written(
+        tmp_path,
+        [COPY],
+        ["application.properties", "new.properties", "conf/other.properties", "conf/application.properties"],
+    )
+    (tmp_path / "conf" / "application.properties").unlink()
+    files.pop()
+    service: dict[str, object] = {"build": ".", "environment": {"X_Y": "z"}, **MOUNTS[form]}  # type: ignore[dict-item]
+    (tmp_path / "compose.yaml").write_text(yaml.safe_dump({"services": {"nessie": service}}))
+    migration = migrate_nessie([tmp_path / "compose.yaml", *files], [])
+    assert not {"role=='0'", "role=='c0'"} & set(rules_of(migration).values())
+    assert migration.left
