@@ -39,7 +39,7 @@ from pdp.offline.migration.report import (
     to_yaml,
     variables_of_some,
 )
-from pdp.offline.migration.variables import ELSEWHERE, ManifestContent, check_unique
+from pdp.offline.migration.variables import EACH_ALONE, ELSEWHERE, ManifestContent, check_unique
 
 _OWN_NAME: Final = re.compile(rf"^(?:{PREFIX}|{OLD_PREFIX})", re.IGNORECASE)
 _IMAGE: Final = re.compile(r"(?:^|/)lakekeeper/(?:catalog|lakekeeper)(?:[:@]|$)")
@@ -176,7 +176,7 @@ def _of_some_servers(migration: Migration, read: Sequence[ManifestContent]) -> d
         alone = variables_of_some(read, name_of, image)
         found |= {name: entry for (name, _), entry in alone.items()}
     for entry in found.values():
-        message = "is a variable of one server of several: migrate the files of each server alone"
+        message = f"is a variable of one server of several: {EACH_ALONE}"
         migration.add("left", entry.key_place, entry.key, message)
     return found
 

@@ -27,7 +27,7 @@ from pdp.engines.cel.sources import PROFILE_VARIABLE, read_entries
 from pdp.errors import InvalidArgument, PolicyError
 from pdp.offline.migration.manifests import is_host_file
 from pdp.offline.migration.nessie_rules import keep_branches_closed, settled_rules, usable_rules, write_rules
-from pdp.offline.migration.nessie_server import CONFIG, IMAGE, READ_THERE, SEVERAL, NessieServer, read_server
+from pdp.offline.migration.nessie_server import CONFIG, IMAGE, READ_THERE, NessieServer, read_server
 from pdp.offline.migration.report import (
     COPIED_OVER,
     Migration,
@@ -40,6 +40,7 @@ from pdp.offline.migration.report import (
 )
 from pdp.offline.migration.variables import (
     OF_OTHERS,
+    SEVERAL,
     Container,
     check_unique,
     has_entry,

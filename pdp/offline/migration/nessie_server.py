@@ -41,9 +41,11 @@ from pdp.offline.migration.report import (
 )
 from pdp.offline.migration.variables import (
     ELSEWHERE,
+    KEEP_ONE,
     OF_HOOKS,
     OF_OTHERS,
     REPLACED,
+    SEVERAL,
     UNUSED,
     ManifestContent,
 )
@@ -185,7 +187,7 @@ def _mounted_files(entries: Sequence[ConfigEntry], server: NessieServer, migrati
                 message = "is mounted where Nessie does not read it by itself"
                 migration.add("left", entry.place(), f"`{entry.key}`", message)
                 server.unread.append(f"{entry.key}={entry.text}")
-        elif len(texts[entry.key]) > 1:
+        elif len(texts[entry.key]) > 1 or f"?/{path.name}" in texts:
             migration.add("left", entry.place(), f"`{entry.key}`", SEVERAL)
             server.unread.append(f"{entry.key}={entry.text}")
         else:
@@ -236,7 +238,6 @@ def _chart_sources(one: ManifestContent, several: str, migration: Migration) -> 
 
 
 _TEMPLATE: Final = "is a template: migrate the output of `helm template`"
-SEVERAL: Final = "is a rule of one server of several: migrate the files of each server alone"
 _JOINED: Final = "is in one file of values of several, which Helm joins: migrate the output of `helm template`"
 
 
@@ -375,13 +376,12 @@ class _JavaProperties:
                 message = "looks like authorization, and is no property of Nessie"
                 self._migration.add("left", entry.place(), f"`{name}` of `{entry.key}`", message)
             return
-        is_rule = name.removeprefix(AUTHORIZATION).startswith("rules.")
         doubt = _EXPANDED if UNKNOWN in text else doubt
         text = text.replace(UNKNOWN, "")
         is_own = _OWN_SPELLING in spelling(name)
         if doubt and (is_own or (is_choice and doubt != SEVERAL)):  # profiles of several servers are compared apart
             self._migration.add("left", entry.place(), f"property `{name}`", doubt)
-            if is_rule:
+            if name.removeprefix(AUTHORIZATION).startswith("rules."):
                 known = self._cut if doubt in (_EXPANDED, _BLANK, SEVERAL) else self._doubtful
                 known.setdefault(name, _property(name, shut_text(text), entry))
             elif not is_own:
@@ -393,7 +393,7 @@ class _JavaProperties:
     def _check_unique(self, name: str, text: str, entry: ConfigEntry) -> None:
         earlier = self._known.setdefault(name, _property(name, text, entry))
         if earlier.text != text:
-            raise PolicyError(f"`{name}` has another value at {earlier.place()}: keep one of them", entry.place())
+            raise PolicyError(f"`{name}` has another value at {earlier.place()}: {KEEP_ONE}", entry.place())
 
 
 def _property(name: str, text: str, entry: ConfigEntry) -> ConfigEntry:

@@ -141,6 +141,7 @@ class ReferenceFinder:
             self._add_part("a patch", value, _PATCH)
         else:
             self._find_values(key, value)
+            self._find_registry(pairs_of(value) if key == "global" else {})
         return False
 
     def _find_values(self, key: str, value: Any) -> None:
@@ -355,13 +356,11 @@ class ReferenceFinder:
         message = "makes the image, which may have more variables, and was not given: give it, too"
         self._to.references.append(Reference(self._entry(path, node), "file", message))
 
-    def _add(
-        self, node: Any, kind: str, message: str, *, is_volume: bool = False, is_ignored: bool = False
-    ) -> None:  # fmt: skip
+    def _add(self, node: Any, kind: str, message: str, *, is_volume: bool = False, is_ignored: bool = False) -> None:
         message = OF_OTHERS if is_ignored else message
         entry = self._entry(scalar(node), node)
-        container = () if kind == "file" else self.workload
-        self._to.references.append(Reference(entry, kind, message, "", is_volume, is_ignored, container=container))
+        own = () if kind == "file" else self.workload
+        self._to.references.append(Reference(entry, kind, message, "", is_volume, is_ignored, container=own))
 
     def _add_part(self, name: str, node: Any, message: str, *, is_volume: bool = False) -> None:
         self._to.references.append(Reference(self._entry(name, node), "", message, is_volume=is_volume))
@@ -376,6 +375,12 @@ class ReferenceFinder:
         name = "/".join(filter(None, (scalar(pairs.get("registry")), scalar(pairs.get("repository")))))
         if name and not is_stock_image(name) and not is_other_image(name):
             self._add_part(name, pairs.get("repository", node), IMAGE)
+
+    def _find_registry(self, pairs: Mapping[str, Any]) -> None:
+        """Add a registry of a chart's images in place of that of the makers."""
+        node = pairs.get("imageRegistry", pairs_of(pairs.get("image")).get("registry"))
+        if scalar(node) and not is_stock_image(f"{scalar(node)}/lakekeeper/"):
+            self._add_part(scalar(node), node, IMAGE)
 
     def _entry(self, name: str, node: Any) -> ConfigEntry:
         return entry_of(name, scalar(node), self._file, position_of(node))

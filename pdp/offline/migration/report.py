@@ -14,6 +14,7 @@ import yaml
 from pdp.config.quarkus.properties import ConfigEntry
 from pdp.errors import InvalidArgument
 from pdp.offline.migration.variables import (
+    EACH_ALONE,
     OF_HOOKS,
     Container,
     ManifestContent,
@@ -230,7 +231,7 @@ def differing_variables(
         names = sorted(frozenset[Container]().union(*servers.values()))
         if len(servers) > 1 and len(names) > 1:
             listed = ", ".join(f"`{'/'.join(filter(None, one[1:]))}` of `{Path(one[0]).name}`" for one in names)
-            found[name] = f"has other texts in the servers {listed}: migrate the files of each server alone"
+            found[name] = f"has other texts in the servers {listed}: {EACH_ALONE}"
     return found
 
 
@@ -277,9 +278,9 @@ def hiding_paths(contents: Sequence[ManifestContent], missing: Sequence[Referenc
     known = {one.held[:2] for content in contents for one in content.references if one.held and one not in missing}
     known |= {(one.kind, one.name) for content in contents for one in content.objects if one.entries}
     for use in (use for content in contents for use in content.uses):
-        if use.path and use.prefix is None and not use.variable and (use.kind, use.name) not in known:
-            below = use.items.values() if use.items and not use.sub_path else [""]
-            yield from ((str(PurePosixPath(use.path, path)), use.container) for path in below)
+        if use.prefix is None and not use.variable and (use.kind, use.name) not in known:
+            below = use.items.values() if use.items and use.path and not use.sub_path else [""]
+            yield from ((str(PurePosixPath(use.path or "/", path)), use.container) for path in below)
     for content in contents:
         steps = [entry for entry in content.rest if entry.key == ".RUN"]
         for entry in (*steps, *(entry for entry, message in content.dropped if message == OF_HOOKS)):

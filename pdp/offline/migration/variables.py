@@ -24,6 +24,13 @@ NOT_GIVEN: Final = "may hold settings, and was not given: give it, too"
 OF_OTHERS: Final = "belongs to a container of another program"
 OF_EXTENSION: Final = "docker compose ignores `x-` parts, and no service uses this one: write it below `environment`"
 OF_HOOKS: Final = "belongs to a program beside the server, which does not read it: write it where the server does"
+EACH_ALONE: Final = (
+    "migrate the files of each server alone, or, of files that are joined, the output of `docker compose config` or "
+    "`kustomize build`"
+)
+"""Advice about several servers."""
+SEVERAL: Final = f"is a rule of one server of several: {EACH_ALONE}"
+KEEP_ONE: Final = "keep one of them, or migrate the files of each server alone"
 ELSEWHERE: Final = "its value stands in a secret or in another object"
 """Message about a variable."""
 
@@ -332,8 +339,11 @@ def servers_by_image(read: Sequence[ManifestContent], image: re.Pattern[str]) ->
 
 
 def is_part(container: Container, servers: Collection[Container]) -> bool:
-    """Tell whether a container is a server, or of the same name in another file, which may be joined."""
-    return container[1:] in {one[1:] for one in servers}
+    """Tell whether a container is a server, or of the same name in another file, which may be joined.
+
+    A workload may add volumes without a container to mount them.
+    """
+    return any(container[1:] in (one[1:], (*one[1:-1], "")) for one in servers)
 
 
 def variables_by_container(read: Sequence[ManifestContent]) -> Mapping[Container, Sequence[ConfigEntry]]:
@@ -365,7 +375,7 @@ def check_unique(entries: Sequence[ConfigEntry]) -> None:
     first: dict[str, ConfigEntry] = {}
     for entry in entries:
         if first.setdefault(entry.key, entry).text != entry.text:
-            raise entry.error(f"`{entry.key}` has another value at {first[entry.key].key_place}: keep one of them")
+            raise entry.error(f"`{entry.key}` has another value at {first[entry.key].key_place}: {KEEP_ONE}")
 
 
 def read_text(file: Path) -> str:

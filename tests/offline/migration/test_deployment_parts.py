@@ -668,7 +668,7 @@ def chart_of(id: str, text: str) -> dict[str, Any]:
 def test_the_rules_of_two_servers_are_not_joined(tmp_path: Path, given: Any) -> None:
     migration = migrated("nessie", written(tmp_path, given))
     messages = {part.message for part in migration.left}
-    assert messages == {"is a rule of one server of several: migrate the files of each server alone"}
+    assert [message.partition(":")[0] for message in messages] == ["is a rule of one server of several"]
     assert all(text.startswith("false //") for text in rules_of(migration).values())
 
 

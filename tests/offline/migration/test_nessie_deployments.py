@@ -602,6 +602,72 @@ def test_an_image_of_another_maker_in_a_chart_is_left(tmp_path: Path, above: str
     assert {part.subject for part in migration.left} == {"`acme.io/x/nessie`"}
 
 
+@pytest.mark.parametrize(
+    "registry", {"acme.io": True, "acme.io/": True, "ghcr.io": False, "quay.io": False, "": False}.items()
+)
+@pytest.mark.parametrize("above", ["", "nessie"])
+@pytest.mark.parametrize("form", ["imageRegistry", "image"])
+def test_a_registry_for_all_images_of_a_chart_is_left(
+    tmp_path: Path, above: str, form: str, registry: tuple[str, bool]
+) -> None:
+    """An image of another registry may hold settings, whatever its name."""
+    name, is_left = registry
+    of_all = {"imageRegistry": name} if form == "imageRegistry" else {"image": {"registry": name}}
+    values: dict[str, object] = {**CHART, "image": {"repository": "projectnessie/nessie"}, "global": of_all}
+    migration = migrated(tmp_path, {above: values} if above else values, "values.yaml")
+    assert {part.subject for part in migration.left} == ({f"`{name}`"} if is_left else set())
+
+
+def composed(**files: str) -> dict[str, object]:
+    """Return manifests of docker compose that each mount a file of their own to the same place, without an image each."""
+    services = {name: bound(f"./{name}.properties:{THERE}") | {"environment": {"X_Y": "z"}} for name in files}
+    for name in list(services)[1:]:
+        del services[name]["image"]
+    return {f"{name}.yaml": {"services": {"nessie": service}} for name, service in services.items()}
+
+
+def overlaid(*, is_given: bool = True) -> dict[str, object]:
+    """Return a workload with a file of a ConfigMap, and a patch with another ConfigMap in its place."""
+    texts = {name: {"application.properties": f"{PREFIX}{name}=true\n"} for name in ("base", "prod")}
+    maps = [
+        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data}
+        for name, data in texts.items()
+    ]
+    mount = {"volumeMounts": [{"name": "c", "mountPath": "/deployments/config"}]}
+    pods = {
+        name: {"containers": [{"name": "nessie", **keys}], "volumes": [{"name": "c", "configMap": {"name": name}}]}
+        for name, keys in (("base", {"image": NESSIE, **mount}), ("prod", {"env": [{"name": "X_Y", "value": "z"}]}))
+    }
+    workloads = [
+        {**DEPLOYMENT, "metadata": {"name": "nessie"}, "spec": {"template": {"spec": pod}}} for pod in pods.values()
+    ]
+    kustomization = {"kind": "Kustomization", "resources": ["base.yaml"], "patches": [{"path": "prod.yaml"}]}
+    return {
+        "kustomization.yaml": kustomization, "base.yaml": [workloads[0], *maps[: 2 if is_given else 1]],
+        "prod.yaml": workloads[1],
+    }  # fmt: skip
+
+
+JOINED: dict[str, Mapping[str, object]] = {
+    "compose": {
+        **composed(base="", prod=""),
+        **{f"{one}.properties": f"{PREFIX}{one}=true\n" for one in ("base", "prod")},
+    },
+    "kustomize": overlaid(),
+    "kustomize, not given": overlaid(is_given=False),
+}
+
+
+@pytest.mark.parametrize("form", JOINED)
+def test_a_file_that_a_joined_manifest_replaces_permits_nothing(tmp_path: Path, form: str) -> None:
+    """Programs join parts of one name: the file of the first is not in the container."""
+    migration = read(tmp_path, JOINED[form])
+    assert "true" not in rules_of(migration).values()
+    assert migration.left
+    if form != "kustomize, not given":
+        assert "`docker compose config` or `kustomize build`" in " ".join(part.message for part in migration.left)
+
+
 def test_a_file_counts_under_the_name_that_it_has_in_the_container(tmp_path: Path) -> None:
     services = {"n": bound(f"./application-dev.properties:{THERE}")}
     migration = read(
