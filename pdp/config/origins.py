@@ -45,10 +45,12 @@ class Origins:
         self.given.append((key, source))
 
     def of(self, key: Key) -> str:
-        """Return the source of a value; empty for a default."""
+        """Return the source of a value, or the sources of a section; empty for a default."""
         for names, source in reversed(self.given):
-            if key[: len(names)] == names or names[: len(key)] == key:
+            if key[: len(names)] == names:
                 return source
+        if below := dict.fromkeys(source for names, source in self.given if names[: len(key)] == key):
+            return ", ".join(below)
         found = position_of(self.text, key, keys=True) if self.file else None
         return f"{self.file}:{found[0]}:{found[1]}" if found and found[2] == len(key) else ""
 

@@ -19,14 +19,15 @@ from pdp.config.quarkus.properties import ConfigEntry
 from pdp.errors import ConfigError, InvalidArgument
 from pdp.offline.migration.lakekeeper_parts import (
     OLD_PREFIX,
+    BRIDGE_NAMES,
     PREFIX,
     PROVIDER_NAMES,
     ProviderReader,
     decides,
     is_bridge_variable,
+    list_of,
     named_variables,
     read_bridge,
-    report_others,
     report_texts,
 )  # fmt: skip
 from pdp.offline.migration.manifests import read_deployment
@@ -122,7 +123,7 @@ def migrate_lakekeeper(files: Sequence[Path]) -> Migration:
     for entry in (*own_hidden, *bridge_hidden):
         status: Status = "left" if _concerns(entry) else "ignored"
         migration.add(status, entry.key_place, entry.key, ELSEWHERE)
-    report_others(migration, [*entries, *hidden])
+    _report_others(migration, [*entries, *hidden])
     more = [*named, *alone.values()]
     own_hidden += [one._replace(key=_today(one.key)) for one in more if _today(one.key).startswith(PREFIX)]
     bridge_hidden += [entry for entry in more if is_bridge_variable(entry.key)]
@@ -197,6 +198,41 @@ def _nothing_found(entries: Sequence[ConfigEntry]) -> str:
     return f"no variables `{PREFIX}...` found"
 
 
+_FOREIGN: Final[Mapping[str, str]] = {
+    "OPENFGA": "of OpenFGA, which pdp does not need: `pdp migrate openfga` takes its tuples",
+    "QUARKUS": "of Quarkus: `pdp migrate nessie` takes Nessie's rules",
+    "NESSIE": "of Nessie: `pdp migrate nessie` takes its rules",
+    "RUST": "of Lakekeeper's log: `PDP_LOG_LEVEL` sets the log here",
+}
+"""First word of the name of another program's variable -> counterpart."""
+
+
+def _report_others(migration: Migration, entries: Sequence[ConfigEntry]) -> None:
+    """Report the variables of other programs, by the first word of their names."""
+    found: dict[str, set[str]] = {}
+    for entry in entries:
+        name = entry.key.upper()
+        if name.startswith((PREFIX, OLD_PREFIX)) or is_bridge_variable(entry.key):
+            continue
+        if _is_misspelt(name):
+            message = f"no such variable is known: those of Lakekeeper begin with `{PREFIX}`"
+            near = get_close_matches(name, BRIDGE_NAMES, 1)
+            hint = f", and its OPA bridge has `{near[0]}`" if near else ""
+            migration.add("left", entry.key_place, entry.key, message + hint)
+        else:
+            found.setdefault(entry.key.upper().partition("_")[0], set()).add(entry.key)
+    for first, names in sorted(found.items()):
+        variables = "1 variable" if len(names) == 1 else f"{len(names)} variables"
+        migration.add("ignored", "", first, f"{variables} {_FOREIGN.get(first, 'of another program')}")
+
+
+def _is_misspelt(name: str) -> bool:
+    """Tell whether a name is nearly a name of Lakekeeper or of the bridge."""
+    first, separator, _ = name.partition("__")
+    is_near = bool(separator and get_close_matches(first, (PREFIX.rstrip("_"), OLD_PREFIX.rstrip("_")), 1, 0.8))
+    return name.startswith("LAKEKEEPER_") or is_near or bool(get_close_matches(name, BRIDGE_NAMES, 1, 0.85))
+
+
 _POLICY_NAMES: Final = ("instance_admins", "referenced_by", "authz_backend")
 
 
@@ -257,11 +293,13 @@ class LakekeeperSettings:
         match parts[1:]:
             case [name, ("type" | "owner_property") as key]:
                 self._engines.setdefault(name, {})[key] = entry.text
+                self._migration.note(("trusted_engines", name, key), entry)
             case [name, "identities", idp, ("audiences" | "subjects") as key]:
                 values = self._values(entry)
                 identities = self._engines.setdefault(name, {}).setdefault("identities", {})
                 if values:
                     identities.setdefault(idp.replace("_", "-"), {})[key] = values
+                    self._migration.note(("trusted_engines", name, "identities", idp.replace("_", "-"), key), entry)
             case _:
                 self._migration.add("left", entry.key_place, entry.key, "no such key of a trusted engine is known")
                 return
@@ -296,12 +334,14 @@ class LakekeeperSettings:
     def _admins(self, entry: ConfigEntry, parts: Sequence[str]) -> None:
         admins = [f"user:{value}" for value in self._values(entry)]
         self.data.setdefault("identity", {})["instance_admins"] = admins
+        self._migration.note(("identity", "instance_admins"), entry)
         self._migration.add("done", entry.key_place, entry.key)
 
     def _depth(self, entry: ConfigEntry, parts: Sequence[str]) -> None:
         if parts[1:] != ["max_nesting_depth"] or not entry.text.isdigit():
             raise entry.error(f"`{entry.key}` is no number of views")
         self.data["limits"] = {"referenced_by_depth": int(entry.text)}
+        self._migration.note(("limits", "referenced_by_depth"), entry)
         self._migration.add("done", entry.key_place, entry.key)
 
     def _backend(self, entry: ConfigEntry, parts: Sequence[str]) -> None:
@@ -333,17 +373,6 @@ def _parts(entry: ConfigEntry) -> list[str]:
     return entry.key[len(PREFIX) :].lower().split("__")
 
 
-def list_of(entry: ConfigEntry) -> list[str]:
-    """Return the texts of a value such as `[a, "b"]`; raise PolicyError for another value."""
-    try:
-        values = yaml.safe_load(entry.text)
-    except (yaml.YAMLError, ValueError, RecursionError):
-        values = None
-    if not isinstance(values, list) or any(isinstance(value, list | dict) for value in values):
-        raise entry.error(f"`{entry.key}` is no list: write `[{entry.text}]`")
-    return [str(value) for value in values]
-
-
 def _concerns(entry: ConfigEntry) -> bool:
     """Tell whether a variable can matter for decisions."""
     if is_bridge_variable(entry.key):
@@ -354,7 +383,7 @@ def _concerns(entry: ConfigEntry) -> bool:
 
 def _write(migration: Migration, data: dict[str, Any]) -> None:
     try:
-        make_settings(data, Path.cwd())
+        make_settings(data, Path.cwd(), migration.origins)
     except ConfigError as error:
         raise InvalidArgument(f"the variables make no valid configuration: {error}") from None
     migration.files["pdp.yaml"] = to_yaml(data, "Settings from Lakekeeper. Add callers, the store and the audit.")

@@ -31,6 +31,11 @@ _UNKNOWN_KEY: Final = "no such key of a provider is known: write `OPENID_PROVIDE
 PROVIDER_NAMES: Final = (*_KEYS, "openid_providers")
 """First parts of the names of variables about providers."""
 _KNOWN: Final = (*_KEYS.values(), "require_connected_on_startup", "display_name_template")
+_PATHS: Final[Mapping[str, Sequence[str]]] = {
+    "uri": ("issuer", "jwks"), "audience": ("audiences",), "subject_claims": ("claims.subject",),
+    "roles_claim": ("claims.roles",),
+}  # fmt: skip
+"""Key -> keys of a provider here."""
 _SUBJECT: Final = ["oid", "sub"]
 """Lakekeeper's claims of the subject, as long as no variable names others."""
 _LEFT: Final[Mapping[str, str]] = {
@@ -105,6 +110,9 @@ class ProviderReader:
         issuer = uri.text.rstrip("/").removesuffix(_DISCOVERY).rstrip("/")
         jwks = f"{issuer}/protocol/openid-connect/certs" if _KEYCLOAK in issuer else ""
         provider: dict[str, Any] = {"issuer": issuer, "jwks": jwks}
+        for key, entry in entries.items():
+            for path in _PATHS.get(key, ()):
+                self._migration.note(("identity", "providers", idp, *path.split(".")), entry)
         if "audience" in entries:
             provider["audiences"] = _texts(entries["audience"])
         provider["claims"] = _claims(entries)
@@ -196,15 +204,8 @@ _UNMANAGED: Final = "TRINO_ALLOW_UNMANAGED_CATALOGS"
 _TOKENS: Final = "LAKEKEEPER_TOKEN_ENDPOINT"
 """Variable of every bridge."""
 _CLIENT: Final = re.compile(r"LAKEKEEPER_(URL|TOKEN_ENDPOINT|CLIENT_ID|CLIENT_SECRET|SCOPE|MAX_BATCH_CHECK_SIZE)")
-_NAMES: Final = (_ADMINS, _UNMANAGED, *(f"TRINO_{id}_CATALOG_NAME" for id in STOCK_CATALOGS))
+BRIDGE_NAMES: Final = (_ADMINS, _UNMANAGED, *(f"TRINO_{id}_CATALOG_NAME" for id in STOCK_CATALOGS))
 """Variables of Trino's part of the bridge."""
-_FOREIGN: Final[Mapping[str, str]] = {
-    "OPENFGA": "of OpenFGA, which pdp does not need: `pdp migrate openfga` takes its tuples",
-    "QUARKUS": "of Quarkus: `pdp migrate nessie` takes Nessie's rules",
-    "NESSIE": "of Nessie: `pdp migrate nessie` takes its rules",
-    "RUST": "of Lakekeeper's log: `PDP_LOG_LEVEL` sets the log here",
-}
-"""First word of the name of another program's variable -> counterpart."""
 
 
 def is_bridge_variable(name: str) -> bool:
@@ -228,6 +229,7 @@ def read_bridge(
     trino: dict[str, Any] = {}
     for entry in entries:
         if entry.key == _ADMINS:
+            migration.note(("trino", "admin_users"), entry)
             trino["admin_users"] = [name.strip() for name in entry.text.split(",") if name.strip()]
         elif entry.key == _UNMANAGED:
             trino["unmanaged_catalogs"] = "allow" if entry.text == "true" else "deny"
@@ -282,6 +284,9 @@ class _CatalogReader:
                 entry = self._names.get(id) or next(iter(self._names.values()))
                 raise entry.error(f"two catalogs of the bridge have the name `{name}`: name each catalog once")
             pairs[name] = warehouse
+            for entry in filter(None, (self._names.get(id), self._warehouses.get(id))):
+                self._migration.note(("trino", "catalogs", name), entry)
+                self._migration.note(("warehouses", warehouse), entry)
             if id not in self._names and id not in self._warehouses:
                 unnamed.append(f"`{name}` with the warehouse `{warehouse}`")
         if unnamed:
@@ -369,31 +374,16 @@ def report_texts(migration: Migration, read: Sequence[ManifestContent]) -> bool:
     return len(migration.left) > before
 
 
-def report_others(migration: Migration, entries: Sequence[ConfigEntry]) -> None:
-    """Report the variables of other programs, by the first word of their names."""
-    found: dict[str, set[str]] = {}
-    for entry in entries:
-        name = entry.key.upper()
-        if name.startswith((PREFIX, OLD_PREFIX)) or is_bridge_variable(entry.key):
-            continue
-        if _is_misspelt(name):
-            message = f"no such variable is known: those of Lakekeeper begin with `{PREFIX}`"
-            near = get_close_matches(name, _NAMES, 1)
-            hint = f", and its OPA bridge has `{near[0]}`" if near else ""
-            migration.add("left", entry.key_place, entry.key, message + hint)
-        else:
-            found.setdefault(entry.key.upper().partition("_")[0], set()).add(entry.key)
-    for first, names in sorted(found.items()):
-        variables = "1 variable" if len(names) == 1 else f"{len(names)} variables"
-        migration.add("ignored", "", first, f"{variables} {_FOREIGN.get(first, 'of another program')}")
-
-
 _NOT_READ: Final = "names variables, and stands where Lakekeeper does not read them"
 _SETS: Final = "may set variables when the server starts: write them into a file, or into the manifest"
 
 
-def _is_misspelt(name: str) -> bool:
-    """Tell whether a name is nearly a name of Lakekeeper or of the bridge."""
-    first, separator, _ = name.partition("__")
-    is_near = bool(separator and get_close_matches(first, (PREFIX.rstrip("_"), OLD_PREFIX.rstrip("_")), 1, 0.8))
-    return name.startswith("LAKEKEEPER_") or is_near or bool(get_close_matches(name, _NAMES, 1, 0.85))
+def list_of(entry: ConfigEntry) -> list[str]:
+    """Return the texts of a value such as `[a, "b"]`; raise PolicyError for another value."""
+    try:
+        values = yaml.safe_load(entry.text)
+    except (yaml.YAMLError, ValueError, RecursionError):
+        values = None
+    if not isinstance(values, list) or any(isinstance(value, list | dict) for value in values):
+        raise entry.error(f"`{entry.key}` is no list: write `[{entry.text}]`")
+    return [str(value) for value in values]

@@ -11,6 +11,7 @@ from typing import Any, Final, Literal
 import msgspec
 import yaml
 
+from pdp.config.origins import Key, Origins
 from pdp.config.quarkus.properties import ConfigEntry
 from pdp.errors import InvalidArgument
 from pdp.offline.migration.variables import (
@@ -36,8 +37,7 @@ TESTS_FILE: Final = f"{TESTS}yaml"
 class MigratedPart(msgspec.Struct, frozen=True):
     """Part of the old files. `place` is the file with line, `subject` the key, rule or tuple.
 
-    `done`: translated. `note`: translated, and worth a look. `left`: has no counterpart, or needs a person. `ignored`:
-    no policy.
+    `done`: translated. `note`: translated, to look at. `left`: no counterpart, or for a person. `ignored`: no policy.
     """
 
     place: str
@@ -49,18 +49,23 @@ class MigratedPart(msgspec.Struct, frozen=True):
 class Migration(msgspec.Struct):
     """New files by name, and the parts of the report in the order of the old files.
 
-    `accepted` has the names of widenings that may be written. `refused` has the names of those that the files have and
-    that are not accepted: then no file is written.
+    `origins`: variables of new settings. `accepted`: names of widenings that may be written. `refused`: names of those
+    that the files have and that are not accepted. Then no file is written.
     """
 
     files: dict[str, str] = {}
     parts: list[MigratedPart] = []
     accepted: frozenset[str] = frozenset()
     refused: set[str] = set()
+    origins: Origins = msgspec.field(default_factory=Origins)
 
     def add(self, status: Status, place: object, subject: str, message: str = "") -> None:
         """Add a part to the report."""
         self.parts.append(MigratedPart(str(place), status, subject, message))
+
+    def note(self, key: Key, entry: ConfigEntry) -> None:
+        """Note the source of a new setting, for errors."""
+        self.origins.note(key, f"`{entry.key}` of {entry.key_place}")
 
     def add_wider(self, name: str, subject: str, message: str) -> None:
         """Add a part of the new files with wider permits: left, unless the name is accepted."""
@@ -174,9 +179,8 @@ def is_copied_over(reference: Reference, path: PurePosixPath, contents: Sequence
 
 def _copies_to(step: Reference, path: PurePosixPath) -> bool:
     """Tell whether a step of an image copies a file at hand to a path."""
-    source = Path(step.entry.file).parent / step.entry.key
-    is_at_hand = path.is_relative_to(step.target) and exists(source, step.entry.key)
-    return is_at_hand and (source / path.relative_to(step.target)).is_file()
+    source, is_below = Path(step.entry.file).parent / step.entry.key, path.is_relative_to(step.target)
+    return is_below and exists(source, step.entry.key) and (source / path.relative_to(step.target)).is_file()
 
 
 _ABROAD: Final = "is in the namespace `{1}`, and a container of `{0}` reads its own: give the object of `{0}`"

@@ -88,6 +88,36 @@ def test_an_engine_that_nobody_is_is_left(tmp_path: Path) -> None:
     assert "`identities` is missing, so nobody is trusted" in migration.left[1].message
 
 
+PROVIDER = "LAKEKEEPER__OPENID_PROVIDER_URI=https://idp.example.com/realms/lake\n"
+OPENID = "LAKEKEEPER__OPENID_PROVIDERS__KC__"
+UNUSABLE = {
+    "engine": (ENGINE.replace("TYPE=trino", "TYPE=spark") + AUDIENCE, ["LAKEKEEPER__TRUSTED_ENGINES__TRINO__TYPE"]),
+    "audience": (ENGINE + AUDIENCE.replace("trino]", "'']"), ["LAKEKEEPER__TRUSTED_ENGINES__TRINO__IDENTITIES__OIDC__AUDIENCES"]),
+    "depth": ("LAKEKEEPER__REFERENCED_BY__MAX_NESTING_DEPTH=0\n", ["LAKEKEEPER__REFERENCED_BY__MAX_NESTING_DEPTH"]),
+    "admins": ("LAKEKEEPER__INSTANCE_ADMINS=[nobody]\n", ["LAKEKEEPER__INSTANCE_ADMINS"]),
+    "old name": ("ICEBERG_REST__INSTANCE_ADMINS=[nobody]\n", ["LAKEKEEPER__INSTANCE_ADMINS"]),
+    "subject": (f"{PROVIDER}LAKEKEEPER__OPENID_SUBJECT_CLAIM=,\n", ["LAKEKEEPER__OPENID_SUBJECT_CLAIM"]),
+    "token audience": (f"{PROVIDER}LAKEKEEPER__OPENID_AUDIENCE=\n", ["LAKEKEEPER__OPENID_AUDIENCE"]),
+    "of a provider": (f"{OPENID}URI=https://a/realms/b\n{OPENID}AUDIENCE=\n", [f"{OPENID}AUDIENCE"]),
+    "administrators": ("TRINO_ADMIN_USERS=*\n", ["TRINO_ADMIN_USERS"]),
+    "warehouse": ("LAKEKEEPER_DEV_WAREHOUSE=x*\n", ["LAKEKEEPER_DEV_WAREHOUSE"]),
+    "catalog": ("TRINO_DEV_CATALOG_NAME=a*\n", ["TRINO_DEV_CATALOG_NAME"]),
+    "two": (ENGINE.replace("TYPE=trino", "TYPE=x") + AUDIENCE + "LAKEKEEPER__INSTANCE_ADMINS=[nobody]\n",
+            ["LAKEKEEPER__TRUSTED_ENGINES__TRINO__TYPE", "LAKEKEEPER__INSTANCE_ADMINS"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("form", UNUSABLE)
+def test_an_unusable_value_names_its_variable_and_its_place(tmp_path: Path, form: str) -> None:
+    text, names = UNUSABLE[form]
+    with pytest.raises(InvalidArgument, match="the variables make no valid configuration") as caught:
+        migrated(tmp_path, text)
+    lines = [line.partition("=")[0].replace("ICEBERG_REST__", "LAKEKEEPER__") for line in text.splitlines()]
+    for name in names:
+        place = f"{tmp_path / 'lakekeeper.env'}:{lines.index(name) + 1}:1"
+        assert f"`{name}` of {place}" in str(caught.value)
+
+
 def test_everything_that_has_a_counterpart(tmp_path: Path) -> None:
     text = """
 LAKEKEEPER__AUTHZ_BACKEND=openfga
