@@ -12,14 +12,12 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final
 
-import yaml
-
 from pdp.config.load import make_settings
 from pdp.config.quarkus.properties import ConfigEntry
 from pdp.errors import ConfigError, InvalidArgument
 from pdp.offline.migration.lakekeeper_parts import (
-    OLD_PREFIX,
     BRIDGE_NAMES,
+    OLD_PREFIX,
     PREFIX,
     PROVIDER_NAMES,
     ProviderReader,
