@@ -268,6 +268,11 @@ DEFAULTS: Mapping[str, Holds | Sequence[str]] = {
     "A rule in a variable that ends inside of quotes, or with one `_`, is left, and becomes `false`": [
         f"{_SOURCES}::test_a_variable_with_an_open_quote_permits_nothing_and_is_left"
     ],
+    "Where it is not certain which file that is (an archive of `ADD`, a pattern that finds nothing, a folder that is not "
+    "known), or where something is mounted over a file of the image, the rules become `false`": [
+        "offline/migration/test_image_steps.py::test_a_file_that_a_later_step_may_replace_permits_nothing",
+        "offline/migration/test_image_steps.py::test_a_file_of_an_image_under_a_mount_permits_nothing",
+    ],
     "Variables of other programs' containers, of a container that only runs `migrate`, of `extraContainers` and of labels "
     "and annotations do not count": [
         f"{_SOURCES}::test_a_text_that_is_no_variable_of_the_server_permits_nothing",
