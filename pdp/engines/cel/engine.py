@@ -395,6 +395,6 @@ class CelForbid(_RuleEngine):
 
     def explain(self, group: EngineQuestion, resource: Resource, facts: Facts) -> Trace:
         """Return the checks of the group for the resource, with every rule."""
-        checks = self.reference_evaluator(group).traces(resource)
-        forbidden = any(part.outcome != "false" for check in checks for part in check.parts)
+        checks = self.reference_evaluator(group).forbid_traces(resource)
+        forbidden = any(check.outcome == "forbid" for check in checks)
         return Trace("cel forbid", "forbid" if forbidden else "silent", parts=checks)

@@ -164,6 +164,10 @@ class ReferenceEvaluator:
         """Return a trace of every check, with every rule."""
         return tuple(self._trace(check, resource) for check in self._group_checks.checks)
 
+    def forbid_traces(self, resource: Resource) -> tuple[Trace, ...]:
+        """Return a trace of every check against rules that forbid, with every rule: a rule that raises forbids."""
+        return tuple(map(_forbid_trace, self.traces(resource)))
+
     def values(self, resource: Resource) -> list[dict[str, Any]]:
         """Return the variables by name, with their values, for every check of the group; `ref` and `path` if known."""
         return [self._by_name(check, resource) for check in self._group_checks.checks]
@@ -210,3 +214,11 @@ class ReferenceEvaluator:
         subject = " ".join(filter(None, (check.op, "" if PATH in unknown else path_of(check, resource))))
         outcomes = {part.outcome for part in parts}
         return Trace(subject, "permit" if "true" in outcomes else "silent", miss, parts)
+
+
+def _forbid_trace(check: Trace) -> Trace:
+    outcomes = {part.outcome for part in check.parts}
+    if outcomes <= {"false"}:
+        return Trace(check.what, "silent", parts=check.parts)
+    why = "" if "true" in outcomes else "no rule is true, and a forbid that raises denies"
+    return Trace(check.what, "forbid", why, check.parts)

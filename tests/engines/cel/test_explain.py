@@ -169,3 +169,22 @@ def test_without_a_reference_a_rule_is_explained_as_it_decides() -> None:
     resource = Resource("table", "lake", ("a", "b"))
     assert engine.decide(group, [resource], Facts.empty()).effects == b"\0"
     assert engine.explain(group, resource, Facts.empty()).outcome == "silent"
+
+
+@pytest.mark.parametrize(
+    ("rules", "outcome", "why"),
+    [
+        ({"a": "op=='DELETE_ENTITY'"}, "silent", ""),
+        ({"a": "role=='oidc~Bob' || ref=='main'"}, "forbid", ""),
+        ({"a": "roles[5]=='a'"}, "forbid", "no rule is true, and a forbid that raises denies"),
+        ({"a": "roles[5]=='a'", "b": "true"}, "forbid", ""),
+        ({}, "silent", ""),
+    ],
+)
+def test_a_check_against_forbids_says_what_the_forbids_do(rules: dict[str, str], outcome: str, why: str) -> None:
+    """A raising forbid denies, so no nearest miss stands beside it, and a true one does not permit."""
+    group = EngineQuestion(Question(Principal("user", "oidc~Bob"), "read_data"), "table", "lake", "main")
+    trace = CelForbid(inline_rules(rules), "oidc").explain(group, Resource("table", "lake", ("a", "b")), Facts.empty())
+    assert [(check.outcome, check.why) for check in trace.parts] == [(outcome, why)] * len(trace.parts)
+    assert trace.outcome == outcome
+    assert trace.parts
