@@ -3,10 +3,10 @@
 Known verdicts come first, engines decide the rest. Engines that must be awaited are asked all at once.
 
 A cached verdict is one engine's verdict on one resource. Batches with more than MOST_FIELDS verdicts do without the
-cache. Combination, overrides, folds, visibility and the audit come after the cache, so that they are the same with and
-without it. Verdicts with errors and failures are never kept.
+cache. Combination, overrides, folds, visibility and the audit come after the cache, and are the same with and
+without a cache. Verdicts with errors and failures are never kept.
 
-Two requests with the same question: the first one leads a flight, and the other waits for its verdicts (`Flights`). A
+Of two requests with the same question the first leads a flight, and the second waits for the verdicts (`Flights`). A
 request lands all of its own flights before it waits for others, so that no two requests wait for each other.
 """
 

@@ -114,7 +114,11 @@ class _IndexBuilder:
             self._rules.setdefault(fold_name(table[0], table[1:]), {})[change.key] = None
 
     def index(self) -> Index:
-        grantees = {grantee: edit.tree() or None for grantee, edit in self._grantees.items()}
+        grantees = dict[str, GranteeTree | None]()
+        while self._grantees:  # the memory of each edit serves the next tree
+            grantee, edit = self._grantees.popitem()
+            grantees[grantee] = edit.tree() or None
+            del edit
         memberships = {grantee: roles or None for grantee, roles in self._memberships.items()}
         rules = {table: merge(self._index.rules.get(table), new) or None for table, new in self._rules.items()}
         return Index(

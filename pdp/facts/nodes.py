@@ -140,9 +140,20 @@ class TreeEdit(Generic[V]):
         new[name] = value
 
     def tree(self) -> Map[ContainerPath, Map[ObjectName, V]]:
-        """Return the edited tree. A container without names is removed."""
-        containers = {path: merge(self._base.get(path), names) for path, names in self._new.items()}
-        return merge(self._base, {path: names or None for path, names in containers.items()})
+        """Return the edited tree, the same object without edits, and end the edit.
+
+        A container without names is removed. The memory of each container's edit serves the next container.
+        """
+        if not self._new:
+            return self._base
+        tree = self._base.mutate()
+        while self._new:
+            path, names = self._new.popitem()
+            if merged := merge(self._base.get(path), names):
+                tree[path] = merged
+            else:
+                tree.pop(path, None)
+        return tree.finish()
 
 
 def merge(base: Map[K, V] | None, values: Mapping[K, V | None]) -> Map[K, V]:

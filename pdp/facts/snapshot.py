@@ -7,12 +7,14 @@ snapshot is this snapshot with changes applied, and shares all unchanged parts.
 from __future__ import annotations
 
 import gc
+import sys
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import chain
-from typing import Final, NamedTuple
+from itertools import chain, islice
+from typing import Any, Final, NamedTuple
 
 import msgspec
 from immutables import Map
@@ -29,6 +31,7 @@ from pdp.facts.objects import (
     GrantAdded,
     Object,
     ObjectKey,
+    ObjectName,
     ObjectPut,
     RowPolicyPut,
     join_key,
@@ -44,6 +47,13 @@ _MEMO_ENTRIES: Final = 5_000
 _LONGEST_PROJECT: Final = 256
 """Characters of a project's name that is remembered. A request can name any project."""
 _NO_ROLES: Final[frozenset[str]] = frozenset()
+_RELEASE_SECONDS: Final = 60.0
+"""Longest time for requests that still decide on facts of a lost history."""
+_LOOK_SECONDS: Final = 0.5
+_OWN_REFERENCES: Final = 2
+"""References to an index that one variable has, and the call that counts them."""
+_STEP: Final = 1_000
+"""Nodes whose memory is released at once: less than a millisecond."""
 
 
 class RoleClosure(NamedTuple):
@@ -307,6 +317,37 @@ def without_collection() -> Iterator[None]:
     finally:
         if was_enabled:
             gc.enable()
+
+
+def release_in_steps(held: list[Facts]) -> None:
+    """Take the facts out of a list, and release their memory in small steps when nobody else has them.
+
+    Released at once, a million grants stop all threads for seconds. Give up after a minute.
+    """
+    index = held.pop().index
+    deadline = time.monotonic() + _RELEASE_SECONDS
+    while sys.getrefcount(index) > _OWN_REFERENCES:
+        if time.monotonic() > deadline:
+            return
+        time.sleep(_LOOK_SECONDS)
+    trees: list[Map[ContainerPath, Map[ObjectName, Any]]] = [index.objects, *index.grantees.values()]
+    del index
+    while trees:
+        containers = list(trees.pop().values())
+        while containers:
+            names = containers.pop()
+            if len(names) > _STEP:
+                _release_names(iter(names.values()))
+
+
+def _release_names(nodes: Iterator[Any]) -> None:
+    """Release the nodes of a large container: a list at a time, after their map."""
+    steps = []
+    while step := list(islice(nodes, _STEP)):
+        steps.append(step)
+    del nodes
+    while steps:
+        steps.pop()
 
 
 def _grants(key: ObjectKey, node: ObjectNode) -> Iterator[Grant]:

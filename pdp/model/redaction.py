@@ -1,7 +1,7 @@
 """Masks of secrets in properties, attributes and arguments that records, explanations and logs show.
 
-A value is a secret if its key contains one of the words, in any case, at any depth. SQL may hold literals of any kind:
-it is masked under the keys that carry it. Decisions see the values.
+A value is a secret if the key contains one of the words, in any case, at any depth. SQL may hold literals of any kind:
+keys of SQL are masked, too. Decisions see the values.
 """
 
 from __future__ import annotations

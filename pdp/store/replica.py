@@ -1,42 +1,41 @@
 """Replica: the facts of a store in this process, loaded once and then advanced with the store's log.
 
-Owns the replacement of the facts and their age, and the threads in which a store blocks. Decisions read `facts` and
-never wait; only a caller that demands a certain revision waits here.
-
-The interpreter waits at its end for the threads of concurrent.futures, even if a silent database holds one for long. So
-the threads here are of our own, and none delays the end of the process.
+Owns the replacement of the facts and their age. Decisions read `facts` and never wait; only a caller that demands a
+certain revision waits here. A large world stops no thread for long: no garbage is collected during the
+load, and replaced facts are released in steps.
 """
 
 from __future__ import annotations
 
 import asyncio
+import gc
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from queue import SimpleQueue
 from threading import Thread
-from typing import Any, Final, Protocol, TypeVar
+from typing import Final, Protocol
 
 import structlog
 
 from pdp.errors import ConfigError, Unavailable
 from pdp.facts.objects import Change
-from pdp.facts.snapshot import Facts
+from pdp.facts.snapshot import Facts, release_in_steps, without_collection
 from pdp.model.bounded_cache import BoundedCache
 from pdp.model.revision import Revision
 from pdp.store.store import CommitGate, EpochChanged, LogEntry, Store, apply_log, write_seed
+from pdp.store.threads import Threads
 
-T = TypeVar("T")
-_CLOSE_SECONDS: Final = 1.0
-"""Time for running calls to end at `close`."""
 POLL_SECONDS: Final = 1.0
 """Longest time between two refreshes."""
 _RETRY_SECONDS: Final = 0.5
 _WRITE_ATTEMPTS: Final = 2
 _KNOWN_TOKENS: Final = 10_000
+_MANY_CHANGES: Final = 1_000
+"""Changes after which the facts leave the collections of garbage: facts have no cycles, and each search visits all."""
+_MOST_CHANGES: Final = 20_000
+"""Changes after which the memory of the facts before is released in steps."""
 MOST_MISSED: Final = 10_000
 """Revisions that a history gets from the log of the store when the service starts."""
 log = structlog.get_logger()
@@ -298,15 +297,29 @@ class Replica:
 
     def _read_newest(self) -> Facts:
         facts = self.facts
-        with _hide_store_errors():
+        with _hide_store_errors(), without_collection():
             try:
-                return self._after(facts, self._store.since(facts))
+                return self._follow_log(facts, list(self._store.since(facts)))
             except EpochChanged as error:
                 log.warning("store has another history, loading it anew", was=str(facts.revision()), cause=str(error))
                 loaded = self._load()
+                gc.freeze()
+        _release_in_steps(facts)
         if self._recorder:
             self._recorder.begin(loaded)
         return loaded
+
+    def _follow_log(self, facts: Facts, log: list[LogEntry]) -> Facts:
+        """Return the facts after a log, and empty the log: a long one, released at once, stops all threads."""
+        newest = self._after(facts, log)
+        changes = sum(len(entry.changes) for entry in log)
+        if changes > _MANY_CHANGES:
+            gc.freeze()
+        if changes > _MOST_CHANGES:
+            _release_in_steps(facts)
+        while log:
+            log.pop()
+        return newest
 
     def _after(self, facts: Facts, log: Sequence[LogEntry]) -> Facts:
         """Return the facts after a log. The recorder has them before anybody decides on them."""
@@ -323,6 +336,10 @@ class Replica:
 
         with _hide_store_errors():
             return self._after(facts, self._store.write(actor, facts, prepare, gate))
+
+
+def _release_in_steps(facts: Facts) -> None:
+    Thread(target=release_in_steps, args=([facts],), name="store-releasing", daemon=True).start()
 
 
 @contextmanager
@@ -350,50 +367,3 @@ def _check_epoch(facts: Facts, revision: Revision) -> bool:
 def _shown(revision: Revision) -> str:
     """Return the part of the store."""
     return str(revision._replace(digest=""))
-
-
-class Threads:
-    """Pool of `width` daemon threads. Calls start in order of arrival."""
-
-    def __init__(self, name: str, width: int) -> None:
-        self._calls: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = SimpleQueue()
-        self._threads = [Thread(target=self._work, name=f"{name}-{n}", daemon=True) for n in range(width)]
-        self._closed = False
-        for thread in self._threads:
-            thread.start()
-
-    async def run(self, call: Callable[[], T]) -> T:
-        """Return or raise the result of the call; raise Unavailable if the threads are closed.
-
-        A running call goes on after a cancellation, and its result is lost.
-        """
-        if self._closed:
-            raise Unavailable("the store is closed")
-        future: Future[T] = Future()
-        self._calls.put((future, call))
-        return await asyncio.wrap_future(future)
-
-    def close(self) -> None:
-        """End all threads after the queued calls; abandon a thread that takes more than a second."""
-        self._closed = True
-        for _ in self._threads:
-            self._calls.put(None)
-        deadline = time.monotonic() + _CLOSE_SECONDS
-        for thread in self._threads:
-            thread.join(max(0.0, deadline - time.monotonic()))
-
-    def _work(self) -> None:
-        while (job := self._calls.get()) is not None:
-            future, call = job
-            if future.set_running_or_notify_cancel():
-                _settle(future, call)
-            del job, future, call  # an idle thread would keep a whole snapshot alive
-
-
-def _settle(future: Future[T], call: Callable[[], T]) -> None:
-    try:
-        result = call()
-    except BaseException as error:  # noqa: BLE001  the caller of `run` gets every exception
-        future.set_exception(error)
-    else:
-        future.set_result(result)

@@ -123,9 +123,11 @@ class SqlStore:
             with self._database.stream(connection, _SELECT_OBJECTS) as registered:
                 objects = list(rows.read_objects(registered))  # the rows must be read before the next statement
             with self._database.stream(connection, _SELECT_RULES) as stored:
-                first: list[Change] = [*map(ObjectPut, objects), *map(RowPolicyPut, rows.read_rules(stored))]
+                rules = list(rows.read_rules(stored))
             with self._database.stream(connection, _SELECT_GRANTS) as grants:
-                changes = chain(first, map(GrantAdded, rows.read_grants(grants)))
+                changes: chain[Change] = chain(
+                    map(ObjectPut, objects), map(RowPolicyPut, rules), map(GrantAdded, rows.read_grants(grants))
+                )
                 facts = Facts.from_changes(head.epoch, head.sequence, changes, token)
         self._remember(head.epoch, head.sequence, token)
         return facts

@@ -3,7 +3,7 @@
 Requests beyond a limit are refused at once; the content is bounded before a parser sees it.
 
 A request arrives, then begins. Bytes count when they arrive, never when they are announced, and a place in flight is
-taken once the body is whole. So a client that announces a body and does not send it holds nothing that others need.
+taken once the body is whole. So a client that announces a body without sending one holds nothing that others need.
 
 A parser makes an object of each value, also in unknown fields, and each part of a name costs a look. Both are counted
 by signs, which takes a nanosecond for each byte. Signs inside of strings count, too.

@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
+import gc
 import shutil
 import threading
 import time
+import weakref
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, closing, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 from structlog.testing import capture_logs
 from support.service.stores import added, grant, write
 
 from pdp.errors import Unavailable
-from pdp.facts.objects import Change, GrantAdded, GrantRemoved
-from pdp.facts.snapshot import Facts
+from pdp.facts.objects import Change, Grant, GrantAdded, GrantRemoved, ObjectKey
+from pdp.facts.snapshot import Facts, release_in_steps
 from pdp.model.revision import Revision
-from pdp.store.replica import Replica, Threads
+from pdp.store.replica import Replica
 from pdp.store.sql import open_store
 from pdp.store.store import CommitGate, LogEntry, Prepare, Store
+from pdp.store.threads import Threads
 
 Nothing: Callable[[], None] = lambda: None  # noqa: E731
 LONG = 20.0
@@ -400,6 +405,64 @@ async def test_a_write_that_is_being_committed_is_finished(store: Observed) -> N
         held.release()
         assert (await writing).sequence == 1
         assert replica.facts.sequence == 1
+
+
+class Layout:
+    """Part of an index that a test can watch."""
+
+
+async def test_facts_of_a_lost_history_are_released_when_nobody_decides_on_them(store: Observed, file: Path) -> None:
+    """The release in steps neither empties facts that a request still has nor keeps them."""
+    backup = file.with_name("backup.db")
+    write(store, added(1, 2))
+    shutil.copy(file, backup)
+    async with closed(store) as replica:
+        released, loop, layout = asyncio.Event(), asyncio.get_running_loop(), Layout()
+        weakref.finalize(layout, loop.call_soon_threadsafe, released.set)
+        index = structs.replace(replica.facts.index, layout=layout)
+        of_request = replica.facts = dataclasses.replace(replica.facts, index=index)
+        del layout, index
+        replace(file, backup)
+        await replica.catch_up()
+        assert replica.facts.epoch != of_request.epoch
+        await asyncio.sleep(0.1)
+        assert sorted(of_request.grants()) == sorted(replica.facts.grants()) == [grant(1), grant(2)]
+        assert not released.is_set()
+        del of_request
+        async with asyncio.timeout(LONG):
+            await released.wait()
+        assert sorted(replica.facts.grants()) == [grant(1), grant(2)]
+
+
+@pytest.mark.parametrize(("count", "is_frozen"), [(1_000, False), (1_001, True), (20_001, True)])
+async def test_a_large_change_leaves_the_collections_of_garbage(
+    store: Observed, other: Store, count: int, *, is_frozen: bool
+) -> None:
+    """Facts have no cycles, and a search for cycles among a million grants stops all threads for seconds."""
+    async with closed(store) as replica:
+        write(other, added(*range(count)))
+        gc.unfreeze()
+        await replica.catch_up()
+        assert (gc.get_freeze_count() > 0) == is_frozen
+        assert gc.isenabled()
+        assert len(list(replica.facts.grants())) == count
+
+
+@pytest.mark.parametrize("sizes", [(1,), (3, 1), (1_000,), (1_001,), (2_500, 1, 1_200)])
+def test_a_release_in_steps_touches_no_facts_that_share_a_part(sizes: tuple[int, ...]) -> None:
+    """Containers of all sizes, and newer facts with most of the parts of the older ones."""
+    keys: list[ObjectKey] = [
+        ("table", ("lake", f"s{at}", f"t{number}")) for at, size in enumerate(sizes) for number in range(size)
+    ]
+    grants = [Grant(key, "select", f"user:u{at % 3}") for at, key in enumerate(keys)]
+    facts = Facts.build("one", 1, (), grants)
+    newer = facts.apply(2, [GrantRemoved(grants[0])])
+    held = [facts]
+    del facts
+    release_in_steps(held)
+    assert not held
+    assert sorted(newer.grants()) == sorted(grants[1:])
+    assert [newer.node(key).is_known for key in keys] == [False, *[True] * (len(keys) - 1)]
 
 
 def test_a_gate_opens_to_one_side_only() -> None:
