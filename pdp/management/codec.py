@@ -26,7 +26,7 @@ from pdp.management.requests import (
     Requester,
 )
 from pdp.model.question import AtLeast, Caller, Resource
-from pdp.model.strict import decode
+from pdp.model.strict import decode, read_parameters
 from pdp.model.vocabulary import ALIASES
 from pdp.store.world import format_grant, read_grant, read_key, read_known_grant, read_object
 
@@ -91,7 +91,9 @@ _OBJECTS: Final = msgspec.json.Decoder(ObjectsBody)
 _ACCESS: Final = msgspec.json.Decoder(AccessBody)
 _LIST: Final = msgspec.json.Decoder(ListBody)
 _CONTAINERS: Final = ("server", "project", "warehouse", "namespace")
-_QUERY: Final = frozenset({"object", "principal", "privilege", "below", "actor", "actingRole", "pageSize", "pageToken"})
+_FILTERS: Final = frozenset({"object", "principal", "privilege"})
+"""Parameters that filter nothing without text."""
+_QUERY: Final = _FILTERS | {"below", "actor", "actingRole", "pageSize", "pageToken"}
 
 
 def decode_grants(body: bytes, caller: Caller) -> tuple[Requester, GrantEdits]:
@@ -159,13 +161,7 @@ def make_object_query(action: str, type: str, container: str) -> ObjectQuery:
 
 def decode_query(query: Iterable[tuple[str, str]], caller: Caller) -> tuple[Requester, GrantFilter, PageRequest]:
     """Return requester, filter and page from the query parameters of a GET /v1/grants."""
-    given: dict[str, str] = {}
-    for name, value in query:
-        if name not in _QUERY:
-            raise InvalidArgument(f"unknown parameter `{name}`: known are {', '.join(sorted(_QUERY))}")
-        if name in given:
-            raise InvalidArgument(f"parameter `{name}` is given twice")
-        given[name] = value
+    given = read_parameters(query, _QUERY, _FILTERS)
     size = given.get("pageSize", str(PAGE_SIZE))
     if not (size.isascii() and size.isdecimal() and len(size) < 10):
         raise InvalidArgument(f"`pageSize` must be a number, not `{size}`")

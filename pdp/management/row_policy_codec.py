@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from typing import Annotated, Any, Final, TypeAlias
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -19,8 +19,10 @@ from pdp.management.requests import PageRequest, Requester
 from pdp.management.row_policies import RowPolicyPage, StatementResult
 from pdp.management.row_policy_edits import Mode, RowPolicyDrop, RowPolicyWrite, etag_of, policy_table_of, table_of
 from pdp.model.question import Caller
-from pdp.model.strict import decode, sentence
+from pdp.model.strict import decode, read_parameters, sentence
 
+Etag: TypeAlias = Annotated[str, msgspec.Meta(min_length=1)]
+"""Tag in a body. A tag without text would be none, and overwrite what others wrote."""
 LIST_KEYS: Final = frozenset({"table", "pageSize", "pageToken", "actor", "actingRole"})
 ENTRY_KEYS: Final = frozenset({"table", "column", "etag", "actor", "actingRole"})
 
@@ -43,7 +45,7 @@ class RowPolicyBody(_RequesterBody, kw_only=True):
     filter: str | bool | dict[str, str | bool]
     dialect: str = "trino"
     restrictive: bool = False
-    etag: str = ""
+    etag: Etag = ""
 
     def rule(self, id: str) -> RowPolicy:
         """Return the rule with the id of the path, or of the body without such."""
@@ -66,7 +68,7 @@ class ColumnMaskBody(
     expression: str | int | float | bool | dict[str, str | int | float | bool] | None = None
     dialect: str = "trino"
     exempt: tuple[str, ...] = ()
-    etag: str = ""
+    etag: Etag = ""
 
     def rule(self, id: str) -> RowPolicy:
         """Return the rule with the id of the path, or of the body without such."""
@@ -142,7 +144,7 @@ def decode_rule_list(
     query: Iterable[tuple[str, str]], caller: Caller
 ) -> tuple[Requester, TablePath | None, PageRequest]:
     """Return requester, table if any, and page from query parameters."""
-    given = _parameters(query, LIST_KEYS)
+    given = read_parameters(query, LIST_KEYS)
     size = given.get("pageSize", str(PAGE_SIZE))
     if not (size.isascii() and size.isdecimal() and len(size) < 10):
         raise InvalidArgument(f"`pageSize` must be a number, not `{size}`")
@@ -154,7 +156,7 @@ def decode_entry(
     query: Iterable[tuple[str, str]], caller: Caller, id: str, *, masks: bool
 ) -> tuple[Requester, RowPolicyDrop]:
     """Return the requester, and the rule that a path and its query parameters name."""
-    given = _parameters(query, ENTRY_KEYS)
+    given = read_parameters(query, ENTRY_KEYS)
     if not given.get("table"):
         raise InvalidArgument("`table` is missing: an id names a policy of one table")
     if bool(given.get("column")) != masks:
@@ -207,17 +209,6 @@ def _same_id(given: str, id: str) -> str:
     if id and given and given != id:
         raise InvalidArgument(f"`id` is `{given}`, and the path says `{id}`")
     return id or given
-
-
-def _parameters(query: Iterable[tuple[str, str]], known: frozenset[str]) -> dict[str, str]:
-    given: dict[str, str] = {}
-    for name, value in query:
-        if name not in known:
-            raise InvalidArgument(f"unknown parameter `{name}`: known are {', '.join(sorted(known))}")
-        if name in given:
-            raise InvalidArgument(f"parameter `{name}` is given twice")
-        given[name] = value
-    return given
 
 
 def _requester(given: dict[str, str], caller: Caller) -> Requester:

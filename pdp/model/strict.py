@@ -269,3 +269,23 @@ def _construct_plain(loader: _PlainLoader, node: yaml.ScalarNode) -> int | float
 
 for _tag in ("int", "float"):
     _PlainLoader.add_constructor(f"tag:yaml.org,2002:{_tag}", _construct_plain)
+
+
+def read_parameters(
+    query: Iterable[tuple[str, str]], known: frozenset[str], empty: frozenset[str] = frozenset()
+) -> dict[str, str]:
+    """Return query parameters by name; raise InvalidArgument for an unknown one, a repeated one, and one without text.
+
+    A parameter without text is not an absent one, except a `pageToken` and those of `empty`.
+    """
+    given: dict[str, str] = {}
+    for name, value in query:
+        if name not in known:
+            takes = f"known are {', '.join(sorted(known))}" if known else "this endpoint takes none"
+            raise InvalidArgument(f"unknown parameter `{name}`: {takes}")
+        if name in given:
+            raise InvalidArgument(f"parameter `{name}` is given twice")
+        if not value and name != "pageToken" and name not in empty:
+            raise InvalidArgument(f"parameter `{name}` is empty: leave it out, or give a value")
+        given[name] = value
+    return given

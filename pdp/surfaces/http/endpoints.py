@@ -9,6 +9,7 @@ from pdp.decision.codec import decode_call, encode_answer
 from pdp.decision.scopes import ScopeService, decode_scopes, encode_scopes
 from pdp.decision.service import Pdp
 from pdp.decision.turns import converted
+from pdp.errors import InvalidArgument
 from pdp.identity.evidence import admit
 from pdp.management.codec import (
     decode_access,
@@ -21,6 +22,7 @@ from pdp.management.codec import (
     encode_list,
     encode_written,
 )
+from pdp.management.requests import Requester
 from pdp.management.row_policies import RowPolicyService
 from pdp.management.row_policy_codec import (
     decode_batch_delete,
@@ -32,9 +34,10 @@ from pdp.management.row_policy_codec import (
     encode_rule,
     encode_rules,
 )
-from pdp.management.row_policy_edits import Mode
+from pdp.management.row_policy_edits import Mode, RowPolicyDrop
 from pdp.management.service import Management
 from pdp.model.question import Caller
+from pdp.model.strict import read_parameters
 from pdp.row_access.bodies import decode_filter, decode_rewrite, encode_filter, encode_rewrite
 from pdp.row_access.service import StatementService
 from pdp.surfaces.admission import BodyLimits
@@ -146,7 +149,7 @@ class _Endpoints:
         return EndpointAnswer(encode_rules(found, masks=self._masks), requester.id)
 
     async def get(self, request: EntryRequest, caller: Caller) -> EndpointAnswer:
-        requester, entry = decode_entry(request.query, caller, request.name, masks=self._masks)
+        requester, entry = self._entry(request, caller)
         found = await self._rules.get_rule(requester, entry.table, entry.id, entry.column)
         return EndpointAnswer(encode_rule(found.rules[0], found.revision), requester.id)
 
@@ -154,10 +157,11 @@ class _Endpoints:
         return await self._write(body, caller, "", "insert")
 
     async def update(self, request: EntryRequest, caller: Caller) -> EndpointAnswer:
+        read_parameters(request.query, frozenset())
         return await self._write(request.body, caller, request.name, "update")
 
     async def delete(self, request: EntryRequest, caller: Caller) -> EndpointAnswer:
-        requester, entry = decode_entry(request.query, caller, request.name, masks=self._masks)
+        requester, entry = self._entry(request, caller)
         written = await self._rules.write(requester, (entry,))
         return EndpointAnswer(encode_written(written.revision), requester.id)
 
@@ -169,6 +173,12 @@ class _Endpoints:
     async def permissions(self, body: bytes, caller: Caller) -> EndpointAnswer:
         requester, table, asked = await converted(body, decode_permissions, caller)
         return EndpointAnswer(encode_permissions(await self._rules.permissions(requester, table, asked)), requester.id)
+
+    def _entry(self, request: EntryRequest, caller: Caller) -> tuple[Requester, RowPolicyDrop]:
+        """Return the requester and the named entry; raise InvalidArgument for a body, which would have no effect."""
+        if request.body:
+            raise InvalidArgument("this endpoint takes no body: name the `actor` and the `etag` in the query")
+        return decode_entry(request.query, caller, request.name, masks=self._masks)
 
     async def _write(self, body: bytes, caller: Caller, id: str, mode: Mode) -> EndpointAnswer:
         requester, edit = await converted(body, partial(decode_rule, masks=self._masks), caller, id, mode)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import ExitStack
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from aiohttp import web
 
@@ -17,6 +17,7 @@ from pdp import errors
 from pdp.identity.callers import Callers
 from pdp.model.question import Caller
 from pdp.model.revision import new_id
+from pdp.model.strict import read_parameters
 from pdp.surfaces.admission import Admission, AdmittedRequest, BodyLimits
 from pdp.surfaces.http.answers import JSON, EndpointAnswer, HttpAnswer, HttpFailure, extra_headers, id_headers
 from pdp.surfaces.http.routes import BodyEndpoint, DecisionRoute, Handler, ImmediateEndpoint, Outcomes
@@ -33,6 +34,9 @@ from pdp.surfaces.refusals import (
 )
 from pdp.telemetry import Telemetry
 
+_NATIVE: Final = "http"
+"""Surface whose endpoints refuse what they do not read. Other protocols have parameters without a meaning here."""
+_NO_PARAMETERS: Final = frozenset[str]()
 Query = Iterable[tuple[str, str]]
 """Query parameters: names and values, in order."""
 
@@ -74,6 +78,8 @@ class HttpHandlers:
 
         async def answer(request: web.BaseRequest, caller: Caller, admitted: AdmittedRequest) -> EndpointAnswer:
             body = await read_body(request, limits.size, admitted)
+            if surface == _NATIVE:
+                read_parameters(request.query.items(), _NO_PARAMETERS)
             await limits.check(body)
             return await endpoint(body, caller)
 
