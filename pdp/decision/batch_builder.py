@@ -181,7 +181,7 @@ class BatchBuilder:
         """Add the question of a body about each of some resources at the next positions."""
         self.share(body, len(resources))
         if body.resource is not UNSET:
-            self.reject(_BOTH, len(resources))
+            self.reject(_BOTH, len(resources) or 1)
         else:
             self.put(body, resources, self.take(len(resources)))
 

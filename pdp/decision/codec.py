@@ -42,8 +42,9 @@ class CheckTexts(JsonBody):
 
 
 class CheckExtent(msgspec.Struct):
-    """Number of resources of a check that does not decode."""
+    """Resources of a check that does not decode."""
 
+    resource: msgspec.Raw | UnsetType = UNSET
     resources: list[msgspec.Raw] | UnsetType = UNSET
 
 
@@ -93,8 +94,8 @@ def call_limit(max_checks: int, *, explain: bool, form: AnswerForm) -> int:
 
 def bound_bodies(bodies: Sequence[CheckBody], max_checks: int) -> None:
     """Raise TooManyChecks if bodies ask about more resources than the limit."""
-    lists = [body.resources for body in bodies if body.resources is not UNSET]
-    bound_checks(len(bodies) - len(lists) + sum(map(len, lists)), max_checks)
+    lists = [body for body in bodies if body.resources is not UNSET]
+    bound_checks(len(bodies) - len(lists) + sum(map(_positions, lists)), max_checks)
 
 
 def bound_checks(count: int, max_checks: int) -> None:
@@ -123,10 +124,16 @@ def decode_checks(checks: Iterable[msgspec.Raw | bytes], *, unique_keys: bool = 
 def _extent(text: msgspec.Raw | bytes) -> int:
     """Return the number of positions of a check with an error: those of its list of resources, otherwise one."""
     try:
-        resources = _EXTENT.decode(text).resources
+        return _positions(_EXTENT.decode(text))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return 1
-    return 1 if resources is UNSET else len(resources)
+
+
+def _positions(check: CheckBody | CheckExtent) -> int:
+    """Return the number of positions of a check. Beside a `resource` an empty list takes one, as over gRPC."""
+    if check.resources is UNSET:
+        return 1
+    return len(check.resources) or int(check.resource is not UNSET)
 
 
 class DecisionBody(msgspec.Struct, frozen=True, omit_defaults=True):

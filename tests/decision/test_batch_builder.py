@@ -138,6 +138,16 @@ def test_a_check_with_one_resource_and_a_list_is_malformed() -> None:
     assert request.size == 2
 
 
+@pytest.mark.parametrize("odd", [{}, {"unknown": 1}, {"principal": 7}, {"action": 7}])
+def test_a_resource_beside_an_empty_list_keeps_its_position(odd: dict[str, Any]) -> None:
+    """Without a position of its own, its neighbour's answer would stand in its place."""
+    request = request_of({"resource": "server", "resources": []} | odd, {"resource": "server"})
+    assert request.size == 2
+    assert list(request.rejected) == [0]
+    with pytest.raises(TooManyChecks):
+        request_of(*[{"resource": "server", "resources": []} | odd] * 3, limit=2)
+
+
 def test_the_limit_counts_resources() -> None:
     lists = [{"resources": ["server"] * 3}, {"resources": ["server"] * 3}]
     assert request_of(*lists, limit=6).size == 6
