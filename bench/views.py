@@ -23,6 +23,7 @@ from pdp.decision.service import Pdp
 from pdp.engines.engine import EngineQuestion, Verdicts
 from pdp.identity.callers import EMBEDDED_CALLER
 from pdp.identity.evidence import admit
+from pdp.model.events import OPEN_GATE, AnswerHold
 from pdp.offline.cases.cases import Case
 from pdp.offline.cases.runner import MemoryAudit, build_case_pdp
 from pdp.views.codec import decode_load, encode_load
@@ -36,6 +37,8 @@ Run = Callable[[], Coroutine[Any, Any, bytes]]
 
 class DroppingAudit:
     """Audit without records, so that the speed of the disk does not matter."""
+
+    gate: AnswerHold = OPEN_GATE
 
     def admit(self) -> None: ...
 

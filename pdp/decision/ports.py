@@ -12,13 +12,18 @@ from pdp.decision.explanation import revision_of
 from pdp.decision.plan import Planners
 from pdp.decision.plan_cache import PlanCache
 from pdp.facts.snapshot import Facts
-from pdp.model.events import EventLog
+from pdp.model.events import AnswerHold, EventLog
 from pdp.model.revision import Revision
 from pdp.telemetry import Telemetry
 
 
 class AuditLog(EventLog, Protocol):
     """Destination of decided batches and of events. Calls must not wait for a disk."""
+
+    @property
+    def gate(self) -> AnswerHold:
+        """Return the gate that tells when records are safe."""
+        ...
 
     def admit(self) -> None:
         """Raise Unavailable while records cannot be taken."""

@@ -10,7 +10,7 @@ import msgspec
 from pdp.engines.grants.edits import GrantEdits, ObjectEdits, ObjectPatch
 from pdp.errors import PdpError
 from pdp.facts.objects import Grant, ObjectKey, key_text
-from pdp.model.events import EventLog, ManagementEvent
+from pdp.model.events import AnswerHold, EventLog, ManagementEvent
 from pdp.model.question import Caller, Consistency, Principal, Resource
 from pdp.model.references import format_resource
 from pdp.model.revision import new_id
@@ -92,6 +92,8 @@ class PageResult(msgspec.Struct, frozen=True):
 
 
 T = TypeVar("T")
+BEGUN: Final = "begun"
+"""Code of the record that a change begins."""
 MOST_REFUSED: Final = 100
 """Entries of a refused write in its record. A write that is done is recorded whole."""
 _LONGEST_MESSAGE: Final = 500
@@ -100,23 +102,33 @@ _LONGEST_MESSAGE: Final = 500
 class ManagementLog(EventLog, Protocol):
     """Destination of the records of management, which may be full."""
 
+    @property
+    def gate(self) -> AnswerHold:
+        """Return the gate that tells when records are safe."""
+        ...
+
     def admit(self) -> None:
         """Raise Unavailable while records cannot be taken."""
         ...
 
 
 class ManagementRequest(msgspec.Struct, frozen=True):
-    """A request of management: the operation, and the request in words of world files, by field."""
+    """A request of management: the operation, and the request in words of world files, by field.
+
+    `changes` tells whether the request writes.
+    """
 
     operation: str
     requester: Requester
     asked: dict[str, Sequence[Any] | str | bool]
+    changes: bool = False
 
 
 def grants_request(requester: Requester, edits: GrantEdits) -> ManagementRequest:
     """Return the request to write grants."""
     asked = {"add": [*map(format_grant, edits.add)], "remove": [*map(format_grant, edits.remove)]}
-    return ManagementRequest("write_grants", requester, {key: entries for key, entries in asked.items() if entries})
+    given: dict[str, Any] = {key: entries for key, entries in asked.items() if entries}
+    return ManagementRequest("write_grants", requester, given, changes=True)
 
 
 def objects_request(requester: Requester, edits: ObjectEdits) -> ManagementRequest:
@@ -126,7 +138,8 @@ def objects_request(requester: Requester, edits: ObjectEdits) -> ManagementReque
         "delete": [*map(key_text, edits.delete)],
         "move": [{"from": key_text(source), "to": key_text(target)} for source, target in edits.move],
     }
-    return ManagementRequest("write_objects", requester, {key: entries for key, entries in asked.items() if entries})
+    given: dict[str, Any] = {key: entries for key, entries in asked.items() if entries}
+    return ManagementRequest("write_objects", requester, given, changes=True)
 
 
 def list_grants_request(requester: Requester, filter: GrantFilter) -> ManagementRequest:
@@ -156,10 +169,14 @@ async def recorded(
 ) -> T:
     """Return the result of a request, and record how it ended.
 
-    Raise Unavailable if the audit is full, and each exception of the work.
+    Where answers wait for their records, a record that a change begins is safe before the change: so nothing is written
+    that the audit does not tell of. Raise Unavailable if the audit takes no records, and each exception of the work.
     """
     try:
         log.admit()
+        if request.changes and log.gate.holds:
+            log.note(_begun(request))
+            await log.gate.durable()
         result = await work
     except PdpError as error:
         if log.note(_refused(request, error.code, str(error))):
@@ -178,6 +195,12 @@ def linked(requester: Requester) -> Caller:
     """Return the caller of a request; checks behind a listing carry the id of the request."""
     caller = requester.caller
     return caller if caller.request_id else msgspec.structs.replace(caller, request_id=requester.id)
+
+
+def _begun(request: ManagementRequest) -> ManagementEvent:
+    message = f"the record `{request.requester.id}` tells how it ended"
+    begun = _event(request, request.asked, allowed=False, code=BEGUN, message=message)
+    return msgspec.structs.replace(begun, id=new_id())
 
 
 def _refused(request: ManagementRequest, code: str, message: str) -> ManagementEvent:

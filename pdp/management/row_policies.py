@@ -287,7 +287,7 @@ def write_request(requester: Requester, edits: Sequence[RuleEdit]) -> Management
             asked.setdefault("drop", []).append({"table": _table_text(edit.table), "id": edit.id} | column)
         else:
             asked.setdefault("clear", []).append({"table": _table_text(edit.table)})
-    return ManagementRequest("write_row_rules", requester, asked)
+    return ManagementRequest("write_row_rules", requester, asked, changes=True)
 
 
 def _rule_entry(rule: RowPolicy) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -128,3 +129,73 @@ async def test_a_page_of_a_list_is_one_record_of_what_it_shows(tmp_path: Path) -
     assert (counts[0][0] + counts[1][0], counts[2]) == (len(names), (len(names), 0))
     assert [permitted for _, permitted in counts[:2]] == [4, 2]
     assert max(len(json.dumps(page)) for page in pages) < 2000
+
+
+POLICY = {"id": "p", "table": "table:lake/s/t", "grantees": ["allUsers"], "filter": "TRUE"}
+CHANGES = [
+    ("POST", "/v1/grants", {"add": [GRANT]}),
+    ("POST", "/v1/objects", {"put": ["table:lake/u"]}),
+    ("POST", "/v1/row-access-policies", POLICY),
+    ("POST", "/v1/column-masks", {"id": "m", "table": "table:lake/s/t", "column": "c", "grantees": ["allUsers"], "kind": "hash"}),
+    ("DELETE", "/v1/row-access-policies/old?table=table:lake/s/t", None),
+    ("POST", "/v1/row-access-policies:batchDelete", {"table": "table:lake/s/t", "ids": ["old"]}),
+    ("POST", "/pdp.v1.GrantsService/WriteGrants", {"add": [GRANT]}),
+]  # fmt: skip
+
+
+@asynccontextmanager
+async def served(folder: Path, **audit: str) -> AsyncIterator[HttpClient]:
+    config = {
+        "store": {"url": "sqlite:///pdp.db"},
+        "audit": {"sinks": [{"file": "audit/"}], **audit},
+        "limits": {"request_timeout_seconds": 1},
+    }
+    async with client_of(settings_of(config, folder)) as client:
+        old = await client.send("POST", "/v1/row-access-policies", POLICY | {"id": "old"})
+        assert old.status == 200
+        yield client
+
+
+@asynccontextmanager
+async def no_disk(folder: Path) -> AsyncIterator[None]:
+    """Let no file be written to the folder of the audit."""
+    audit, aside = folder / "audit", folder / "aside"
+    audit.rename(aside)
+    audit.write_text("")
+    try:
+        yield
+    finally:
+        audit.unlink()
+        aside.rename(audit)
+
+
+@pytest.mark.parametrize("on_full", ["deny", "block"])
+async def test_nothing_is_changed_that_the_audit_cannot_tell_of(tmp_path: Path, on_full: str) -> None:
+    """Also the first change after the disk failed, of which nobody knows before."""
+    async with served(tmp_path, durability="request", on_full=on_full) as client:
+        facts = client.service.source.facts
+        async with no_disk(tmp_path):
+            for method, path, body in CHANGES:
+                assert (await client.send(method, path, body)).status == 503, path
+            assert client.service.source.facts is facts
+        assert (await client.send("POST", "/v1/grants", {"add": [GRANT]})).status in (200, 503)
+
+
+async def test_a_change_goes_on_without_the_audit_where_records_may_be_lost(tmp_path: Path) -> None:
+    async with served(tmp_path, durability="request", on_full="drop") as client, no_disk(tmp_path):
+        for method, path, body in CHANGES[:3]:
+            assert (await client.send(method, path, body)).status == 200, path
+
+
+@pytest.mark.parametrize("durability", ["request", "batch"])
+async def test_a_change_is_recorded_before_it_begins_where_answers_wait(tmp_path: Path, durability: str) -> None:
+    async with served(tmp_path, durability=durability) as client:
+        await client.send("POST", "/v1/grants", {"add": [GRANT]}, {"X-Request-ID": "mine"})
+        await client.send("GET", "/v1/grants")
+        *begun, done, listed = [one for one in await records(client, tmp_path) if one["operation"].endswith("_grants")]
+    assert (done["allowed"], listed["operation"], len(begun)) == (True, "list_grants", durability == "request")
+    for one in begun:
+        assert (one["allowed"], one["code"], one["asked"], one["requestId"]) == (False, "begun", done["asked"], "mine")
+        assert done["id"] in one["message"]
+        assert one["id"] != done["id"]
+        assert "revision" not in one

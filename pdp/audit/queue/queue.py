@@ -23,7 +23,7 @@ from pdp.audit.queue.sinks import AuditSink, SlowestProgress
 from pdp.audit.records.record import DecisionRecord
 from pdp.config.audit import Durability, OnFull
 from pdp.errors import Unavailable
-from pdp.model.events import Event, ManagementEvent, RefusalEvent, RewriteEvent
+from pdp.model.events import OPEN_GATE, AnswerHold, Event, ManagementEvent, RefusalEvent, RewriteEvent
 from pdp.model.redaction import DEFAULT_MASKER, Redactor
 from pdp.telemetry import Telemetry
 
@@ -66,6 +66,8 @@ DEFAULT_OPTIONS: Final = TrailOptions()
 
 class NoAudit:
     """Audit of dry runs on the command line, which enforce nothing: drops every record."""
+
+    gate: AnswerHold = OPEN_GATE
 
     def admit(self) -> None:
         """Admit every request."""

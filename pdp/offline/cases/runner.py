@@ -30,7 +30,7 @@ from pdp.errors import PdpError, Unauthenticated
 from pdp.facts.snapshot import Facts
 from pdp.identity.callers import EMBEDDED_CALLER, local_caller
 from pdp.identity.evidence import admit
-from pdp.model.events import Event
+from pdp.model.events import OPEN_GATE, AnswerHold, Event
 from pdp.model.question import Batch, Caller
 from pdp.offline.cases.cases import ROW_WANTS, Case, CedarCase, InvalidCase, cedar_policies, forget_places
 from pdp.offline.cases.deployment import Deployment, case_facts, case_files, forget_worlds, remarks_on_names, set_clock
@@ -50,6 +50,8 @@ BuildPdp = Callable[..., Pdp]
 
 class MemoryAudit:
     """Audit in memory, with records in their JSON form."""
+
+    gate: AnswerHold = OPEN_GATE
 
     def __init__(self) -> None:
         self.records: list[dict[str, Any]] = []

@@ -22,7 +22,7 @@ from pdp.decision.service import Pdp
 from pdp.errors import InvalidArgument
 from pdp.identity.callers import EMBEDDED_CALLER
 from pdp.model.answer import DEFAULT_DENY, Answer, TableAccess, TypedColumn
-from pdp.model.events import Event
+from pdp.model.events import OPEN_GATE, AnswerHold, Event
 from pdp.model.question import Batch, Check, CheckGrouper
 from pdp.model.revision import Revision
 from pdp.offline.replay.basis import HistoricalPdps, UndecidableCheck
@@ -146,6 +146,8 @@ _ANY_TYPE: Final = "varchar"
 
 class CapturingAudit:
     """Audit that keeps the newest record alone."""
+
+    gate: AnswerHold = OPEN_GATE
 
     def __init__(self) -> None:
         self.record: DecisionRecord | None = None

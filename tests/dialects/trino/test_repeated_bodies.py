@@ -28,6 +28,7 @@ from pdp.errors import Unavailable
 from pdp.facts.objects import Grant, GrantAdded, GrantRemoved
 from pdp.facts.snapshot import Facts
 from pdp.identity.callers import EMBEDDED_CALLER
+from pdp.model.events import OPEN_GATE, AnswerHold
 from pdp.model.question import Caller
 from pdp.offline.cases.runner import MemoryAudit
 from pdp.store.replica import FixedFacts
@@ -164,6 +165,8 @@ async def test_what_cannot_be_recorded_is_not_answered_from_memory() -> None:
     assert await service.allow(body_of())
 
     class Full(MemoryAudit):
+        gate: AnswerHold = OPEN_GATE
+
         def admit(self) -> None:
             raise Unavailable("the audit cannot be written")
 

@@ -18,6 +18,7 @@ from pdp.decision.service import Pdp
 from pdp.identity.callers import EMBEDDED_CALLER
 from pdp.identity.evidence import admit
 from pdp.model.answer import Answer
+from pdp.model.events import OPEN_GATE, AnswerHold
 from pdp.model.question import Batch
 from pdp.offline.cases.cases import Case
 from pdp.offline.cases.runner import MemoryAudit, build_case_pdp, case_batch
@@ -50,6 +51,8 @@ def decide(pdp: Pdp, checks: Sequence[Any]) -> Answer:
 
 class LastRecord:
     """Audit that keeps the newest record alone."""
+
+    gate: AnswerHold = OPEN_GATE
 
     def __init__(self) -> None:
         self.record: Any = None

@@ -32,7 +32,7 @@ from pdp.facts.objects import Change, Grant, GrantAdded, GrantRemoved
 from pdp.facts.snapshot import Facts
 from pdp.identity.callers import EMBEDDED_CALLER
 from pdp.identity.evidence import admit
-from pdp.model.events import Event
+from pdp.model.events import OPEN_GATE, AnswerHold, Event
 from pdp.offline.replay.basis import RecordedFacts
 from pdp.store.world import parse_world
 from pdp.views.codec import decode_load
@@ -98,6 +98,8 @@ def world() -> dict[str, Any]:
 
 class SegmentAudit:
     """Audit that appends records to a file, and begins a new file and instance after many."""
+
+    gate: AnswerHold = OPEN_GATE
 
     def __init__(self, folder: Path, per_file: int) -> None:
         self._folder = folder

@@ -38,7 +38,7 @@ from pdp.facts.snapshot import Facts
 from pdp.identity.callers import EMBEDDED_CALLER
 from pdp.identity.evidence import admit
 from pdp.model.answer import TypedColumn
-from pdp.model.events import Event
+from pdp.model.events import OPEN_GATE, AnswerHold, Event
 from pdp.model.question import Batch
 from pdp.offline.cases.cases import Case
 from pdp.offline.cases.runner import MemoryAudit, build_case_pdp
@@ -58,6 +58,8 @@ ROWS: dict[str, Any] = {
 
 class FolderAudit:
     """Audit that writes each record at once, with its bundle, as a service would."""
+
+    gate: AnswerHold = OPEN_GATE
 
     def __init__(self, folder: Path, columns_from: int) -> None:
         self._folder = folder
