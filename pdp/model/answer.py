@@ -42,6 +42,28 @@ class TypedColumn(msgspec.Struct, frozen=True):
     type: str
 
 
+class SchemaColumn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Column of an Iceberg schema with its field id. `type` is that of the specification, and empty for a nested one."""
+
+    id: int
+    name: str
+    type: str
+    required: bool
+
+
+class ReadRestrictions(msgspec.Struct, frozen=True):
+    """Restrictions that the reader of a table must apply: `text` is the `read-restrictions` of Iceberg, in JSON.
+
+    `by` is the reason of the rows, and `masks` has each masked column with its reason. `closed`: no row is shown, so
+    that the reader needs no file.
+    """
+
+    text: str
+    by: Reason
+    masks: tuple[tuple[str, Reason], ...] = ()
+    closed: bool = False
+
+
 class TableAccess(msgspec.Struct, frozen=True):
     """Visible part of a table. `rows` None means all rows; `masks[i]` None means that column i has no mask.
 

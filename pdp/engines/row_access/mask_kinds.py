@@ -95,6 +95,39 @@ def kind_sql(kind: str, column: str, family: Family | None, type: str, dialect: 
     return _first_day(kind.removeprefix("truncate-to-"), column, family, type, dialect)
 
 
+_PRIMITIVE: Final = re.compile(
+    r"boolean|int|long|float|double|string|date|time|(?:timestamp|timestamptz)(?:_ns)?|uuid|binary"
+    r"|decimal\(\s*\d+\s*,\s*\d+\s*\)|fixed\[\d+\]"
+)
+"""Types of Iceberg with a fixed value."""
+_OF_TIMES: Final = ("date", "timestamp", "timestamptz", "timestamp_ns", "timestamptz_ns")
+_ACTIONS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
+    "hash": ("sha-256-global", ("string",)),
+    "partial": (FIXED_VALUE, ("string",)),  # `show-last-4` would show short texts, and the length
+    **{name: (name, ("string",)) for name, kind in MASK_KINDS.items() if kind is _TEXT},
+    **{name: (name, _OF_TIMES) for name, kind in MASK_KINDS.items() if kind is _TIME},
+}
+"""Kind -> the action that shows the same or less, and the types where it does."""
+_CONSTANTS: Final = {
+    "string": "'XXXXXXXX'", "boolean": "FALSE", **dict.fromkeys(("int", "long", "float", "double"), "0"),
+}  # fmt: skip
+"""Type of Iceberg -> the constant that is its fixed value."""
+
+
+def iceberg_action(kind: str, value: str, type: str, *, required: bool) -> str | None:
+    """Return the action of Iceberg's read restrictions that shows what a mask shows, or less; None without one.
+
+    `type` is a type of Iceberg, empty for a nested one. A required column has no NULL.
+    """
+    action, types = _ACTIONS.get(kind, ("", ()))
+    if type in types:
+        return action
+    is_fixed = required or kind == FIXED_VALUE or (kind == "constant" and value == _CONSTANTS.get(type))
+    if is_fixed and _PRIMITIVE.fullmatch(type):
+        return FIXED_VALUE
+    return None if required else "replace-with-null"
+
+
 def _without_letters(text: str, dialect: str) -> str:
     """Return SQL that replaces digits by `n`, and all but digits and `(),.@-` by `x`, for each code point."""
     every = ", 'g'" if dialect == "duckdb" else ""
