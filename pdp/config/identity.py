@@ -322,8 +322,21 @@ class TrustedEngineSettings(Section):
     enforces_row_access: bool = Field(
         False, description="whether it applies row filters and masks itself, so that it may have storage credentials"
     )
+    applies_read_restrictions: bool = Field(
+        False,
+        description="whether it applies `read-restrictions` of Iceberg or fails, so that it may read the files of a "
+        "restricted table together with them; almost no released client does",
+    )
     delegated_storage: Literal["read", "as_owner"] = Field(
         "read",
         description="the most storage access that it gets for a table behind a DEFINER view: `read`, because a view "
         "only reads, or `as_owner`, all that the owner of the view has",
     )
+
+    @model_validator(mode="after")
+    def _enforces_in_one_way(self) -> Self:
+        if self.enforces_row_access and self.applies_read_restrictions:
+            raise ValueError(
+                "`enforces_row_access` gives the files without read restrictions: leave one of the two out"
+            )
+        return self

@@ -22,7 +22,7 @@ from pdp.engines.row_access.engine import Restriction
 from pdp.engines.row_access.through_views import through
 from pdp.facts.objects import ObjectKey
 from pdp.facts.snapshot import Facts
-from pdp.model.answer import Reason
+from pdp.model.answer import ReadRestrictions, Reason
 from pdp.model.arrays import positions_by
 from pdp.model.question import VERSIONED_TYPES, Arguments, Check, Principal, QuerySession, Question, Resource
 from pdp.model.vocabulary import (
@@ -43,12 +43,13 @@ K = TypeVar("K", bound=Hashable)
 class Leaf(msgspec.Struct, frozen=True, gc=False):
     """Concrete check of many resources: one action on one concrete type, for the engines to decide.
 
-    `override` is a reason to permit where the engines neither forbid nor fail. None without an override.
+    `override` is a reason to permit where the engines neither forbid nor fail. A permit comes with the `restrictions`.
     """
 
     group: EngineQuestion
     resources: Sequence[Resource]
     override: Reason | None = None
+    restrictions: ReadRestrictions | None = None
 
 
 class FixedDenial(msgspec.Struct, frozen=True, gc=False):
@@ -61,6 +62,7 @@ class FixedDenial(msgspec.Struct, frozen=True, gc=False):
     group: EngineQuestion
     resources: Sequence[Resource]
     errors: tuple[str, ...] = ()
+    restrictions: ReadRestrictions | None = None
 
 
 class AllOf(msgspec.Struct, frozen=True, gc=False):
@@ -193,7 +195,7 @@ class PlanContext(msgspec.Struct, frozen=True, gc=False):
         others = self.bundle.other_roles(self.principal, self.person, self.facts, stale=self.stale)
         return EngineQuestion(question, type, resource.warehouse, ref, *others)
 
-    def leaf(self, type: str, action: str, resources: Sequence[Resource]) -> Node:
+    def leaf(self, type: str, action: str, resources: Sequence[Resource]) -> Leaf | FixedDenial:
         """Plan one concrete check; deny a raw Nessie check that lacks its ref."""
         group = self.group(type, ALIASES.get(type, {}).get(action, action), resources[0])
         if group.ref is None and action in _REF_CHECKS and type in NESSIE_TARGETS[action]:

@@ -124,7 +124,7 @@ def _asks_about(node: Node, resources: Sequence[Resource]) -> bool:
 def _with_resources(node: Node, resources: Sequence[Resource]) -> Node:
     """Return the same tree about other resources."""
     if type(node) is Leaf:
-        return Leaf(node.group, resources, node.override)
+        return Leaf(node.group, resources, node.override, node.restrictions)
     parts = tuple([_with_resources(part, resources) for part in node.parts])  # type: ignore[union-attr]
     return replace(node, parts=parts)
 

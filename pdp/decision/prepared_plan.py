@@ -228,5 +228,6 @@ def _decide(node: Node, check: Check, decide: LeafCall, concrete: list[LeafDecis
     else:
         columns = [_decide(part, check, decide, concrete) for part in node.parts]  # type: ignore[union-attr]
         return fold_parts(node, columns)  # type: ignore[arg-type]
-    concrete.append(LeafDecision(node.group, resources, check.at, verdicts))  # type: ignore[union-attr]
+    leaf = LeafDecision(node.group, resources, check.at, verdicts, node.restrictions)  # type: ignore[union-attr]
+    concrete.append(leaf)
     return verdicts

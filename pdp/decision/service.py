@@ -396,5 +396,8 @@ def _decided(check: Check, tree: Node, verdicts_of: LeafVerdicts, outcome: Verdi
     """Return a check with its concrete checks. It is plain if the tree is one leaf that asks the same."""
     if isinstance(tree, Leaf | FixedDenial):
         return _decided_leaf(check, tree, outcome)
-    decisions = [LeafDecision(leaf.group, leaf.resources, at, verdicts_of(leaf)) for leaf, at in leaves(tree, check.at)]
+    decisions = [
+        LeafDecision(leaf.group, leaf.resources, at, verdicts_of(leaf), leaf.restrictions)
+        for leaf, at in leaves(tree, check.at)
+    ]
     return DecidedCheck(check, False, tuple(decisions), outcome)

@@ -169,6 +169,7 @@ def trusted_engines_of(
             identity.idp,
             engine.enforces_row_access,
             engine.delegated_storage == "as_owner",
+            engine.applies_read_restrictions,
         )
         for name, engine in configured.items()
         if (known := engine.identities.get(identity.idp))

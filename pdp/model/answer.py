@@ -43,7 +43,7 @@ class TypedColumn(msgspec.Struct, frozen=True):
 
 
 class SchemaColumn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Column of an Iceberg schema with its field id. `type` is that of the specification, and empty for a nested one."""
+    """Column of an Iceberg schema with its field id. `type` is one of the specification, and empty for a nested one."""
 
     id: int
     name: str

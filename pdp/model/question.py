@@ -12,7 +12,7 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from pdp.model.answer import Rejection
+from pdp.model.answer import Rejection, SchemaColumn
 from pdp.model.vocabulary import ARGUMENTS
 
 CONTENT_TYPES = frozenset({"content", "namespace", "table", "view", "generic_table", "dataset", "table_or_view"})
@@ -166,6 +166,7 @@ class Load(msgspec.Struct, frozen=True, gc=False):
     `entries` counts the views that the request names. `ignored` says why the request's chain does not count.
     `enforced`: the loading engine applies row filters and masks itself and may therefore read the files.
     `owner_writes`: after a view that runs as its owner, the owner's right to write counts for storage access.
+    `columns` are those of the table, if the loading engine applies read restrictions; empty for every other engine.
     """
 
     views: tuple[ChainView, ...] = ()
@@ -173,6 +174,7 @@ class Load(msgspec.Struct, frozen=True, gc=False):
     ignored: str = ""
     enforced: bool = False
     owner_writes: bool = False
+    columns: tuple[SchemaColumn, ...] = ()
 
 
 class ViewCommit(msgspec.Struct, frozen=True):
@@ -322,6 +324,7 @@ class TrustedEngine(msgspec.Struct, frozen=True):
     idp: str
     enforces_row_access: bool = False
     owner_writes: bool = False
+    applies_read_restrictions: bool = False
 
 
 class HeaderIdentity(msgspec.Struct, frozen=True):

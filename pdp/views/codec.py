@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, Final
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
 from pdp.decision.bodies import ErrorBody, JsonBody, PrincipalBody, ResourceBody
-from pdp.model.answer import Decision
+from pdp.errors import InvalidArgument
+from pdp.model.answer import Decision, SchemaColumn
 from pdp.model.question import Load
 from pdp.model.strict import decode
 
@@ -28,6 +30,21 @@ class ViewBody(JsonBody):
     properties: dict[str, Any]
 
 
+class FieldBody(msgspec.Struct):
+    """Field of an Iceberg schema, as table metadata have it. Further members are ignored."""
+
+    id: int
+    name: str
+    type: Any
+    required: bool
+
+
+class SchemaBody(msgspec.Struct):
+    """Iceberg schema, as table metadata have it. Further members are ignored."""
+
+    fields: list[FieldBody]
+
+
 class LoadBody(JsonBody):
     """Body of POST /v1/load."""
 
@@ -38,6 +55,7 @@ class LoadBody(JsonBody):
     referenced_by: str | list[list[str]] = ""
     views: list[ViewBody] = msgspec.field(default_factory=list)
     caller: TokenBody | None = None
+    schema: SchemaBody | None = None
 
 
 class ChangeBody(JsonBody):
@@ -67,6 +85,7 @@ class LoadResult(msgspec.Struct, frozen=True):
     """The decision on a load or on a change of a view, with the steps of the plan.
 
     `storage_access` is none, read or read_write. A change has no storage access and an empty `load`.
+    `read_restrictions` is the JSON that the reader of the files must apply; empty without any.
     """
 
     decision: Decision
@@ -75,6 +94,7 @@ class LoadResult(msgspec.Struct, frozen=True):
     id: str
     storage_access: str = "none"
     load: Load = Load()
+    read_restrictions: str = ""
 
     @property
     def referenced_by_used(self) -> bool:
@@ -84,11 +104,38 @@ class LoadResult(msgspec.Struct, frozen=True):
 
 _LOAD = msgspec.json.Decoder(LoadBody)
 _CHANGE = msgspec.json.Decoder(ChangeBody)
+_SCHEMA = msgspec.json.Decoder(SchemaBody)
+_MOST_FIELDS: Final = 10_000
+_LONGEST_NAME: Final = 1_000
+_LAST_ID: Final = 2**31 - 1
+_LONGEST_TYPE: Final = 100
 
 
 def decode_load(body: bytes) -> LoadBody:
     """Return the body of POST /v1/load; raise InvalidArgument."""
     return decode(body, _LOAD, typed=True)
+
+
+def decode_schema(text: str) -> SchemaBody:
+    """Return a schema in the JSON of Iceberg; raise InvalidArgument."""
+    return decode(text.encode(), _SCHEMA, typed=True)
+
+
+def columns_of(schema: SchemaBody) -> tuple[SchemaColumn, ...]:
+    """Return the columns of a schema; raise InvalidArgument for one that no table can have."""
+    if not 0 < len(schema.fields) <= _MOST_FIELDS:
+        raise InvalidArgument(f"`schema` has no fields, or more than {_MOST_FIELDS}")
+    if len({field.id for field in schema.fields}) < len(schema.fields):
+        raise InvalidArgument("`schema` has two fields of one id")
+    return tuple(_columns(schema.fields))
+
+
+def _columns(fields: list[FieldBody]) -> Iterator[SchemaColumn]:
+    for field in fields:
+        if not 0 < field.id <= _LAST_ID or not 0 < len(field.name) <= _LONGEST_NAME:
+            raise InvalidArgument("`schema` has a field with an id out of range, without a name, or with a long one")
+        is_known = isinstance(field.type, str) and len(field.type) <= _LONGEST_TYPE
+        yield SchemaColumn(field.id, field.name, field.type if is_known else "", field.required)
 
 
 def decode_change(body: bytes) -> ChangeBody:
@@ -98,7 +145,9 @@ def decode_change(body: bytes) -> ChangeBody:
 
 def encode_load(result: LoadResult) -> bytes:
     """Return the answer of POST /v1/load."""
-    access = {"storageAccess": result.storage_access, "referencedByUsed": result.referenced_by_used}
+    access: dict[str, Any] = {"storageAccess": result.storage_access, "referencedByUsed": result.referenced_by_used}
+    if result.read_restrictions:
+        access["readRestrictions"] = msgspec.Raw(result.read_restrictions.encode())
     return msgspec.json.encode(_answer(result, access))
 
 

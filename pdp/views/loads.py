@@ -25,7 +25,7 @@ from pdp.engines.engine import PERMIT
 from pdp.errors import InvalidArgument, InvalidReference, ProtectedPropertyModification
 from pdp.identity.callers import trusted_engines_of
 from pdp.identity.evidence import admit_check, own_principal
-from pdp.model.answer import DEFAULT_DENY, Rejection
+from pdp.model.answer import DEFAULT_DENY, Rejection, SchemaColumn
 from pdp.model.question import (
     Batch,
     Caller,
@@ -41,7 +41,7 @@ from pdp.model.question import (
 from pdp.model.references import format_resource
 from pdp.model.vocabulary import LOADS, VIEW_CHANGES
 from pdp.views.chains import Path, check_chain_length, check_namespace_depth, parse_chain, protected_keys, resolve_owner
-from pdp.views.codec import ChangeBody, LoadBody, LoadResult, LoadStep, TokenBody, ViewBody
+from pdp.views.codec import ChangeBody, LoadBody, LoadResult, LoadStep, TokenBody, ViewBody, columns_of
 from pdp.views.plans import NO_SUCH_VIEW, READS, WRITES
 
 
@@ -55,10 +55,12 @@ def load_result(result: BatchResult, load: Load) -> LoadResult:
         rejected = Rejection("NoSuchView", f"`{missing}` in `referencedBy` does not exist")
         decision = replace(decision, error=rejected)
     storage = _storage(steps, load) if decision.allowed else "none"
+    given = next((check.restrictions for check in result.record.checks), None) if decision.allowed else None
     visible = steps if result.visible is None or result.visible[0] else tuple(_own_steps(steps))
     if grants := result.grants:
         visible = tuple(replace(step, by=tuple(map(grants.reason, step.by))) for step in visible)
-    return LoadResult(decision, visible, answer.revision, answer.id, storage, load)
+    text = given.text if given else ""
+    return LoadResult(decision, visible, answer.revision, answer.id, storage, load, text)
 
 
 def _own_steps(steps: Sequence[LoadStep]) -> Iterator[LoadStep]:
@@ -135,7 +137,8 @@ class ViewSecurity:
         check_namespace_depth([target.path], self._limits.namespace_depth)
         engines = self._engines(body.caller, caller)
         supplied = self._supplied_properties(body.views, target)
-        admitted = _admit(check, caller, body.caller, properties=bool(body.views))
+        columns = _columns(body, target)
+        admitted = _admit(check, caller, body.caller, properties=bool(body.views or columns))
         if isinstance(admitted, Rejection):
             return await self._reject(surface, caller, admitted)
         load = await self._chain(body, engines, target, supplied) if entries else _NO_CHAIN
@@ -143,6 +146,8 @@ class ViewSecurity:
             load = replace(load, enforced=True)
         if engines and all(engine.owner_writes for engine in engines):
             load = replace(load, owner_writes=True)
+        if engines and all(engine.applies_read_restrictions for engine in engines):
+            load = replace(load, columns=columns)
         batch = Batch(surface, caller, 1, (admitted.asking(view_security=load),), explain=explain)
         return load_result(await self._pdp.decide(batch), load)
 
@@ -252,6 +257,15 @@ def _load_check(body: LoadBody, caller: Caller) -> Check:
     if target.type not in types:
         raise InvalidArgument(f"{body.action} takes a {' or '.join(sorted(types))}, not a {target.type}")
     return _check(body.action, body, caller, target)
+
+
+def _columns(body: LoadBody, target: Resource) -> tuple[SchemaColumn, ...]:
+    """Return the columns of the loaded table, none without a schema; raise InvalidArgument."""
+    if body.schema is None:
+        return ()
+    if target.type != "table":
+        raise InvalidArgument(f"`schema` is for a table, not a {target.type}")
+    return columns_of(body.schema)
 
 
 def _change_check(body: ChangeBody, caller: Caller) -> Check:

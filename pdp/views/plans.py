@@ -5,13 +5,13 @@ Owns the switch to a view's owner. Must not know bodies or the encoding of chain
 
 from __future__ import annotations
 
-from functools import partial
-from typing import Final
+from collections.abc import Sequence
+from typing import Final, TypeAlias
 
 from msgspec.structs import replace
 
-from pdp.decision.plan import AllOf, AnyAlone, Node, PlanContext
-from pdp.model.answer import Reason
+from pdp.decision.plan import AllOf, AnyAlone, Node, PlanContext, split
+from pdp.model.answer import ReadRestrictions, Reason
 from pdp.model.question import Check, Load, Principal, QuerySession, Resource, ViewCommit
 from pdp.model.vocabulary import VIEW_CHANGES
 
@@ -62,20 +62,38 @@ def _plan_storage(context: PlanContext, check: Check, hidden: Reason | None, loa
     handed out if a row policy or mask of a view or of the target applies, unless the engine enforces these itself.
     Credentials to write also read, so none are handed out without the right to read. A view only reads: after a view
     that runs as its owner, the right to write is reported and permits nothing, unless the configuration of the engine
-    says so.
+    says so. An engine that applies read restrictions reads the files with these, and never writes.
     """
-    type = check.resources[0].type
-
-    def withheld(table: Resource) -> Reason | None:
-        return None if load.enforced else hidden or context.restriction_reason(table)
+    found = {table.path: _withheld(context, check, table, hidden, load) for table in check.resources}
 
     def plan_access(action: str) -> Node:
-        return context.deny_where(withheld, check.resources, action, partial(context.leaf, type, action))
+        def node(withheld: _Withheld, tables: Sequence[Resource]) -> Node:
+            reason, restrictions = withheld if action == READS else (withheld[0], None)
+            if reason and (restrictions is None or restrictions.closed):
+                return replace(context.denied(reason, action, tables), restrictions=restrictions)
+            return replace(context.leaf(tables[0].type, action, tables), restrictions=restrictions)
+
+        return split(check.resources, lambda table: found[table.path], node)
 
     reads, writes = plan_access(READS), plan_access(WRITES)
     if check.question.action == "loadTable":
         return (AnyAlone((reads, writes), optional=True),)
     return AnyAlone((reads,)), AnyAlone((writes,), optional=True)
+
+
+_Withheld: TypeAlias = tuple[Reason | None, ReadRestrictions | None]
+"""Reason why the files of a table are withheld, and the restrictions with which the engine may read them."""
+
+
+def _withheld(context: PlanContext, check: Check, table: Resource, hidden: Reason | None, load: Load) -> _Withheld:
+    """Return why files are withheld. The restrictions are those of the table alone, and of the caller's own load."""
+    reason = None if load.enforced else hidden or context.restriction_reason(table)
+    question = check.question
+    if not reason or hidden or not load.columns or question.acting_role is not None or question.inspected:
+        return reason, None
+    from pdp.engines.row_access.read_restrictions import read_restrictions  # noqa: PLC0415  its parser takes 30 MB
+
+    return reason, read_restrictions(context.restriction(table), load.columns) if table.type == "table" else None
 
 
 def _as_owner(context: PlanContext, owner: str) -> PlanContext:

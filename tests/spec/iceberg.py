@@ -1,29 +1,26 @@
-"""Iceberg's expressions and the actions of its read restrictions in the plainest Python.
+"""Predicates of Iceberg in the plainest Python.
 
 From https://iceberg.apache.org/expressions-spec: predicates are true or false, NULL and NaN are values there. A `row` maps
 field ids to values. `signed_zeros`: -0.0 is below 0.0, as in readers that compare by the total order.
 """
 
 import datetime as dt
-import hashlib
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from decimal import Decimal
 from typing import Any
 
-from support.oracles.mask_kinds import text_wanted
-
 Row = Mapping[int, Any]
+NAN = "nan"
 PROMOTED = {("int", "long"), ("float", "double")}
-READ = {
+READ: dict[str, Callable[[str], Any]] = {
     "boolean": bool, "int": int, "long": int, "float": float, "double": float, "string": str, "date": dt.date.fromisoformat,
     "timestamp": dt.datetime.fromisoformat, "timestamptz": dt.datetime.fromisoformat, "decimal": Decimal,
 }  # fmt: skip
-FIXED = {"boolean": False, "int": 0, "long": 0, "double": 0.0, "string": "XXXXXXXX", "date": dt.date(1970, 1, 1)}
 
 
 def literal(value: Any, type: str) -> Any:
-    """Return the value of a literal; every bare JSON value is of the form that the table specification wants."""
+    """Return the value of a literal, whose JSON is of the form in the table specification."""
     name = type.partition("(")[0]
     assert isinstance(value, bool) == (name == "boolean")
     assert isinstance(value, str) == (name in ("string", "date", "timestamp", "timestamptz", "decimal"))
@@ -34,25 +31,27 @@ def literal(value: Any, type: str) -> Any:
     return READ[name](value)
 
 
-def same(a: Any, b: Any, signed_zeros: bool) -> bool:
+def same(a: Any, b: Any, signed_zeros: bool) -> Any:
     if a is None or b is None:
         return a is b
     if isinstance(a, float) and math.isnan(a):
         return math.isnan(b)
-    return a == b and not (signed_zeros and a == 0 and isinstance(a, float) and math.copysign(1, a) != math.copysign(1, b))
+    return a == b and not (
+        signed_zeros and a == 0 and isinstance(a, float) and math.copysign(1, a) != math.copysign(1, b)
+    )
 
 
-def below(a: Any, b: Any, signed_zeros: bool) -> bool:
-    if a is None or b is None or a != a or b != b:
+def below(a: Any, b: Any, signed_zeros: bool) -> Any:
+    if a is None or b is None or NAN in (str(a), str(b)):
         return False
     if isinstance(a, str):
         return a.encode() < b.encode()
     if signed_zeros and isinstance(a, float) and a == b == 0:
         return math.copysign(1, a) < math.copysign(1, b)
-    return bool(a < b)
+    return a < b
 
 
-def holds(predicate: Any, row: Row, types: Mapping[int, str], *, signed_zeros: bool = False) -> bool:
+def holds(predicate: Any, row: Row, types: Mapping[int, str], *, signed_zeros: bool = False) -> Any:
     """Evaluate a predicate. Fail for what a reader could not bind: an unknown id, a literal of another type."""
     if isinstance(predicate, bool):
         return predicate
@@ -65,7 +64,9 @@ def holds(predicate: Any, row: Row, types: Mapping[int, str], *, signed_zeros: b
         if kind in ("in", "not-in"):
             values = predicate["values"]
             assert values["data-type"] == types[predicate["child"]["id"]]
-            return any(same(value, literal(one, values["data-type"]), signed_zeros) for one in values["values"]) == (kind == "in")
+            return any(same(value, literal(one, values["data-type"]), signed_zeros) for one in values["values"]) == (
+                kind == "in"
+            )
         found = value is None if kind in ("is-null", "not-null") else value is not None and math.isnan(value)
         return found == kind.startswith("is-")
     id, right = predicate["left"]["id"], predicate["right"]
@@ -75,17 +76,6 @@ def holds(predicate: Any, row: Row, types: Mapping[int, str], *, signed_zeros: b
     if kind.endswith("starts-with"):
         return (a is not None and a.startswith(b)) == (kind == "starts-with")
     equal, less, more = same(a, b, signed_zeros), below(a, b, signed_zeros), below(b, a, signed_zeros)
-    return {"eq": equal, "not-eq": not equal, "lt": less, "gt": more, "lt-eq": less or equal, "gt-eq": more or equal}[kind]
-
-
-def shown(action: str, type: str, value: Any) -> Any:
-    """Return what an action shows of a value."""
-    if action == "mask-to-fixed-value":
-        return FIXED[type]
-    if value is None or action == "replace-with-null":
-        return None
-    if action == "sha-256-global":
-        return hashlib.sha256(value.encode()).hexdigest()
-    if action.startswith("truncate-to-"):
-        return value.replace(day=1, **({} if action.endswith("month") else {"month": 1}))
-    return text_wanted(action, value)
+    return {"eq": equal, "not-eq": not equal, "lt": less, "gt": more, "lt-eq": less or equal, "gt-eq": more or equal}[
+        kind
+    ]

@@ -20,9 +20,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from operator import itemgetter
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import msgspec
+from msgspec import UNSET
 
 from pdp.audit.records.inputs import (
     FLAGS,
@@ -37,12 +38,19 @@ from pdp.audit.records.inputs import (
     reference_text,
 )
 from pdp.audit.records.record import DecidedCheck, DecisionRecord, LeafDecision
-from pdp.audit.records.schema import RecordedRoles, write_view_security
+from pdp.audit.records.schema import (
+    RecordedChainView,
+    RecordedLoad,
+    RecordedRestrictions,
+    RecordedRoles,
+    RecordedViewCommit,
+)
 from pdp.engines.engine import ALLOWED_BY_EFFECT, PERMIT, EngineQuestion
 from pdp.model.answer import DEFAULT_DENY, Answer, Reason, Rejection
 from pdp.model.arrays import PathArray
-from pdp.model.question import Check, Principal, Question, Resource, has_missing_argument
+from pdp.model.question import ChainView, Check, Load, Principal, Question, Resource, has_missing_argument
 from pdp.model.redaction import Redactor
+from pdp.model.references import format_resource
 from pdp.model.vocabulary import NAMING_ACTIONS
 
 COLUMNS_FROM: Final = 32
@@ -188,7 +196,7 @@ class EntryEncoder:
             check.question.action, check.question.principal, check.question.delegated, self._number(check)
         )
         if check.question.view_security:
-            shared = f"{shared},{json_text(write_view_security(check))[1:-1]}"
+            shared = f"{shared},{json_text(view_security(decided))[1:-1]}"
         if len(resources) >= self._columns_from:
             shared += missing_text(check.question, resources[0].type, resources) + self._cached_column(check.at)
             entries.append((check.at[0], self._columns(shared, check.at, _Columns.of_request(decided, answer))))
@@ -286,6 +294,29 @@ class EntryEncoder:
             reasons = quote_all(reason or DEFAULT_DENY for reason in numbers)
             kept = self._reasons[id(by)] = (by, f'"reasons":{reasons},"by":{json_text(column)}')
         return kept[1]
+
+
+def view_security(decided: DecidedCheck) -> dict[str, Any]:
+    """Return the `load` or `change` field of a check; empty for every other check."""
+    check, given = decided.check, decided.restrictions
+    about = check.question.view_security
+    if not isinstance(about, Load):
+        return {"change": RecordedViewCommit(about.touched)} if about else {}
+    load = RecordedLoad(
+        tuple([_chain_view(view, check.resources[0]) for view in about.views]),
+        about.entries,
+        about.ignored,
+        about.enforced or UNSET,
+        about.owner_writes or UNSET,
+        about.columns or UNSET,
+        RecordedRestrictions(given.by, dict(given.masks)) if given else UNSET,
+    )
+    return {"load": load}
+
+
+def _chain_view(view: ChainView, target: Resource) -> RecordedChainView:
+    name = format_resource(view.resource(target))
+    return RecordedChainView(name, view.exists, f"user:{view.owner}" if view.owner else "", view.engine, view.property)
 
 
 def missing_text(question: Question, type: str, resources: Sequence[Resource]) -> str:

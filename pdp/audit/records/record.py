@@ -10,8 +10,8 @@ from typing import Final
 
 import msgspec
 
-from pdp.engines.engine import FAILED, EngineQuestion, Verdicts
-from pdp.model.answer import Answer, Reason
+from pdp.engines.engine import FAILED, PERMIT, EngineQuestion, Verdicts
+from pdp.model.answer import Answer, ReadRestrictions, Reason
 from pdp.model.question import Batch, Check, Resource
 
 LISTING: Final = "list"
@@ -19,12 +19,16 @@ LISTING: Final = "list"
 
 
 class LeafDecision(msgspec.Struct, frozen=True, gc=False):
-    """One concrete check of many resources, decided; `at[i]` is the position in the answer of resource i."""
+    """One concrete check of many resources, decided; `at[i]` is the position in the answer of resource i.
+
+    `restrictions` go with a permit. Those that show no row need none.
+    """
 
     group: EngineQuestion
     resources: Sequence[Resource]
     at: Sequence[int]
     verdicts: Verdicts
+    restrictions: ReadRestrictions | None = None
 
 
 class DecidedCheck(msgspec.Struct, frozen=True, gc=False):
@@ -38,6 +42,14 @@ class DecidedCheck(msgspec.Struct, frozen=True, gc=False):
     plain: bool
     concrete: tuple[LeafDecision, ...]
     outcome: Verdicts | None = None
+
+    @property
+    def restrictions(self) -> ReadRestrictions | None:
+        """Return the read restrictions that a permit of one resource hands out; None without any."""
+        if self.outcome is None or self.outcome.effects[0] != PERMIT:
+            return None
+        given = ((leaf.restrictions, leaf.verdicts.effects[0] == PERMIT) for leaf in self.concrete)
+        return next((one for one, is_permitted in given if one and (is_permitted or one.closed)), None)
 
 
 class Listing(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):

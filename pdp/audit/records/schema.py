@@ -3,7 +3,7 @@
 `writing.py` writes the same schema. In inputs, in resources and in view security an unknown key is an error, because
 the key might decide; elsewhere unknown keys are ignored.
 
-View security is written and read here: every field of it decides.
+View security is read here, and written by `entries`: every field of it decides.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from pdp.errors import InvalidReference
+from pdp.model.answer import SchemaColumn
 from pdp.model.question import ChainView, Check, Load, Question, Resource, ViewCommit
-from pdp.model.references import format_resource, parse_principal, parse_resource
+from pdp.model.references import parse_principal, parse_resource
 from pdp.model.vocabulary import LOADS, VIEW_CHANGES
 
 _CHANGES = frozenset(action for action, _ in VIEW_CHANGES.values())
@@ -33,11 +34,19 @@ class RecordedChainView(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
     property: str = ""
 
 
+class RecordedRestrictions(msgspec.Struct, frozen=True):
+    """The read restrictions of an answer: the reason of the rows, and the reason of each mask by column."""
+
+    by: str
+    masks: dict[str, str]
+
+
 class RecordedLoad(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     """The view chain of a load. `entries` counts the named views; `ignored` is the reason for not using all of them.
 
     `enforced`: the loading engine applies row filters and masks itself. `owner_writes`: the right to write of a view's
-    owner counts for storage access.
+    owner counts for storage access. `columns`: the engine applies read restrictions, and these are the columns of the
+    table. `restrictions`: the answer had such restrictions, for these reasons.
     """
 
     chain: tuple[RecordedChainView, ...] = ()
@@ -45,25 +54,14 @@ class RecordedLoad(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rena
     ignored: str = ""
     enforced: bool | UnsetType = UNSET
     owner_writes: bool | UnsetType = UNSET
+    columns: tuple[SchemaColumn, ...] | UnsetType = UNSET
+    restrictions: RecordedRestrictions | UnsetType = UNSET
 
 
 class RecordedViewCommit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The protected properties that a change of a view touched."""
 
     touched: tuple[str, ...] = ()
-
-
-def write_view_security(check: Check) -> dict[str, Any]:
-    """Return the `load` or `change` field of a check; empty for every other check."""
-    about = check.question.view_security
-    if isinstance(about, Load):
-        chain = tuple(_write_view(view, check.resources[0]) for view in about.views)
-        return {
-            "load": RecordedLoad(
-                chain, about.entries, about.ignored, about.enforced or UNSET, about.owner_writes or UNSET
-            )
-        }
-    return {"change": RecordedViewCommit(about.touched)} if about else {}
 
 
 def read_view_security(
@@ -74,7 +72,7 @@ def read_view_security(
         raise InvalidReference(f"`{action}` is no load or change of a view")
     if load:
         chain = tuple(map(_read_view, load.chain))
-        return Load(chain, load.entries, load.ignored, bool(load.enforced), bool(load.owner_writes))
+        return Load(chain, load.entries, load.ignored, bool(load.enforced), bool(load.owner_writes), load.columns or ())
     return ViewCommit(change.touched) if change else None
 
 
@@ -82,11 +80,6 @@ def check_target(check: Check, resource: Resource) -> None:
     """Raise InvalidReference if a recorded load or change is about a type of resource that has none."""
     if check.question.view_security and resource.type not in LOADS.get(check.question.action, ("view",)):
         raise InvalidReference(f"a {check.question.action} of a {resource.type}")
-
-
-def _write_view(view: ChainView, target: Resource) -> RecordedChainView:
-    name = format_resource(view.resource(target))
-    return RecordedChainView(name, view.exists, f"user:{view.owner}" if view.owner else "", view.engine, view.property)
 
 
 def _read_view(recorded: RecordedChainView) -> ChainView:

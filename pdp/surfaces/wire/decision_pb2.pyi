@@ -174,7 +174,7 @@ class Error(_message.Message):
     def __init__(self, code: _Optional[str] = ..., message: _Optional[str] = ...) -> None: ...
 
 class CheckLoadRequest(_message.Message):
-    __slots__ = ("principal", "acting_role", "target", "action", "referenced_by", "view_names", "views", "caller")
+    __slots__ = ("principal", "acting_role", "target", "action", "referenced_by", "view_names", "views", "caller", "schema")
     PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
     ACTING_ROLE_FIELD_NUMBER: _ClassVar[int]
     TARGET_FIELD_NUMBER: _ClassVar[int]
@@ -183,6 +183,7 @@ class CheckLoadRequest(_message.Message):
     VIEW_NAMES_FIELD_NUMBER: _ClassVar[int]
     VIEWS_FIELD_NUMBER: _ClassVar[int]
     CALLER_FIELD_NUMBER: _ClassVar[int]
+    SCHEMA_FIELD_NUMBER: _ClassVar[int]
     principal: Principal
     acting_role: str
     target: Resource
@@ -191,7 +192,8 @@ class CheckLoadRequest(_message.Message):
     view_names: ViewNames
     views: _containers.RepeatedCompositeFieldContainer[View]
     caller: TokenIdentity
-    def __init__(self, principal: _Optional[_Union[Principal, _Mapping]] = ..., acting_role: _Optional[str] = ..., target: _Optional[_Union[Resource, _Mapping]] = ..., action: _Optional[str] = ..., referenced_by: _Optional[str] = ..., view_names: _Optional[_Union[ViewNames, _Mapping]] = ..., views: _Optional[_Iterable[_Union[View, _Mapping]]] = ..., caller: _Optional[_Union[TokenIdentity, _Mapping]] = ...) -> None: ...
+    schema: str
+    def __init__(self, principal: _Optional[_Union[Principal, _Mapping]] = ..., acting_role: _Optional[str] = ..., target: _Optional[_Union[Resource, _Mapping]] = ..., action: _Optional[str] = ..., referenced_by: _Optional[str] = ..., view_names: _Optional[_Union[ViewNames, _Mapping]] = ..., views: _Optional[_Iterable[_Union[View, _Mapping]]] = ..., caller: _Optional[_Union[TokenIdentity, _Mapping]] = ..., schema: _Optional[str] = ...) -> None: ...
 
 class ViewNames(_message.Message):
     __slots__ = ("views",)
@@ -224,7 +226,7 @@ class TokenIdentity(_message.Message):
     def __init__(self, idp: _Optional[str] = ..., subject: _Optional[str] = ..., audiences: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class CheckLoadResponse(_message.Message):
-    __slots__ = ("allowed", "by", "errors", "storage_access", "referenced_by_used", "steps", "revision", "decision_id", "error")
+    __slots__ = ("allowed", "by", "errors", "storage_access", "referenced_by_used", "steps", "revision", "decision_id", "error", "read_restrictions")
     ALLOWED_FIELD_NUMBER: _ClassVar[int]
     BY_FIELD_NUMBER: _ClassVar[int]
     ERRORS_FIELD_NUMBER: _ClassVar[int]
@@ -234,6 +236,7 @@ class CheckLoadResponse(_message.Message):
     REVISION_FIELD_NUMBER: _ClassVar[int]
     DECISION_ID_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
+    READ_RESTRICTIONS_FIELD_NUMBER: _ClassVar[int]
     allowed: bool
     by: _containers.RepeatedScalarFieldContainer[str]
     errors: _containers.RepeatedScalarFieldContainer[str]
@@ -243,7 +246,8 @@ class CheckLoadResponse(_message.Message):
     revision: str
     decision_id: str
     error: Error
-    def __init__(self, allowed: _Optional[bool] = ..., by: _Optional[_Iterable[str]] = ..., errors: _Optional[_Iterable[str]] = ..., storage_access: _Optional[str] = ..., referenced_by_used: _Optional[bool] = ..., steps: _Optional[_Iterable[_Union[Step, _Mapping]]] = ..., revision: _Optional[str] = ..., decision_id: _Optional[str] = ..., error: _Optional[_Union[Error, _Mapping]] = ...) -> None: ...
+    read_restrictions: str
+    def __init__(self, allowed: _Optional[bool] = ..., by: _Optional[_Iterable[str]] = ..., errors: _Optional[_Iterable[str]] = ..., storage_access: _Optional[str] = ..., referenced_by_used: _Optional[bool] = ..., steps: _Optional[_Iterable[_Union[Step, _Mapping]]] = ..., revision: _Optional[str] = ..., decision_id: _Optional[str] = ..., error: _Optional[_Union[Error, _Mapping]] = ..., read_restrictions: _Optional[str] = ...) -> None: ...
 
 class Step(_message.Message):
     __slots__ = ("resource", "as_principal", "delegated", "action", "allowed", "by")

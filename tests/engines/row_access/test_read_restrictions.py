@@ -14,7 +14,7 @@ import duckdb
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from spec.iceberg import holds, shown
+from spec.iceberg import holds
 from support.oracles.mask_kinds import TEXTS, text_wanted
 
 from pdp.engines.row_access.dialects import translate_filter
@@ -41,7 +41,7 @@ VALUES: Final[dict[str, list[Any]]] = {
     "x": [None, NAN, 0.0, -0.0, 1.5, -1.5, 0.1, math.inf, -math.inf, 2.0**53],
     "f": [None, NAN, 0.0, -0.0, 1.5, 0.10000000149011612, math.inf], "m": [None, Decimal("0.00"), Decimal("14.20"), Decimal("-1.50")],
     "d": [None, DAY, dt.date(1, 1, 1), dt.date(9999, 12, 31)],
-    "t": [None, dt.datetime(2024, 2, 29), dt.datetime(2024, 2, 29, 0, 0, 0, 1), dt.datetime(1969, 12, 31, 23)],
+    "t": [None, *map(dt.datetime.fromisoformat, ("2024-02-29", "2024-02-29T00:00:00.000001", "1969-12-31T23:00"))],
     "b": [None, True, False],
 }  # fmt: skip
 
@@ -52,7 +52,7 @@ def rows_of(seed: int, count: int = 120) -> list[tuple[Any, ...]]:
 
 
 ROWS: Final = rows_of(1)
-NUMBERS: Final = [row for row in ROWS if not any(value != value for value in row)]
+NUMBERS: Final = [row for row in ROWS if not any(str(value) == "nan" for value in row)]
 """Rows without NaN, on which DuckDB and Trino agree."""
 
 
@@ -106,7 +106,7 @@ SAYABLE: Final = [
 ]  # fmt: skip
 UNSAYABLE: Final = [
     "x >= 0", "x = 0", "f <> 0", "x < 0e0", "f <= 0.1", "i > 1.5", "i = 1e0", "m = 14.205", "upper(s) = 'A'", "s LIKE '%a'", "s LIKE '_'",
-    "s LIKE 'a!%%' ESCAPE '!'", "i + 1 = 2", "i IN (SELECT 1)", "x = f", "i = g", "every.i = 1", "(i = 1) IS NULL", "b > FALSE",
+    "s LIKE 'a!%%' ESCAPE '!'", "i + 1 = 2", "i IN (SELECT 1)", "x = f", "i = g", "every.i = 1", "i BETWEEN SYMMETRIC 5 AND 1", "(i = 1) IS NULL", "b > FALSE",
     "nosuch = 1", "CAST(i AS VARCHAR) = '1'", "m = 12345678.00", "x = 9007199254740993", "i IS DISTINCT FROM 1", "concat(s, r) = 'ab'",
     "CASE WHEN i = 1 THEN b ELSE FALSE END", "coalesce(b, TRUE)", "d = CAST(t AS DATE)", "t > CAST('2024-02-29 00:00:00.5' AS TIMESTAMP(0))",
 ]  # fmt: skip
@@ -125,17 +125,17 @@ def conditions(atoms: list[str]) -> st.SearchStrategy[str]:
     )
 
 
-@pytest.mark.parametrize("text", [*SAYABLE, *(f"NOT ({text})" for text in SAYABLE)])
-def test_each_form_shows_the_rows_of_sql(engine: Any, text: str) -> None:
-    predicate = said(text)
-    for signed_zeros in (False, True):
-        assert shown_rows(predicate, NUMBERS, signed_zeros=signed_zeros) == visible(engine, "numbers", text)
+def test_each_form_shows_the_rows_of_sql(engine: Any) -> None:
+    for text in [*SAYABLE, *(f"NOT ({text})" for text in SAYABLE)]:
+        predicate, rows = said(text), visible(engine, "numbers", text)
+        for signed_zeros in (False, True):
+            assert shown_rows(predicate, NUMBERS, signed_zeros=signed_zeros) == rows, text
 
 
-@pytest.mark.parametrize("text", UNSAYABLE)
-def test_what_cannot_be_said_shows_nothing(text: str) -> None:
-    assert said(text) is said(f"NOT ({text})") is said(f"i IS NULL AND ({text})") is False
-    assert said(f"i IS NULL OR ({text})") == said("i IS NULL")
+def test_what_cannot_be_said_shows_nothing() -> None:
+    for text in UNSAYABLE:
+        assert said(text) is said(f"NOT ({text})") is said(f"i IS NULL AND ({text})") is False, text
+        assert said(f"i IS NULL OR ({text})") == said("i IS NULL"), text
 
 
 @given(text=conditions(SAYABLE))
@@ -193,6 +193,22 @@ def test_two_columns_of_one_folded_name_are_no_column_of_a_filter_and_both_maske
     assert row_filter("s = 'a'", columns) is False
     found = json.loads(read_restrictions(Restriction(None, "by", {"s": mask("null")}), columns).text)
     assert [one["field-id"] for one in found["required-column-projections"]] == [IDS["s"], 40]
+
+
+FIXED: Final = {"string": "XXXXXXXX", "date": dt.date(1970, 1, 1)}
+
+
+def shown(action: str, type: str, value: Any) -> Any:
+    """Return what an action shows of a value."""
+    if action == "mask-to-fixed-value":
+        return FIXED[type]
+    if value is None or action == "replace-with-null":
+        return None
+    if action == "sha-256-global":
+        return hashlib.sha256(value.encode()).hexdigest()
+    if action.startswith("truncate-to-"):
+        return value.replace(day=1, **({} if action.endswith("month") else {"month": 1}))
+    return text_wanted(action, value)
 
 
 # --- masks ----------------------------------------------------------------------------------------------------------
@@ -279,7 +295,9 @@ def test_an_action_is_for_its_types(kind: str, type: str, value: str, wanted: st
 
 def test_rows_and_columns_of_a_restriction() -> None:
     rows = Predicate("i = 1")
-    found = read_restrictions(Restriction(rows, "row_access:p", {"s": mask("null")}, more_rows=Predicate("k = 2")), COLUMNS)
+    found = read_restrictions(
+        Restriction(rows, "row_access:p", {"s": mask("null")}, more_rows=Predicate("k = 2")), COLUMNS
+    )
     content = json.loads(found.text)
     assert content["required-row-filter"] == said("i = 1 AND k = 2")
     assert content["required-column-projections"] == [{"field-id": IDS["s"], "action": "replace-with-null"}]

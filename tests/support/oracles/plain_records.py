@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
+from pdp.audit.records.entries import view_security
 from pdp.audit.records.record import DecisionRecord, LeafDecision
-from pdp.audit.records.schema import write_view_security
 from pdp.engines.engine import PERMIT
 from pdp.model.answer import DEFAULT_DENY, Answer, Rejection
 from pdp.model.arrays import PathArray
@@ -82,9 +82,9 @@ def _requests(record: DecisionRecord, keys: list[Any], columns_from: int) -> lis
     for decided in record.checks:
         check = decided.check
         if not decided.plain:
-            shared = _shared(
-                check.question.action, check.question.principal, check.question.delegated
-            ) | write_view_security(check)
+            shared = _shared(check.question.action, check.question.principal, check.question.delegated) | view_security(
+                decided
+            )
             outcome = _request_outcome(check, record.answer)
             written = _written(_numbered(shared, keys, check), check.at, outcome, columns_from)
             written = _unnamed(written, check.resources[0].type, check.question, check.resources)
