@@ -1,7 +1,6 @@
 """Predicates of Iceberg in the plainest Python.
 
-From https://iceberg.apache.org/expressions-spec: predicates are true or false, NULL and NaN are values there. A `row` maps
-field ids to values. `signed_zeros`: -0.0 is below 0.0, as in readers that compare by the total order.
+From https://iceberg.apache.org/expressions-spec. A `row` maps field ids to values. `signed_zeros`: -0.0 is below 0.0, as in readers that compare by the total order.
 """
 
 import datetime as dt

@@ -1,0 +1,321 @@
+"""Loads of restricted tables by engines that apply read restrictions, and by all others."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import grpc
+import pytest
+from support.clients.stubs import wire_grpc
+from support.oracles.audit_files import audit_records
+from support.oracles.view_loads import load_client
+from support.paths import ROOT
+
+from pdp.app.facts import build_pdp
+from pdp.app.wiring import WIRING
+from pdp.audit.reader import read_audit
+from pdp.audit.records.recorded import ReadReport
+from pdp.audit.records.rows import requests
+from pdp.cli.explain.load import explain_load
+from pdp.config.load import load_settings, make_settings
+from pdp.errors import ConfigError, InvalidArgument
+from pdp.identity.callers import EMBEDDED_CALLER
+from pdp.model.question import Caller, Principal
+from pdp.offline.cases.cases import Case
+from pdp.offline.cases.runner import MemoryAudit, build_case_pdp
+from pdp.offline.replay.replay import replay
+from pdp.surfaces.wire import decision_pb2 as wire
+from pdp.views.codec import decode_load, encode_load
+from pdp.views.loads import ViewSecurity
+
+OWNER: Final = "trino.run-as-owner"
+
+
+def engine(audience: str, **keys: Any) -> dict[str, Any]:
+    return {"type": "trino", "owner_property": OWNER, "identities": {"oidc": {"audiences": [audience]}}, **keys}
+
+
+ENGINES: Final = {
+    "applies": engine("applies", applies_read_restrictions=True, delegated_storage="as_owner"),
+    "enforces": engine("enforces", enforces_row_access=True),
+    "trino": engine("trino"),
+}
+GRANTS: Final = [
+    *(
+        {"principal": f"user:oidc~{who}", "privilege": "modify", "object": "namespace:lake/ns"}
+        for who in ("alice", "bob")
+    ),
+    {"principal": "user:oidc~carol", "privilege": "describe", "object": "namespace:lake/ns"},
+    {"principal": "user:oidc~alice", "privilege": "assignee", "object": "role:etl"},
+    {"principal": "role:etl", "privilege": "modify", "object": "namespace:lake/ns"},
+]
+WORLD: Final[dict[str, Any]] = {"objects": [{"object": "role:etl", "parent": "project:p"}], "grants": GRANTS}
+POLICIES: Final = {
+    "default": ["lake", "ns"],
+    "policies": [
+        {"id": "eu", "table": "t", "grantees": ["user:alice", "user:carol", "role:etl"], "filter": "region <> 'EU'"},
+        {"id": "own", "table": "t", "grantees": ["user:bob"], "filter": "owner = current_user"},
+        {"id": "own", "table": "u", "grantees": ["allUsers"], "filter": "upper(owner) = 'X'"},
+        {"id": "of_view", "table": "view:lake/ns/w", "grantees": ["allUsers"], "filter": "region = 'EU'"},
+        {"id": "every", "table": "m", "grantees": ["allUsers"], "filter": "TRUE"},
+    ],
+    "masks": [
+        {"id": "mail", "table": "t", "column": "EMAIL", "kind": "partial", "grantees": ["allUsers"], "except": ["user:bob"]},
+        {"id": "pay", "table": "m", "column": "pay", "kind": "null", "grantees": ["allUsers"]},
+    ],
+}  # fmt: skip
+SCHEMA: Final = {
+    "type": "struct",
+    "schema-id": 3,
+    "fields": [
+        {"id": 4, "name": "region", "required": False, "type": "string", "doc": "where"},
+        {"id": 9, "name": "owner", "required": True, "type": "string"},
+        {"id": 7, "name": "email", "required": False, "type": "string"},
+        {"id": 8, "name": "more", "required": False, "type": {"type": "list", "element-id": 10, "element-required": False, "element": "int"}},
+    ],
+}  # fmt: skip
+PAY: Final = {"fields": [{"id": 1, "name": "pay", "required": False, "type": "decimal(9, 2)"}]}
+LOAD: Final = {"principal": "user:oidc~alice", "action": "loadTable", "target": "table:lake/ns/t", "schema": SCHEMA}
+CONFIG: Final = {"warehouses": {"lake": {}}, "trusted_engines": ENGINES}
+FALSE: Final = {"required-row-filter": False}
+OF_ALICE: Final = {
+    "required-column-projections": [{"field-id": 7, "action": "mask-to-fixed-value"}],
+    "required-row-filter": {
+        "type": "and",
+        "left": {"type": "not-null", "child": {"type": "reference", "id": 4}},
+        "right": {
+            "type": "not-eq",
+            "left": {"type": "reference", "id": 4},
+            "right": {"type": "literal", "value": "EU", "data-type": "string"},
+        },
+    },
+}
+
+
+def token(*audiences: str, idp: str = "oidc") -> dict[str, Any]:
+    return {"idp": idp, "subject": "svc", "audiences": list(audiences)}
+
+
+APPLIES: Final = LOAD | {"caller": token("applies")}
+
+
+def views_of(**data: Any) -> ViewSecurity:
+    usual = {"engines": ["grants"], "world": WORLD, "config": CONFIG, "policies": POLICIES}
+    pdp, settings = build_case_pdp(Case("loads", ROOT, {**usual, **data}), build_pdp, MemoryAudit())
+    return ViewSecurity(pdp, settings)
+
+
+VIEWS: Final = views_of()
+
+
+def asked(body: Mapping[str, Any], caller: Caller = EMBEDDED_CALLER, views: ViewSecurity = VIEWS) -> dict[str, Any]:
+    found = asyncio.run(views.load(decode_load(json.dumps(body).encode()), caller, "test"))
+    answer: dict[str, Any] = json.loads(encode_load(found))
+    return answer
+
+
+def given(answer: Mapping[str, Any]) -> tuple[bool, str, Any]:
+    return answer["allowed"], answer["storageAccess"], answer.get("readRestrictions")
+
+
+def literal(answer: Mapping[str, Any]) -> str:
+    return str(answer["readRestrictions"]["required-row-filter"]["right"]["right"]["value"])
+
+
+@pytest.mark.parametrize("action", ["loadTable", "loadCredentials"])
+def test_the_engine_reads_with_the_restrictions_and_never_writes(action: str) -> None:
+    assert given(asked(APPLIES | {"action": action})) == (True, "read", OF_ALICE)
+    answer = asked(APPLIES | {"action": action, "principal": "user:oidc~bob"})
+    assert (answer["storageAccess"], literal(answer)) == ("read", "bob")
+    assert "required-column-projections" not in answer["readRestrictions"]
+
+
+def test_a_table_without_restrictions_is_as_before() -> None:
+    assert given(asked(APPLIES | {"target": "table:lake/ns/other"})) == (True, "read_write", None)
+
+
+def test_masks_alone_are_no_filter() -> None:
+    wanted = {"required-column-projections": [{"field-id": 1, "action": "replace-with-null"}]}
+    assert given(asked(APPLIES | {"target": "table:lake/ns/m", "schema": PAY})) == (True, "read", wanted)
+
+
+@pytest.mark.parametrize("schema", [SCHEMA, PAY])
+def test_who_sees_no_row_for_certain_gets_no_file(schema: Any) -> None:
+    """A filter that cannot be said, and columns of filters and masks that the table lacks."""
+    target = {"target": "table:lake/ns/u" if schema is SCHEMA else "table:lake/ns/t", "schema": schema}
+    assert given(asked(APPLIES | target)) == (True, "none", FALSE)
+    answer = asked(APPLIES | target | {"action": "loadCredentials"})
+    assert given(answer) == (False, "none", None)
+    assert "row_access:" in answer["by"][0]
+
+
+def test_who_may_not_read_gets_neither() -> None:
+    assert given(asked(APPLIES | {"principal": "user:oidc~carol"})) == (True, "none", None)
+    assert given(asked(APPLIES | {"principal": "user:oidc~dave"})) == (False, "none", None)
+
+
+VIEW: Final = {"referencedBy": "ns%1Fv", "views": [{"resource": "view:lake/ns/v", "properties": {OWNER: "bob"}}]}
+HIDING: Final = {"referencedBy": "ns%1Fw", "views": [{"resource": "view:lake/ns/w", "properties": {}}]}
+UNTRUSTED: Final[dict[str, dict[str, Any]]] = {
+    "nobody": {"caller": None},
+    "without the key": {"caller": token("trino")},
+    "one of two without the key": {"caller": token("applies", "trino")},
+    "one of two that enforces": {"caller": token("applies", "enforces")},
+    "another provider": {"caller": token("applies", idp="corp")},
+    "an audience in another case": {"caller": token("Applies")},
+    "no schema": {"schema": None},
+    "an acting role": {"actingRole": "role:etl"},
+    "a view with rows of its own": HIDING,
+}
+
+
+@pytest.mark.parametrize("action", ["loadTable", "loadCredentials"])
+@pytest.mark.parametrize("change", UNTRUSTED.values(), ids=UNTRUSTED)
+def test_nobody_else_gets_files_or_restrictions(change: dict[str, Any], action: str) -> None:
+    body = APPLIES | change | {"action": action}
+    today = {key: value for key, value in body.items() if key != "schema"}
+    answer, before = asked(body), asked(today)
+    for each in (answer, before):
+        del each["revision"], each["decisionId"]
+    assert answer == before
+    assert given(answer) == (action == "loadTable", "none", None)
+
+
+def test_an_engine_that_enforces_by_itself_gets_no_restrictions() -> None:
+    assert given(asked(APPLIES | {"caller": token("enforces")})) == (True, "read_write", None)
+
+
+def test_who_asks_about_another_gets_neither() -> None:
+    own = Principal("user", "oidc~alice")
+    peer = Caller("tool", EMBEDDED_CALLER.may_assert - {"principals"}, own=own, may_inspect=True)
+    assert given(asked(APPLIES, peer)) == (True, "read", OF_ALICE)
+    answer = asked(APPLIES | {"principal": "user:oidc~bob"}, peer)
+    assert (answer["storageAccess"], answer.get("readRestrictions")) == ("none", None)
+
+
+def test_a_schema_is_evidence_of_a_peer_that_may_assert_properties() -> None:
+    peer = Caller("catalog", frozenset({"principals", "callers"}))
+    answer = asked(APPLIES, peer)
+    assert (given(answer), answer["error"]["code"]) == ((False, "none", None), "assertion_not_allowed")
+    without = {key: value for key, value in APPLIES.items() if key != "schema"}
+    assert given(asked(without, peer)) == (True, "none", None)
+
+
+@pytest.mark.parametrize(("mode", "wanted"), [("owner", "bob"), ("caller", "EU"), ("both", None)])
+def test_behind_a_definer_view_restrictions_are_those_that_the_setting_says(mode: str, wanted: str | None) -> None:
+    views = views_of(config=CONFIG | {"row_access": {"through_views": mode}})
+    grants = [*GRANTS, {"principal": "user:oidc~alice", "privilege": "select", "object": "view:lake/ns/v"}]
+    views = views_of(config=CONFIG | {"row_access": {"through_views": mode}}, world=WORLD | {"grants": grants})
+    answer = asked(APPLIES | VIEW, views=views)
+    assert answer["storageAccess"] == "read"
+    filter = answer["readRestrictions"]["required-row-filter"]
+    if wanted is None:
+        assert {filter[side]["right"]["right"]["value"] for side in ("left", "right")} == {"bob", "EU"}
+    else:
+        assert literal(answer) == wanted
+    assert ("required-column-projections" in answer["readRestrictions"]) == (mode != "owner")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"schema": {"fields": []}},
+        {"schema": {}},
+        {"schema": {"fields": [{"id": 0, "name": "a", "type": "int", "required": False}]}},
+        {"schema": {"fields": [{"id": 2**31, "name": "a", "type": "int", "required": False}]}},
+        {"schema": {"fields": [{"id": 1, "name": "", "type": "int", "required": False}]}},
+        {"schema": {"fields": [{"id": 1, "name": "a", "type": "int"}]}},
+        {"schema": {"fields": [{"id": 1, "name": each, "type": "int", "required": False} for each in "ab"]}},
+        {"schema": []},
+        {"target": "view:lake/ns/v", "action": "loadView"},
+        {"target": "generic_table:lake/ns/t"},
+    ],
+)
+def test_a_schema_of_no_table_is_refused(change: dict[str, Any]) -> None:
+    with pytest.raises(InvalidArgument):
+        asked(APPLIES | change)
+
+
+def test_a_type_that_is_none_of_the_specification_hides() -> None:
+    fields = [
+        {**field, "type": "string(3)" if field["name"] == "region" else field["type"]} for field in SCHEMA["fields"]
+    ]
+    assert given(asked(APPLIES | {"schema": {"fields": fields}})) == (True, "none", FALSE)
+
+
+# --- surfaces, records and settings -----------------------------------------------------------------------------------
+
+
+BODIES: Final = [
+    APPLIES, LOAD, APPLIES | {"principal": "user:oidc~bob"}, APPLIES | {"target": "table:lake/ns/u"},
+    APPLIES | {"action": "loadCredentials"}, APPLIES | {"target": "table:lake/ns/m", "schema": PAY},
+    APPLIES | {"target": "table:lake/ns/other"}, APPLIES | {"target": "table:lake/ns/T"},
+]  # fmt: skip
+
+
+def message(body: Mapping[str, Any]) -> wire.CheckLoadRequest:
+    caller = body.get("caller")
+    return wire.CheckLoadRequest(
+        principal=wire.Principal(id=body["principal"]),
+        target=wire.Resource(reference=body["target"]),
+        action=body["action"],
+        schema=json.dumps(body["schema"]),
+        **({"caller": wire.TokenIdentity(**caller)} if caller else {}),
+    )
+
+
+def files(folder: Path) -> dict[str, Any]:
+    """Write the policies and the world of a service; return its configuration."""
+    (folder / "rows.json").write_text(json.dumps(POLICIES))
+    (folder / "all.json").write_text(json.dumps(WORLD))
+    return {
+        "trusted_engines": ENGINES,
+        "warehouses": {"lake": {}},
+        "store": {"url": "file:all.json"},
+        "policies": {"rules": [], "row_access": ["rows.json"]},
+        "authorities": {"default": {"engines": ["grants"]}},
+    }
+
+
+def test_http_grpc_and_the_command_agree_and_the_record_decides_again(
+    tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    config = files(tmp_path)
+
+    async def loaded() -> tuple[list[Any], list[Any]]:
+        async with load_client(tmp_path, **config) as client:
+            answers = [(await client.post("/v1/load", body))[1] for body in BODIES]
+            async with grpc.aio.insecure_channel(client.service.addresses["grpc"]) as channel:
+                stub = wire_grpc.DecisionServiceStub(channel)
+                others = [await stub.CheckLoad(message(body)) for body in BODIES]
+        return answers, others
+
+    answers, others = asyncio.run(loaded())
+    for body, answer, other in zip(BODIES, answers, others, strict=True):
+        restrictions = json.loads(other.read_restrictions) if other.read_restrictions else None
+        assert given(answer) == (other.allowed, other.storage_access, restrictions) == given(asked(body))
+        command = tmp_path / "load.json"
+        command.write_text(json.dumps(body))
+        capfdbinary.readouterr()
+        explain_load(WIRING, make_settings(config, tmp_path), str(command), "json")
+        assert given(json.loads(capfdbinary.readouterr().out)) == given(answer)
+    assert len({json.dumps(answer.get("readRestrictions")) for answer in answers}) == 5
+
+    recorded = [next(requests(record))["load"] for record in audit_records(tmp_path)]
+    columns = [{key: field[key] for key in ("id", "name", "type", "required")} for field in SCHEMA["fields"]]
+    columns[3]["type"] = ""
+    assert recorded[0]["columns"] == columns
+    assert recorded[0]["restrictions"] == {"by": "row_access:eu", "masks": {"email": "row_access:mail"}}
+    assert [("restrictions" in load, "columns" in load) for load in recorded[: len(BODIES)]] == [
+        ("readRestrictions" in answer, body is not LOAD) for body, answer in zip(BODIES, answers, strict=True)
+    ]
+
+    found = list(read_audit(tmp_path / "audit", ReadReport()))
+    again = asyncio.run(replay(found, None, views_of()._pdp))
+    assert (again.checks, dict(again.totals)) == (len(found), {})
+    unmasked = asyncio.run(replay(found, None, views_of(policies={})._pdp))
+    assert unmasked.totals["gained"] == 1 * 2  # credentials of the write that LOAD asks for
