@@ -1,6 +1,6 @@
 """Predicates of Iceberg in the plainest Python.
 
-From https://iceberg.apache.org/expressions-spec. A `row` maps field ids to values. `signed_zeros`: -0.0 is below 0.0, as in readers that compare by the total order.
+See https://iceberg.apache.org/expressions-spec. A `row` maps field ids to values. `signed_zeros`: -0.0 is below 0.0.
 """
 
 import datetime as dt
@@ -10,7 +10,6 @@ from decimal import Decimal
 from typing import Any
 
 Row = Mapping[int, Any]
-NAN = "nan"
 PROMOTED = {("int", "long"), ("float", "double")}
 READ: dict[str, Callable[[str], Any]] = {
     "boolean": bool, "int": int, "long": int, "float": float, "double": float, "string": str, "date": dt.date.fromisoformat,
@@ -41,7 +40,7 @@ def same(a: Any, b: Any, signed_zeros: bool) -> Any:
 
 
 def below(a: Any, b: Any, signed_zeros: bool) -> Any:
-    if a is None or b is None or NAN in (str(a), str(b)):
+    if a is None or b is None or "nan" in (str(a), str(b)):
         return False
     if isinstance(a, str):
         return a.encode() < b.encode()

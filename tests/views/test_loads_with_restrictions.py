@@ -14,14 +14,13 @@ from support.clients.stubs import wire_grpc
 from support.oracles.audit_files import audit_records
 from support.oracles.view_loads import load_client
 from support.paths import ROOT
+from support.service.commands import run_pdp
 
 from pdp.app.facts import build_pdp
-from pdp.app.wiring import WIRING
 from pdp.audit.reader import read_audit
 from pdp.audit.records.recorded import ReadReport
 from pdp.audit.records.rows import requests
-from pdp.cli.explain.load import explain_load
-from pdp.config.load import load_settings, make_settings
+from pdp.config.load import make_settings
 from pdp.errors import ConfigError, InvalidArgument
 from pdp.identity.callers import EMBEDDED_CALLER
 from pdp.model.question import Caller, Principal
@@ -281,9 +280,7 @@ def files(folder: Path) -> dict[str, Any]:
     }
 
 
-def test_http_grpc_and_the_command_agree_and_the_record_decides_again(
-    tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
-) -> None:
+def test_http_and_grpc_agree_and_the_record_decides_again(tmp_path: Path) -> None:
     config = files(tmp_path)
 
     async def loaded() -> tuple[list[Any], list[Any]]:
@@ -298,11 +295,6 @@ def test_http_grpc_and_the_command_agree_and_the_record_decides_again(
     for body, answer, other in zip(BODIES, answers, others, strict=True):
         restrictions = json.loads(other.read_restrictions) if other.read_restrictions else None
         assert given(answer) == (other.allowed, other.storage_access, restrictions) == given(asked(body))
-        command = tmp_path / "load.json"
-        command.write_text(json.dumps(body))
-        capfdbinary.readouterr()
-        explain_load(WIRING, make_settings(config, tmp_path), str(command), "json")
-        assert given(json.loads(capfdbinary.readouterr().out)) == given(answer)
     assert len({json.dumps(answer.get("readRestrictions")) for answer in answers}) == 5
 
     recorded = [next(requests(record))["load"] for record in audit_records(tmp_path)]
@@ -317,5 +309,20 @@ def test_http_grpc_and_the_command_agree_and_the_record_decides_again(
     found = list(read_audit(tmp_path / "audit", ReadReport()))
     again = asyncio.run(replay(found, None, views_of()._pdp))
     assert (again.checks, dict(again.totals)) == (len(found), {})
-    unmasked = asyncio.run(replay(found, None, views_of(policies={})._pdp))
-    assert unmasked.totals["gained"] == 1 * 2  # credentials of the write that LOAD asks for
+
+
+@pytest.mark.process
+def test_the_command_prints_the_restrictions(tmp_path: Path) -> None:
+    (tmp_path / "pdp.yaml").write_text(json.dumps(files(tmp_path)))
+    (tmp_path / "load.json").write_text(json.dumps(APPLIES))
+    done = run_pdp("explain", "--load", "load.json", "--format", "json", cwd=tmp_path)
+    assert given(json.loads(done.stdout)) == (True, "read", OF_ALICE)
+    lines = run_pdp("explain", "--load", "load.json", cwd=tmp_path).stdout.splitlines()
+    assert lines[0] == "allowed, storage access read, hops: 1"
+    assert json.loads(lines[1].removeprefix("read restrictions: ")) == OF_ALICE
+
+
+def test_an_engine_enforces_in_one_way() -> None:
+    rule = engine("x", enforces_row_access=True, applies_read_restrictions=True)
+    with pytest.raises(ConfigError, match="leave one of the two out"):
+        make_settings({"trusted_engines": {"both": rule}}, ROOT)

@@ -106,6 +106,8 @@ def _principal_text(step: LoadStep) -> str:
 def _print_text(loaded: LoadResult) -> None:
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 1000)
     console.print(Text(visible(summary(loaded)), "bold green" if loaded.decision.allowed else "bold red"))
+    if loaded.read_restrictions:
+        console.print(Text(visible(f"read restrictions: {loaded.read_restrictions}")), soft_wrap=True)
     if loaded.load.ignored:
         console.print(Text(visible(f"referencedBy is ignored: {loaded.load.ignored}"), "yellow"))
     for view in loaded.load.views:

@@ -302,7 +302,7 @@ _Value: TypeAlias = tuple[Any, str] | None
 
 def _literal(operation: str, type: str, value: exp.Expr) -> dict[str, Any] | None:
     """Return the literal beside a column of a type; None for one that readers could compare in two ways."""
-    say = _LITERALS.get(type.partition("(")[0])
+    say = _LITERALS.get("decimal" if _DECIMAL.fullmatch(type) else type)
     try:
         found = say(type, value.unnest(), operation) if say else None
     except ValueError:
