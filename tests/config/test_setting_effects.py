@@ -437,6 +437,7 @@ TESTED: Final = {
     "server.workers": "app/workers/test_workers.py::test_a_unix_socket_is_served_by_all_workers_and_removed_at_the_end",
     "store.bootstrap_admins": "engines/grants/test_grants_engine.py::test_bootstrap_admins_operate_the_server_without_a_grant",
     "store.url": "config/test_references.py::test_a_world_of_a_configuration_without_names",
+    "trusted_engines.<name>.applies_read_restrictions": "views/test_loads_with_restrictions.py::test_the_engine_reads_with_the_restrictions_and_never_writes",
     "trusted_engines.<name>.enforces_row_access": "identity/test_callers.py::test_an_engine_is_matched_within_its_provider_alone",
     "trusted_engines.<name>.owner_property": "views/test_views.py::test_an_engine_can_come_from_the_environment",
     "warehouses.<name>.catalog.prefix": "views/test_catalog.py::test_the_prefix_is_the_catalog_s_own",

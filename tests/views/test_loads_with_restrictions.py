@@ -10,10 +10,12 @@ from typing import Any, Final
 
 import grpc
 import pytest
+from msgspec.structs import replace
 from support.clients.stubs import wire_grpc
 from support.oracles.audit_files import audit_records
 from support.oracles.view_loads import load_client
 from support.paths import ROOT
+from support.service.caches import with_cache
 from support.service.commands import run_pdp
 
 from pdp.app.facts import build_pdp
@@ -21,12 +23,16 @@ from pdp.audit.reader import read_audit
 from pdp.audit.records.recorded import ReadReport
 from pdp.audit.records.rows import requests
 from pdp.config.load import make_settings
+from pdp.engines.allow_all import AllowAllEngine
 from pdp.errors import ConfigError, InvalidArgument
+from pdp.facts.objects import RowPolicyPut
+from pdp.facts.row_policies import RowPolicy
 from pdp.identity.callers import EMBEDDED_CALLER
 from pdp.model.question import Caller, Principal
 from pdp.offline.cases.cases import Case
 from pdp.offline.cases.runner import MemoryAudit, build_case_pdp
 from pdp.offline.replay.replay import replay
+from pdp.store.replica import FixedFacts
 from pdp.surfaces.wire import decision_pb2 as wire
 from pdp.views.codec import decode_load, encode_load
 from pdp.views.loads import ViewSecurity
@@ -244,6 +250,52 @@ def test_a_type_that_is_none_of_the_specification_hides() -> None:
         {**field, "type": "string(3)" if field["name"] == "region" else field["type"]} for field in SCHEMA["fields"]
     ]
     assert given(asked(APPLIES | {"schema": {"fields": fields}})) == (True, "none", FALSE)
+
+
+def stored(*rules: RowPolicy) -> ViewSecurity:
+    """Return the service with policies of the store, too."""
+    views = views_of()
+    views._pdp.source = FixedFacts(views._pdp.source.facts.apply(1, list(map(RowPolicyPut, rules))))
+    return views
+
+
+def test_policies_of_the_store_count_at_once_and_cached_verdicts_with_them() -> None:
+    views = views_of()
+    with_cache(views._pdp)
+    table, facts = ("lake", "ns", "new"), views._pdp.source.facts
+    body = APPLIES | {"target": "table:lake/ns/new"}
+    for sequence, (text, wanted) in enumerate(
+        [("", ""), ("region <> 'EU'", "EU"), ("region <> 'US'", "US"), ("lower(region) = 'x'", FALSE)]
+    ):
+        if text:
+            facts = facts.apply(sequence, [RowPolicyPut(RowPolicy(table, "p", ("allUsers",), text))])
+            views._pdp.source = FixedFacts(facts)
+        for _ in range(2):
+            answer = asked(body, views=views)
+            if not text:
+                assert given(answer) == (True, "read_write", None)
+            elif wanted == FALSE:
+                assert given(answer) == (True, "none", FALSE)
+            else:
+                assert (answer["storageAccess"], literal(answer)) == ("read", wanted)
+
+
+def test_stale_facts_hand_out_nothing() -> None:
+    """Grants permit nothing by old facts. Where others permit, policies of the store and of roles show no row."""
+    views = stored(RowPolicy(("lake", "ns", "new"), "p", ("allUsers",), "region = 'EU'"))
+    views._pdp.source.is_stale = lambda: True  # type: ignore[method-assign]
+    assert given(asked(APPLIES, views=views)) == (False, "none", None)
+    bundle = views._pdp.bundle
+    everything = type(bundle.default)("default", (AllowAllEngine(),), "any")
+    views._pdp.bundle = replace(bundle, authorities={}, default=everything)
+    for target in ("t", "new"):
+        assert given(asked(APPLIES | {"target": f"table:lake/ns/{target}"}, views=views)) == (True, "none", FALSE)
+    assert given(asked(APPLIES | {"target": "table:lake/ns/m", "schema": PAY}, views=views))[1] == "read"
+
+
+def test_a_name_that_could_be_another_table_s_shows_nothing() -> None:
+    views = stored(RowPolicy(("lake", "ns", "stra\u00dfe"), "p", ("allUsers",), "region = 'EU'"))
+    assert given(asked(APPLIES | {"target": "table:lake/ns/strasse"}, views=views)) == (True, "none", FALSE)
 
 
 # --- surfaces, records and settings -----------------------------------------------------------------------------------
