@@ -42,13 +42,17 @@ class TypedColumn(msgspec.Struct, frozen=True):
     type: str
 
 
-class SchemaColumn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Column of an Iceberg schema with its field id. `type` is one of the specification, and empty for a nested one."""
+class SchemaColumn(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Column of an Iceberg schema with its field id. `type` is one of the specification, and empty for a nested one.
+
+    `current` is false for a name that the field had before, and for a field that was dropped: older versions have it.
+    """
 
     id: int
     name: str
     type: str
     required: bool
+    current: bool = True
 
 
 class ReadRestrictions(msgspec.Struct, frozen=True):

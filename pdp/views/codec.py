@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, Final
 
 import msgspec
 from msgspec import UNSET, UnsetType
+from msgspec.structs import replace
 
 from pdp.decision.bodies import ErrorBody, JsonBody, PrincipalBody, ResourceBody
 from pdp.errors import InvalidArgument
@@ -39,10 +39,18 @@ class FieldBody(msgspec.Struct):
     required: bool
 
 
-class SchemaBody(msgspec.Struct):
+class SchemaBody(msgspec.Struct, rename="kebab"):
     """Iceberg schema, as table metadata have it. Further members are ignored."""
 
+    schema_id: int
     fields: list[FieldBody]
+
+
+class MetadataBody(msgspec.Struct, rename="kebab"):
+    """Metadata of an Iceberg table, or the two members that count. Further members are ignored."""
+
+    schemas: list[SchemaBody]
+    current_schema_id: int
 
 
 class LoadBody(JsonBody):
@@ -55,7 +63,7 @@ class LoadBody(JsonBody):
     referenced_by: str | list[list[str]] = ""
     views: list[ViewBody] = msgspec.field(default_factory=list)
     caller: TokenBody | None = None
-    schema: SchemaBody | None = None
+    metadata: MetadataBody | None = None
 
 
 class ChangeBody(JsonBody):
@@ -104,8 +112,8 @@ class LoadResult(msgspec.Struct, frozen=True):
 
 _LOAD = msgspec.json.Decoder(LoadBody)
 _CHANGE = msgspec.json.Decoder(ChangeBody)
-_SCHEMA = msgspec.json.Decoder(SchemaBody)
-_MOST_FIELDS: Final = 10_000
+_METADATA = msgspec.json.Decoder(MetadataBody)
+_MOST_FIELDS: Final = 100_000
 _LONGEST_NAME: Final = 1_000
 _LAST_ID: Final = 2**31 - 1
 _LONGEST_TYPE: Final = 100
@@ -116,26 +124,37 @@ def decode_load(body: bytes) -> LoadBody:
     return decode(body, _LOAD, typed=True)
 
 
-def decode_schema(text: str) -> SchemaBody:
-    """Return a schema in the JSON of Iceberg; raise InvalidArgument."""
-    return decode(text.encode(), _SCHEMA, typed=True)
+def decode_metadata(text: str) -> MetadataBody:
+    """Return the metadata of a table in the JSON of Iceberg; raise InvalidArgument."""
+    return decode(text.encode(), _METADATA, typed=True)
 
 
-def columns_of(schema: SchemaBody) -> tuple[SchemaColumn, ...]:
-    """Return the columns of a schema; raise InvalidArgument for one that no table can have."""
-    if not 0 < len(schema.fields) <= _MOST_FIELDS:
-        raise InvalidArgument(f"`schema` has no fields, or more than {_MOST_FIELDS}")
-    if len({field.id for field in schema.fields}) < len(schema.fields):
-        raise InvalidArgument("`schema` has two fields of one id")
-    return tuple(_columns(schema.fields))
+def columns_of(metadata: MetadataBody) -> tuple[SchemaColumn, ...]:
+    """Return the columns of the current schema, and other names and fields of older ones; raise InvalidArgument."""
+    if sum(len(schema.fields) for schema in metadata.schemas) > _MOST_FIELDS:
+        raise InvalidArgument(f"`metadata` has more than {_MOST_FIELDS} fields")
+    current = [schema for schema in metadata.schemas if schema.schema_id == metadata.current_schema_id]
+    if len(current) != 1:
+        raise InvalidArgument("`metadata` has no current schema, or two")
+    columns = list(map(_column, current[0].fields))
+    known = {column.id: column for column in columns}
+    if not columns or len(known) < len(columns):
+        raise InvalidArgument("`metadata` has a current schema without fields, or with two of one id")
+    older = (_column(field) for schema in reversed(metadata.schemas) for field in schema.fields)
+    names = {(column.id, column.name) for column in columns}
+    for column in older:
+        if (column.id, column.name) not in names:
+            names.add((column.id, column.name))
+            same = known.setdefault(column.id, column)
+            columns.append(replace(same, name=column.name, current=False))
+    return tuple(columns)
 
 
-def _columns(fields: list[FieldBody]) -> Iterator[SchemaColumn]:
-    for field in fields:
-        if not 0 < field.id <= _LAST_ID or not 0 < len(field.name) <= _LONGEST_NAME:
-            raise InvalidArgument("`schema` has a field with an id out of range, without a name, or with a long one")
-        is_known = isinstance(field.type, str) and len(field.type) <= _LONGEST_TYPE
-        yield SchemaColumn(field.id, field.name, field.type if is_known else "", field.required)
+def _column(field: FieldBody) -> SchemaColumn:
+    if not 0 < field.id <= _LAST_ID or not 0 < len(field.name) <= _LONGEST_NAME:
+        raise InvalidArgument("`metadata` has a field with an id out of range, without a name, or with a long one")
+    is_known = isinstance(field.type, str) and len(field.type) <= _LONGEST_TYPE
+    return SchemaColumn(field.id, field.name, field.type if is_known else "", field.required)
 
 
 def decode_change(body: bytes) -> ChangeBody:

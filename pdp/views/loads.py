@@ -260,12 +260,12 @@ def _load_check(body: LoadBody, caller: Caller) -> Check:
 
 
 def _columns(body: LoadBody, target: Resource) -> tuple[SchemaColumn, ...]:
-    """Return the columns of the loaded table, none without a schema; raise InvalidArgument."""
-    if body.schema is None:
+    """Return the columns of the loaded table, none without its metadata; raise InvalidArgument."""
+    if body.metadata is None:
         return ()
     if target.type != "table":
-        raise InvalidArgument(f"`schema` is for a table, not a {target.type}")
-    return columns_of(body.schema)
+        raise InvalidArgument(f"`metadata` is of a table, not of a {target.type}")
+    return columns_of(body.metadata)
 
 
 def _change_check(body: ChangeBody, caller: Caller) -> Check:

@@ -73,18 +73,27 @@ POLICIES: Final = {
         {"id": "pay", "table": "m", "column": "pay", "kind": "null", "grantees": ["allUsers"]},
     ],
 }  # fmt: skip
-SCHEMA: Final = {
-    "type": "struct",
-    "schema-id": 3,
-    "fields": [
-        {"id": 4, "name": "region", "required": False, "type": "string", "doc": "where"},
-        {"id": 9, "name": "owner", "required": True, "type": "string"},
-        {"id": 7, "name": "email", "required": False, "type": "string"},
-        {"id": 8, "name": "more", "required": False, "type": {"type": "list", "element-id": 10, "element-required": False, "element": "int"}},
-    ],
-}  # fmt: skip
-PAY: Final = {"fields": [{"id": 1, "name": "pay", "required": False, "type": "decimal(9, 2)"}]}
-LOAD: Final = {"principal": "user:oidc~alice", "action": "loadTable", "target": "table:lake/ns/t", "schema": SCHEMA}
+FIELDS: Final[list[dict[str, Any]]] = [
+    {"id": 4, "name": "region", "required": False, "type": "string", "doc": "where"},
+    {"id": 9, "name": "owner", "required": True, "type": "string"},
+    {"id": 7, "name": "email", "required": False, "type": "string"},
+    {"id": 8, "name": "more", "required": False, "type": {"type": "list", "element-id": 10, "element-required": False, "element": "int"}},
+]  # fmt: skip
+
+
+def metadata(fields: list[dict[str, Any]], *older: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return metadata of a table, with members that nobody reads."""
+    schemas = [{"type": "struct", "schema-id": at, "fields": each} for at, each in enumerate((*older, fields), 2)]
+    return {"format-version": 2, "schemas": schemas, "current-schema-id": 2 + len(older), "location": "s3://b/t"}
+
+
+def field(id: int, name: str, type: Any = "string", *, required: bool = False) -> dict[str, Any]:
+    return {"id": id, "name": name, "required": required, "type": type}
+
+
+SCHEMA: Final = metadata(FIELDS)
+PAY: Final = metadata([field(1, "pay", "decimal(9, 2)")])
+LOAD: Final = {"principal": "user:oidc~alice", "action": "loadTable", "target": "table:lake/ns/t", "metadata": SCHEMA}
 CONFIG: Final = {"warehouses": {"lake": {}}, "trusted_engines": ENGINES}
 FALSE: Final = {"required-row-filter": False}
 OF_ALICE: Final = {
@@ -145,13 +154,13 @@ def test_a_table_without_restrictions_is_as_before() -> None:
 
 def test_masks_alone_are_no_filter() -> None:
     wanted = {"required-column-projections": [{"field-id": 1, "action": "replace-with-null"}]}
-    assert given(asked(APPLIES | {"target": "table:lake/ns/m", "schema": PAY})) == (True, "read", wanted)
+    assert given(asked(APPLIES | {"target": "table:lake/ns/m", "metadata": PAY})) == (True, "read", wanted)
 
 
 @pytest.mark.parametrize("schema", [SCHEMA, PAY])
 def test_who_sees_no_row_for_certain_gets_no_file(schema: Any) -> None:
     """A filter that cannot be said, and columns of filters and masks that the table lacks."""
-    target = {"target": "table:lake/ns/u" if schema is SCHEMA else "table:lake/ns/t", "schema": schema}
+    target = {"target": "table:lake/ns/u" if schema is SCHEMA else "table:lake/ns/t", "metadata": schema}
     assert given(asked(APPLIES | target)) == (True, "none", FALSE)
     answer = asked(APPLIES | target | {"action": "loadCredentials"})
     assert given(answer) == (False, "none", None)
@@ -172,7 +181,7 @@ UNTRUSTED: Final[dict[str, dict[str, Any]]] = {
     "one of two that enforces": {"caller": token("applies", "enforces")},
     "another provider": {"caller": token("applies", idp="corp")},
     "an audience in another case": {"caller": token("Applies")},
-    "no schema": {"schema": None},
+    "no metadata": {"metadata": None},
     "an acting role": {"actingRole": "role:etl"},
     "a view with rows of its own": HIDING,
 }
@@ -182,7 +191,7 @@ UNTRUSTED: Final[dict[str, dict[str, Any]]] = {
 @pytest.mark.parametrize("change", UNTRUSTED.values(), ids=UNTRUSTED)
 def test_nobody_else_gets_files_or_restrictions(change: dict[str, Any], action: str) -> None:
     body = APPLIES | change | {"action": action}
-    today = {key: value for key, value in body.items() if key != "schema"}
+    today = {key: value for key, value in body.items() if key != "metadata"}
     answer, before = asked(body), asked(today)
     for each in (answer, before):
         del each["revision"], each["decisionId"]
@@ -202,11 +211,11 @@ def test_who_asks_about_another_gets_neither() -> None:
     assert (answer["storageAccess"], answer.get("readRestrictions")) == ("none", None)
 
 
-def test_a_schema_is_evidence_of_a_peer_that_may_assert_properties() -> None:
+def test_metadata_are_evidence_of_a_peer_that_may_assert_properties() -> None:
     peer = Caller("catalog", frozenset({"principals", "callers"}))
     answer = asked(APPLIES, peer)
     assert (given(answer), answer["error"]["code"]) == ((False, "none", None), "assertion_not_allowed")
-    without = {key: value for key, value in APPLIES.items() if key != "schema"}
+    without = {key: value for key, value in APPLIES.items() if key != "metadata"}
     assert given(asked(without, peer)) == (True, "none", None)
 
 
@@ -228,28 +237,60 @@ def test_behind_a_definer_view_restrictions_are_those_that_the_setting_says(mode
 @pytest.mark.parametrize(
     "change",
     [
-        {"schema": {"fields": []}},
-        {"schema": {}},
-        {"schema": {"fields": [{"id": 0, "name": "a", "type": "int", "required": False}]}},
-        {"schema": {"fields": [{"id": 2**31, "name": "a", "type": "int", "required": False}]}},
-        {"schema": {"fields": [{"id": 1, "name": "", "type": "int", "required": False}]}},
-        {"schema": {"fields": [{"id": 1, "name": "a", "type": "int"}]}},
-        {"schema": {"fields": [{"id": 1, "name": each, "type": "int", "required": False} for each in "ab"]}},
-        {"schema": []},
+        {"metadata": metadata([])},
+        {"metadata": {}},
+        {"metadata": []},
+        {"metadata": SCHEMA | {"current-schema-id": 1}},
+        {"metadata": SCHEMA | {"schemas": SCHEMA["schemas"] * 2}},
+        {"metadata": {"schemas": SCHEMA["schemas"]}},
+        {"metadata": metadata([field(0, "a")])},
+        {"metadata": metadata([field(2**31, "a")])},
+        {"metadata": metadata([field(1, "")])},
+        {"metadata": metadata([{"id": 1, "name": "a", "type": "int"}])},
+        {"metadata": metadata([field(1, "a"), field(1, "b")])},
+        {"metadata": metadata([field(1, "a")], [field(-1, "b")])},
+        {"metadata": metadata([field(at, f"c{at}") for at in range(1, 2_000)], *[[field(1, "a")] * 10_000] * 10)},
         {"target": "view:lake/ns/v", "action": "loadView"},
         {"target": "generic_table:lake/ns/t"},
     ],
 )
-def test_a_schema_of_no_table_is_refused(change: dict[str, Any]) -> None:
+def test_metadata_of_no_table_are_refused(change: dict[str, Any]) -> None:
     with pytest.raises(InvalidArgument):
         asked(APPLIES | change)
 
 
 def test_a_type_that_is_none_of_the_specification_hides() -> None:
-    fields = [
-        {**field, "type": "string(3)" if field["name"] == "region" else field["type"]} for field in SCHEMA["fields"]
-    ]
-    assert given(asked(APPLIES | {"schema": {"fields": fields}})) == (True, "none", FALSE)
+    fields = [{**one, "type": "string(3)" if one["name"] == "region" else one["type"]} for one in FIELDS]
+    assert given(asked(APPLIES | {"metadata": metadata(fields)})) == (True, "none", FALSE)
+
+
+def test_masks_cover_fields_of_older_schemas() -> None:
+    """A column that was dropped and added again, and one that had another name, stand under their ids in old versions."""
+    body = APPLIES | {"principal": "user:oidc~alice"}
+    for older, wanted in {
+        "again": ([field(3, "email")], {3: "mask-to-fixed-value", 7: "mask-to-fixed-value"}),
+        "as a number": ([field(3, "Email", "int")], {3: "replace-with-null", 7: "mask-to-fixed-value"}),
+        "renamed": ([field(7, "mail")], {7: "mask-to-fixed-value"}),
+        "in another case": ([field(7, "EMAIL")], {7: "mask-to-fixed-value"}),
+        "another column": ([field(4, "email")], {4: "mask-to-fixed-value", 7: "mask-to-fixed-value"}),
+    }.values():
+        answer = asked(body | {"metadata": metadata(FIELDS, older)})
+        found = {one["field-id"]: one["action"] for one in answer["readRestrictions"]["required-column-projections"]}
+        assert found == wanted, older
+    nested = {"type": "struct", "fields": []}
+    assert given(asked(body | {"metadata": metadata(FIELDS, [field(3, "email", nested, required=True)])}))[1:] == (
+        "none",
+        FALSE,
+    )
+
+
+def test_a_filter_on_a_name_that_was_another_field_s_shows_nothing() -> None:
+    for older in ([field(3, "region")], [field(9, "REGION")]):
+        assert given(asked(APPLIES | {"metadata": metadata(FIELDS, older)})) == (True, "none", FALSE)
+    for older in ([field(4, "Region")], [field(4, "place")], [field(3, "place")]):
+        assert asked(APPLIES | {"metadata": metadata(FIELDS, older)})["readRestrictions"] == OF_ALICE
+    without = [one for one in FIELDS if one["name"] != "region"]
+    assert given(asked(APPLIES | {"metadata": metadata(without, FIELDS)})) == (True, "none", FALSE)
 
 
 def stored(*rules: RowPolicy) -> ViewSecurity:
@@ -290,7 +331,7 @@ def test_stale_facts_hand_out_nothing() -> None:
     views._pdp.bundle = replace(bundle, authorities={}, default=everything)
     for target in ("t", "new"):
         assert given(asked(APPLIES | {"target": f"table:lake/ns/{target}"}, views=views)) == (True, "none", FALSE)
-    assert given(asked(APPLIES | {"target": "table:lake/ns/m", "schema": PAY}, views=views))[1] == "read"
+    assert given(asked(APPLIES | {"target": "table:lake/ns/m", "metadata": PAY}, views=views))[1] == "read"
 
 
 def test_a_name_that_could_be_another_table_s_shows_nothing() -> None:
@@ -303,7 +344,7 @@ def test_a_name_that_could_be_another_table_s_shows_nothing() -> None:
 
 BODIES: Final = [
     APPLIES, LOAD, APPLIES | {"principal": "user:oidc~bob"}, APPLIES | {"target": "table:lake/ns/u"},
-    APPLIES | {"action": "loadCredentials"}, APPLIES | {"target": "table:lake/ns/m", "schema": PAY},
+    APPLIES | {"action": "loadCredentials"}, APPLIES | {"target": "table:lake/ns/m", "metadata": PAY},
     APPLIES | {"target": "table:lake/ns/other"}, APPLIES | {"target": "table:lake/ns/T"},
 ]  # fmt: skip
 
@@ -314,8 +355,8 @@ def message(body: Mapping[str, Any]) -> wire.CheckLoadRequest:
         principal=wire.Principal(id=body["principal"]),
         target=wire.Resource(reference=body["target"]),
         action=body["action"],
-        schema=json.dumps(body["schema"]),
-        **({"caller": wire.TokenIdentity(**caller)} if caller else {}),
+        metadata=json.dumps(body["metadata"]),
+        caller=wire.TokenIdentity(**caller) if caller else None,
     )
 
 
@@ -350,7 +391,7 @@ def test_http_and_grpc_agree_and_the_record_decides_again(tmp_path: Path) -> Non
     assert len({json.dumps(answer.get("readRestrictions")) for answer in answers}) == 5
 
     recorded = [next(requests(record))["load"] for record in audit_records(tmp_path)]
-    columns = [{key: field[key] for key in ("id", "name", "type", "required")} for field in SCHEMA["fields"]]
+    columns = [{key: one[key] for key in ("id", "name", "type", "required")} for one in FIELDS]
     columns[3]["type"] = ""
     assert recorded[0]["columns"] == columns
     assert recorded[0]["restrictions"] == {"by": "row_access:eu", "masks": {"email": "row_access:mail"}}

@@ -19,7 +19,7 @@ from sqlglot import exp
 from pdp.engines.row_access.dialects import DIALECT, parse_expression
 from pdp.engines.row_access.engine import REASON_PREFIX, Restriction
 from pdp.engines.row_access.mask_kinds import iceberg_action
-from pdp.engines.row_access.policies import Mask
+from pdp.engines.row_access.policies import KINDS, Mask
 from pdp.engines.row_access.portable_numbers import as_real, literal_number
 from pdp.engines.row_access.portable_values import date_of
 from pdp.facts.row_policies import fold_column
@@ -50,17 +50,17 @@ def _text(restrictions: Mapping[str, Any]) -> str:
 
 
 def _actions(masks: Mapping[str, Mask], columns: Sequence[SchemaColumn]) -> dict[int, str] | None:
-    """Return the action of each masked column by field id; None if a mask cannot be said.
+    """Return the action of each masked column by field id; None if a mask cannot be said, or has no column.
 
-    So it is for a mask without a column: an older version of the table may have the column.
+    A field that two masks cover, under an older name, gets the action of the mask that hides more.
     """
     actions: dict[int, str] = {}
-    for name, mask in masks.items():
+    for name, mask in sorted(masks.items(), key=lambda pair: KINDS.index(pair[1].kind)):
         covered = [column for column in columns if fold_column(column.name) == name]
         found = {one.id: iceberg_action(mask.kind, mask.value, one.type, required=one.required) for one in covered}
         if not found or None in found.values():
             return None
-        actions |= {id: action for id, action in found.items() if action}
+        actions = {id: action for id, action in found.items() if action} | actions
     return actions
 
 
@@ -116,10 +116,12 @@ class _Sayer:
     """Conditions on the columns of a schema."""
 
     def __init__(self, columns: Sequence[SchemaColumn]) -> None:
-        self._columns: dict[str, SchemaColumn | None] = {}
+        # A name of two fields is none, even if one was dropped: an older version of the table has the other values.
+        named: dict[str, set[int]] = {}
         for column in columns:
-            name = fold_column(column.name)
-            self._columns[name] = None if name in self._columns else column
+            named.setdefault(fold_column(column.name), set()).add(column.id)
+        current = {fold_column(column.name): column for column in columns if column.current}
+        self._columns = {name: column for name, column in current.items() if len(named[name]) == 1}
 
     def said(self, node: exp.Expr) -> _Said:
         """Return the predicates of a condition."""
@@ -131,7 +133,7 @@ class _Sayer:
                 return _Said(_all(true), _any(false))
             return _Said(_any(true), _all(false)) if isinstance(node, exp.Or) else _UNSAID
         if isinstance(node, exp.Not):
-            return _swapped(self.said(node.this))
+            return _Said(*reversed(self.said(node.this)))
         say = _SAYERS.get(type(node))
         return say(self, node) if say and _has_only(node) else _UNSAID
 
@@ -174,7 +176,7 @@ class _Sayer:
             return _UNSAID
         operation = "eq" if plain == text.name else "starts-with"
         found = self._compared(operation, node.this, exp.Literal.string(plain))
-        return _swapped(found) if node.args.get("negate") else found
+        return _Said(*reversed(found)) if node.args.get("negate") else found
 
     def prefix(self, node: exp.StartsWith) -> _Said:
         return self._compared("starts-with", node.this, node.expression)
@@ -243,10 +245,6 @@ def _has_only(node: exp.Expr) -> bool:
     """Tell whether a node has no argument beside those that are read, such as `symmetric` of BETWEEN."""
     read = _ARGUMENTS | {"negate"} if isinstance(node, exp.Like) else _ARGUMENTS
     return not any(value for name, value in node.args.items() if name not in read)
-
-
-def _swapped(said: _Said) -> _Said:
-    return _Said(said.false, said.true)
 
 
 def _decided(operation: str, column: SchemaColumn, value: Any, others: Sequence[SchemaColumn] = ()) -> _Said:

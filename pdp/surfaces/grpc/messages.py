@@ -18,7 +18,7 @@ from pdp.model.answer import Rejection
 from pdp.model.question import AtLeast
 from pdp.model.strict import FIRST_INEXACT
 from pdp.surfaces.wire import decision_pb2 as wire
-from pdp.views.codec import ChangeBody, LoadBody, LoadResult, LoadStep, TokenBody, ViewBody, decode_schema
+from pdp.views.codec import ChangeBody, LoadBody, LoadResult, LoadStep, TokenBody, ViewBody, decode_metadata
 
 M = TypeVar("M", bound=Message)
 
@@ -90,7 +90,7 @@ def read_load(request: wire.CheckLoadRequest) -> LoadBody:
         [list(name.parts) for name in names] if names else request.referenced_by,
         [_view(view) for view in request.views],
         _token(request.caller) if request.HasField("caller") else None,
-        decode_schema(request.schema) if request.schema else None,
+        decode_metadata(request.metadata) if request.metadata else None,
     )
 
 

@@ -174,7 +174,7 @@ class Error(_message.Message):
     def __init__(self, code: _Optional[str] = ..., message: _Optional[str] = ...) -> None: ...
 
 class CheckLoadRequest(_message.Message):
-    __slots__ = ("principal", "acting_role", "target", "action", "referenced_by", "view_names", "views", "caller", "schema")
+    __slots__ = ("principal", "acting_role", "target", "action", "referenced_by", "view_names", "views", "caller", "metadata")
     PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
     ACTING_ROLE_FIELD_NUMBER: _ClassVar[int]
     TARGET_FIELD_NUMBER: _ClassVar[int]
@@ -183,7 +183,7 @@ class CheckLoadRequest(_message.Message):
     VIEW_NAMES_FIELD_NUMBER: _ClassVar[int]
     VIEWS_FIELD_NUMBER: _ClassVar[int]
     CALLER_FIELD_NUMBER: _ClassVar[int]
-    SCHEMA_FIELD_NUMBER: _ClassVar[int]
+    METADATA_FIELD_NUMBER: _ClassVar[int]
     principal: Principal
     acting_role: str
     target: Resource
@@ -192,8 +192,8 @@ class CheckLoadRequest(_message.Message):
     view_names: ViewNames
     views: _containers.RepeatedCompositeFieldContainer[View]
     caller: TokenIdentity
-    schema: str
-    def __init__(self, principal: _Optional[_Union[Principal, _Mapping]] = ..., acting_role: _Optional[str] = ..., target: _Optional[_Union[Resource, _Mapping]] = ..., action: _Optional[str] = ..., referenced_by: _Optional[str] = ..., view_names: _Optional[_Union[ViewNames, _Mapping]] = ..., views: _Optional[_Iterable[_Union[View, _Mapping]]] = ..., caller: _Optional[_Union[TokenIdentity, _Mapping]] = ..., schema: _Optional[str] = ...) -> None: ...
+    metadata: str
+    def __init__(self, principal: _Optional[_Union[Principal, _Mapping]] = ..., acting_role: _Optional[str] = ..., target: _Optional[_Union[Resource, _Mapping]] = ..., action: _Optional[str] = ..., referenced_by: _Optional[str] = ..., view_names: _Optional[_Union[ViewNames, _Mapping]] = ..., views: _Optional[_Iterable[_Union[View, _Mapping]]] = ..., caller: _Optional[_Union[TokenIdentity, _Mapping]] = ..., metadata: _Optional[str] = ...) -> None: ...
 
 class ViewNames(_message.Message):
     __slots__ = ("views",)

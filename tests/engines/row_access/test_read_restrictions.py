@@ -291,6 +291,20 @@ def test_an_action_is_for_its_types(kind: str, type: str, value: str, wanted: st
     assert action(kind, type, value, required=True) == (stricter if has_fixed else None)
 
 
+def test_of_two_masks_on_one_field_the_one_that_hides_more_counts() -> None:
+    columns = [
+        SchemaColumn(1, "new", "string", required=False),
+        SchemaColumn(1, "old", "string", required=False, current=False),
+    ]
+    for masks, wanted in (
+        ({"new": mask("show-last-4"), "old": mask("hash")}, "sha-256-global"),
+        ({"new": mask("mask-to-fixed-value"), "old": mask("show-first-4")}, "mask-to-fixed-value"),
+        ({"old": mask("null"), "new": mask("expression", "x")}, "replace-with-null"),
+    ):
+        found = json.loads(read_restrictions(Restriction(None, "by", masks), columns).text)
+        assert found["required-column-projections"] == [{"field-id": 1, "action": wanted}]
+
+
 # --- a table --------------------------------------------------------------------------------------------------------
 
 
