@@ -43,9 +43,9 @@ class TypedColumn(msgspec.Struct, frozen=True):
 
 
 class SchemaColumn(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Column of an Iceberg schema with its field id. `type` is one of the specification, and empty for a nested one.
+    """Column of an Iceberg schema with the field id. `type` is of the specification, and empty for a nested type.
 
-    `current` is false for a name that the field had before, and for a field that was dropped: older versions have it.
+    `current` is false for an older name of a field, and for a dropped field: older versions of the table have both.
     """
 
     id: int
@@ -56,10 +56,10 @@ class SchemaColumn(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
 
 
 class ReadRestrictions(msgspec.Struct, frozen=True):
-    """Restrictions that the reader of a table must apply: `text` is the `read-restrictions` of Iceberg, in JSON.
+    """Restrictions for the reader of a table: `text` is the `read-restrictions` of Iceberg, in JSON.
 
-    `by` is the reason of the rows, and `masks` has each masked column with its reason. `closed`: no row is shown, so
-    that the reader needs no file.
+    `by` is the reason of the rows, and `masks` has each masked column with a reason. `closed`: no row is visible, and
+    the reader needs no file.
     """
 
     text: str

@@ -47,7 +47,7 @@ class SchemaBody(msgspec.Struct, rename="kebab"):
 
 
 class MetadataBody(msgspec.Struct, rename="kebab"):
-    """Metadata of an Iceberg table, or the two members that count. Further members are ignored."""
+    """Metadata of an Iceberg table. Further members are ignored."""
 
     schemas: list[SchemaBody]
     current_schema_id: int
@@ -93,7 +93,7 @@ class LoadResult(msgspec.Struct, frozen=True):
     """The decision on a load or on a change of a view, with the steps of the plan.
 
     `storage_access` is none, read or read_write. A change has no storage access and an empty `load`.
-    `read_restrictions` is the JSON that the reader of the files must apply; empty without any.
+    `read_restrictions` is the JSON for the reader of the files; empty without restrictions.
     """
 
     decision: Decision

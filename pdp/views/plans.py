@@ -82,11 +82,11 @@ def _plan_storage(context: PlanContext, check: Check, hidden: Reason | None, loa
 
 
 _Withheld: TypeAlias = tuple[Reason | None, ReadRestrictions | None]
-"""Reason why the files of a table are withheld, and the restrictions with which the engine may read them."""
+"""Reason for withheld files of a table, and the read restrictions for the engine."""
 
 
 def _withheld(context: PlanContext, check: Check, table: Resource, hidden: Reason | None, load: Load) -> _Withheld:
-    """Return why files are withheld. The restrictions are those of the table alone, and of the caller's own load."""
+    """Return the reason for withheld files, and the read restrictions of a principal without an acting role."""
     reason = None if load.enforced else hidden or context.restriction_reason(table)
     question = check.question
     if not reason or hidden or not load.columns or question.acting_role is not None or question.inspected:

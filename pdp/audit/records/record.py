@@ -21,7 +21,7 @@ LISTING: Final = "list"
 class LeafDecision(msgspec.Struct, frozen=True, gc=False):
     """One concrete check of many resources, decided; `at[i]` is the position in the answer of resource i.
 
-    `restrictions` go with a permit. Those that show no row need none.
+    `restrictions` go with a permit. Closed restrictions need no permit.
     """
 
     group: EngineQuestion
@@ -45,7 +45,7 @@ class DecidedCheck(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def restrictions(self) -> ReadRestrictions | None:
-        """Return the read restrictions that a permit of one resource hands out; None without any."""
+        """Return the read restrictions in the answer about one resource; None without restrictions."""
         if self.outcome is None or self.outcome.effects[0] != PERMIT:
             return None
         given = ((leaf.restrictions, leaf.verdicts.effects[0] == PERMIT) for leaf in self.concrete)

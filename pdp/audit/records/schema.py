@@ -3,7 +3,7 @@
 `writing.py` writes the same schema. In inputs, in resources and in view security an unknown key is an error, because
 the key might decide; elsewhere unknown keys are ignored.
 
-View security is read here, and written by `entries`: every field of it decides.
+View security is read here, and written by `entries`: every field but `restrictions` decides.
 """
 
 from __future__ import annotations

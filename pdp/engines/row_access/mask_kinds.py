@@ -107,17 +107,17 @@ _ACTIONS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
     **{name: (name, ("string",)) for name, kind in MASK_KINDS.items() if kind is _TEXT},
     **{name: (name, _OF_TIMES) for name, kind in MASK_KINDS.items() if kind is _TIME},
 }
-"""Kind -> the action that shows the same or less, and the types where it does."""
+"""Kind -> an action, and the types where the action shows the same or less."""
 _CONSTANTS: Final = {
     "string": "'XXXXXXXX'", "boolean": "FALSE", **dict.fromkeys(("int", "long", "float", "double"), "0"),
 }  # fmt: skip
-"""Type of Iceberg -> the constant that is its fixed value."""
+"""Type of Iceberg -> the constant equal to the fixed value."""
 
 
 def iceberg_action(kind: str, value: str, type: str, *, required: bool) -> str | None:
-    """Return the action of Iceberg's read restrictions that shows what a mask shows, or less; None without one.
+    """Return the action of Iceberg's read restrictions for a mask. It shows the same or less; None without an action.
 
-    `type` is a type of Iceberg, empty for a nested one. A required column has no NULL.
+    `type` is a type of Iceberg, empty for a nested type. A required column has no NULL.
     """
     action, types = _ACTIONS.get(kind, ("", ()))
     if type in types:

@@ -1,7 +1,7 @@
 """Restrictions of a table as `read-restrictions` of the Iceberg REST specification. Loads the parser of SQL.
 
-Owns the predicates for rows, by field ids. A predicate of Iceberg is true or false, for NULL too. What cannot be said
-hides more, and never less. See https://iceberg.apache.org/expressions-spec.
+Owns the predicates for rows, by field ids. A predicate of Iceberg is true or false, for NULL too. The restrictions hide
+the same as those in SQL or more, never less. See https://iceberg.apache.org/expressions-spec.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from sqlglot import exp
 from pdp.engines.row_access.dialects import DIALECT, parse_expression
 from pdp.engines.row_access.engine import REASON_PREFIX, Restriction
 from pdp.engines.row_access.mask_kinds import iceberg_action
-from pdp.engines.row_access.policies import KINDS, Mask
+from pdp.engines.row_access.policies import KINDS, LONGEST_SQL, Mask
 from pdp.engines.row_access.portable_numbers import as_real, literal_number
 from pdp.engines.row_access.portable_values import date_of
 from pdp.facts.row_policies import fold_column
@@ -27,12 +27,10 @@ from pdp.model.answer import ReadRestrictions, SchemaColumn
 
 Predicate: TypeAlias = bool | dict[str, Any]
 """Predicate of Iceberg as a JSON value."""
-_LONGEST: Final = 20_000
-"""Characters of a filter that is said: a load waits for the parser."""
 
 
 def read_restrictions(restriction: Restriction, columns: Sequence[SchemaColumn]) -> ReadRestrictions:
-    """Return what a reader of a table must apply; a filter `false` if it cannot be told to hide enough."""
+    """Return the restrictions for a reader of a table: the filter `false` where no others hide enough."""
     filters = [one.expression for one in (restriction.rows, restriction.more_rows) if one is not None]
     rows = _all([row_filter(text, columns) for text in filters]) if filters else None
     actions = _actions(restriction.masks, columns)
@@ -52,7 +50,7 @@ def _text(restrictions: Mapping[str, Any]) -> str:
 def _actions(masks: Mapping[str, Mask], columns: Sequence[SchemaColumn]) -> dict[int, str] | None:
     """Return the action of each masked column by field id; None if a mask cannot be said, or has no column.
 
-    A field that two masks cover, under an older name, gets the action of the mask that hides more.
+    A field with two masks, for example under an older name, gets the action of the stricter mask.
     """
     actions: dict[int, str] = {}
     for name, mask in sorted(masks.items(), key=lambda pair: KINDS.index(pair[1].kind)):
@@ -65,9 +63,9 @@ def _actions(masks: Mapping[str, Mask], columns: Sequence[SchemaColumn]) -> dict
 
 
 class _Said(NamedTuple):
-    """Predicates for the rows where a condition of SQL is true, and where it is false; neither is so where it is NULL.
+    """Predicates for the rows where a condition of SQL is true, and where the condition is false. NULL is in neither.
 
-    Each holds for such rows alone, but perhaps not for all of them. So NOT swaps the two, and no `not` is needed.
+    Each holds for such rows alone, but perhaps not for every such row.
     """
 
     true: Predicate
@@ -80,7 +78,7 @@ _OPERATIONS: Final[Mapping[type[exp.Expr], tuple[str, str]]] = {
     exp.EQ: ("eq", "eq"), exp.NEQ: ("not-eq", "not-eq"), exp.LT: ("lt", "gt"), exp.LTE: ("lt-eq", "gt-eq"),
     exp.GT: ("gt", "lt"), exp.GTE: ("gt-eq", "lt-eq"),
 }  # fmt: skip
-"""Comparison -> its operation, and that of the comparison with the sides exchanged."""
+"""Comparison -> the operation, and the operation with the sides exchanged."""
 _OPPOSITES: Final = {
     "eq": "not-eq", "not-eq": "eq", "lt": "gt-eq", "gt-eq": "lt", "gt": "lt-eq", "lt-eq": "gt",
     "starts-with": "not-starts-with",
@@ -89,21 +87,21 @@ _OF_TEXTS: Final[Mapping[str, Callable[[str, str], bool]]] = {
     "eq": operator.eq, "not-eq": operator.ne, "lt": operator.lt, "lt-eq": operator.le, "gt": operator.gt,
     "gt-eq": operator.ge, "starts-with": str.startswith,
 }  # fmt: skip
-"""Operations on two known texts. Python compares code points, which is the order of their UTF-8 bytes."""
+"""Operations on two known texts. Python compares code points: the order of the UTF-8 bytes."""
 _FLOATS: Final = frozenset({"float", "double"})
 _DOUBLE: Final = exp.DataType(this=exp.DataType.Type.DOUBLE, nested=False)
 _ZERO_SIGNS: Final = frozenset({"gt", "lt-eq"})
-"""Operations beside the zero of a floating column that say the same whether -0.0 is below 0.0 or equal to it."""
+"""Operations beside the zero of a floating column with one meaning, whether -0.0 is below 0.0 or equal to 0.0."""
 _COMPARABLE: Final = re.compile(r"int|long|string|date|timestamp|timestamptz|decimal\(\s*\d+\s*,\s*\d+\s*\)")
 """Types whose columns are compared with columns of the same type."""
 
 
 def row_filter(text: str, columns: Sequence[SchemaColumn]) -> Predicate:
-    """Return the predicate of a filter in Trino's SQL: true for rows that the filter shows, and for no others.
+    """Return the predicate of a filter in Trino's SQL: true for visible rows alone.
 
     The predicate is the constant false, or misses a part of an OR, where the filter cannot be said.
     """
-    if len(text) > _LONGEST:
+    if len(text) > LONGEST_SQL:  # a load waits for the parser
         return False
     try:
         tree = parse_expression(text, DIALECT)
@@ -133,6 +131,7 @@ class _Sayer:
                 return _Said(_all(true), _any(false))
             return _Said(_any(true), _all(false)) if isinstance(node, exp.Or) else _UNSAID
         if isinstance(node, exp.Not):
+            # INVARIANT: both predicates hold for certain rows alone. So NOT swaps them, and never negates one.
             return _Said(*reversed(self.said(node.this)))
         say = _SAYERS.get(type(node))
         return say(self, node) if say and _has_only(node) else _UNSAID
@@ -182,7 +181,7 @@ class _Sayer:
         return self._compared("starts-with", node.this, node.expression)
 
     def choice(self, node: exp.Case) -> _Said:
-        """Say a CASE of one condition, which is NULL where the condition is not true."""
+        """Say a CASE of one condition. The CASE is NULL where the condition is not true."""
         if node.this is not None or node.args.get("default") is not None or len(node.args["ifs"]) != 1:
             return _UNSAID
         (branch,) = node.args["ifs"]
@@ -215,7 +214,7 @@ class _Sayer:
         return _UNSAID if literal is None else _decided(operation, column, literal)
 
     def _listed(self, node: exp.Expr, values: Sequence[exp.Expr]) -> _Said:
-        """Return the predicates of a test for one of several values. A NULL among them leaves no row certainly out."""
+        """Return the predicates of a test for a list of values. With a NULL in the list, no row is certainly out."""
         known = [value for value in values if not isinstance(value.unnest(), exp.Null)]
         parts = [self._compared("eq", node, value) for value in known]
         column = self._column(node)
@@ -242,7 +241,7 @@ _ARGUMENTS: Final = frozenset({"this", "expression", "expressions", "low", "high
 
 
 def _has_only(node: exp.Expr) -> bool:
-    """Tell whether a node has no argument beside those that are read, such as `symmetric` of BETWEEN."""
+    """Tell whether a node has no argument beside the known arguments, such as `symmetric` of BETWEEN."""
     read = _ARGUMENTS | {"negate"} if isinstance(node, exp.Like) else _ARGUMENTS
     return not any(value for name, value in node.args.items() if name not in read)
 
@@ -295,11 +294,11 @@ _DECIMAL: Final = re.compile(r"decimal\(\s*(\d+)\s*,\s*(\d+)\s*\)")
 _MOMENT: Final = re.compile(r"(\d{4}-\d{2}-\d{2} [012]\d:\d{2}:\d{2}(?:\.(\d{1,6}))?)( UTC| \+00:00)?", re.ASCII)
 _BITS: Final = {"int": 31, "long": 63}
 _Value: TypeAlias = tuple[Any, str] | None
-"""JSON value of a literal and its type; None for a value that cannot be said."""
+"""JSON value of a literal with the type; None without a certain literal."""
 
 
 def _literal(operation: str, type: str, value: exp.Expr) -> dict[str, Any] | None:
-    """Return the literal beside a column of a type; None for one that readers could compare in two ways."""
+    """Return the literal beside a column of a type; None for a value with two ways to compare."""
     say = _LITERALS.get("decimal" if _DECIMAL.fullmatch(type) else type)
     try:
         found = say(type, value.unnest(), operation) if say else None
@@ -328,7 +327,7 @@ def _whole_value(type: str, value: exp.Expr, operation: str) -> _Value:
 
 
 def _floating_value(type: str, value: exp.Expr, operation: str) -> _Value:
-    """Return a number that engines read as the same double, and that a column of 32 bits can hold."""
+    """Return a number with the same double in all engines, and without a loss in a column of 32 bits."""
     number = literal_number(value)
     if number is None or not (number.is_plain or number.has_exponent) or not math.isfinite(number.value):
         return None
@@ -358,7 +357,7 @@ def _day_value(type: str, value: exp.Expr, operation: str) -> _Value:
 
 
 def _moment_value(type: str, value: exp.Expr, operation: str) -> _Value:
-    """Return a timestamp, with a zone if it is UTC. A date beside a timestamp without a zone is its midnight."""
+    """Return a timestamp, with a zone in UTC alone. A date beside a timestamp without a zone is midnight."""
     has_zone = type == "timestamptz"
     if day := date_of("" if has_zone else _cast_text(value, exp.DataType.Type.DATE)):
         return f"{day}T00:00:00.000000", type
@@ -390,7 +389,7 @@ def _cast_text(value: exp.Expr, kind: Any) -> str:
 
 
 def _is_text(node: exp.Expr) -> bool:
-    """Tell whether a node is a text that JSON can hold."""
+    """Tell whether a node is a text without surrogates: JSON holds no others."""
     return isinstance(node, exp.Literal) and node.is_string and not _SURROGATE.search(node.name)
 
 
