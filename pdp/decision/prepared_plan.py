@@ -228,6 +228,12 @@ def _decide(node: Node, check: Check, decide: LeafCall, concrete: list[LeafDecis
     else:
         columns = [_decide(part, check, decide, concrete) for part in node.parts]  # type: ignore[union-attr]
         return fold_parts(node, columns)  # type: ignore[arg-type]
-    leaf = LeafDecision(node.group, resources, check.at, verdicts, node.restrictions)  # type: ignore[union-attr]
-    concrete.append(leaf)
+    concrete.append(leaf_decision(node, resources, check.at, verdicts))  # type: ignore[arg-type]
     return verdicts
+
+
+def leaf_decision(
+    leaf: Leaf | FixedDenial, resources: Sequence[Resource], at: Sequence[int], verdicts: Verdicts
+) -> LeafDecision:
+    """Return the decision on a leaf about resources at positions of the answer."""
+    return LeafDecision(leaf.group, resources, at, verdicts, leaf.restrictions)

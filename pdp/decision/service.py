@@ -31,7 +31,7 @@ from pdp.decision.inspection import GrantVisibility, guards, reduce_answer, reje
 from pdp.decision.plan import FixedDenial, Leaf, Node, Planners
 from pdp.decision.plan_cache import bound_traces, in_parts, plan_checks
 from pdp.decision.ports import AuditLog, DecisionSnapshot, FactsSource
-from pdp.decision.prepared_plan import decide_check
+from pdp.decision.prepared_plan import decide_check, leaf_decision
 from pdp.decision.row_filter import DecidedAccess, explain_rows, restrict, row_view
 from pdp.decision.shadow import ShadowDecision, ShadowReporter
 from pdp.decision.turns import AwaitingResumable, Resumable, TurnClock, finish, finish_in_turns
@@ -396,8 +396,5 @@ def _decided(check: Check, tree: Node, verdicts_of: LeafVerdicts, outcome: Verdi
     """Return a check with its concrete checks. It is plain if the tree is one leaf that asks the same."""
     if isinstance(tree, Leaf | FixedDenial):
         return _decided_leaf(check, tree, outcome)
-    decisions = [
-        LeafDecision(leaf.group, leaf.resources, at, verdicts_of(leaf), leaf.restrictions)
-        for leaf, at in leaves(tree, check.at)
-    ]
+    decisions = [leaf_decision(leaf, leaf.resources, at, verdicts_of(leaf)) for leaf, at in leaves(tree, check.at)]
     return DecidedCheck(check, False, tuple(decisions), outcome)
