@@ -207,8 +207,9 @@ def test_who_asks_about_another_gets_neither() -> None:
     own = Principal("user", "oidc~alice")
     peer = Caller("tool", EMBEDDED_CALLER.may_assert - {"principals"}, own=own, may_inspect=True)
     assert given(asked(APPLIES, peer)) == (True, "read", OF_ALICE)
-    answer = asked(APPLIES | {"principal": "user:oidc~bob"}, peer)
-    assert (answer["storageAccess"], answer.get("readRestrictions")) == ("none", None)
+    manager = {"principal": "user:oidc~alice", "privilege": "manage_grants", "object": "namespace:lake/ns"}
+    views = views_of(world=WORLD | {"grants": [*GRANTS, manager]})
+    assert given(asked(APPLIES | {"principal": "user:oidc~bob"}, peer, views)) == (True, "none", None)
 
 
 def test_metadata_are_evidence_of_a_peer_that_may_assert_properties() -> None:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from pdp.audit.records.record import DecidedCheck, DecisionRecord, LeafDecision
 from pdp.engines.engine import PERMIT, EngineQuestion, Verdicts
-from pdp.model.answer import Answer, Rejection
+from pdp.model.answer import Answer, Rejection, SchemaColumn
 from pdp.model.arrays import PathArray
 from pdp.model.question import (
     NO_ARGUMENTS,
@@ -60,7 +60,11 @@ resources = st.builds(
 bare = st.builds(Resource, st.just("table"), names, tuples, optional)
 securities = (
     st.none()
-    | st.builds(Load, st.lists(st.builds(ChainView, tuples, st.booleans(), st.just("") | names), max_size=2).map(tuple))
+    | st.builds(
+        Load,
+        st.lists(st.builds(ChainView, tuples, st.booleans(), st.just("") | names), max_size=2).map(tuple),
+        columns=st.lists(st.from_type(SchemaColumn), max_size=2).map(tuple),
+    )
     | st.builds(ViewCommit, tuples)
 )
 reasons = st.none() | st.sampled_from(["cel:r", "default_deny"]) | names

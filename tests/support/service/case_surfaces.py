@@ -170,6 +170,8 @@ async def _view_over_rpc(case: Case, kind: str, client: RpcClient) -> Any:
             ]
             if isinstance(body.get("referencedBy"), list):
                 body["viewNames"] = {"views": [{"parts": parts} for parts in body.pop("referencedBy")]}
+            if "metadata" in body:
+                body["metadata"] = json.dumps(body["metadata"])
         else:
             body |= {"view": _named_as(body["view"], "reference")}
         request = ParseDict(body, message())
@@ -179,7 +181,9 @@ async def _view_over_rpc(case: Case, kind: str, client: RpcClient) -> Any:
         response = await client.call(method, request)
     except RpcError as error:
         return {"error": {"code": error.code}}
-    return MessageToDict(response, always_print_fields_with_no_presence=True)
+    answer = MessageToDict(response, always_print_fields_with_no_presence=True)
+    restrictions = answer.pop("readRestrictions", "")
+    return answer | ({"readRestrictions": json.loads(restrictions)} if restrictions else {})
 
 
 def _named_as(value: Any, key: str) -> Any:
