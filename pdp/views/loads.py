@@ -55,7 +55,7 @@ def load_result(result: BatchResult, load: Load) -> LoadResult:
         rejected = Rejection("NoSuchView", f"`{missing}` in `referencedBy` does not exist")
         decision = replace(decision, error=rejected)
     storage = _storage(steps, load) if decision.allowed else "none"
-    given = next((check.restrictions for check in result.record.checks), None) if decision.allowed else None
+    given = next((check.restrictions for check in result.record.checks), None)
     visible = steps if result.visible is None or result.visible[0] else tuple(_own_steps(steps))
     if grants := result.grants:
         visible = tuple(replace(step, by=tuple(map(grants.reason, step.by))) for step in visible)

@@ -34,7 +34,7 @@ def read_restrictions(restriction: Restriction, columns: Sequence[SchemaColumn])
     filters = [one.expression for one in (restriction.rows, restriction.more_rows) if one is not None]
     rows = _all([row_filter(text, columns) for text in filters]) if filters else None
     actions = _actions(restriction.masks, columns)
-    if rows is False or restriction.blank or actions is None:
+    if rows is False or actions is None:
         return ReadRestrictions(_text({"required-row-filter": False}), restriction.by, closed=True)
     projections = [{"field-id": id, "action": action} for id, action in sorted(actions.items())]
     members = {"required-column-projections": projections or None, "required-row-filter": rows}
