@@ -34,7 +34,7 @@ from pdp.offline.cases.runner import MemoryAudit, build_case_pdp
 from pdp.offline.replay.replay import replay
 from pdp.store.replica import FixedFacts
 from pdp.surfaces.wire import decision_pb2 as wire
-from pdp.views.codec import decode_load, encode_load
+from pdp.views.codec import decode_load, decode_metadata, encode_load
 from pdp.views.loads import ViewSecurity
 
 OWNER: Final = "trino.run-as-owner"
@@ -258,6 +258,20 @@ def test_behind_a_definer_view_restrictions_are_those_that_the_setting_says(mode
 def test_metadata_of_no_table_are_refused(change: dict[str, Any]) -> None:
     with pytest.raises(InvalidArgument):
         asked(APPLIES | change)
+
+
+def test_a_member_that_stands_twice_is_refused() -> None:
+    """The catalog and the service could read two schemas."""
+    text = json.dumps(SCHEMA)
+    for twice in (
+        text.replace('{"format', f'{{"schemas": {json.dumps(PAY["schemas"])}, "format'),
+        text.replace('{"id"', '{"id": 3, "id"'),
+    ):
+        with pytest.raises(InvalidArgument):
+            decode_metadata(twice)
+        with pytest.raises(InvalidArgument):
+            decode_load(json.dumps(APPLIES | {"metadata": 0}).replace('"metadata": 0', f'"metadata": {twice}').encode())
+    assert decode_metadata(text) == decode_load(json.dumps(APPLIES).encode()).metadata
 
 
 def test_a_type_that_is_none_of_the_specification_hides() -> None:
