@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -36,6 +36,7 @@ _WANTED: Final = {
 _CATALOG: Final = "spark.sql.catalog."
 SPARK_TESTED: Final = ("3.5", "4.1")
 """Minor versions of Spark on which the tests of barriers run. No other version promises that a barrier holds."""
+_NO_CLAIMS: Final[Mapping[str, str]] = {}
 _LOG: Final = logging.getLogger(__name__)
 _warned: set[str] = set()
 _services: list[LocalRewriter] = []
@@ -50,12 +51,16 @@ def use_policies(*files: str | Path) -> None:
     _services[:] = [service_of_files([Path(file) for file in files])]
 
 
-def sql(spark: SparkSession, text: str, principal: str, groups: Iterable[str] = ()) -> DataFrame:
+def sql(
+    spark: SparkSession, text: str, principal: str, groups: Iterable[str] = (), *,
+    roles: Iterable[str] | None = None, claims: Mapping[str, str] = _NO_CLAIMS,
+) -> DataFrame:  # fmt: skip
     """Return the result of a caller's statement on the rows and values that the caller may see.
 
-    `principal` is an IAM member such as `user:alice@example.com`, from evidence that the service has verified. Raise
-    RewriteRefused for a statement that cannot be rewritten, ConfigError without policies or in a session that reads
-    names differently, and InvalidArgument for another principal. Errors of Spark pass through.
+    `principal` is an IAM member such as `user:alice@example.com`, from evidence that the service has verified. So are
+    `roles`, all of them or None if unknown, and `claims`, texts by name. Raise RewriteRefused for a statement that
+    cannot be rewritten, ConfigError without policies or in a session that reads names differently, and InvalidArgument
+    for another principal. Errors of Spark pass through.
     """
     if not _services:
         raise ConfigError("no row policies are loaded: call `pdp.lake.enforce.use_policies` first")
@@ -65,7 +70,8 @@ def sql(spark: SparkSession, text: str, principal: str, groups: Iterable[str] = 
     _warn_of_version(spark.version)
     _check_properties(spark, service)
     _check_names(spark, service)
-    request = RewriteRequest(text, _DIALECT, principal, tuple(groups))
+    known = None if roles is None else tuple(roles)
+    request = RewriteRequest(text, _DIALECT, principal, tuple(groups), roles=known, claims=dict(claims))
     rewritten = service.rewrite(request)
     _refuse_temporary(text)
     return spark.sql(rewritten)

@@ -31,36 +31,37 @@ _KINDS: Final = ("user:", "serviceAccount:", "group:", "domain:")
 
 
 class CallerIdentity:
-    """Caller by IAM member, with groups; those of a `bare` caller are unknown. `facts` tell the roles of the caller.
+    """Caller by IAM member, with groups; those of a `bare` caller are unknown.
 
-    `roles` of the request are None if unknown, and `claims` are texts by name.
+    `roles` are None if unknown: then a role counts where it hides, and nowhere else. `claims` are texts by name.
 
     A member such as `user:<idp>~alice@example.com` is a user of another identity provider, and of no domain for
     certain. So is an `unproven` one: nobody knows the provider.
     """
 
     def __init__(
-        self, member: str, groups: Iterable[str] = (), *, authenticated: bool = True, facts: Facts | None = None,
-        bare: bool = False, unproven: bool = False, roles: tuple[str, ...] | None = None,
-        claims: Mapping[str, str] = _NO_CLAIMS,
+        self, member: str, groups: Iterable[str] = (), *, authenticated: bool = True, bare: bool = False,
+        unproven: bool = False, roles: tuple[str, ...] | None = None, claims: Mapping[str, str] = _NO_CLAIMS,
     ) -> None:  # fmt: skip
         self.member = member
         self._in_no_domain = unproven or is_qualified(member.partition(":")[2])
         self._bare = bare
         self.groups = tuple(groups)
         self.authenticated = authenticated
-        self._facts = facts or _NO_FACTS
         self._roles, self._claims = roles, claims
-        known = (member, self.groups, authenticated, bare, unproven, roles, tuple(sorted(claims.items())))
-        self.key: tuple[Any, ...] | None = None if facts else known
-        """Key of what is known of the caller, if no roles of a store count."""
+        self.key: tuple[Any, ...] = (
+            member, self.groups, authenticated, bare, unproven, roles, tuple(sorted(claims.items())),
+        )  # fmt: skip
+        """Key of what is known of the caller."""
 
     @cached_property
     def _principal(self) -> Principal:
         roles = self._roles or ()
         if not self.authenticated:
             return Principal("anonymous", "", groups=self.groups, member_of=roles)
-        return Principal("user", f"{_PROVIDER}~{self.member}", groups=self.groups, member_of=roles, bare=self._bare)
+        unknown = ("member_of",) if self._roles is None and not self._bare else ()
+        name = f"{_PROVIDER}~{self.member}"
+        return Principal("user", name, groups=self.groups, member_of=roles, bare=self._bare, unknown=unknown)
 
     @cached_property
     def session_user(self) -> str:
@@ -78,26 +79,26 @@ class CallerIdentity:
 
     def is_named(self, grantees: tuple[Grantee, ...]) -> bool:
         """Tell whether grantees certainly name the caller."""
-        return _MEMBERS.matches(self._principal, self._proven(grantees), self._facts)
+        return _MEMBERS.matches(self._principal, self._proven(grantees), _NO_FACTS)
 
     def may_be_named(self, grantees: tuple[Grantee, ...]) -> bool:
         """Tell whether grantees possibly name the caller: for lists whose members see less."""
-        return _MEMBERS.may_match(self._principal, grantees, self._facts)
+        return _MEMBERS.may_match(self._principal, grantees, _NO_FACTS)
 
     def is_in_doubt(self, grantees: tuple[Grantee, ...]) -> bool:
         """Tell whether unknown evidence could make the caller a grantee."""
-        return False
+        return _MEMBERS.is_in_doubt(self._principal, grantees)
 
     def explain_policy(self, grantees: tuple[Grantee, ...], *, restrictive: bool = False) -> tuple[bool, str]:
         """Return whether a policy counts for the caller, and the reason: a restrictive policy counts in doubt."""
         if not restrictive:
-            return explain_match(self._principal, self._proven(grantees), _MEMBERS, self._facts)
-        counts, why = explain_match(self._principal, grantees, _MEMBERS, self._facts, generous=True)
+            return explain_match(self._principal, self._proven(grantees), _MEMBERS, _NO_FACTS)
+        counts, why = explain_match(self._principal, grantees, _MEMBERS, _NO_FACTS, generous=True)
         return counts, f"{RESTRICTIVE}{why}"
 
     def explain_mask(self, grantees: tuple[Grantee, ...], exempt: tuple[Grantee, ...]) -> tuple[bool, str]:
         """Return whether a mask hides its column from the caller, and the reason."""
-        return explain_mask(self._principal, grantees, self._proven(exempt), _MEMBERS, self._facts)
+        return explain_mask(self._principal, grantees, self._proven(exempt), _MEMBERS, _NO_FACTS)
 
     def _proven(self, grantees: tuple[Grantee, ...]) -> tuple[Grantee, ...]:
         """Return the grantees that can name the caller for certain."""

@@ -212,8 +212,6 @@ class VisibleRelations:
 
     def _rows_of(self, relation: Relation, identity: CallerIdentity, form: Form) -> str | None:
         """Return the filter for one reader, as the policies remember it; None for every row."""
-        if identity.key is None:
-            return self._find_rows(relation, identity, form)
         key = (relation.name, self._dialect, form, identity.key)
         memo = self._filters
         if key not in memo:

@@ -105,6 +105,7 @@ def _who(principal: Principal, members: Members) -> str:
         return "a caller without a name"
     member = members.member(principal) or f"{principal.type}:{principal.name}"
     groups = ", ".join(f"`{group}`" for group in principal.groups[:_MOST_NAMES])
+    roles = ", whose roles are unknown" if "member_of" in principal.unknown else ""
     if groups:
-        return f"`{member}` with the groups {groups}"
-    return f"`{member}`, whose groups are unknown" if principal.bare else f"`{member}` without groups"
+        return f"`{member}` with the groups {groups}{roles}"
+    return f"`{member}`, whose groups are unknown" if principal.bare else f"`{member}` without groups{roles}"

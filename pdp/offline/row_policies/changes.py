@@ -107,19 +107,19 @@ def _readers(table: RelationKey, sides: Iterable[PolicySet]) -> Iterator[tuple[s
     for label in sorted(named):
         if label not in (ALL_USERS, ALL_AUTHENTICATED):
             yield label, _reader(named[label])
-    yield "any other user", CallerIdentity(f"{_SOMEBODY}{_NOWHERE}")
+    yield "any other user", CallerIdentity(f"{_SOMEBODY}{_NOWHERE}", roles=())
     yield "anybody without a name", CallerIdentity(ANONYMOUS_MEMBER, authenticated=False)
 
 
 def _reader(grantee: Grantee) -> CallerIdentity:
     """Return a caller who is a member, and nothing else."""
     if grantee.kind == "group":
-        return CallerIdentity(f"{_SOMEBODY}{_NOWHERE}", (grantee.name,))
+        return CallerIdentity(f"{_SOMEBODY}{_NOWHERE}", (grantee.name,), roles=())
     if grantee.kind == "domain":
-        return CallerIdentity(f"{_SOMEBODY}{grantee.name}")
+        return CallerIdentity(f"{_SOMEBODY}{grantee.name}", roles=())
     if grantee.kind == "role":
         return PrincipalCaller(Principal("role", grantee.name), Members("user:{subject}", "iam"))
-    return CallerIdentity(f"{grantee.kind}:{grantee.name}")
+    return CallerIdentity(f"{grantee.kind}:{grantee.name}", roles=())
 
 
 def _change(
