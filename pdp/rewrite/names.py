@@ -1,14 +1,18 @@
-"""Names with a meaning of their own: words of SQL, hidden columns, functions of arguments alone, metadata tables."""
+"""Names with a meaning of their own: words of SQL, hidden columns, functions of arguments alone, metadata tables, and
+array paths of BigQuery. Knows no caller and no policy.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from sqlglot import exp
+from sqlglot.parsers.bigquery import BigQueryParser
+from sqlglot.tokens import Token, TokenType
 
-from pdp.rewrite.catalog import Catalog
-from pdp.rewrite.errors import METADATA_TABLE, UNKNOWN_RELATION, RewriteRefused
+from pdp.rewrite.catalog import Catalog, fold_ascii
+from pdp.rewrite.errors import METADATA_TABLE, UNKNOWN_RELATION, UNSUPPORTED_SOURCE, RewriteRefused
 
 RESERVED: Final = frozenset(
     """select from where table with union except intersect join insert update delete merge create lateral values into
@@ -218,3 +222,140 @@ def check_new_name(parts: Sequence[str]) -> None:
     folded = [part.lower() for part in parts]
     if folded[-1] in METADATA_SUFFIXES or INFORMATION_SCHEMA in folded or any("$" in part for part in folded):
         raise RewriteRefused(METADATA_TABLE, f"`{'.'.join(parts)}` is a name of metadata")
+
+
+PATH: Final = "is_path"
+"""Key in the notes of an UNNEST that the text writes as a path."""
+_PATH_PARTS: Final = frozenset({"this", "db", "catalog", "alias", "offset"})
+"""Parts of a table that a path has, too."""
+_SEES_SOURCES: Final[dict[type, frozenset[str]]] = {
+    exp.Select: frozenset({"expressions", "where", "group", "having", "qualify", "order"}),
+    exp.Update: frozenset({"expressions", "where"}), exp.Delete: frozenset({"where"}), exp.Merge: frozenset({"on"}),
+}  # fmt: skip
+"""Parts of a statement from which an expression sees the sources of the statement."""
+_BORDERS: Final = (exp.With, exp.CTE, exp.Pivot, exp.Table, exp.Lateral, exp.From, exp.Join, exp.DDL)
+"""Parts of a tree from the inside of which GoogleSQL sees no source around."""
+
+
+class ArrayPathParser(BigQueryParser):
+    """Parser of BigQuery with array paths, such as `o.tags` after `orders AS o`, and WITH OFFSET behind a path.
+
+    GoogleSQL takes a name of several parts for a path if the first part is a source that the place sees: one to the
+    left in the same FROM, or one of a query around an expression. A table in FROM, a common table expression and the
+    ORDER BY of a set operation see none of these, and PIVOT takes the name of a source away. What is no path for
+    certain stays a table: an unknown one is refused, and a known one gets its filter.
+    """
+
+    SUPPORTS_IMPLICIT_UNNEST = False  # the library does not know subqueries, and drops clauses behind a path
+
+    def reset(self) -> None:
+        """Forget the last text."""
+        super().reset()
+        self._named: list[exp.Table] = []
+
+    def parse(self, raw_tokens: list[Token], sql: str) -> list[exp.Expr | None]:
+        """Return the trees of a text; raise RewriteRefused for a name that could be a table or a path."""
+        trees = super().parse(raw_tokens, sql)
+        for path in [table for table in self._named if _is_path(table)]:
+            _unnest(path)
+        return trees
+
+    def _parse_table(self, *args: bool, **options: bool) -> exp.Expr | None:  # type: ignore[override]
+        table = super()._parse_table(*args, **options)  # type: ignore[arg-type]
+        if isinstance(table, exp.Table) and table.args.get("db"):
+            self._named.append(table)
+            if self._match_pair(TokenType.WITH, TokenType.OFFSET):
+                self._match(TokenType.ALIAS)
+                alias = self._parse_id_var(any_token=False, tokens=self.UNNEST_OFFSET_ALIAS_TOKENS)
+                table.set("offset", alias or exp.to_identifier("offset"))
+        return table
+
+
+def _unnest(path: exp.Table) -> None:
+    """Put an UNNEST into the tree in place of a path; raise RewriteRefused for a path with clauses of a table."""
+    is_divided = path.meta.get("quoted_table") or any("." in part.name for part in path.parts)
+    if is_divided or any(value and key not in _PATH_PARTS for key, value in path.args.items()):
+        raise _in_doubt(path)
+    alias = path.args.get("alias")
+    path.set("alias", None)
+    unnest = exp.Unnest(expressions=[path.to_column()], offset=path.args.get("offset"))
+    if alias is not None:
+        unnest.set("alias", exp.TableAlias(columns=[alias.this]))
+    unnest.meta[PATH] = True
+    path.replace(unnest)
+
+
+def _in_doubt(path: exp.Table) -> RewriteRefused:
+    name = ".".join(part.name for part in path.parts)
+    return RewriteRefused(UNSUPPORTED_SOURCE, f"`{name}` could be a table or an array: use UNNEST()")
+
+
+def _is_path(table: exp.Table) -> bool:
+    """Tell whether a table is a path; raise RewriteRefused in doubt."""
+    first = fold_ascii(table.parts[0].name)
+    for source in _seen_from(table):
+        if _name_of(source) == first:
+            if source.meta.get("quoted_table") and not source.alias:
+                raise _in_doubt(table)  # GoogleSQL gives a whole name in quotes no other name
+            return True
+    return False
+
+
+def _seen_from(table: exp.Table) -> Iterator[exp.Expr]:
+    """Yield the sources that a source sees, from the inside out."""
+    node: exp.Expr | None = table
+    while node is not None and node.parent is not None:
+        is_source = node is table or isinstance(node, exp.Unnest)
+        seen, node = _step(node, node.parent, is_source=is_source)
+        yield from seen
+
+
+def _step(node: exp.Expr, parent: exp.Expr, *, is_source: bool) -> tuple[Iterable[exp.Expr], exp.Expr | None]:
+    """Return the sources that a part sees in the part around, and the next part to look from; None for the end."""
+    query = parent.parent
+    if isinstance(parent, (exp.From, exp.Join)) and isinstance(query, exp.Select) and (is_source or node.arg_key == "on"):
+        return _sources(query, parent, is_after=node.arg_key == "on"), query
+    if isinstance(parent, exp.SetOperation):
+        return (), parent if node.arg_key in ("this", "expression") else None
+    parts = _SEES_SOURCES.get(type(parent))
+    if parts is None:
+        return (), None if isinstance(parent, _BORDERS) else parent
+    if node.arg_key not in parts:
+        return (), None
+    if isinstance(parent, exp.Select):
+        return _sources(parent), parent
+    return (parent.this,) if isinstance(parent.this, exp.Table) else (), parent
+
+
+def _sources(query: exp.Select, item: exp.Expr | None = None, *, is_after: bool = False) -> Iterator[exp.Expr]:
+    """Yield the sources with names of a query, those before one of its joins, or that join as well."""
+    start = query.args.get("from_")
+    for one in (*([start] if start else ()), *(query.args.get("joins") or ())):
+        if one is item and not is_after:
+            return
+        if not one.args.get("pivots"):
+            yield from _named(one.this)
+        if one is item:
+            return
+
+
+def _named(source: exp.Expr) -> Iterator[exp.Expr]:
+    """Yield a source, and those joined with it in parentheses."""
+    if source.args.get("pivots"):
+        return
+    if isinstance(source, exp.Subquery) and isinstance(source.this, exp.Table) and not source.alias:
+        yield from _named(source.this)
+    else:
+        yield source
+    for join in source.args.get("joins") or ():
+        if not join.args.get("pivots"):
+            yield from _named(join.this)
+
+
+def _name_of(source: exp.Expr) -> str:
+    """Return the folded name of a source; empty without one."""
+    alias = source.args.get("alias")
+    if alias is not None:
+        names: Sequence[exp.Expr] = [alias.this] if alias.this is not None else alias.args.get("columns") or ()
+        return fold_ascii(names[0].name) if len(names) == 1 else ""
+    return fold_ascii(source.parts[-1].name) if isinstance(source, exp.Table) and source.name else ""

@@ -18,6 +18,7 @@ from sqlglot import Dialect, Parser, Token, Tokenizer, exp
 
 from pdp.engines.row_access.dialects import MAX_DEPTH, PARSER_ERRORS, is_deep
 from pdp.rewrite.errors import FILTER_INVALID, MULTI_STATEMENT, PARSE_ERROR, UNSUPPORTED_STATEMENT, RewriteRefused
+from pdp.rewrite.names import ArrayPathParser
 from pdp.rewrite.process.messages import LONGEST_SQL
 
 MAX_TOKENS: Final = 20_000
@@ -211,7 +212,8 @@ class _Grammars(threading.local):
         found = self._known.get(dialect)
         if found is None:
             grammar = Dialect.get_or_raise(dialect)
-            found = self._known[dialect] = grammar.tokenizer(), grammar.parser()
+            parser = ArrayPathParser(dialect=grammar) if dialect == "bigquery" else grammar.parser()
+            found = self._known[dialect] = grammar.tokenizer(), parser
         return found
 
 

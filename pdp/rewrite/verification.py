@@ -17,9 +17,9 @@ from sqlglot.optimizer.scope import traverse_scope
 
 from pdp.rewrite.binding import HIDDEN, check_qualified, looks_around
 from pdp.rewrite.catalog import Catalog, Relation
-from pdp.rewrite.errors import NOT_COVERED, RewriteRefused
+from pdp.rewrite.errors import AMBIGUOUS_NAME, NOT_COVERED, RewriteRefused
 from pdp.rewrite.fast_ways import FastVerification
-from pdp.rewrite.names import INFORMATION_SCHEMA, is_table_function, name_parts
+from pdp.rewrite.names import INFORMATION_SCHEMA, PATH, is_table_function, name_parts
 from pdp.rewrite.session_functions import USERS
 from pdp.rewrite.sql import parse_part
 from pdp.rewrite.visible_relations import MAX_VIEW_DEPTH, Identities, VisiblePart, VisibleRelations
@@ -118,6 +118,7 @@ class Verification:
 
         Tell whether bare names of a filter allow the source only where an engine looks for names nowhere else.
         """
+        self._verify_paths(_source_tree(source, self._dialect))
         parts = _only_table(source, self._dialect)
         relation = self._catalog.get(parts, self._dialect, self._catalog.default) if parts else None
         if relation is None or relation.view is not None:
@@ -144,6 +145,7 @@ class Verification:
 
     def _verify_tree(self, tree: exp.Expr, visible: str) -> bool:
         """Raise RewriteRefused for a table without its filter; return the need of a place without names around."""
+        self._verify_paths(tree)
         common: dict[int, bool] = {}
         needs_plain_place = False
         for table in tree.find_all(exp.Table, *USERS):
@@ -160,6 +162,14 @@ class Verification:
         if common and isinstance(tree, exp.Query):
             self._verify_scopes(tree, common)
         return needs_plain_place
+
+    def _verify_paths(self, tree: exp.Expr) -> None:
+        """Raise RewriteRefused for an array path with the name of a table with hidden rows, known or not."""
+        for unnest in tree.find_all(exp.Unnest) if self._dialect == "bigquery" else ():
+            parts = [part.name for part in unnest.expressions[0].parts] if unnest.meta.get(PATH) else ()
+            if parts and self._restrictions.hides_name(parts):
+                message = f"`{'.'.join(parts)}` is an array here, and a table with policies: give its source another alias"
+                raise RewriteRefused(AMBIGUOUS_NAME, message)
 
     def _verify_table(self, table: exp.Table) -> bool:
         """Raise RewriteRefused for a table without its filter; return the need of a place without names around."""

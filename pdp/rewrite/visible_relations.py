@@ -17,7 +17,7 @@ from sqlglot import exp
 
 from pdp.engines.row_access.members import Members
 from pdp.rewrite.binding import ROW, Form
-from pdp.rewrite.catalog import Catalog, Relation, RelationKey, View, key_name
+from pdp.rewrite.catalog import Catalog, Relation, RelationKey, View, full_name, key_name
 from pdp.rewrite.errors import (
     METADATA_TABLE,
     UNSUPPORTED_SOURCE,
@@ -31,7 +31,7 @@ from pdp.rewrite.identity import CallerIdentity, owner_identity
 from pdp.rewrite.mentions import CREATE, WRITE, MentionWalk, TableMention, TableMentions
 from pdp.rewrite.policies import FilterPolicy, MaskPolicy, PolicySet
 from pdp.rewrite.printed_masks import MaskCompiler
-from pdp.rewrite.readings import check_array_paths, check_readings
+from pdp.rewrite.readings import check_readings
 from pdp.rewrite.session_functions import UserPlace, user_places
 from pdp.rewrite.sql import ParsedText
 
@@ -111,8 +111,6 @@ class Analyzer:
     def _analyze(self, text: str, dialect: str, default: tuple[str, ...], *, is_view: bool) -> AnalyzedText:
         parsed = ParsedText(text, dialect, statement=True)
         check_readings(parsed, dialect)
-        if dialect == "bigquery":
-            check_array_paths(parsed)
         mentions = MentionWalk(self.catalog, dialect, default).walk(parsed)
         return AnalyzedText(parsed, mentions, user_places(parsed, dialect, mentions, is_view=is_view))
 
@@ -249,6 +247,11 @@ class VisibleRelations:
         if refusal is not None and not texts:
             raise refusal
         return texts
+
+    def hides_name(self, parts: Sequence[str]) -> bool:
+        """Tell whether a name, known or not, could be that of a relation with policies or masks."""
+        catalog = self._analyzer.catalog
+        return self._policies.hides(catalog.key(full_name(parts, catalog.default)))
 
     def is_protected(self, reference: TableMention) -> bool:
         """Tell whether a relation, or a relation behind a view, has policies or masks at all."""

@@ -191,7 +191,6 @@ def test_a_long_name_in_quotes_is_no_crash(text: str, code: str) -> None:
         "SELECT * FROM items AS sales, sales.orders AS `o` FOR SYSTEM_TIME AS OF CURRENT_TIMESTAMP()",
         "SELECT * FROM items AS sales, sales.orders PIVOT (SUM(amount) FOR region IN ('US'))",
         "SELECT * FROM items AS sales, sales.orders TABLESAMPLE SYSTEM (10 PERCENT)",
-        "SELECT * FROM items AS sales PIVOT (SUM(qty) FOR sku IN ('a')), sales.orders",
         "SELECT (SELECT MAX(x.id) FROM items AS sales, `sales.orders` x) AS m FROM items",
     ],
 )

@@ -12,7 +12,7 @@ from support.rewriting import recorded_cases
 
 from pdp.rewrite.errors import RewriteRefused
 from pdp.rewrite.names import is_table_function, name_parts
-from pdp.rewrite.readings import check_array_paths, check_readings
+from pdp.rewrite.readings import check_readings
 from pdp.rewrite.sql import ParsedText
 
 PIECES: Final = (
@@ -35,8 +35,6 @@ def taken(text: str, dialect: str) -> Seen | None:
     try:
         parsed = ParsedText(text, dialect, statement=True)
         check_readings(parsed, dialect)
-        if dialect == "bigquery":
-            check_array_paths(parsed)
     except RewriteRefused:
         return None
     found = list(parsed.tree.find_all(exp.Table))
