@@ -34,7 +34,7 @@ PATHS: Final = (
     "SELECT * FROM t x JOIN u y ON EXISTS (SELECT 1 FROM x.tags)", "SELECT * FROM t x JOIN u y ON EXISTS (SELECT 1 FROM y.tags)",
     "SELECT * FROM (t AS x JOIN u AS y ON TRUE) JOIN x.tags ON TRUE", "SELECT * FROM (t AS x JOIN u AS y ON TRUE), y.tags", "SELECT id FROM t x WHERE id IN (SELECT 1 FROM x.tags)",
     "SELECT (SELECT COUNT(*) FROM u y, x.tags) FROM t x", "SELECT (SELECT COUNT(*) FROM x.tags UNION ALL SELECT 1 FROM x.parts LIMIT 1) FROM t x",
-    "SELECT (SELECT (SELECT COUNT(*) FROM x.tags, y.tags) FROM u y LIMIT 1) FROM t x", "SELECT * FROM t x, UNNEST(ARRAY(SELECT g FROM x.tags g)) AS y",
+    "SELECT (SELECT (SELECT COUNT(*) FROM x.tags, y.parts) FROM u y LIMIT 1) FROM t x", "SELECT * FROM t x, UNNEST(ARRAY(SELECT g FROM x.tags g)) AS y",
     "WITH x AS (SELECT ['a'] AS tags) SELECT * FROM x, x.tags", "SELECT id FROM t x ORDER BY (SELECT COUNT(*) FROM x.tags)", "SELECT SUM((SELECT COUNT(*) FROM x.tags)) FROM t x",
     "SELECT 1 FROM t x TABLESAMPLE SYSTEM (10 PERCENT), x.tags", "INSERT INTO u (id) SELECT (SELECT COUNT(*) FROM x.tags) FROM t x",
     "UPDATE t x SET id = (SELECT COUNT(*) FROM x.tags) WHERE EXISTS (SELECT 1 FROM x.parts)", "DELETE FROM t x WHERE EXISTS (SELECT 1 FROM x.tags)",
@@ -168,9 +168,9 @@ def test_googlesql_reads_no_table_where_the_rewriter_reads_a_path() -> None:
     with engine_parser("bigquery", "Names") as engine:
         assert [text for text in PATHS if misread(text, engine) != "path"] == []
         assert [text for text in TABLES if not any("." in name for name in engine.read(text).tables)] == []  # type: ignore[union-attr]
-        found = Counter(misread(generated.statement(), engine) for _ in range(20_000))
+        found = Counter(misread(generated.statement(), engine) for _ in range(6_000))
     assert {text: count for text, count in found.items() if len(text) > 4} == {}
-    assert found["path"] > 500
+    assert found["path"] > 100
 
 
 def service(**more: Any) -> LocalRewriter:

@@ -81,10 +81,10 @@ def _sight(things: list[str]) -> EngineSight:
 @contextmanager
 def engine_parser(dialect: str, program: str = "Judge") -> Iterator[EngineParser]:
     """Return the parser of a dialect, or another program on it; skip the test without a Java or the engine's classes."""
-    program = java()  # the version that Trino needs runs the others, too
+    machine = java()  # the version that Trino needs runs the others, too
     classes = _CLASSES[dialect]()
     command = [
-        str(program), "-Xmx1G", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "--enable-native-access=ALL-UNNAMED",
+        str(machine), "-Xmx1G", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "--enable-native-access=ALL-UNNAMED",
         "-cp", classes, str(PROGRAMS / f"{dialect.capitalize()}{program}.java"),
     ]  # fmt: skip
     with TemporaryDirectory() as folder, Path(folder, "log").open("wb") as log:
