@@ -15,7 +15,7 @@ import msgspec
 from pdp.engines.grants.administration import Administration
 from pdp.engines.grants.edits import Actor
 from pdp.engines.row_access.engine import RowAccessEngine
-from pdp.engines.row_access.entries import binding_faults, entry_name, faults_of
+from pdp.engines.row_access.entries import binding_faults, entry_name, faults_of, tables_read
 from pdp.engines.row_access.policies import policy_path, table_path
 from pdp.errors import AlreadyExists, Conflict, InvalidArgument, InvalidFilter, InvalidReference, NotFound
 from pdp.facts.objects import Change, ObjectKey, RowPolicyPut, RowPolicyRemoved, join_key, key_text
@@ -126,16 +126,20 @@ class RowPolicyAdministration:
                 check_rule(edit.rule, self._access)
 
     def remarks(self, facts: Facts, edits: Sequence[RuleEdit]) -> tuple[str, ...]:
-        """Return what is unknown of written rules: grantees, and a table beside known ones. Parses no SQL."""
+        """Return what is unknown of written rules: grantees, and a table beside known ones. Parses SQL."""
         found = []
         for rule in (edit.rule for edit in edits if isinstance(edit, RowPolicyWrite)):
-            unknown = (one.message for one in binding_faults(rule, self._access.names) if one.weight == "unknown")
-            found += [f"{entry_name(rule)}: {message}" for message in unknown]
-            if not any(facts.node(key).is_known for key in known_tables(facts, rule.table)) and any(
-                type in TABULAR_TYPES for type, _ in facts.index.objects.get(rule.table[:-1], ())
-            ):
-                message = f"no table `{rule.table[-1]}` is known in its namespace, where others are: is the name right?"
-                found.append(f"{entry_name(rule)}: {message}")
+            messages = [one.message for one in binding_faults(rule, self._access.names) if one.weight == "unknown"]
+            if not _is_known(facts, rule.table):
+                messages.append(_unknown_table(rule.table))
+            described = self._access.described
+            for path in tables_read(rule):
+                name = fold_name(path[0], path[1:])
+                # Of another namespace, facts tell nothing: the author may have no rights there.
+                is_missing = path[:-1] == rule.table[:-1] and not _is_known(facts, path)
+                if name not in described.columns and (described.has_beside(name) or is_missing):
+                    messages.append(f"the filter reads `{path[-1]}`: {_unknown_table(path)}")
+            found += [f"{entry_name(rule)}: {message}" for message in messages]
         return tuple(found)
 
     def require_rights(self, facts: Facts, actor: Actor, edits: Sequence[RuleEdit]) -> None:
@@ -256,6 +260,17 @@ def find_rule(facts: Facts, table: TablePath, id: str, column: str = "") -> RowP
     folded = fold_column(column)
     same = [rule for rule in _rules_of(facts, table) if rule.id == id and rule.key[1] == folded]
     return min(same, key=lambda rule: (rule.tombstone, rule.table != table, rule.table), default=None)
+
+
+def _is_known(facts: Facts, table: TablePath) -> bool:
+    """Tell whether facts know a table, or no table at all in its namespace."""
+    if not any(type in TABULAR_TYPES for type, _ in facts.index.objects.get(table[:-1], ())):
+        return True
+    return any(facts.node(key).is_known for key in known_tables(facts, table))
+
+
+def _unknown_table(table: TablePath) -> str:
+    return f"no table `{table[-1]}` is known in its namespace, where others are: is the name right?"
 
 
 def known_tables(facts: Facts, table: TablePath) -> list[ObjectKey]:

@@ -7,7 +7,7 @@ Policies are for principals with `read_assignments`: a refusal has a text for ev
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 import msgspec
@@ -19,10 +19,10 @@ from pdp.engines.row_access.policies import EVERYONE, table_path
 from pdp.errors import InvalidArgument
 from pdp.facts.row_policies import TablePath
 from pdp.facts.snapshot import Facts
-from pdp.model.question import AtLeast
+from pdp.model.question import AtLeast, Resource
 from pdp.model.strict import decode
 from pdp.rewrite.errors import COPY_NEEDS_FULL_ACCESS, FILTER_INVALID, MATERIALIZE, NOT_COVERED, WRITE_NEEDS_FULL_ACCESS
-from pdp.rewrite.process.messages import PolicyRow, RewriteReply, SuppliedCatalog
+from pdp.rewrite.process.messages import PolicyRow, RelationUse, RewriteReply, SuppliedCatalog
 
 _MOST_COLUMNS: Final = 10_000
 
@@ -156,6 +156,18 @@ def general_message(reply: RewriteReply, dialect: str) -> str:
 def recorded_cause(reply: RewriteReply) -> str:
     """Return the cause of a refusal for a record; empty for a message that can quote the statement."""
     return reply.message if reply.uses and reply.error in _RECORDED else ""
+
+
+def use_warnings(bundle: ActivePolicies, facts: Facts, uses: Iterable[RelationUse]) -> Iterator[str]:
+    """Yield a warning for each copy of policies, which no engine here copies, and for each table without a row."""
+    for use in uses:
+        found = bundle.row_access.policies_of(Resource("table_or_view", use.name[0], use.name[1:]), facts)
+        name, shown = ".".join(use.name), {one.id for one in found.policies if not one.restrictive}
+        if use.role == "copy" and (found.policies or found.masks):
+            yield f"policies and masks of `{name}` do not follow to the copy: write policies for the copy"
+        # What stands behind a view with an owner is not told.
+        if use.role == "read" and found.policies and shown.isdisjoint(use.policies) and not (use.owner or use.author):
+            yield f"no row of `{name}` is visible: none of its row policies names the reader"
 
 
 def policy_rows(bundle: ActivePolicies, facts: Facts) -> Iterator[tuple[TablePath, PolicyRow]]:

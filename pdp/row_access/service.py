@@ -58,6 +58,7 @@ from pdp.row_access.bodies import (
     recorded_cause,
     shows_own_policies,
     tells_policies,
+    use_warnings,
 )
 from pdp.row_access.requests import (
     READS,
@@ -120,17 +121,8 @@ class StatementService:
             error.record_id = request.id
             raise
         self._record(request, body, uses, changed=reply.changed, revision=revision, decision=decision)
-        warnings = self._copy_warnings(uses)
+        warnings = tuple(use_warnings(self._pdp.bundle, self._pdp.source.facts, uses))
         return RewriteResult(reply.sql, reply.changed, revision, request.id, warnings=warnings)
-
-    def _copy_warnings(self, uses: Sequence[RelationUse]) -> tuple[str, ...]:
-        """Return a warning for each copied table with policies or masks: no engine here copies these."""
-        has_policies, facts = self._pdp.bundle.row_access.has_policies, self._pdp.source.facts
-        return tuple(
-            f"policies and masks of `{'.'.join(use.name)}` do not follow to the copy: write policies for the copy"
-            for use in uses
-            if use.role == "copy" and has_policies(Resource("table_or_view", use.name[0], use.name[1:]), facts)
-        )
 
     async def _execute(self, request: StatementRequest, body: RewriteBody) -> RewriteResult:
         """Carry out a statement on row access policies, and record the statement."""

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
+from pdp.engines.row_access.entries import NO_ROW_NAMES, DescribedTables, Fault, faults_of
 from pdp.engines.row_access.lookups import check_lookups
 from pdp.engines.row_access.policies import parse_document, read_documents
 from pdp.engines.row_access.validation import compile_policies
@@ -74,7 +75,9 @@ def test_a_file_with_an_outer_name_in_a_subquery_stops_the_start(
 def test_a_qualified_name_is_taken(filter: str, tables: dict[str, Any], tmp_path: Path) -> None:
     found = compile_policies(read_documents([written(tmp_path, body_of(filter, tables))]))
     (policy,) = found.tables["lake", "sales.orders"].policies
-    assert (policy.id, policy.predicate, found.warnings) == ("p", filter, ())
+    assert (policy.id, policy.predicate) == ("p", filter)
+    unknown = ["no `m` that the filter reads" in warning.message for warning in found.warnings]
+    assert unknown == [True] * ("FROM m" in filter and bool(tables))
 
 
 def test_a_name_is_taken_where_the_columns_of_the_lookup_are_known(tmp_path: Path) -> None:
@@ -253,3 +256,50 @@ def test_lint_finds_a_stored_filter_with_an_outer_name(tmp_path: Path) -> None:
     assert [one.code for one in lint_row_files([path], [rule])] == ["row-unusable"]
     tables = {"orders": ORDERS, "m": {"columns": {"region": "VARCHAR", "x": "INTEGER"}}}
     assert lint_row_files([written(tmp_path, {"default": ["lake", "sales"], "tables": tables})], [rule]) == []
+
+
+KNOWN = {"orders": ORDERS, "m": {"columns": {"x": "VARCHAR", "tags": "ARRAY"}}, "n": {"columns": {"x": "VARCHAR", "y": "VARCHAR"}}}
+UNKNOWN_NAMES = {
+    "region IN (SELECT xx FROM m)": "`xx` in the subquery is no column of `m`, `orders`",
+    "region IN (SELECT m.xx FROM m)": "`xx` in the subquery is no column of `m`",
+    "region IN (SELECT k.xx FROM lake.sales.m AS k)": "`xx` in the subquery is no column of `k`",
+    "EXISTS (SELECT 1 FROM m WHERE m.x = orders.regio)": "`regio` in the subquery is no column of `orders`",
+    "EXISTS (SELECT 1 FROM m JOIN n ON m.x = n.z)": "`z` in the subquery is no column of `n`",
+    "EXISTS (SELECT 1 FROM m WHERE m.x IN (SELECT n.y FROM n WHERE zz = m.x))": "`zz` in the subquery is no column of `n`, `m`, `orders`",
+    "NOT region NOT IN (SELECT UPPER(m.X2) FROM m)": "`X2` in the subquery is no column of `m`",
+    "region = (SELECT MAX(s.b) FROM (SELECT x AS a FROM m) AS s)": "`b` in the subquery is no column of `s`",
+}
+KNOWN_NAMES = [
+    "region IN (SELECT X FROM m)", "region IN (SELECT s.a FROM (SELECT x AS a FROM m) AS s)", "EXISTS (SELECT 1 FROM m WHERE m.x = orders.region)",
+    "region IN (SELECT x AS b FROM n ORDER BY b)", "region IN (SELECT w.x FROM m AS w, n WHERE n.y = w.x)", "region IN (SELECT x FROM m UNION SELECT y FROM n)",
+    "EXISTS (SELECT 1 FROM other AS o WHERE o.anything = orders.region)", "EXISTS (SELECT 1 FROM m CROSS JOIN UNNEST(m.tags) AS u(v) WHERE v = orders.region)",
+    "region IN (WITH c AS (SELECT x AS a FROM m) SELECT c.a FROM c)", "any_match(ARRAY[1], q -> EXISTS (SELECT 1 FROM m WHERE m.x = CAST(q AS VARCHAR)))",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("filter", "message"), UNKNOWN_NAMES.items())
+def test_a_column_that_no_table_of_the_subquery_has_is_told(filter: str, message: str, tmp_path: Path) -> None:
+    """A store refuses such a filter, as it refuses an unknown column of the table. For files it is a finding."""
+    assert [fault.message for fault in _faults(filter, KNOWN) if fault.weight == "column"] == [message]
+    found = lint_row_files([written(tmp_path, body_of(filter, KNOWN))])
+    assert any(message in finding.message for finding in found)
+    assert [fault.message for fault in _faults(filter, {}) if fault.weight == "column"] == [message] * ("AS s" in filter)
+
+
+@pytest.mark.parametrize("filter", KNOWN_NAMES)
+def test_names_that_are_or_may_be_known_are_taken(filter: str) -> None:
+    assert [fault for fault in _faults(filter, KNOWN) if "subquery" in fault.message] == []
+
+
+def test_an_unknown_lookup_beside_known_tables_is_told() -> None:
+    for name, wanted in (("mm", 1), ("lake.sales.mm", 1), ("m", 0), ("M", 0), ("lake.hr.mm", 0), ("hr.mm", 0)):
+        filter = f"region IN (SELECT k.x FROM {name} AS k)"
+        found = [fault.message for fault in _faults(filter, KNOWN) if fault.weight == "unknown"]
+        assert found == ["`tables` describes other tables beside it, and no `mm` that the filter reads: is the name right?"] * wanted
+    assert not list(_faults("region IN (WITH c AS (SELECT m.x FROM m) SELECT c.x FROM c)", KNOWN))
+
+
+def _faults(filter: str, tables: dict[str, Any]) -> list[Fault]:
+    columns = {("lake", f"sales.{name}"): {key: str(type) for key, type in table["columns"].items()} for name, table in tables.items()}
+    rule = RowPolicy(("lake", "sales", "orders"), "p", ("allUsers",), filter, "trino")
+    return list(faults_of(rule, NO_ROW_NAMES, DescribedTables(columns)))

@@ -212,3 +212,36 @@ async def test_a_copy_that_no_policy_covers_is_told(tmp_path: Path) -> None:
         copied = await ask(client, "/v1/rewrite", READER, sql="CREATE TABLE fresh COPY orders", dialect="bigquery")
         assert copied["error"]["code"] == "RAP_COPY_NEEDS_FULL_ACCESS"
         assert "warnings" not in copied
+
+
+NAMED: dict[str, Any] = {
+    "default": ["lake", "sales"],
+    "tables": {name: {"columns": {"id": "INTEGER", "s": "VARCHAR"}} for name in ("orders", "masked", "plain", "limited")},
+    "views": {"v": {"sql": "SELECT id FROM orders"}, "owned": {"sql": "SELECT id FROM orders", "owner": "user:nobody"}},
+    "policies": [
+        {"id": "few", "table": "orders", "grantees": ["user:reader"], "filter": "id > 9876"},
+        {"id": "limit", "table": "orders", "grantees": ["allUsers"], "filter": "id > 1", "restrictive": True},
+        {"id": "limit", "table": "limited", "grantees": ["allUsers"], "filter": "id > 1", "restrictive": True},
+    ],
+    "masks": [{"id": "m", "table": "masked", "column": "s", "kind": "null", "grantees": ["allUsers"]}],
+}
+
+
+async def test_a_reader_whom_no_policy_names_is_told(tmp_path: Path) -> None:
+    """An empty result, or a table made of nothing, looks like data that is gone."""
+    orders, limited = (
+        f"no row of `lake.sales.{name}` is visible: none of its row policies names the reader"
+        for name in ("orders", "limited")
+    )
+    texts = {
+        "SELECT id FROM orders": [orders], "CREATE OR REPLACE TABLE fresh AS (SELECT * FROM orders)": [orders], "SELECT id FROM v": [orders],
+        "SELECT id FROM plain WHERE id IN (SELECT id FROM orders)": [orders], "SELECT id FROM limited": [limited],
+        "SELECT id FROM orders UNION ALL SELECT id FROM limited": [limited, orders], "SELECT id FROM plain": [], "SELECT id FROM masked": [],
+        "INSERT INTO plain SELECT * FROM orders": [orders],
+    }  # fmt: skip
+    async with asking(tmp_path, NAMED) as client:
+        for sql, wanted in texts.items():
+            mine = await ask(client, "/v1/rewrite", OWNER, sql=sql, dialect="bigquery")
+            assert sorted(mine.get("warnings", [])) == wanted, (sql, mine)
+            theirs = await ask(client, "/v1/rewrite", READER, sql=sql, dialect="bigquery")
+            assert [text for text in theirs.get("warnings", []) if "orders" in text] == [], (sql, theirs)

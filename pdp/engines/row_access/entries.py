@@ -7,7 +7,7 @@ of no table, binds nobody, so such names are faults. The parser of SQL is loaded
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 
@@ -26,7 +26,7 @@ from pdp.engines.row_access.policies import (
     refuse_column_pattern,
 )
 from pdp.errors import InvalidReference
-from pdp.facts.row_policies import FoldedName, KnownColumns, RowPolicy, fold_column
+from pdp.facts.row_policies import FoldedName, KnownColumns, RowPolicy, TablePath, fold_column, fold_name
 from pdp.model.references import refuse_blanks, without_blanks
 
 if TYPE_CHECKING:  # a rewriting process reads no settings
@@ -165,7 +165,7 @@ def faults_of(rule: RowPolicy, names: RowNames, known: DescribedTables, *, is_co
         if one.kind == "expression":
             found = _expression_faults(one, known.columns.get(one.covers))
         else:
-            found = iter(()) if _is_mask(one) else _filter_faults(one, known.columns, is_complete)
+            found = iter(()) if _is_mask(one) else _filter_faults(one, known, is_complete)
         yield from (_located(fault, one.dialect) for fault in found) if rule.others else found
     yield from _texts_faults(rule)
     if message := type_fault(
@@ -297,20 +297,45 @@ def _column_fault(rule: RowPolicy, columns: Mapping[str, str] | None) -> str:
     return f"`{column}` is no plain name of a column: {wanted}"
 
 
-def _filter_faults(rule: RowPolicy, known: KnownColumns, is_complete: bool) -> Iterator[Fault]:
+def _filter_faults(rule: RowPolicy, known: DescribedTables, is_complete: bool) -> Iterator[Fault]:
     # The parser of SQL takes 30 MB.
     from pdp.engines.row_access.conditions import check_condition  # noqa: PLC0415
-    from pdp.engines.row_access.lookups import check_lookups  # noqa: PLC0415
 
-    columns = known.get(rule.covers)
+    columns = known.columns.get(rule.covers)
     try:
         reading = check_condition(rule.text, rule.dialect, columns)
-        if reading.has_query and is_complete:
-            check_lookups(rule.text, rule.dialect, rule.covers, known)
+        names = list(_lookup_faults(rule, known)) if reading.has_query and is_complete else []
     except ValueError as error:
         yield Fault(str(error), ("filter",), "sql")
     else:
-        yield from _text_faults(rule, reading, columns, "filter")
+        yield from (*names, *_text_faults(rule, reading, columns, "filter"))
+
+
+def _lookup_faults(rule: RowPolicy, known: DescribedTables) -> Iterator[Fault]:
+    """Yield the faults of names in subqueries; raise ValueError for a name that may be the filtered table's."""
+    from pdp.engines.row_access.dialects import parse_expression  # noqa: PLC0415
+    from pdp.engines.row_access.lookups import check_names, unknown_columns  # noqa: PLC0415
+
+    tree = parse_expression(rule.text, rule.dialect)
+    check_names(tree, rule.dialect, rule.covers, known.columns)
+    for message in dict.fromkeys(unknown_columns(tree, rule.covers, known.columns)):
+        yield Fault(message, ("filter",), "column")
+    for path in tables_read(rule):
+        name = fold_name(path[0], path[1:])
+        if name not in known.columns and known.has_beside(name):
+            message = f"`tables` describes other tables beside it, and no `{path[-1]}` that the filter reads"
+            yield Fault(f"{message}: is the name right?", ("filter",), "unknown")
+
+
+def tables_read(rule: RowPolicy) -> Sequence[TablePath]:
+    """Return the paths of the tables that the subqueries of a readable policy name."""
+    if _is_mask(rule) or not any("select" in one.text.lower() for one in rule.texts()):
+        return ()
+    from pdp.engines.row_access.dialects import parse_expression  # noqa: PLC0415  its parser of SQL takes 30 MB
+    from pdp.engines.row_access.lookups import lookup_tables  # noqa: PLC0415
+
+    trees = (parse_expression(one.text, one.dialect) for one in rule.texts())
+    return tuple(dict.fromkeys(path for tree in trees for path in lookup_tables(tree, rule.covers)))
 
 
 def _text_faults(rule: RowPolicy, reading: Reading, columns: Mapping[str, str] | None, field: str) -> Iterator[Fault]:

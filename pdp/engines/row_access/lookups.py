@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from sqlglot import exp
 
 from pdp.engines.row_access.dialects import parse_expression
-from pdp.facts.row_policies import FoldedName, KnownColumns, fold_name
+from pdp.facts.row_policies import FoldedName, KnownColumns, TablePath, fold_name
 
 _PLAIN_SOURCE: Final = frozenset({"this", "db", "catalog", "alias"})
 _OTHER_COLUMNS: Final = ("pivots", "version", "when")
@@ -47,6 +47,49 @@ def check_names(tree: exp.Expr, dialect: str, table: FoldedName, known: KnownCol
         if sources is not None and _may_be_outer(column, query, sources, known.get(table)):
             lookup = next((source.name for source in sources if source.name), "")
             raise ValueError(outer_name(column.name, lookup, table[1].rpartition(".")[2]))
+
+
+def unknown_columns(tree: exp.Expr, table: FoldedName, known: KnownColumns) -> Iterator[str]:
+    """Yield an error for each name in a subquery that no table there has, if all columns there are known."""
+    for column in tree.find_all(exp.Column):
+        query = column.find_ancestor(*_SCOPES)
+        names = [part.name.casefold() for part in column.parts if isinstance(part, exp.Identifier)]
+        if query is None or not 1 <= len(names) <= 2 or len(names) < len(column.parts) or names[-1][:1] in ("$", "_"):
+            continue
+        scopes = list(_scopes(query, table, known))
+        source = next((one for some in scopes for one in some if len(names) > 1 and one.name.casefold() == names[0]), None)
+        named = [source] if source else [one for some in scopes for one in some]
+        if all(one.columns is not None and names[bool(source)] not in one.columns for one in named) and not (
+            source is None and names[0] in _given_names(column)
+        ):
+            tables = ", ".join(dict.fromkeys(f"`{one.name}`" for one in named if one.name))
+            yield f"`{column.parts[bool(source)].name}` in the subquery is no column of {tables}"
+
+
+def _scopes(query: exp.Expr, table: FoldedName, known: KnownColumns) -> Iterator[list[_Source]]:
+    """Yield the sources of a query and of those around, and the filtered table."""
+    at: exp.Expr | None = query
+    while at is not None:
+        is_select = isinstance(at, exp.Select)
+        yield [one for item in _items(at) for one in _sources(item, table, known)] if is_select else [_Source("", None)]
+        at = at.find_ancestor(*_SCOPES)
+    yield [_Source(table[1].rpartition(".")[2], known.get(table))]
+
+
+def _given_names(column: exp.Expr) -> frozenset[str]:
+    """Return the folded names that the queries and lambdas around a column give to values."""
+    values = [one for query in column.root().find_all(exp.Select) for one in query.expressions]
+    values += [one for function in column.root().find_all(exp.Lambda) for one in function.expressions]
+    return frozenset(one.alias_or_name.casefold() for one in values if not isinstance(one, exp.Column))
+
+
+def lookup_tables(tree: exp.Expr, table: FoldedName) -> Iterator[TablePath]:
+    """Yield the paths of the tables that the subqueries of a filter name."""
+    for source in tree.find_all(exp.Table):
+        is_named = all(isinstance(part, exp.Identifier) for part in source.parts)
+        if is_named and not (len(source.parts) == 1 and _common(source)):
+            parts = ".".join(part.name for part in source.parts).split(".")
+            yield tuple(parts) if len(parts) > 2 else _completed(parts, table)
 
 
 def outer_name(name: str, lookup: str, table: str) -> str:
@@ -186,9 +229,14 @@ def _table_columns(source: exp.Table, table: FoldedName, known: KnownColumns) ->
     if len(source.parts) == 1 and (named := _common(source)) is not None:
         return {name.casefold() for name in named.alias_column_names} or _outputs(named.this)
     parts = ".".join(part.name for part in source.parts).split(".")
-    container, namespace = table[0], table[1].rpartition(".")[0].split(".")
-    full = [container, *namespace, *parts] if len(parts) == 1 else [container, *parts]
+    full = _completed(parts, table)
     return known.get(fold_name(full[0], full[1:])) or known.get(fold_name(parts[0], parts[1:]))
+
+
+def _completed(parts: Sequence[str], table: FoldedName) -> TablePath:
+    """Return a name within the container, and the namespace, of the filtered table."""
+    container, namespace = table[0], table[1].rpartition(".")[0].split(".")
+    return (container, *namespace, *parts) if len(parts) == 1 else (container, *parts)
 
 
 def _common(source: exp.Table) -> exp.CTE | None:

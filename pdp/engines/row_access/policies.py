@@ -272,17 +272,22 @@ _EACH_GRANTEE: Final = f"write each member, a `group:`, `domain:` or `role:`, {A
 _EACH_COLUMN: Final = "write a mask for each column; a column whose name has a `*` stands in `tables` of the file"
 
 
+_PARTITION: Final = re.compile(r"\$(?:\d+|__NULL__|__UNPARTITIONED__)\Z")
+"""Suffix with which BigQuery names a partition."""
 _BLANK: Final = re.compile(r"(?:^|[./:])\s|\s(?:[./@]|$)")
 
 
 def policy_path(text: str, default: Sequence[str] = ()) -> TablePath:
     """Return the path of the table of a new policy as `table_path` does.
 
-    Raise ValueError or InvalidReference for a `*`, a blank around a part, and a form of several, too.
+    Raise ValueError or InvalidReference for a `*`, a blank around a part, a partition of BigQuery, and a form of
+    several, too.
     """
     for part in (text, *default):
         refuse_star(part, _EACH_TABLE)
     refuse_wrong_table(text)
+    if partition := _PARTITION.search(text):
+        raise ValueError(f"`{text}` is a partition: a policy covers the whole table: write `{text[: partition.start()]}`")
     if ":" in text and _BLANK.search(text):
         raise ValueError(f"`{text}` has blanks around a name: leave them out; a blank of the name itself is `%20`")
     return table_path(text, default)

@@ -12,7 +12,7 @@ from pdp.config.origins import suggest
 from pdp.engines.cel.lint.linter import Finding
 from pdp.engines.cel.lint.remarks import Severity
 from pdp.engines.row_access.entries import type_fault
-from pdp.engines.row_access.lookups import check_lookups
+from pdp.engines.row_access.lookups import check_lookups, unknown_columns
 from pdp.engines.row_access.members import ALL_AUTHENTICATED, ALL_USERS, Grantee, parse_grantee
 from pdp.engines.row_access.policies import KINDS, MaskBody, NamedDocument, PolicyBody, read_documents
 from pdp.engines.row_access.validation import compile_policies
@@ -160,12 +160,18 @@ def _findings(entries: Sequence[_Entry], catalog: Catalog) -> Iterator[Finding]:
 
 
 def _lookup_findings(entry: _Entry, catalog: Catalog) -> Iterator[Finding]:
-    """Yield a finding if a subquery may read the filtered table's own column. Files with such a filter do not start."""
+    """Yield findings on names in subqueries: unknown columns, and those that may be the filtered table's own.
+
+    Files with a filter of the second kind do not start.
+    """
     known = {relation.key: relation.columns for relation in catalog if relation.columns}
     try:
         check_lookups(entry.text, entry.dialect, entry.table, known)
     except ValueError as error:
         yield _finding("row-unusable", entry, "filter", f"the filter may show every row: {error}")
+    if entry.tree is not None:
+        for message in dict.fromkeys(unknown_columns(entry.tree, entry.table, known)):
+            yield _finding("row-unknown-column", entry, "filter", message)
 
 
 def _truth_findings(entry: _Entry, tree: exp.Expr) -> Iterator[Finding]:

@@ -381,6 +381,35 @@ async def test_an_unknown_table_beside_known_ones_is_a_warning_in_the_answer(cli
     text = "CREATE ROW ACCESS POLICY q ON lake.sales.nope GRANT TO ('allUsers') FILTER USING (TRUE)"
     status, made = await ask(client, "POST", "/v1/rewrite", {"principal": OWNER, "dialect": "bigquery", "sql": text})
     assert (status, "no table `nope`" in made["warnings"][0]) == (200, True), made
+    for name, wanted in (("nope", 1), ("lake.sales.nope", 1), ("orders", 0), ("lake.hr.nope", 0)):
+        read = {"id": f"r{name}", "filter": f"region IN (SELECT k.region FROM {name} AS k)"}
+        status, made = await ask(client, "POST", PATH, EU | {"actor": OWNER} | read)
+        assert (status, len(made.get("warnings", ()))) == (200, wanted), made
+        assert all("the filter reads `nope`: no table `nope` is known" in text for text in made.get("warnings", ()))
+
+
+@pytest.mark.process
+async def test_a_name_that_means_nothing_is_refused_with_what_to_write(client: HttpClient) -> None:
+    ddl = "CREATE ROW ACCESS POLICY q ON {} GRANT TO ('{}') FILTER USING (TRUE)"
+    tables = {
+        "`lake.sales.orders$20240101`": "write `lake.sales.orders`", "lake.sales.`orders$2024010100`": "write `lake.sales.orders`",
+        "`lake.sales.orders$__NULL__`": "write `lake.sales.orders`", "`lake.sales. orders`": "`lake.sales. orders`", "`lake.sales.orders `": "`lake.sales.orders `",
+    }  # fmt: skip
+    members = {
+        "domain:@example.com": "write `domain:example.com`", "user: alice@example.com": "write `user:alice@example.com`",
+        "user:alice@example.com ": "write `user:alice@example.com`", "domain:https://example.com": "write `domain:example.com`",
+    }  # fmt: skip
+    texts = {ddl.format(name, "allUsers"): hint for name, hint in tables.items()}
+    texts |= {ddl.format("lake.sales.orders", name): hint for name, hint in members.items()}
+    for text, hint in texts.items():
+        status, found = await ask(client, "POST", "/v1/rewrite", {"principal": OWNER, "dialect": "bigquery", "sql": text})
+        assert (status, hint in found["error"]["message"]) == (400, True), (text, found)
+    for table in ("table:lake/sales/orders$20240101", "lake.sales.orders$20240101"):
+        for path, body in ((PATH, EU), (MASKS, MASK)):
+            status, found = await ask(client, "POST", path, body | {"actor": OWNER, "table": table})
+            assert (status, "is a partition" in found["error"]["message"]) == (400, True), found
+    status, found = await ask(client, "POST", PATH, EU | {"actor": OWNER, "id": "d", "grantees": ["domain:@x"]})
+    assert (status, "write `domain:x`" in found["error"]["message"]) == (400, True), found
 
 
 @pytest.mark.parametrize("path", [PATH, MASKS])
