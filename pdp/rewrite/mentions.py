@@ -190,14 +190,14 @@ class MentionWalk:
 
     def _check(self, node: exp.Expr) -> None:
         if isinstance(node, _REFUSED):
-            raise RewriteRefused(UNSUPPORTED_STATEMENT, f"{type(node).__name__.upper()} is not supported")
+            raise RewriteRefused(UNSUPPORTED_STATEMENT, f"{_word_of(node)} is not supported")
         if isinstance(node, exp.Func):
             if not is_allowed(node, self._dialect) and not isinstance(node.parent, exp.Table):
-                name = node.name if isinstance(node, exp.Anonymous) else type(node).__name__
+                name = node.name if isinstance(node, exp.Anonymous) else node.sql_name()
                 raise RewriteRefused(UNSUPPORTED_FUNCTION, f"the function `{name}` is not known to read no table")
         elif isinstance(node, exp.Subquery):
             if not isinstance(node.this, _SUBQUERIES):
-                raise RewriteRefused(UNSUPPORTED_STATEMENT, f"{type(node.this).__name__.upper()} is not supported")
+                raise RewriteRefused(UNSUPPORTED_STATEMENT, "parentheses that hold no query are not supported here")
         elif isinstance(node, exp.Alias):
             _check_name(node.args.get("alias"))
 
@@ -301,7 +301,7 @@ def _is_wildcard(parts: Sequence[str], dialect: str) -> bool:
 def _check_statement(tree: exp.Expr) -> None:
     """Raise RewriteRefused for an unknown kind of statement."""
     if not isinstance(tree, _STATEMENTS):
-        raise RewriteRefused(UNSUPPORTED_STATEMENT, f"{type(tree).__name__.upper()} is not supported")
+        raise RewriteRefused(UNSUPPORTED_STATEMENT, "the text is no statement of a supported kind")
     if isinstance(tree, exp.Create):
         if tree.args.get("kind") not in ("TABLE", "VIEW") or not (tree.expression or tree.args.get("clone")):
             raise RewriteRefused(UNSUPPORTED_STATEMENT, f"CREATE {tree.args.get('kind')} of this form is not supported")
@@ -309,6 +309,12 @@ def _check_statement(tree: exp.Expr) -> None:
         raise RewriteRefused(UNSUPPORTED_STATEMENT, "DELETE from several tables is not supported")
     elif isinstance(tree, exp.TruncateTable) and tree.args.get("is_database"):
         raise RewriteRefused(UNSUPPORTED_STATEMENT, "TRUNCATE DATABASE is not supported")
+
+
+def _word_of(node: exp.Expr) -> str:
+    """Return the word of SQL that begins a refused part."""
+    name = type(node).__name__.removesuffix("Property")
+    return {"QueryTransform": "TRANSFORM", "MultitableInserts": "INSERT into several tables"}.get(name, name.upper())
 
 
 def _role_of(node: exp.Table) -> str:
@@ -391,4 +397,4 @@ def scope_of(node: exp.Expr) -> exp.Expr | None:
 
 
 def _source_name(node: exp.Table) -> str:
-    return node.this.name or type(node.this).__name__
+    return node.this.name or (node.this.sql_name() if isinstance(node.this, exp.Func) else "in this place")

@@ -339,7 +339,9 @@ def place_of(identifier: exp.Expr) -> tuple[int, int]:
 
 
 def _first_line(text: str) -> str:
-    return re.sub("\x1b\\[[0-9;]*m", "", text.partition("\n")[0]).strip().rstrip(".")[:200]
+    """Return the first line of a message of the parser, without colours, and with words in place of its objects."""
+    line = re.sub("\x1b\\[[0-9;]*m| for <class '[^']*'>", "", text.partition("\n")[0])
+    return re.sub(r"<Token .*?text: (.*?), line: .*?>", r"`\1`", line).strip().rstrip(".")[:200]
 
 
 class Edit(NamedTuple):

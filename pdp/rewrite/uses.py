@@ -10,11 +10,12 @@ from itertools import accumulate
 from typing import Final, TypeAlias
 
 from msgspec.structs import replace
+from sqlglot import exp
 
 from pdp.rewrite.catalog import Relation, RelationKey, full_name
 from pdp.rewrite.errors import RewriteRefused
 from pdp.rewrite.filters import FilterCompiler
-from pdp.rewrite.mentions import CREATE, READ
+from pdp.rewrite.mentions import CREATE, READ, WRITE, TableMention
 from pdp.rewrite.policies import PolicySet
 from pdp.rewrite.process.messages import RelationUse
 from pdp.rewrite.visible_relations import AnalyzedText, Identities, VisibleRelations
@@ -66,9 +67,10 @@ class UseFinder:
             for relation in reference.relations:
                 spellings = _spellings(relation.name, reference.parts) if relation.is_listed else ()
                 yield self._use(relation, reference.role, identities, owner), spellings
-                if reference.role == READ or reference.returns_rows:
+                is_read = reference.returns_rows or _reads_rows(reference)
+                if reference.role == READ or is_read:
                     yield from ((use, ()) for use in self.of_filters(relation, identities))
-                if reference.returns_rows:
+                if is_read:
                     yield self._use(relation, READ, identities, owner), ()
                 view = relation.view
                 if view is not None and reference.role == READ:
@@ -93,6 +95,19 @@ class UseFinder:
             relation.name, REPLACE if role == CREATE else role, relation.view is not None, owner,
             tuple(dict.fromkeys(matching)), tuple(dict.fromkeys(held)),
         )  # fmt: skip
+
+
+def _reads_rows(reference: TableMention) -> bool:
+    """Tell whether a change reads the rows that it changes: ON, or a column in a condition or in a new value."""
+    if reference.role != WRITE:
+        return False
+    at = reference.node.parent
+    change = at.parent if isinstance(at, exp.Schema) else at
+    if not isinstance(change, (exp.Update, exp.Delete, exp.Insert)):
+        return isinstance(change, exp.Merge)
+    values = [one.expression for one in change.expressions] if isinstance(change, exp.Update) else []
+    parts = [change.args.get("where"), change.args.get("conflict"), *values]
+    return any(isinstance(part, exp.Expr) and part.find(exp.Column) for part in parts)
 
 
 def _spellings(name: tuple[str, ...], written: Sequence[str]) -> Spellings:

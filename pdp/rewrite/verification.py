@@ -27,6 +27,8 @@ from pdp.rewrite.visible_relations import MAX_VIEW_DEPTH, Identities, VisiblePar
 _WRAP_ARGS: Final = frozenset({"kind", "expressions", "from_", "where", "offset"})
 """Parts of the query that shows the visible rows of one table. The offset is a barrier, and skips no row."""
 _PLAIN_ARGS: Final = frozenset({"kind", "expressions", "from_"})
+_VISIBLE: Final = "_rap_visible"
+"""Name in place of a source, with more underscores where the text has the name."""
 _PLAIN: Final = "_plain"
 """End of the name in place of a source with bare names."""
 _SOURCE_ARGS: Final = frozenset({"this", "db", "catalog", "alias", "version", "when", "sample"})
@@ -66,7 +68,7 @@ def _is_source_covered(source: str, part: VisiblePart, dialect: str) -> bool:
 
 def _new_name(text: str) -> str:
     """Return a name that a text does not contain."""
-    name, folded = "_rap_visible", text.lower()
+    name, folded = _VISIBLE, text.lower()
     while name in folded:
         name = f"_{name}"
     return name
@@ -237,6 +239,8 @@ class Verification:
 
 
 def _uncovered(table: exp.Table) -> RewriteRefused:
+    if table.name.lstrip("_").startswith(_VISIBLE.lstrip("_")):
+        return RewriteRefused(NOT_COVERED, "a table with hidden rows stands where its filter is not certain")
     return RewriteRefused(NOT_COVERED, f"`{table.name}` is not covered by its filter")
 
 
