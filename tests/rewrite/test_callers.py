@@ -44,3 +44,17 @@ def test_the_recorded_grantees_match() -> None:
         except ValueError:
             found = False
         assert found == case["expect"], case
+
+
+def test_a_service_account_is_a_member_of_its_own_kind() -> None:
+    """As BigQuery has it: in the domain of its address, authenticated, and no `user:` of the same address."""
+    address = "etl@acme.iam.gserviceaccount.com"
+    caller = CallerIdentity(f"serviceAccount:{address}", ("eu@example.com",), roles=())
+    named = {
+        f"serviceAccount:{address}": True, f"serviceAccount:{address.replace('acme', 'ACME')}": True, f"user:{address}": False,
+        "domain:acme.iam.gserviceaccount.com": True, "domain:gserviceaccount.com": False, "group:eu@example.com": True,
+        "allAuthenticatedUsers": True, "allUsers": True, "serviceAccount:other@acme.iam.gserviceaccount.com": False,
+    }  # fmt: skip
+    assert {text: caller.is_named((parse_grantee(text),)) for text in named} == named
+    assert {text: caller.may_be_named((parse_grantee(text),)) for text in named} == named
+    assert caller.session_user == caller.values.user == address
