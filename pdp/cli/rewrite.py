@@ -74,7 +74,7 @@ def _entries(noun: str, entries: Iterable[ExplainedEntry]) -> Iterator[str]:
 @click.option(
     "--roles",
     metavar="NAMES",
-    help="All roles of the caller, with commas between them. Without them, no policy for a role counts.",
+    help="All roles of the caller, with commas between them. Without them, roles count where they hide alone.",
 )
 @click.option(
     "--claim",

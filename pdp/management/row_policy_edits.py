@@ -126,7 +126,7 @@ class RowPolicyAdministration:
                 check_rule(edit.rule, self._access)
 
     def remarks(self, facts: Facts, edits: Sequence[RuleEdit]) -> tuple[str, ...]:
-        """Return what is unknown of written rules: grantees, and a table beside known ones. Parses SQL."""
+        """Return the unknown names of written rules: grantees, and tables beside known tables. Parses SQL."""
         found = []
         for rule in (edit.rule for edit in edits if isinstance(edit, RowPolicyWrite)):
             messages = [one.message for one in binding_faults(rule, self._access.names) if one.weight == "unknown"]

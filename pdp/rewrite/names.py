@@ -1,15 +1,12 @@
-"""Names with a meaning of their own: words of SQL, hidden columns, functions of arguments alone, metadata tables, and
-array paths of BigQuery. Knows no caller and no policy.
-"""
+"""Names with a meaning of their own: words of SQL, hidden columns, functions, metadata tables, paths of BigQuery."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
-from sqlglot import exp
+from sqlglot import Token, TokenType, exp
 from sqlglot.parsers.bigquery import BigQueryParser
-from sqlglot.tokens import Token, TokenType
 
 from pdp.rewrite.catalog import Catalog, fold_ascii
 from pdp.rewrite.errors import METADATA_TABLE, UNKNOWN_RELATION, UNSUPPORTED_SOURCE, RewriteRefused
@@ -240,10 +237,10 @@ _BORDERS: Final = (exp.With, exp.CTE, exp.Pivot, exp.Table, exp.Lateral, exp.Fro
 class ArrayPathParser(BigQueryParser):
     """Parser of BigQuery with array paths, such as `o.tags` after `orders AS o`, and WITH OFFSET behind a path.
 
-    GoogleSQL takes a name of several parts for a path if the first part is a source that the place sees: one to the
-    left in the same FROM, or one of a query around an expression. A table in FROM, a common table expression and the
-    ORDER BY of a set operation see none of these, and PIVOT takes the name of a source away. What is no path for
-    certain stays a table: an unknown one is refused, and a known one gets its filter.
+    GoogleSQL takes a name of several parts for a path if the first part is a visible source: to the left in the same
+    FROM, or of a query around an expression. Inside a table of FROM, a common table expression and the ORDER BY of a
+    set operation, no source is visible, and PIVOT takes the name of a source away. Every other name stays a table: an
+    unknown table is refused, and a known table gets the filter.
     """
 
     SUPPORTS_IMPLICIT_UNNEST = False  # the library does not know subqueries, and drops clauses behind a path
@@ -254,7 +251,7 @@ class ArrayPathParser(BigQueryParser):
         self._named: list[exp.Table] = []
 
     def parse(self, raw_tokens: list[Token], sql: str) -> list[exp.Expr | None]:
-        """Return the trees of a text; raise RewriteRefused for a name that could be a table or a path."""
+        """Return the trees of a text; raise RewriteRefused for a path in doubt."""
         trees = super().parse(raw_tokens, sql)
         for path in [table for table in self._named if _is_path(table)]:
             _unnest(path)
@@ -313,7 +310,11 @@ def _seen_from(table: exp.Table) -> Iterator[exp.Expr]:
 def _step(node: exp.Expr, parent: exp.Expr, *, is_source: bool) -> tuple[Iterable[exp.Expr], exp.Expr | None]:
     """Return the sources that a part sees in the part around, and the next part to look from; None for the end."""
     query = parent.parent
-    if isinstance(parent, (exp.From, exp.Join)) and isinstance(query, exp.Select) and (is_source or node.arg_key == "on"):
+    if (
+        isinstance(parent, (exp.From, exp.Join))
+        and isinstance(query, exp.Select)
+        and (is_source or node.arg_key == "on")
+    ):
         return _sources(query, parent, is_after=node.arg_key == "on"), query
     if isinstance(parent, exp.SetOperation):
         return (), parent if node.arg_key in ("this", "expression") else None
@@ -328,7 +329,7 @@ def _step(node: exp.Expr, parent: exp.Expr, *, is_source: bool) -> tuple[Iterabl
 
 
 def _sources(query: exp.Select, item: exp.Expr | None = None, *, is_after: bool = False) -> Iterator[exp.Expr]:
-    """Yield the sources with names of a query, those before one of its joins, or that join as well."""
+    """Yield the named sources of a query: all, or those before a join, or with the join."""
     start = query.args.get("from_")
     for one in (*([start] if start else ()), *(query.args.get("joins") or ())):
         if one is item and not is_after:
@@ -340,7 +341,7 @@ def _sources(query: exp.Select, item: exp.Expr | None = None, *, is_after: bool 
 
 
 def _named(source: exp.Expr) -> Iterator[exp.Expr]:
-    """Yield a source, and those joined with it in parentheses."""
+    """Yield a source, and the sources joined with the first one in parentheses."""
     if source.args.get("pivots"):
         return
     if isinstance(source, exp.Subquery) and isinstance(source.this, exp.Table) and not source.alias:

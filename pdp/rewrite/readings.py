@@ -15,7 +15,7 @@ from typing import Final
 from sqlglot import exp
 
 from pdp.rewrite.errors import PARSE_ERROR, UNSUPPORTED_SOURCE, RewriteRefused
-from pdp.rewrite.sql import MARK, ParsedText, place_of
+from pdp.rewrite.sql import MARK, ParsedText
 
 _NUMBER_WORD: Final = re.compile(r"(?<![\w.])(?:(?!0[xX])\.?[0-9][\w.]*?[eE][+-][0-9][\w.]*|\.?[0-9][\w.]*)")
 """Number, with the sign of its exponent, and all words and dots that touch it."""

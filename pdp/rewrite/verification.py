@@ -170,7 +170,9 @@ class Verification:
         for unnest in tree.find_all(exp.Unnest) if self._dialect == "bigquery" else ():
             parts = [part.name for part in unnest.expressions[0].parts] if unnest.meta.get(PATH) else ()
             if parts and self._restrictions.hides_name(parts):
-                message = f"`{'.'.join(parts)}` is an array here, and a table with policies: give its source another alias"
+                message = (
+                    f"`{'.'.join(parts)}` is an array here, and a table with policies: give its source another alias"
+                )
                 raise RewriteRefused(AMBIGUOUS_NAME, message)
 
     def _verify_table(self, table: exp.Table) -> bool:

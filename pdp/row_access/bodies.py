@@ -159,7 +159,7 @@ def recorded_cause(reply: RewriteReply) -> str:
 
 
 def use_warnings(bundle: ActivePolicies, facts: Facts, uses: Iterable[RelationUse]) -> Iterator[str]:
-    """Yield a warning for each copy of policies, which no engine here copies, and for each table without a row."""
+    """Yield a warning for each copied table with policies or masks, and for each table without a visible row."""
     for use in uses:
         found = bundle.row_access.policies_of(Resource("table_or_view", use.name[0], use.name[1:]), facts)
         name, shown = ".".join(use.name), {one.id for one in found.policies if not one.restrictive}

@@ -220,3 +220,26 @@ def test_changes_of_open_tables_read_visible_rows(tables: SparkTables) -> None:
     rows(tables, "INSERT INTO sink SELECT id, region FROM orders")
     assert tables.execute("SELECT id FROM lake.sales.sink WHERE note <> 'seed' ORDER BY id") == [[3], [6]]
     tables.restore("sink")
+
+
+def test_roles_and_claims_of_a_caller_count(tables: SparkTables, tmp_path: Path) -> None:
+    """Roles that the service does not state are unknown: a restrictive policy for a role holds then."""
+    every = {"table": "items", "grantees": ["allUsers"], "dialect": "spark"}
+    policies = [
+        {"id": "own", **every, "filter": "sku = current_claim('sku')"},
+        {"id": "all", **every, "grantees": ["role:auditor"], "filter": "TRUE"},
+        {"id": "few", **every, "grantees": ["role:guest"], "filter": "qty > 1000", "restrictive": True},
+    ]
+    columns = {"order_id": "INT", "sku": "STRING", "qty": "INT"}
+    body = {"default": ["lake", "sales"], "tables": {"items": {"columns": columns}}, "policies": policies}
+    (tmp_path / "rows.json").write_text(json.dumps(body))
+    enforce.use_policies(tmp_path / "rows.json")
+    every_row = tables.execute("SELECT sku FROM lake.sales.items")
+
+    def seen(**who: Any) -> int:
+        return len(enforce.sql(tables.session, "SELECT sku FROM items", BOB, **who).collect())
+
+    sku = every_row[0][0]
+    assert seen(roles=["auditor"]) == seen(roles=["role:auditor"]) == len(every_row) > 1
+    assert seen() == seen(claims={"sku": sku}) == seen(roles=["guest", "auditor"]) == seen(roles=()) == 0
+    assert seen(roles=(), claims={"sku": sku}) == [row[0] for row in every_row].count(sku) > 0

@@ -111,9 +111,15 @@ class Statements:
     def _source(self, depth: int) -> str:
         dice, kind = self._dice, self._dice.random()
         if kind < 0.4 or depth == 0:
-            return dice.choice(["t", "u", "t", "T"]) + self._alias() + dice.choice([""] * 12 + [" PIVOT (COUNT(id) FOR id IN (1))"])
+            return (
+                dice.choice(["t", "u", "t", "T"])
+                + self._alias()
+                + dice.choice([""] * 12 + [" PIVOT (COUNT(id) FOR id IN (1))"])
+            )
         if kind < 0.8:
-            return self._name() + dice.choice(["", "", " AS x", " AS y", " z", " WITH OFFSET", " AS x WITH OFFSET AS o"])
+            return self._name() + dice.choice(
+                ["", "", " AS x", " AS y", " z", " WITH OFFSET", " AS x WITH OFFSET AS o"]
+            )
         if kind < 0.87:
             return f"UNNEST({self._name()}){dice.choice(['', ' AS x', ' AS y'])}"
         if kind < 0.94:
@@ -130,7 +136,10 @@ class Statements:
 
     def _query(self, depth: int) -> str:
         dice = self._dice
-        start = dice.choice([""] * 8 + ["WITH x AS (SELECT * FROM t) ", "WITH y AS (SELECT ['a'] AS tags), z AS (SELECT 1 FROM x.tags) "])
+        start = dice.choice(
+            [""] * 8
+            + ["WITH x AS (SELECT * FROM t) ", "WITH y AS (SELECT ['a'] AS tags), z AS (SELECT 1 FROM x.tags) "]
+        )
         text = f"{start}SELECT {dice.choice(['1', '1 AS x', self._scalar(depth - 1)])} FROM {self._from(depth)}"
         text += dice.choice(["", "", f" WHERE {self._condition(depth - 1)}"])
         text += dice.choice([""] * 9 + [f" UNION ALL SELECT 1 FROM {self._from(depth - 1)}"])
@@ -218,7 +227,10 @@ def test_a_path_with_the_name_of_a_table_with_policies_is_refused(alias: str) ->
 
 
 def test_a_table_of_the_name_gets_its_filter() -> None:
-    for text in ("SELECT 1 FROM t AS y, (SELECT * FROM y.tags)", "SELECT 1 FROM t AS y PIVOT (COUNT(id) FOR id IN (1)), y.tags"):
+    for text in (
+        "SELECT 1 FROM t AS y, (SELECT * FROM y.tags)",
+        "SELECT 1 FROM t AS y PIVOT (COUNT(id) FOR id IN (1)), y.tags",
+    ):
         assert "(SELECT * FROM y.tags WHERE id = 1) AS tags" in SERVICE.rewrite(RewriteRequest(text, "bigquery", BOB))
 
 
@@ -235,7 +247,9 @@ def test_a_table_of_the_name_gets_its_filter() -> None:
 def test_executed_paths_show_no_hidden_row_and_no_masked_array(text: str, want: list[Any], masked: list[Any]) -> None:
     with duckdb.connect() as connection:
         connection.execute("CREATE TABLE t (id INT, region VARCHAR, tags VARCHAR[], parts STRUCT(n VARCHAR)[])")
-        connection.execute("INSERT INTO t VALUES (1, 'EU', ['a', 'b'], [{'n': 'k'}]), (2, 'EU', [], []), (3, 'US', ['h'], [{'n': 'h'}])")
+        connection.execute(
+            "INSERT INTO t VALUES (1, 'EU', ['a', 'b'], [{'n': 'k'}]), (2, 'EU', [], []), (3, 'US', ['h'], [{'n': 'h'}])"
+        )
         for found, rows in ((SERVICE, want), (MASKED, masked)):
             sql = found.rewrite(RewriteRequest(text, "bigquery", BOB))
             assert sorted(connection.execute(parse_part(sql, "bigquery").sql("duckdb")).fetchall(), key=str) == rows

@@ -258,7 +258,11 @@ def test_lint_finds_a_stored_filter_with_an_outer_name(tmp_path: Path) -> None:
     assert lint_row_files([written(tmp_path, {"default": ["lake", "sales"], "tables": tables})], [rule]) == []
 
 
-KNOWN = {"orders": ORDERS, "m": {"columns": {"x": "VARCHAR", "tags": "ARRAY"}}, "n": {"columns": {"x": "VARCHAR", "y": "VARCHAR"}}}
+KNOWN = {
+    "orders": ORDERS,
+    "m": {"columns": {"x": "VARCHAR", "tags": "ARRAY"}},
+    "n": {"columns": {"x": "VARCHAR", "y": "VARCHAR"}},
+}
 UNKNOWN_NAMES = {
     "region IN (SELECT xx FROM m)": "`xx` in the subquery is no column of `m`, `orders`",
     "region IN (SELECT m.xx FROM m)": "`xx` in the subquery is no column of `m`",
@@ -283,7 +287,9 @@ def test_a_column_that_no_table_of_the_subquery_has_is_told(filter: str, message
     assert [fault.message for fault in _faults(filter, KNOWN) if fault.weight == "column"] == [message]
     found = lint_row_files([written(tmp_path, body_of(filter, KNOWN))])
     assert any(message in finding.message for finding in found)
-    assert [fault.message for fault in _faults(filter, {}) if fault.weight == "column"] == [message] * ("AS s" in filter)
+    assert [fault.message for fault in _faults(filter, {}) if fault.weight == "column"] == [message] * (
+        "AS s" in filter
+    )
 
 
 @pytest.mark.parametrize("filter", KNOWN_NAMES)
@@ -295,11 +301,18 @@ def test_an_unknown_lookup_beside_known_tables_is_told() -> None:
     for name, wanted in (("mm", 1), ("lake.sales.mm", 1), ("m", 0), ("M", 0), ("lake.hr.mm", 0), ("hr.mm", 0)):
         filter = f"region IN (SELECT k.x FROM {name} AS k)"
         found = [fault.message for fault in _faults(filter, KNOWN) if fault.weight == "unknown"]
-        assert found == ["`tables` describes other tables beside it, and no `mm` that the filter reads: is the name right?"] * wanted
+        assert (
+            found
+            == ["`tables` describes other tables beside it, and no `mm` that the filter reads: is the name right?"]
+            * wanted
+        )
     assert not list(_faults("region IN (WITH c AS (SELECT m.x FROM m) SELECT c.x FROM c)", KNOWN))
 
 
 def _faults(filter: str, tables: dict[str, Any]) -> list[Fault]:
-    columns = {("lake", f"sales.{name}"): {key: str(type) for key, type in table["columns"].items()} for name, table in tables.items()}
+    columns = {
+        ("lake", f"sales.{name}"): {key: str(type) for key, type in table["columns"].items()}
+        for name, table in tables.items()
+    }
     rule = RowPolicy(("lake", "sales", "orders"), "p", ("allUsers",), filter, "trino")
     return list(faults_of(rule, NO_ROW_NAMES, DescribedTables(columns)))

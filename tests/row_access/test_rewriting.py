@@ -340,7 +340,10 @@ async def test_ddl_changes_stored_policies_and_the_next_statement_obeys(tmp_path
             ("sales.items", ["lake", "hr"], "lake/sales/items"), ("items", ["lake", "hr"], "lake/hr/items"),
             ("sales.items", ["other", "sales"], "other/sales/items"), ("lake.sales.items", ["other", "hr"], "lake/sales/items"),
         ):  # fmt: skip
-            text, asked = f"CREATE ROW ACCESS POLICY few ON {short} FILTER USING (TRUE)", {"catalog": {"default": default}}
+            text, asked = (
+                f"CREATE ROW ACCESS POLICY few ON {short} FILTER USING (TRUE)",
+                {"catalog": {"default": default}},
+            )
             found = await rewritten(client, text, BOB, dialect="bigquery", **asked)
             assert (found["status"], f"table:{table}" in json.dumps(found)) == (403, True), found
         odd = await rewritten(client, "DROP ROW ACCESS POLICY few ON items CASCADE", owner, dialect="bigquery")

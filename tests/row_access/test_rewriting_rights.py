@@ -216,7 +216,9 @@ async def test_a_copy_that_no_policy_covers_is_told(tmp_path: Path) -> None:
 
 NAMED: dict[str, Any] = {
     "default": ["lake", "sales"],
-    "tables": {name: {"columns": {"id": "INTEGER", "s": "VARCHAR"}} for name in ("orders", "masked", "plain", "limited")},
+    "tables": {
+        name: {"columns": {"id": "INTEGER", "s": "VARCHAR"}} for name in ("orders", "masked", "plain", "limited")
+    },
     "views": {"v": {"sql": "SELECT id FROM orders"}, "owned": {"sql": "SELECT id FROM orders", "owner": "user:nobody"}},
     "policies": [
         {"id": "few", "table": "orders", "grantees": ["user:reader"], "filter": "id > 9876"},

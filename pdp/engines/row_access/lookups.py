@@ -50,14 +50,16 @@ def check_names(tree: exp.Expr, dialect: str, table: FoldedName, known: KnownCol
 
 
 def unknown_columns(tree: exp.Expr, table: FoldedName, known: KnownColumns) -> Iterator[str]:
-    """Yield an error for each name in a subquery that no table there has, if all columns there are known."""
+    """Yield an error for each name in a subquery without a table, if all columns there are known."""
     for column in tree.find_all(exp.Column):
         query = column.find_ancestor(*_SCOPES)
         names = [part.name.casefold() for part in column.parts if isinstance(part, exp.Identifier)]
         if query is None or not 1 <= len(names) <= 2 or len(names) < len(column.parts) or names[-1][:1] in ("$", "_"):
             continue
         scopes = list(_scopes(query, table, known))
-        source = next((one for some in scopes for one in some if len(names) > 1 and one.name.casefold() == names[0]), None)
+        source = next(
+            (one for some in scopes for one in some if len(names) > 1 and one.name.casefold() == names[0]), None
+        )
         named = [source] if source else [one for some in scopes for one in some]
         if all(one.columns is not None and names[bool(source)] not in one.columns for one in named) and not (
             source is None and names[0] in _given_names(column)
@@ -67,17 +69,18 @@ def unknown_columns(tree: exp.Expr, table: FoldedName, known: KnownColumns) -> I
 
 
 def _scopes(query: exp.Expr, table: FoldedName, known: KnownColumns) -> Iterator[list[_Source]]:
-    """Yield the sources of a query and of those around, and the filtered table."""
+    """Yield the sources of a query and of the queries around, and the filtered table."""
     at: exp.Expr | None = query
     while at is not None:
-        is_select = isinstance(at, exp.Select)
-        yield [one for item in _items(at) for one in _sources(item, table, known)] if is_select else [_Source("", None)]
+        items = _items(at) if isinstance(at, exp.Select) else []
+        found = [one for item in items for one in _sources(item, table, known)]
+        yield found if isinstance(at, exp.Select) else [_Source("", None)]
         at = at.find_ancestor(*_SCOPES)
     yield [_Source(table[1].rpartition(".")[2], known.get(table))]
 
 
 def _given_names(column: exp.Expr) -> frozenset[str]:
-    """Return the folded names that the queries and lambdas around a column give to values."""
+    """Return the folded names of outputs and parameters around a column."""
     values = [one for query in column.root().find_all(exp.Select) for one in query.expressions]
     values += [one for function in column.root().find_all(exp.Lambda) for one in function.expressions]
     return frozenset(one.alias_or_name.casefold() for one in values if not isinstance(one, exp.Column))

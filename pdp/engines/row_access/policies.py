@@ -287,7 +287,9 @@ def policy_path(text: str, default: Sequence[str] = ()) -> TablePath:
         refuse_star(part, _EACH_TABLE)
     refuse_wrong_table(text)
     if partition := _PARTITION.search(text):
-        raise ValueError(f"`{text}` is a partition: a policy covers the whole table: write `{text[: partition.start()]}`")
+        raise ValueError(
+            f"`{text}` is a partition: a policy covers the whole table: write `{text[: partition.start()]}`"
+        )
     if ":" in text and _BLANK.search(text):
         raise ValueError(f"`{text}` has blanks around a name: leave them out; a blank of the name itself is `%20`")
     return table_path(text, default)

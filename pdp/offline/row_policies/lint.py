@@ -160,7 +160,7 @@ def _findings(entries: Sequence[_Entry], catalog: Catalog) -> Iterator[Finding]:
 
 
 def _lookup_findings(entry: _Entry, catalog: Catalog) -> Iterator[Finding]:
-    """Yield findings on names in subqueries: unknown columns, and those that may be the filtered table's own.
+    """Yield findings on names in subqueries: unknown columns, and possible columns of the filtered table.
 
     Files with a filter of the second kind do not start.
     """

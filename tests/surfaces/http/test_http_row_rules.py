@@ -402,7 +402,9 @@ async def test_a_name_that_means_nothing_is_refused_with_what_to_write(client: H
     texts = {ddl.format(name, "allUsers"): hint for name, hint in tables.items()}
     texts |= {ddl.format("lake.sales.orders", name): hint for name, hint in members.items()}
     for text, hint in texts.items():
-        status, found = await ask(client, "POST", "/v1/rewrite", {"principal": OWNER, "dialect": "bigquery", "sql": text})
+        status, found = await ask(
+            client, "POST", "/v1/rewrite", {"principal": OWNER, "dialect": "bigquery", "sql": text}
+        )
         assert (status, hint in found["error"]["message"]) == (400, True), (text, found)
     for table in ("table:lake/sales/orders$20240101", "lake.sales.orders$20240101"):
         for path, body in ((PATH, EU), (MASKS, MASK)):
