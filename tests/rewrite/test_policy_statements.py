@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import json
+from contextlib import nullcontext
+from pathlib import Path
+
 import pytest
 from support.rewriting import code_of, recorded_service
 
+from pdp.engines.row_access.policies import read_documents
+from pdp.engines.row_access.validation import compile_policies
+from pdp.errors import PolicyError
 from pdp.rewrite import errors
 from pdp.rewrite.errors import RewriteRefused
 from pdp.rewrite.policy_statements import (
@@ -14,7 +21,7 @@ from pdp.rewrite.policy_statements import (
     PolicyStatement,
     read_policy_statement,
 )
-from pdp.rewrite.process.local import RewriteRequest
+from pdp.rewrite.process.local import RewriteRequest, service_of_files
 
 EU = "region = 'EU'"
 
@@ -94,3 +101,23 @@ def test_a_word_about_policies_is_read_by_the_rules_of_its_dialect(text: str, di
 def test_a_statement_on_policies_is_refused_in_every_dialect(dialect: str) -> None:
     for text in ("DROP ALL ROW ACCESS POLICIES ON orders", "CREATE ROW ACCESS POLICY p ON orders FILTER USING (TRUE)"):
         assert code_of(recorded_service(), RewriteRequest(text, dialect, "user:a@x.example")) == errors.NO_STORE
+
+
+@pytest.mark.parametrize(
+    "table", ["orders$20240101", "lake.sales.orders$2024010123", "table:lake/sales/orders$__NULL__"]
+)
+@pytest.mark.parametrize("kind", ["policies", "masks"])
+def test_a_partition_is_no_table_of_a_file(table: str, kind: str, tmp_path: Path) -> None:
+    """Such a policy would cover nothing: statements name the partition, and rows are those of the table."""
+    values = {"policies": {"filter": "TRUE"}, "masks": {"column": "id", "kind": "null"}}
+    entry = {"id": "p", "table": table, "grantees": ["allUsers"], **values[kind]}
+    path = tmp_path / "rows.json"
+    for name, is_wrong in ((table, True), ("table:lake/sales/orders%2420240101", False)):
+        path.write_text(json.dumps({"default": ["lake", "sales"], kind: [entry | {"table": name}]}))
+        for read in (lambda: service_of_files([path]), lambda: compile_policies(read_documents([path]))):
+            with (
+                pytest.raises(PolicyError, match="is a partition: a policy covers the whole table")
+                if is_wrong
+                else nullcontext()
+            ):
+                read()

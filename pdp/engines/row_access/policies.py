@@ -21,7 +21,7 @@ from pdp.engines.row_access.caller import ROLES
 from pdp.engines.row_access.mask_kinds import MASK_KINDS
 from pdp.engines.row_access.members import ALL_AUTHENTICATED, ALL_USERS, Grantee, parse_grantee
 from pdp.engines.row_access.trino import UNSAFE_SIGNS
-from pdp.errors import Place, PolicyError
+from pdp.errors import InvalidReference, Place, PolicyError
 from pdp.facts.row_policies import DialectText, RowPolicy, TablePath, fold_column
 from pdp.model.references import check_part, parse_resource, refuse_star
 from pdp.model.strict import sentence
@@ -286,13 +286,18 @@ def policy_path(text: str, default: Sequence[str] = ()) -> TablePath:
     for part in (text, *default):
         refuse_star(part, _EACH_TABLE)
     refuse_wrong_table(text)
-    if partition := _PARTITION.search(text):
-        raise ValueError(
-            f"`{text}` is a partition: a policy covers the whole table: write `{text[: partition.start()]}`"
-        )
+    _refuse_partition(text)
     if ":" in text and _BLANK.search(text):
         raise ValueError(f"`{text}` has blanks around a name: leave them out; a blank of the name itself is `%20`")
     return table_path(text, default)
+
+
+def _refuse_partition(text: str) -> None:
+    """Raise InvalidReference for a partition of BigQuery in place of a table."""
+    if partition := _PARTITION.search(text):
+        whole = f"a policy covers the whole table: write `{text[: partition.start()]}`"
+        escape = "a `$` of a name itself is `%24` in a reference, such as `table:lake/sales/a%241`"
+        raise InvalidReference(f"`{text}` is a partition: {whole}; {escape}")
 
 
 def refuse_wrong_table(text: str) -> None:
@@ -316,12 +321,13 @@ def policy_grantee(text: str) -> Grantee:
 
 
 def refuse_patterns(body: PolicyBody | MaskBody) -> None:
-    """Raise InvalidReference for a policy of the rewriter with a `*` in a table or grantee.
+    """Raise InvalidReference for a policy of the rewriter with a `*` in a table or grantee, and for a partition.
 
     A policy of BigQuery may name a wildcard table, such as `p.d.events_*`, as statements do.
     """
     if dict(body.texts).keys() != {"bigquery"} or body.table.find("*") < len(body.table) - 1:
         refuse_star(body.table, _EACH_TABLE)
+    _refuse_partition(body.table)
     for text in (*body.grantees, *(body.exempt if isinstance(body, MaskBody) else ())):
         refuse_star(text, _EACH_GRANTEE)
 
