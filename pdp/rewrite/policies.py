@@ -134,6 +134,10 @@ class PolicySet:
         """Return the masks of a relation by folded column. The mask that hides most comes first."""
         return self._masks.get(table, _NO_MASKS)
 
+    def names(self, table: RelationKey) -> bool:
+        """Tell whether a policy or mask names a relation, or a near name."""
+        return any(table in named or self._near.has_near(table, named) for named in (self._tables, self._masks))
+
     def hides(self, table: RelationKey) -> bool:
         """Tell whether a relation has policies or masks, or is in a protected container."""
         return table in self._masks or self.protects(table)

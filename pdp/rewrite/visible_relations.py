@@ -249,9 +249,10 @@ class VisibleRelations:
         return texts
 
     def hides_name(self, parts: Sequence[str]) -> bool:
-        """Tell whether a name, known or not, could be that of a relation with policies or masks."""
-        catalog = self._analyzer.catalog
-        return self._policies.hides(catalog.key(full_name(parts, catalog.default)))
+        """Tell whether a name, known or not, could be that of a relation with hidden rows or columns."""
+        catalog, policies = self._analyzer.catalog, self._policies
+        key = catalog.key(full_name(parts, catalog.default))
+        return policies.names(key) or (policies.hides(key) and bool(catalog.of_key(key)))
 
     def is_protected(self, reference: TableMention) -> bool:
         """Tell whether a relation, or a relation behind a view, has policies or masks at all."""

@@ -226,6 +226,19 @@ def test_a_path_with_the_name_of_a_table_with_policies_is_refused(alias: str) ->
     assert code_of(SERVICE, RewriteRequest("SELECT 1 FROM t AS y, UNNEST(y.tags)", "bigquery", BOB)) == ""
 
 
+def test_a_protected_container_closes_no_path_but_that_of_a_known_table() -> None:
+    document = parse_document(
+        {
+            "default": ["lake", "s"],
+            "tables": {"t": {"columns": {"id": "INT64"}}, "x.tags": {"columns": {"id": "INT64"}}},
+        }
+    ).document
+    catalog = catalog_of([document])
+    found = LocalRewriter(catalog, policy_set_of([document], [("lake", "")]), Rewriter(catalog))
+    for name, code in (("o", ""), ("x", errors.AMBIGUOUS_NAME), ("X", errors.AMBIGUOUS_NAME)):
+        assert code_of(found, RewriteRequest(f"SELECT 1 FROM t AS {name}, {name}.tags", "bigquery", BOB)) == code
+
+
 def test_a_table_of_the_name_gets_its_filter() -> None:
     for text in (
         "SELECT 1 FROM t AS y, (SELECT * FROM y.tags)",
