@@ -117,14 +117,17 @@ class SegmentClosing(msgspec.Struct, frozen=True):
 
 def chain_line(
     hash: ChainHash, previous: bytes, header: bytes, lines: Sequence[bytes], seq: int, *, recovered: bool = False
-) -> tuple[bytes, bytes]:
-    """Return the text of a write with its chain line, and the digest. `seq` is that of the last record."""
+) -> tuple[tuple[bytes, bytes], bytes]:
+    """Return the text of a write with its chain line, and the digest. `seq` is that of the last record.
+
+    The text has two parts, since one text would copy all lines again: what the digest covers, and the rest.
+    """
     checksums = ",".join(map(str, map(crc32, lines)))
     mark = ',"recovered":true' if recovered else ""
     start = f'{{"event":"{CHAIN}","records":{len(lines)},"seq":{seq},"crc":[{checksums}]{mark},"digest":"'
     text = b"".join([header, *lines, start.encode()])
     digest = hash.of(previous, text)
-    return text + digest.hex().encode() + b'"}\n', digest
+    return (text, digest.hex().encode() + b'"}\n'), digest
 
 
 def end_line(

@@ -85,11 +85,11 @@ class OpenSegment:
         if not size:
             instance, number, seq, previous = self._head
             head = SegmentHead(instance, number, seq, timestamp(time.time()), previous, self._hash.key_id).line()
-        text, digest = chain_line(self._hash, digest, head, lines, self.next_seq + len(lines) - 1)
-        synced = sync and self._named and self._synced == self._written and self._write_synced(text)
+        parts, digest = chain_line(self._hash, digest, head, lines, self.next_seq + len(lines) - 1)
+        synced = sync and self._named and self._synced == self._written and self._write_synced(parts)
         if not synced:
-            self._write(text)
-        self._written = _Mark(size + len(text), records + len(lines), digest)
+            self._write(parts)
+        self._written = _Mark(size + sum(map(len, parts)), records + len(lines), digest)
         if synced:
             self._synced = self._written
         return synced
@@ -121,7 +121,7 @@ class OpenSegment:
         if not self.ended:
             size, records, digest = self._written
             line, digest = end_line(self._hash, digest, records, self.next_seq - 1, timestamp(time.time()))
-            self._write(line)
+            self._write((line,))
             self._written = _Mark(size + len(line), records, digest)
             self.ended = True
         self.sync()
@@ -148,7 +148,7 @@ class OpenSegment:
             at = 0
             while at < self.size:
                 part = os.pread(self._file, min(_COPY_BYTES, self.size - at), at)
-                at += write_all(file, part)
+                at += write_all(file, (part,))
             os.fsync(file)
             sync_folder(self.path.parent)
         except OSError:
@@ -162,23 +162,23 @@ class OpenSegment:
         """Close the file."""
         os.close(self._file)
 
-    def _write_synced(self, text: bytes) -> bool:
+    def _write_synced(self, parts: Sequence[bytes]) -> bool:
         """Do the same as `_write` and a sync at once; return False if the system cannot do that."""
         if self._syncs_writes:
             try:
-                self._write(text, os.RWF_DSYNC)
+                self._write(parts, os.RWF_DSYNC)
             except OSError as error:
                 if error.errno not in {errno.EOPNOTSUPP, errno.ENOSYS}:
                     raise
                 self._syncs_writes = False
         return self._syncs_writes
 
-    def _write(self, text: bytes, flags: int = 0) -> None:
-        """Append all of a text or nothing: cut a part off again if the rest cannot be written."""
+    def _write(self, parts: Sequence[bytes], flags: int = 0) -> None:
+        """Append all parts of a text or nothing: cut off what was written if the rest cannot be."""
         if self._torn:
             self._cut(self.size)
         try:
-            write_all(self._file, text, flags)
+            write_all(self._file, parts, flags)
         except OSError:
             self._torn = True
             self._cut(self.size)
@@ -191,13 +191,21 @@ class OpenSegment:
         self._torn = False
 
 
-def write_all(file: int, text: bytes, flags: int = 0) -> int:
-    """Append all bytes of a text; return their number. `flags` are those of pwritev. Raise OSError after a part."""
+def write_all(file: int, parts: Sequence[bytes], flags: int = 0) -> int:
+    """Append all bytes of the parts of a text; return their number. `flags` are those of pwritev.
+
+    Raise OSError, perhaps after a part.
+    """
+    rest: list[bytes | memoryview] = list(parts)
     written = 0
-    while written < len(text):
-        rest = memoryview(text)[written:]
+    while rest:
         # the position does not count for a file that is open for appending
-        written += os.pwritev(file, [rest], 0, flags) if flags else os.write(file, rest)
+        done = os.pwritev(file, rest, 0, flags) if flags else os.writev(file, rest)
+        written += done
+        while rest and done >= len(rest[0]):
+            done -= len(rest.pop(0))
+        if done:
+            rest[0] = memoryview(rest[0])[done:]
     return written
 
 

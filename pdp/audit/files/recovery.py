@@ -188,7 +188,7 @@ def _cut(path: Path, size: int) -> None:
             return
         torn = open_private_file(complete_path(path).with_suffix(TORN), os.O_WRONLY | os.O_APPEND)
         try:
-            write_all(torn, rest)
+            write_all(torn, (rest,))
             os.fsync(torn)
         finally:
             os.close(torn)
@@ -200,13 +200,13 @@ def _end(path: Path, left: LeftSegment, hash: ChainHash) -> None:
     """Write the end of a segment."""
     digest, text, last = left.digest, b"", left.next - 1
     if left.unproven:
-        text, digest = chain_line(hash, digest, left.header, left.unproven, last, recovered=True)
-        text = text[len(left.header) + sum(map(len, left.unproven)) :]
+        (covered, end), digest = chain_line(hash, digest, left.header, left.unproven, last, recovered=True)
+        text = covered[len(left.header) + sum(map(len, left.unproven)) :] + end
     closing = SegmentClosing(left.first_unproven())
     line, _ = end_line(hash, digest, left.next - left.first, last, timestamp(time.time()), closing)
     descriptor = open_private_file(path, os.O_WRONLY | os.O_APPEND)
     try:
-        write_all(descriptor, text + line)
+        write_all(descriptor, (text, line))
         os.fsync(descriptor)
     finally:
         os.close(descriptor)

@@ -93,10 +93,10 @@ def test_a_chain_of_somebody_else_is_not_continued_as_ones_own(
 ) -> None:
     hash = ChainHash(other)
     header = SegmentHead("invented", 1, 0, "2026-01-31T12:00:00.000000Z", b"", ChainHash(KEY).key_id).line()
-    text, digest = chain_line(hash, b"", header, [record_line("invented", 0)], 0)
+    parts, digest = chain_line(hash, b"", header, [record_line("invented", 0)], 0)
     end, _ = end_line(hash, digest, 1, 0, "2026-01-31T12:00:01.000000Z")
     path = tmp_path / open_name("invented", 1)
-    append(path, text, end if ended else b"", record_line("invented", 1) if tail else b"")
+    append(path, *parts, end if ended else b"", record_line("invented", 1) if tail else b"")
     start(tmp_path, "next")
     assert kinds(tmp_path) >= {"edited_chain"}
     assert ended or "unproven_tail" in kinds(tmp_path)

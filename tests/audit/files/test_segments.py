@@ -5,8 +5,10 @@ from __future__ import annotations
 import errno
 import json
 import os
+import resource
 import shutil
 import time
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -85,7 +87,7 @@ def test_a_write_that_cannot_sync_leaves_no_part_behind(
         if failures:
             os.write(file, parts[0][:part])
             raise OSError(failures.pop(), "no such sync")
-        return os.write(file, parts[0])
+        return os.writev(file, parts)
 
     monkeypatch.setattr(os, "pwritev", fails)
     if code == errno.EIO:
@@ -101,6 +103,59 @@ def test_a_write_that_cannot_sync_leaves_no_part_behind(
     folder.close()
     seqs = [record["seq"] for record in check_segments(tmp_path)["i"]]
     assert seqs == list(range(2 + (code != errno.EIO)))
+
+
+@pytest.mark.parametrize("sync", [False, True])
+@pytest.mark.parametrize("most", [1, 7, 100, 333])
+def test_a_write_in_pieces_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int, sync: bool) -> None:
+    folder = AuditFolder(tmp_path, "i")
+    folder.append([line(0)])
+    folder.sync()
+    write_parts = os.writev
+
+    def write_some(file: int, parts: list[bytes | memoryview], *_: int) -> int:
+        """Write `most` bytes, as a system that takes no more at once."""
+        return write_parts(file, [b"".join(parts)[:most]])
+
+    monkeypatch.setattr(os, "writev", write_some)
+    monkeypatch.setattr(os, "pwritev", write_some)
+    folder.append([line(seq) for seq in range(1, 5)], sync=sync)
+    folder.append([line(5)], sync=sync)
+    folder.rotate()
+    folder.close()
+    assert [record["seq"] for record in check_segments(tmp_path)["i"]] == list(range(6))
+
+
+@pytest.mark.parametrize("room", [1, 100, 700, 1440, 1500])
+def test_a_write_that_finds_too_little_room_leaves_nothing(tmp_path: Path, room: int) -> None:
+    folder = AuditFolder(tmp_path, "i")
+    folder.append([line(0)])
+    size = segment_files(tmp_path)[0].path.stat().st_size
+    most, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size + room, hard))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            folder.append([line(seq, 100) for seq in range(1, 10)])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (most, hard))
+    assert segment_files(tmp_path)[0].path.stat().st_size == size
+    folder.append([line(1)])
+    folder.rotate()
+    folder.close()
+    assert [record["seq"] for record in check_segments(tmp_path)["i"]] == [0, 1]
+
+
+def test_a_write_copies_its_lines_once(tmp_path: Path) -> None:
+    folder = AuditFolder(tmp_path, "i")
+    folder.append([line(0)])
+    lines = [line(seq, 1000) for seq in range(1, 1001)]
+    size = sum(map(len, lines))
+    tracemalloc.start()
+    folder.append(lines)
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    folder.close()
+    assert size < most < 1.5 * size
 
 
 def test_a_segment_ends_at_its_age(tmp_path: Path) -> None:
