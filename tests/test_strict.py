@@ -18,6 +18,7 @@ from pdp.model.strict import decode, has_all_strings, load_yaml, position_of, re
 from pdp.views.codec import ChangeBody, LoadBody, decode_change, decode_load
 
 TEXTS = st.sampled_from(['"a"', '"b"', '""', '":"', '"\\u0022:"', '"\\"a\\":1"', '" :"', '"\\u0061"', '"ü"'])
+CHECK_REQUEST = msgspec.json.Decoder(CheckRequest)
 SPACES = st.sampled_from(["", "", " ", "\n\t "])
 
 
@@ -66,6 +67,99 @@ def test_a_value_with_all_strings_has_no_duplicate(text: str) -> None:
     body = text.encode()
     if "e999" not in text and has_all_strings(body, msgspec.json.decode(body)):
         assert not _has_duplicates(text)
+
+
+CHECKS: dict[str, Any] = {
+    "checks": [
+        {"principal": "user:oidc~u", "action": "read_data", "resource": "table:w/a/b"},
+        {
+            "principal": {
+                "id": "user:oidc~ü\n",
+                "roles": ["r", "r"],
+                "attributes": {"a": {"b": 1, "": "a"}, "b": [1e3]},
+            },
+            "action": 'x"y\\',
+            "resource": {"type": "table", "warehouse": "w", "path": ["a", "a"], "properties": {"action": "action"}},
+            "delegated": True,
+            "context": {"api": {"name": "n", "version": 1000}, "arguments": {'"': "\u2028", "\\": {}}},
+        },
+    ],
+    "answer": "indices",
+}
+QUERY: dict[str, Any] = {
+    "input": {
+        "context": {
+            "identity": {"user": "ü", "groups": ["g", "g"]},
+            "softwareStack": {"trinoVersion": "476"},
+            "queryId": "q",
+        },
+        "action": {
+            "operation": "SelectFromColumns",
+            "resource": {
+                "table": {
+                    "catalogName": "c", "schemaName": 's"', "tableName": "t\n", "columns": ["a", "b"],
+                    "properties": {"a": {"b": 1.5, "c": [None, "a"]}},
+                }
+            },
+        },
+    }
+}  # fmt: skip
+
+
+@st.composite
+def spelled(draw: st.DrawFn, value: Any) -> tuple[str, bool]:
+    """Return one of many spellings of a value, and whether a key stands twice."""
+    doubles = draw(st.sampled_from([0.0, 0.0, 0.05]))
+    spaces = draw(st.sampled_from([[""], [""], ["", " ", "\n\t"]]))
+    escapes = draw(st.sampled_from([0.0, 0.0, 0.3]))
+    random = draw(st.randoms(use_true_random=False))
+    mixes = draw(st.booleans())
+    doubled = False
+
+    def text(value: str) -> str:
+        letters = [
+            f"\\u{ord(c):04x}" if random.random() < escapes else json.dumps(c, ensure_ascii=False)[1:-1] for c in value
+        ]
+        return f'"{"".join(letters)}"'
+
+    def write(value: Any) -> str:
+        nonlocal doubled
+        space = random.choice(spaces)
+        if isinstance(value, list):
+            return f"[{space}{f',{space}'.join(map(write, value))}]"
+        if not isinstance(value, dict):
+            return text(value) if isinstance(value, str) else json.dumps(value)
+        pairs = list(value.items())
+        if mixes:
+            random.shuffle(pairs)
+        if pairs and random.random() < doubles:
+            doubled = True
+            pairs.insert(random.randrange(len(pairs) + 1), random.choice(pairs))
+        return f"{{{space}{f',{space}'.join(f'{text(key)}{space}:{write(each)}' for key, each in pairs)}}}"
+
+    return write(value), doubled
+
+
+@pytest.mark.parametrize(("value", "decoder"), [(CHECKS, CHECK_REQUEST), (QUERY, REQUEST)])
+@given(data=st.data())
+def test_a_typed_body_with_a_key_that_stands_twice_is_refused_in_any_spelling(
+    value: dict[str, Any], decoder: msgspec.json.Decoder[Any], data: st.DataObject
+) -> None:
+    body, doubled = data.draw(spelled(value))
+    assert _has_duplicates(body) == doubled
+    if doubled:
+        with pytest.raises(InvalidArgument, match="duplicate key"):
+            decode(body.encode(), decoder, typed=True)
+    else:
+        assert decode(body.encode(), decoder, typed=True) == decoder.decode(json.dumps(value))
+
+
+@pytest.mark.parametrize(("value", "decoder"), [(CHECKS, CHECK_REQUEST), (QUERY, REQUEST)])
+def test_a_body_as_clients_write_it_proves_itself(value: dict[str, Any], decoder: msgspec.json.Decoder[Any]) -> None:
+    body = json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+    assert b"\\" in body
+    assert has_all_strings(body, decoder.decode(body))
+    assert not has_all_strings(body + b" ", decoder.decode(body))
 
 
 TRINO = {

@@ -95,12 +95,15 @@ class ContextBody(JsonBody):
     query_id: str = ""
 
 
-class CheckBody(JsonBody):
-    """One check as written in JSON: a question about one resource, or about each of `resources`."""
+class CheckBody(JsonBody, kw_only=True):
+    """One check as written in JSON: a question about one resource, or about each of `resources`.
 
+    The fields are in the order in which most clients write them: see `pdp.model.strict.has_all_strings`.
+    """
+
+    principal: str | PrincipalBody | UnsetType = UNSET
     action: str
     resource: str | ResourceBody | UnsetType = UNSET
-    principal: str | PrincipalBody | UnsetType = UNSET
     delegated: bool = False
     acting_role: str | UnsetType = UNSET
     context: ContextBody | UnsetType = UNSET

@@ -61,12 +61,11 @@ def read_check(check: wire.Check) -> CheckBody:
 def read_question(check: wire.Check) -> CheckBody:
     """Return the body of one check without its resources."""
     return CheckBody(
-        check.action,
-        UNSET,
-        read_optional_principal(check),
-        check.delegated,
-        check.acting_role if check.HasField("acting_role") else UNSET,
-        _context(check.context) if check.HasField("context") else UNSET,
+        principal=read_optional_principal(check),
+        action=check.action,
+        delegated=check.delegated,
+        acting_role=check.acting_role if check.HasField("acting_role") else UNSET,
+        context=_context(check.context) if check.HasField("context") else UNSET,
     )
 
 
