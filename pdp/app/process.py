@@ -9,11 +9,12 @@ from __future__ import annotations
 import ctypes
 import gc
 import os
+import ssl
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 GROWTH_BYTES: Final = 8 << 20
 """Growth after which freed memory is given back."""
@@ -66,16 +67,20 @@ def resident_bytes() -> int:
 
 @contextmanager
 def quick_imports() -> Iterator[None]:
-    """Run imports without collections of garbage, and import structlog without rich.
+    """Run imports without collections of garbage, import structlog without rich, and load no authorities of TLS.
 
     Imports leave little garbage, but each collection visits all that was imported before. structlog imports rich where
-    it is installed, to print tracebacks in colours: 4 MB for nothing, because the product logs JSON.
+    it is installed, to print tracebacks in colours: 4 MB for nothing, because the product logs JSON. aiohttp makes a
+    context for https clients, whose authorities take a tenth of the time of a start: they come with the first client.
     """
     gc.disable()
     _import_structlog()
+    load_default_certs = ssl.SSLContext.load_default_certs
+    ssl.SSLContext.load_default_certs = LateTrust.postpone  # type: ignore[method-assign,assignment]
     try:
         yield
     finally:
+        ssl.SSLContext.load_default_certs = load_default_certs  # type: ignore[method-assign]
         gc.freeze()  # modules stay: exclude them from every later collection
         gc.enable()
 
@@ -89,6 +94,42 @@ def _import_structlog() -> None:
     finally:
         if not is_loaded:
             del sys.modules["rich"]
+
+
+_load_authorities: Final = ssl.SSLContext.load_default_certs
+
+
+class LateTrust(ssl.SSLContext):
+    """Context of TLS that trusts the authorities of the system, and loads them at its first connection.
+
+    Until then it trusts nobody. To load them takes 45 ms.
+    """
+
+    _purpose: ssl.Purpose | None
+
+    @staticmethod
+    def postpone(context: ssl.SSLContext, purpose: ssl.Purpose = ssl.Purpose.SERVER_AUTH) -> None:
+        """Let a context load its authorities later."""
+        if type(context) is not ssl.SSLContext:
+            _load_authorities(context, purpose)
+            return
+        context.__class__ = LateTrust
+        context._purpose = purpose  # type: ignore[attr-defined]  # noqa: SLF001  the context is one of this class now
+
+    def wrap_bio(self, *args: Any, **named: Any) -> ssl.SSLObject:
+        """Return the TLS of a connection, as event loops open one."""
+        self._load()
+        return super().wrap_bio(*args, **named)
+
+    def wrap_socket(self, *args: Any, **named: Any) -> ssl.SSLSocket:
+        """Return the TLS of a socket."""
+        self._load()
+        return super().wrap_socket(*args, **named)
+
+    def _load(self) -> None:
+        if self._purpose:
+            _load_authorities(self, self._purpose)
+            self._purpose = None
 
 
 _ROOT: Final = Path("/")

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from support.paths import ROOT
+from support.servers.idp import Authority
 from support.service.serving import FREE_PORTS
 
 pytestmark = pytest.mark.process
@@ -89,6 +90,72 @@ def test_an_import_of_rich_succeeds_after_the_quick_imports() -> None:
     script = "from pdp.app.process import quick_imports\nwith quick_imports(): pass\nimport gc, rich.console"
     done = subprocess.run([sys.executable, "-c", f"{script}\nassert gc.isenabled()"], cwd=ROOT, timeout=60, check=False)
     assert done.returncode == 0
+
+
+CLIENT = """
+import asyncio, http.client, json, ssl, sys, threading, uvloop
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pdp.app.process import quick_imports
+with quick_imports():
+    with quick_imports():
+        import aiohttp
+        inner = ssl.create_default_context()
+    outer = ssl.create_default_context()
+contexts = [inner, outer, ssl.create_default_context()]
+loaded = [context.cert_store_stats()["x509"] for context in (*contexts, aiohttp.connector._SSL_CONTEXT_VERIFIED)]
+
+class Server(HTTPServer):
+    def __init__(self, host):
+        super().__init__((host, 0), BaseHTTPRequestHandler)
+        tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        tls.load_cert_chain(sys.argv[1], sys.argv[2])
+        self.socket = tls.wrap_socket(self.socket, server_side=True)
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+
+    def handle_error(self, *_):
+        pass
+
+def by_socket(context, server):
+    connection = http.client.HTTPSConnection(*server.server_address, context=context)
+    try:
+        connection.request("GET", "/")
+        return connection.getresponse().status
+    except ssl.SSLCertVerificationError:
+        return 0
+
+async def by_aiohttp(server):
+    host, port = server.server_address
+    async with aiohttp.ClientSession() as session:
+        try:
+            return (await session.get(f"https://{host}:{port}/")).status
+        except aiohttp.ClientConnectorCertificateError:
+            return 0
+
+found = []
+runner = asyncio.Runner(loop_factory=uvloop.new_event_loop)
+for server in (Server("127.0.0.1"), Server("127.0.0.2")):
+    found += [*(by_socket(context, server) for context in contexts), runner.run(by_aiohttp(server))]
+print(json.dumps([loaded, found]))
+"""
+
+
+@pytest.mark.parametrize("trusted", [True, False])
+def test_authorities_of_tls_come_with_the_first_client(tmp_path: Path, trusted: bool) -> None:
+    right, wrong = Authority(tmp_path), Authority(tmp_path, "other")
+    cert, key = right.issue("service")
+    places = {"SSL_CERT_FILE": str((right if trusted else wrong).path), "SSL_CERT_DIR": str(tmp_path / "none")}
+    done = subprocess.run(
+        [sys.executable, "-c", CLIENT, str(cert), str(key)],
+        env=os.environ | {"PYTHONPATH": str(ROOT)} | places,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    loaded, found = json.loads(done.stdout)
+    assert loaded == [0, 0, 1, 0]
+    assert found == [501 if trusted else 0] * 4 + [0] * 4, "the certificate has no name 127.0.0.2"
 
 
 def test_row_policies_bring_the_parser_of_sql(tmp_path: Path) -> None:
