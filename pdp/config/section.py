@@ -43,7 +43,7 @@ SecretAddress: TypeAlias = Annotated[str, Secret(address=True)]
 class Section(BaseModel):
     """Group of keys: frozen, without unknown keys and empty texts."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", str_min_length=1)
+    model_config = ConfigDict(frozen=True, extra="forbid", str_min_length=1, defer_build=True)
 
     @field_validator("*", mode="before")
     @classmethod
