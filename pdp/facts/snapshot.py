@@ -309,7 +309,7 @@ class Facts:
 
 @contextmanager
 def without_collection() -> Iterator[None]:
-    """Stop the collection of cycles within the block: thousands of new rows have none, and each search visits all."""
+    """Stop the collection of cycles within the block: thousands of new values have none, each search visits all."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:

@@ -31,6 +31,7 @@ from pdp.decision.active_policies import ActivePolicies
 from pdp.engines.cel.engine import CelEngine, CelForbid
 from pdp.engines.engine import Engine
 from pdp.errors import ConfigError, PdpError
+from pdp.facts.snapshot import without_collection
 from pdp.identity.tls import Certificates, make_context
 
 log = structlog.get_logger()
@@ -115,16 +116,17 @@ def _rule_engines(bundle: ActivePolicies) -> dict[type[Engine], CelEngine | CelF
 def load_bundle(settings: Settings, text: bytes) -> tuple[ActivePolicies, dict[str, int]]:
     """Return the bundle of a text, else of the files, and the numbers of its policies; raise PdpError.
 
-    After a failed rolling restart, the text may belong to other settings.
+    After a failed rolling restart, the text may belong to other settings. Call before requests come.
     """
-    if text:
-        with contextlib.suppress(ConfigError):
-            bundle = build_published(settings, text)
-            sources = read_sources(text)
-            return bundle, _counts(len(sources.rules), len(sources.forbid), bundle)
-    rules, forbid = read_rules(settings)
-    bundle = build_bundle(settings, rules, forbid)
-    return bundle, _counts(len(rules.rules), len(forbid.rules), bundle)
+    with without_collection():
+        if text:
+            with contextlib.suppress(ConfigError):
+                bundle = build_published(settings, text)
+                sources = read_sources(text)
+                return bundle, _counts(len(sources.rules), len(sources.forbid), bundle)
+        rules, forbid = read_rules(settings)
+        bundle = build_bundle(settings, rules, forbid)
+        return bundle, _counts(len(rules.rules), len(forbid.rules), bundle)
 
 
 def _counts(rules: int, forbids: int, bundle: ActivePolicies) -> dict[str, int]:

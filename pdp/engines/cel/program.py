@@ -67,6 +67,8 @@ _MISSING: Final = {
     "groups": "unknown_groups", "attributes": "unknown_attributes",
 }  # fmt: skip
 """Variables without a value in a check -> the error of a rule on such a variable."""
+_NO_KEYS: Final[frozenset[str]] = frozenset()
+"""One set for all programs: each new empty set takes 216 bytes."""
 _MAX_LAZY_DEPTH: Final = 24
 """Most levels of a rule whose function is not made at load. CPython's compiler accepts far more levels, so that a rule
 with too many levels for the compiler is an error of the load."""
@@ -102,9 +104,9 @@ class Program:
         self.variables = _intern(frozenset({name.name for name in names if type(name) is Variable}))
         self.requirements = shared_requirements(readings)
         self._function: Callable[..., bool] | None = None
-        self._without: dict[frozenset[str], Callable[..., bool]] = {}
+        self._without: dict[frozenset[str], Callable[..., bool]] | None = None
         self._path_texts: tuple[ForbiddenPath, ...] | None = None
-        self.keys = _keys_read(checked, "attributes") if "attributes" in self.variables else frozenset()
+        self.keys = _keys_read(checked, "attributes") if "attributes" in self.variables else _NO_KEYS
         """Keys of `attributes` in the rule; None for any key."""
         if not _is_decided_by_tables(self.requirements) or checked.root.depth > _MAX_LAZY_DEPTH:
             self._function = self._load(readings)
@@ -175,6 +177,8 @@ class Program:
         lacking &= self.variables
         if not lacking:
             return self.evaluate
+        if self._without is None:
+            self._without = {}
         function = self._without.get(lacking)
         if function is None:
             function = self._without[lacking] = self._load(self.readings(), missing_errors(lacking))

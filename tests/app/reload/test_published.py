@@ -82,6 +82,26 @@ def test_both_bundles_decide_alike(tmp_path: Path) -> None:
     assert by_text.revision == by_files.revision
 
 
+def test_a_start_searches_no_garbage_among_its_policies(tmp_path: Path) -> None:
+    rules = [f"nessie.server.authorization.rules.r{n}=role=='r{n}' && path.startsWith('n{n}.')\n" for n in range(1000)]
+    (tmp_path / "many.properties").write_text("".join(rules))
+    settings = settings_of({"policies": {"rules": ["many.properties"]}}, tmp_path)
+    searches: list[str] = []
+
+    def note(phase: str, _: object) -> None:
+        searches.append(phase)
+
+    gc.callbacks.append(note)
+    try:
+        bundle, counts = load_bundle(settings, b"")
+        assert load_bundle(settings, bundle.text)[1] == counts
+    finally:
+        gc.callbacks.remove(note)
+    assert counts["rules"] == 1000
+    assert gc.isenabled()
+    assert searches.count("start") <= 2, "one after each load"
+
+
 def test_rules_that_did_not_change_are_not_compiled_again(tmp_path: Path) -> None:
     rules = {str(number): f"role=='r{number}' && path.size() > {number}" for number in range(20)}
     settings = configured(tmp_path, rules, {}, {})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -302,6 +303,19 @@ def test_a_pattern_that_the_regex_engine_refuses_is_no_string_test(pattern: str)
 
 def test_programs_are_compiled_once() -> None:
     assert compile_program("ref == 'once'") is compile_program("ref == 'once'")
+
+
+def test_a_rule_takes_little_memory() -> None:
+    texts = [
+        f"op == 'READ_CONTENT_KEY' && role == 'r{number}' && path.startsWith('ns{number}.')" for number in range(500)
+    ]
+    programs = [compile_program("op == 'a' && role == 'b' && path.startsWith('c')")]
+    tracemalloc.start()
+    before, _ = tracemalloc.get_traced_memory()
+    programs += map(compile_program, texts)
+    after, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert (after - before) / len(texts) < 1_700
 
 
 def test_an_extension_must_be_enabled_and_exist() -> None:
