@@ -145,18 +145,19 @@ class SplitEncoder:
         """Return a frame with the path, the outcomes and the query. `more` follows each reference."""
         decided, answer = record.checks[0], record.answer
         path = path_text(decided.check.resources[0])
-        text = frame.before_query + query_text(decided.check)
-        known = self._outcomes.get
+        parts = [frame.before_query, query_text(decided.check)]
+        last = None
+        outcome = ""
         for (before, behind), leaf in zip(frame.rows, decided.concrete, strict=True):
             found = leaf.verdicts
-            permitted, reason, errors = found.effects[0] == PERMIT, found.by[0], found.errors
-            outcome = None if errors else known((permitted, reason))
-            if outcome is None:
-                outcome = self._outcome(permitted, reason, errors.get(0, ()))
-            text = f"{text}{before}{path}{behind}{more}{outcome}"
+            if found is not last:  # leaves that ask an engine the same have one verdict
+                last, errors = found, found.errors
+                outcome = self._outcome(found.effects[0] == PERMIT, found.by[0], errors.get(0, ()) if errors else ())
+            parts += (before, path, behind, more, outcome)
         before, behind = frame.request
-        outcome = self._outcome(answer.allowed[0], answer.by[0], answer.errors.get(0, ()))
-        return f"{text}{before}{path}{behind}{more}{outcome}}}]}}"
+        outcome = self._outcome(answer.allowed[0], answer.by[0], answer.errors.get(0, ()) if answer.errors else ())
+        parts += (before, path, behind, more, outcome, _END)
+        return "".join(parts)
 
     def _make_frame(self, record: DecisionRecord, key: tuple[Any, ...], *, bare: bool) -> _SplitFrame | None:
         """Return the frame of a record; None for a reference with more than a path, and for an action on a new name."""

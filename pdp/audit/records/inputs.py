@@ -34,13 +34,14 @@ from pdp.model.references import encode_part, format_path, format_resource
 __all__ = ["FLAGS", "json_text", "quote", "quote_all"]
 
 
+_encode: Final = msgspec.json.Encoder().encode
 FLAGS: Final = ("false", "true")
 """Text of 0 and 1, or of False and True."""
 
 
 def json_text(value: Any) -> str:
     """Return any value as JSON."""
-    return msgspec.json.encode(value).decode()
+    return _encode(value).decode()
 
 
 def quote_all(texts: Iterable[str]) -> str:
