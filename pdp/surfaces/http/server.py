@@ -12,10 +12,10 @@ import heapq
 import time
 from itertools import islice
 from math import inf
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from aiohttp import web
-from aiohttp.streams import EMPTY_PAYLOAD
+from aiohttp.streams import EMPTY_PAYLOAD, StreamReader
 from aiohttp.web_protocol import _ErrInfo
 
 from pdp.config.server import LimitSettings
@@ -56,19 +56,27 @@ class _RefusedConnection(asyncio.Protocol):
 class _AiohttpConnection(web.RequestHandler):
     """Connection of aiohttp whose own errors have the product's form."""
 
-    __slots__ = ("_refuse",)
+    __slots__ = ("_malformed", "_refuse", "body")
 
     def __init__(self, server: AiohttpServer, **settings: Any) -> None:
         super().__init__(server, **settings)
         self._refuse = server.refuse
+        self._malformed = False
+        """True after bytes that are no HTTP. Nothing more is taken."""
+        self.body: StreamReader = EMPTY_PAYLOAD
+        """Body of the newest request that was handled."""
 
     def data_received(self, data: bytes) -> None:
         """Take bytes. A body with bytes that are no HTTP fails at once, and its request is the last one."""
+        if self._malformed:
+            return
         super().data_received(data)
         messages = self._messages
         if not messages or not isinstance(messages[-1][0], _ErrInfo):
             return
+        self._malformed = True
         error = messages.pop()
+        error[0].exc.with_traceback(None)  # its frames keep the bytes and the error itself
         request = self._current_request
         body = messages[-1][1] if messages else request.content if request else EMPTY_PAYLOAD
         if body.is_eof():
@@ -78,6 +86,14 @@ class _AiohttpConnection(web.RequestHandler):
             self._lingering_time = 0
             self.close()
 
+    def connection_lost(self, exc: BaseException | None) -> None:
+        """Forget the connection. Nothing waits for the rest of a body whose request is answered."""
+        is_answered = self._current_request is None
+        super().connection_lost(exc)
+        if is_answered:
+            self.body.feed_eof()
+        self.body = EMPTY_PAYLOAD
+
     def handle_error(
         self,
         request: web.BaseRequest,
@@ -86,8 +102,6 @@ class _AiohttpConnection(web.RequestHandler):
         message: str | None = None,
     ) -> web.StreamResponse:
         """Return the answer to bytes that are no request, or to a failure. The connection closes after the answer."""
-        if isinstance(exc, ConnectionError):
-            raise exc  # the client is gone; aiohttp ends the connection without an answer
         if request.writer.output_size > 0:
             raise ConnectionError("a part of another answer was sent")
         error = exc if status != 400 and isinstance(exc, Exception) else InvalidArgument(_MALFORMED)
@@ -211,7 +225,16 @@ class AiohttpServer(web.Server):
         return _AiohttpConnection(self, loop=self._loop, **self._kwargs)
 
     async def _handle(self, request: web.BaseRequest) -> web.Response:
-        response = _without_version(await self._route(request))
+        connection = cast(_AiohttpConnection, request.protocol)
+        if connection.transport:
+            connection.body = request.content
+        try:
+            response = _without_version(await self._route(request))
+        except ConnectionError as error:  # the client is gone: no answer leaves
+            error.with_traceback(None)  # its frames keep the request, which keeps the error
+            if connection.transport:
+                connection.transport.abort()
+            return web.Response()
         if self.draining:
             response.force_close()
         return response
