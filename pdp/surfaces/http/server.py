@@ -209,6 +209,7 @@ class AiohttpServer(web.Server):
     def _forget(self, handler: Any) -> None:
         self._leaving.pop(handler, None)
         self._ended.discard(handler)
+        handler._messages.clear()  # noqa: SLF001  bodies of requests that nobody began would keep the connection
 
     def refuse(self, request: web.BaseRequest, error: Exception) -> web.Response:
         """Return the answer to an error outside of all routes, and record the refusal if there is an audit."""
