@@ -201,6 +201,12 @@ _ACCEPTED_AT_ONCE: Final = 16
 """Most connections that the event loop accepts before it counts them and reads the requests of others."""
 
 
+MOST_HANDSHAKES: Final = 100
+"""Most connections whose TLS begins at the same time. For a new one, the oldest is closed.
+
+Each may compute a signature in the same turn of the event loop, about a millisecond with a key of RSA, and has a buffer
+of 256 KiB.
+"""
 _PAUSE_WITHOUT_FILES: Final = 1.0
 """Pause before a process without free files accepts again, as asyncio makes it."""
 
@@ -208,7 +214,7 @@ _PAUSE_WITHOUT_FILES: Final = 1.0
 class ConnectionServer(Protocol):
     """Server that counts its connections. `handshakes` are those whose TLS has not begun, the oldest first."""
 
-    idle_timeout: float
+    handshake_timeout: float
     handshakes: dict[TlsHandshake, None]
 
     def __call__(self) -> asyncio.Protocol:
@@ -228,6 +234,8 @@ class TlsHandshake(asyncio.Protocol):
         self._accepted: socket.socket | None = accepted
         """Socket until the event loop has it."""
         self._server = server
+        if len(server.handshakes) >= MOST_HANDSHAKES:
+            next(iter(server.handshakes)).abort()
         server.handshakes[self] = None
         self._task = asyncio.create_task(self._shake_hands(accepted, tls))
         self._task.add_done_callback(self._end)
@@ -245,7 +253,7 @@ class TlsHandshake(asyncio.Protocol):
         self._task.cancel()
 
     async def _shake_hands(self, accepted: socket.socket, tls: ssl.SSLContext) -> None:
-        loop, seconds = asyncio.get_running_loop(), self._server.idle_timeout
+        loop, seconds = asyncio.get_running_loop(), self._server.handshake_timeout
         self._accepted = None
         with contextlib.suppress(OSError):  # no TLS, another version, or none in time: the event loop closes
             await loop.connect_accepted_socket(lambda: self, accepted, ssl=tls, ssl_handshake_timeout=seconds)

@@ -125,7 +125,7 @@ class AiohttpServer(web.Server):
         self._outcomes: Outcomes | None = None
         """Outcomes of requests that no route sees."""
         self._refused_at = -inf
-        self.idle_timeout = idle_timeout
+        self.handshake_timeout = idle_timeout
         self.handshakes: dict[TlsHandshake, None] = {}
         """Connections whose TLS has not begun, the oldest first."""
         self._leaving: dict[Any, float] = {}
@@ -249,6 +249,7 @@ class HttpServer(AiohttpServer):
     ) -> None:
         super().__init__(routes, limits.idle_timeout_seconds, most)
         self._patience = limits.idle_timeout_seconds
+        self.handshake_timeout = limits.request_timeout_seconds
         decisions = {path: route for (_, path), route in routes.items() if isinstance(route, DecisionRoute)}
         check = routes.get(("POST", "/v1/check"))
         self._outcomes = check.outcomes if isinstance(check, DecisionRoute) else None

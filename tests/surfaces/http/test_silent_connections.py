@@ -6,19 +6,19 @@ import asyncio
 import socket
 import ssl
 from collections.abc import AsyncIterator, Mapping
-from contextlib import ExitStack, asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Final
 
 import pytest
 from aiohttp import web
-from support.clients.http_pair import on_every_loop, settle
+from support.clients.http_pair import on_every_loop, server_pair, settle
 from support.servers.idp import Authority
 
 from pdp.identity.tls import Certificates, make_context
 from pdp.surfaces.http.diagnostics import diagnostics_routes
 from pdp.surfaces.http.server import AiohttpServer
-from pdp.surfaces.listeners import ServerSite, listen
+from pdp.surfaces.listeners import MOST_HANDSHAKES, ServerSite, listen
 
 MOST: Final = 10
 """Connections of the server."""
@@ -103,13 +103,18 @@ async def test_clients_that_never_read_their_answers_keep_no_place() -> None:
             assert server._count() <= 2 * MOST
 
 
+def contexts(folder: Path) -> tuple[ssl.SSLContext, ssl.SSLContext]:
+    """Return the context of a server, and that of a client that trusts every server."""
+    cert, key = Authority(folder).issue("localhost")
+    trusting = ssl.create_default_context()
+    trusting.check_hostname, trusting.verify_mode = False, ssl.CERT_NONE
+    return make_context(Certificates(cert.read_bytes(), key.read_bytes(), None)), trusting
+
+
 @pytest.mark.parametrize("sent", [b"", b"\x16\x03\x01", PROBE], ids=["nothing", "half", "no TLS"])
 @on_every_loop
 async def test_connections_count_before_their_tls_begins(tmp_path: Path, sent: bytes) -> None:
-    cert, key = Authority(tmp_path).issue("localhost")
-    context = make_context(Certificates(cert.read_bytes(), key.read_bytes(), None))
-    trusting = ssl.create_default_context()
-    trusting.check_hostname, trusting.verify_mode = False, ssl.CERT_NONE
+    context, trusting = contexts(tmp_path)
     async with diagnostics(context) as (server, port):
         with ExitStack() as held:
             silent = burst(held, port, sent, 5 * MOST)
@@ -117,6 +122,43 @@ async def test_connections_count_before_their_tls_begins(tmp_path: Path, sent: b
             for _ in range(3):
                 assert await probe(port, trusting) == b"HTTP/1.1 200 OK"
         assert await settle(lambda: not server.handshakes and not server._count(), 5)
+
+
+HELLO_SENT: Final[Mapping[str, int | None]] = {"nothing": 0, "a byte": 1, "half": 100, "all": None}
+"""Bytes of a hello that a client sends before it is silent."""
+
+
+def hello(trusting: ssl.SSLContext) -> bytes:
+    """Return the first bytes of a client of TLS."""
+    sent = ssl.MemoryBIO()
+    with suppress(ssl.SSLWantReadError):
+        trusting.wrap_bio(ssl.MemoryBIO(), sent).do_handshake()
+    return sent.read()
+
+
+@pytest.mark.parametrize("part", HELLO_SENT)
+@on_every_loop
+async def test_handshakes_at_once_are_bounded(tmp_path: Path, part: str) -> None:
+    """The limit of open files would allow 65,536. Each may compute a signature in the same turn."""
+    context, trusting = contexts(tmp_path)
+    async with server_pair(tmp_path, tls=context) as pair:
+        with ExitStack() as held:
+            silent = burst(held, pair.own_port, hello(trusting)[: HELLO_SENT[part]], 2 * MOST_HANDSHAKES)
+            assert await settle(lambda: len(_open(silent)) <= MOST_HANDSHAKES, 5)
+            assert len(pair.own.handshakes) == MOST_HANDSHAKES
+            assert await probe(pair.own_port, trusting) == b"HTTP/1.1 404 Not Found"
+
+
+@pytest.mark.waits
+@pytest.mark.parametrize("part", HELLO_SENT)
+@on_every_loop
+async def test_a_handshake_ends_with_the_time_of_a_request(tmp_path: Path, part: str) -> None:
+    context, trusting = contexts(tmp_path)
+    limits = {"request_timeout_seconds": 0.1, "idle_timeout_seconds": 60}
+    async with server_pair(tmp_path, tls=context, limits=limits) as pair:
+        with ExitStack() as held:
+            silent = burst(held, pair.own_port, hello(trusting)[: HELLO_SENT[part]], 3)
+            assert await settle(lambda: not _open(silent) and not pair.own.handshakes, 5)
 
 
 def _open(connections: list[socket.socket]) -> list[socket.socket]:
