@@ -60,7 +60,7 @@ async def serve_until(service: Service, stopping: StopEvent, announce: Callable[
     if service.reloader:
         background.append(asyncio.create_task(service.reloader.watch(service)))
     gc.freeze()  # loaded modules and facts stay: exclude them from every collection
-    gc.set_threshold(20_000, 20, 50)  # requests make no reference cycles, so collections can be rare
+    gc.set_threshold(20_000, 20, 50)  # requests and connections make no reference cycles, so collections can be rare
     await stopping.wait()
     for task in background:
         task.cancel()

@@ -72,11 +72,12 @@ class _AiohttpConnection(web.RequestHandler):
             return
         super().data_received(data)
         messages = self._messages
-        if not messages or not isinstance(messages[-1][0], _ErrInfo):
+        newest = messages[-1][0] if messages else None
+        if not isinstance(newest, _ErrInfo):
             return
         self._malformed = True
+        newest.exc.with_traceback(None)  # its frames keep the bytes and the error itself
         error = messages.pop()
-        error[0].exc.with_traceback(None)  # its frames keep the bytes and the error itself
         request = self._current_request
         body = messages[-1][1] if messages else request.content if request else EMPTY_PAYLOAD
         if body.is_eof():
