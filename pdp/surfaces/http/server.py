@@ -24,7 +24,7 @@ from pdp.identity.callers import Callers
 from pdp.model.revision import new_id
 from pdp.surfaces.admission import Admission
 from pdp.surfaces.http.answers import HttpAnswer, failure_of
-from pdp.surfaces.http.connection import ConnectionContext, HttpConnection
+from pdp.surfaces.http.connection import LINGER_SECONDS, ConnectionContext, HttpConnection
 from pdp.surfaces.http.handlers import Routes, response_of, router
 from pdp.surfaces.http.requests import LONGEST_HEAD, MOST_HEADERS
 from pdp.surfaces.http.routes import DecisionRoute, Outcomes
@@ -119,6 +119,10 @@ class AiohttpServer(web.Server):
 
     _patience = 0.0
     """Time for a connection that is to close after its present answer. Diagnostics are answered at once."""
+    _lingering = 0.0
+    """Time for the rest of a body after its answer. Diagnostics take no bodies: the connection closes at once."""
+    _read_ahead = 2048
+    """Half of the bytes of a body that are read before somebody takes them, and 16 times the number of its chunks."""
 
     def __init__(self, routes: Routes, idle_timeout: float, most: int = _MOST) -> None:
         self._route = router(routes)
@@ -138,6 +142,8 @@ class AiohttpServer(web.Server):
             self._handle,
             auto_decompress=False,
             keepalive_timeout=idle_timeout,
+            lingering_time=self._lingering,
+            read_bufsize=self._read_ahead,
             timeout_ceil_threshold=3600,
             access_log=None,
             max_line_size=_LONGEST_LINE,
@@ -244,6 +250,9 @@ class AiohttpServer(web.Server):
 
 class HttpServer(AiohttpServer):
     """Server of all routes."""
+
+    _lingering = LINGER_SECONDS
+    _read_ahead = 1 << 16
 
     def __init__(
         self, routes: Routes, callers: Callers, admission: Admission, limits: LimitSettings, most: int = _MOST

@@ -129,6 +129,12 @@ class WatchedServer(HttpServer):
         return WatchedConnection(self._shared, self.handed_over)
 
 
+class ReferenceServer(AiohttpServer):
+    """aiohttp alone, which takes bodies as the own server does."""
+
+    _lingering, _read_ahead = HttpServer._lingering, HttpServer._read_ahead
+
+
 class ServerPair:
     """The two servers: their ports, and the parts that tests look at."""
 
@@ -136,7 +142,7 @@ class ServerPair:
         self.admission = admission
         self.own = WatchedServer(routes, callers, admission, settings.limits)
         self.handed_over = self.own.handed_over
-        self.aiohttp = AiohttpServer(routes, settings.limits.idle_timeout_seconds, 1000)
+        self.aiohttp = ReferenceServer(routes, settings.limits.idle_timeout_seconds, 1000)
         self.own_port = 0
         self.aiohttp_port = 0
 

@@ -33,6 +33,7 @@ SHAPES: Final[Mapping[str, bytes]] = {
 """What a client sends before it is silent."""
 UNREAD: Final = b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"
 """Request whose answer does not fit in the buffers of a client that does not read."""
+CHUNKED: Final = b"GET /health/live HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
 PROBE: Final = b"GET /health/live HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
 
 
@@ -101,6 +102,25 @@ async def test_clients_that_never_read_their_answers_keep_no_place() -> None:
             assert server._count() == 2 * MOST
             assert await probe(port) == b"HTTP/1.1 200 OK"
             assert server._count() <= 2 * MOST
+
+
+@on_every_loop
+async def test_diagnostics_read_little_of_a_body(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A body in chunks of a byte costs far more to read than to send."""
+    taken: list[int] = []
+    async with diagnostics() as (server, port):
+        route = server._route
+
+        async def answer(request: web.BaseRequest) -> web.StreamResponse:
+            taken.append(request.content.total_bytes)
+            return await route(request)
+
+        monkeypatch.setattr(server, "_route", answer)
+        with ExitStack() as held:
+            (client,) = burst(held, port, CHUNKED + b"1\r\n[\r\n" * 20_000, 1)
+            assert await settle(lambda: bool(taken) and not _open([client]) and not server._count(), 2)
+    assert len(taken) == 1
+    assert taken[0] < 200
 
 
 def contexts(folder: Path) -> tuple[ssl.SSLContext, ssl.SSLContext]:
