@@ -229,7 +229,7 @@ def unportable_name(node: exp.Expr) -> str:
 
 _SIGNS: Final[dict[type, str]] = {exp.Div: "/", exp.IntDiv: "DIV", exp.Mod: "%", exp.RegexpLike: "~", exp.Dot: "."}
 _INSTEAD: Final[dict[type, str]] = {
-    exp.ILike: "LOWER(..) LIKE", exp.Div: "a comparison with a product", exp.CurrentDate: "a DATE literal",
+    exp.ILike: "LOWER(..) LIKE", exp.Div: "a comparison with a product",
 }  # fmt: skip
 
 

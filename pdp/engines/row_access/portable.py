@@ -12,10 +12,20 @@ from typing import Final
 
 from sqlglot import exp
 
+from pdp.engines.row_access.portable_casts import CASTS
 from pdp.engines.row_access.portable_numbers import NUMBERS, LiteralNumber, as_real, double, is_within, literal_number
 from pdp.engines.row_access.portable_patterns import PATTERNS
 from pdp.engines.row_access.portable_texts import TEXTS
-from pdp.engines.row_access.portable_values import Kind, PortableValue, PortableValues, TypeOf, date_of, is_caller
+from pdp.engines.row_access.portable_times import TIMES, fit_times
+from pdp.engines.row_access.portable_values import (
+    Kind,
+    PortableValue,
+    PortableValues,
+    TypeOf,
+    check_type,
+    date_of,
+    is_caller,
+)
 from pdp.engines.row_access.trino import UntranslatableSql
 
 _T: Final = exp.DataType.Type
@@ -35,16 +45,18 @@ _OPPOSITES: Final[dict[type[exp.Expr], type[exp.Expr]]] = {
     exp.GT: exp.LTE, exp.GTE: exp.LT, exp.LT: exp.GTE, exp.LTE: exp.GT,
 }  # fmt: skip
 _ON_DATES: Final = (*_COMPARISONS, exp.NullSafeEQ, exp.NullSafeNEQ, exp.Between, exp.In)
-_CLAMPED: Final = "a moved date is compared with literals between 0001-01-02 and 9999-12-30 alone in BigQuery"
+_CLAMPED: Final = (
+    "a moved date, or a day in a zone, is compared with literals between 0001-01-02 and 9999-12-30 alone in BigQuery"
+)
 _CONDITIONS: Final = (exp.And, exp.Or, exp.Not, exp.Where)
 _NUMBERS: Final = frozenset({"integer", "decimal", "real", "double"})
 _FLOATS: Final = frozenset({"real", "double"})
-_COMPARABLE: Final = frozenset({"integer", "text", "date", "boolean"})
+_COMPARABLE: Final = frozenset({"integer", "text", "date", "boolean", "timestamp", "instant"})
 _LIKE_TIME: Final = re.compile(r"\s*\d+[-/:]\d")
-_COMPILERS: Final = {**TEXTS, **NUMBERS, **PATTERNS}
+_COMPILERS: Final = {**TEXTS, **NUMBERS, **PATTERNS, **CASTS, **TIMES}
 FUNCTIONS: Final = (*_COMPILERS, exp.NullSafeEQ, exp.NullSafeNEQ)
 """Expressions that can be written for another engine."""
-PARTS: Final = (exp.Interval, exp.Var, exp.DataType, exp.Array, exp.Unnest)
+PARTS: Final = (exp.Interval, exp.Var, exp.DataType, exp.DataTypeParam, exp.Array, exp.Unnest)
 """Parts of such expressions."""
 
 
@@ -88,6 +100,7 @@ class _Comparisons:
         if isinstance(node, (*_COMPARISONS, exp.NullSafeEQ, exp.NullSafeNEQ)):
             return self._compared(node)
         if isinstance(node, exp.Between):
+            fit_times(self._values, node.this, node.args["low"], node.args["high"])
             self._check_atoms(node.this, node.args["low"], node.args["high"])
             self._check_clamped(node.this, node.args["low"], node.args["high"])
             for side in (node.this, node.args["low"], node.args["high"]):
@@ -109,7 +122,8 @@ class _Comparisons:
         """Return the expression of a compiled function; raise UntranslatableSql for a value in place of a condition."""
         if isinstance(_outside(node), _CONDITIONS) and value.kind != "boolean":
             raise UntranslatableSql("a value stands in place of a condition")
-        if value.is_clamped and not isinstance(_outside(node), (*_ON_DATES, exp.Is)):
+        is_inner = isinstance(node, exp.AtTimeZone)  # a cast around takes the day
+        if value.is_clamped and not is_inner and not isinstance(_outside(node), (*_ON_DATES, exp.Is)):
             raise UntranslatableSql(_CLAMPED)
         if isinstance(node, (exp.Like, exp.Escape)):
             self._tests.add(id(value.node.unnest()))
@@ -124,6 +138,7 @@ class _Comparisons:
             raise UntranslatableSql("it has no certain value")
 
     def _compared(self, node: exp.Expr) -> exp.Expr:
+        fit_times(self._values, node.this, node.expression)
         self._check_clamped(node.this, node.expression)
         self._check_atoms(node.this, node.expression)
         self._check_folds(node.this, [node.expression], is_order=isinstance(node, _ORDERS))
@@ -178,6 +193,7 @@ class _Comparisons:
             _unnest(node, listed)
         self._check_clamped(node.this, *node.expressions, *([query] if query is not None else []))
         if query is None:
+            fit_times(self._values, node.this, *node.expressions)
             self._check_atoms(node.this, *node.expressions)
             self._check_forms(*node.expressions)
             self._check_folds(node.this, node.expressions, is_order=False)
@@ -221,6 +237,7 @@ class _Comparisons:
         for operand, value, place in ((one, other, second), (other, one, first)):
             if not self._values.is_operand(operand):
                 continue
+            check_type(self._values, self._values.of(operand))
             kind = self._kind(operand)
             if isinstance(value, exp.Literal) and value.is_string:
                 self._fit_text(kind, operand, value, place)

@@ -1,4 +1,4 @@
-"""Choices, whole numbers, dates and casts in a filter or mask, written so that another engine has the author's value.
+"""Choices, whole numbers and moved dates in a filter or mask, written so that another engine has the author's value.
 
 Where a whole number could overflow, every value of an operation has the next wider type, and each bound is checked. So
 the mathematical result counts where the author's engine would fail. Spark may be set to wrap instead of failing, so an
@@ -12,7 +12,7 @@ import re
 import struct
 from collections.abc import Sequence
 from datetime import date
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from sqlglot import exp
 
@@ -23,6 +23,7 @@ from pdp.engines.row_access.portable_values import (
     Compile,
     PortableValue,
     PortableValues,
+    converted,
     date_of,
     function,
     kind_of,
@@ -39,9 +40,7 @@ _PRECISION: Final = re.compile(r"\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\)", re.ASCII)
 _FIRST_DAY: Final = -719162
 _LAST_DAY: Final = 2932896
 """Days of BigQuery's dates, counted from 1970."""
-_UNITS: Final = {"YEAR": (-9_999_999, 9_999_999), "QUARTER": (1, 4), "MONTH": (1, 12), "DAY": (1, 31)}
-_INTEGERS: Final = {_T.TINYINT: 8, _T.SMALLINT: 16, _T.INT: 32, _T.BIGINT: 64}
-_SAME: Final = frozenset({"text", "integer", "boolean", "date", "decimal", "double"})
+_SAME: Final = frozenset({"text", "integer", "boolean", "date", "decimal", "double", "timestamp", "instant"})
 
 
 class LiteralNumber(NamedTuple):
@@ -165,13 +164,13 @@ def _wide(values: PortableValues, value: PortableValue, low: int, high: int) -> 
     if value.is_constant or (values.target == "bigquery" and -LONG <= low <= high < LONG):
         return value.node
     if -INT <= low <= high < INT:
-        return _converted(value.node, _T.INT)
+        return converted(value.node, _T.INT)
     if -LONG <= low <= high < LONG:
-        return _converted(value.node, _T.BIGINT)
+        return converted(value.node, _T.BIGINT)
     if values.target == "duckdb":
-        return _converted(value.node, _T.INT128)
+        return converted(value.node, _T.INT128)
     if values.target == "bigquery":
-        return _converted(value.node, _T.BIGDECIMAL)
+        return converted(value.node, _T.BIGDECIMAL)
     return exp.Cast(this=value.node, to=exp.DataType.build("DECIMAL(38, 0)"))
 
 
@@ -193,42 +192,6 @@ def _abs(values: PortableValues, node: exp.Abs) -> PortableValue:
         return number_of(high)
     call = function("ABS", _wide(values, value, value.low, high))
     return PortableValue(call, "integer", max(value.low, 0), high, bits=value.bits)
-
-
-def _cast(values: PortableValues, node: exp.Cast) -> PortableValue:
-    value, to = values.of(node.this), node.to
-    is_plain = not to.expressions and not node.args.get("format")
-    if is_plain and to.this in (_T.TEXT, _T.VARCHAR) and value.kind in ("text", "integer", "boolean"):
-        if value.kind == "text":
-            return value
-        return PortableValue(_converted(value.node, _T.TEXT if values.target != "trino" else _T.VARCHAR), "text")
-    if is_plain and to.this == _T.DATE:
-        return _date_of(values, value)
-    bits = 64 if values.source == "bigquery" else _INTEGERS.get(to.this, 0)
-    if is_plain and to.this in _INTEGERS and value.kind == "integer":
-        if values.source == "spark" and value.is_constant and bits < value.bits:
-            raise UntranslatableSql("`CAST` of a number to fewer bits may wrap later: write the number alone")
-        if -(2 ** (bits - 1)) <= value.low <= value.high < 2 ** (bits - 1):
-            is_wider = values.source == "spark" and bits > value.bits and not value.is_constant
-            return value._replace(node=_converted(value.node, to.this) if is_wider else value.node, bits=bits)
-        raise UntranslatableSql("`CAST` to fewer bits fails for some numbers: write the column alone")
-    raise UntranslatableSql("`CAST` converts whole numbers to text, and literals to dates: write the value as it is")
-
-
-def _date_of(values: PortableValues, value: PortableValue) -> PortableValue:
-    if value.kind == "date":
-        return value
-    found = date_of(value.text) if value.text is not None else None
-    if found is None:
-        raise UntranslatableSql("`DATE` takes a literal such as '2024-01-31'")
-    day = found.toordinal()
-    return PortableValue(_converted(exp.Literal.string(found.isoformat()), _T.DATE), "date", day, day)
-
-
-def _date(values: PortableValues, node: exp.Date | exp.TsOrDsToDate) -> PortableValue:
-    if node.args.get("zone") or node.args.get("expressions") or node.args.get("format"):
-        raise UntranslatableSql("`DATE` takes one value")
-    return _date_of(values, values.of(node.this))
 
 
 def _added(values: PortableValues, node: exp.DateAdd | exp.DateSub | exp.TsOrDsAdd) -> PortableValue:
@@ -259,48 +222,18 @@ def _moved(values: PortableValues, value: PortableValue, amount: exp.Expr, sign:
         return PortableValue(function("DATE_ADD", value.node, signed), "date")
     if values.target == "duckdb":
         return PortableValue(exp.Paren(this=exp.Add(this=value.node, expression=signed)), "date")
+    moves = sign * int(text)
+    if is_within(value) and is_within(value._replace(low=value.low + moves, high=value.high + moves)):
+        day = function("DATE_FROM_UNIX_DATE", exp.Add(this=function("UNIX_DATE", value.node), expression=signed))
+        return PortableValue(day, "date", value.low + moves, value.high + moves)
     # BigQuery fails beyond its last day: that day stands for later ones, so only comparisons with earlier ones hold
-    day: exp.Expr = exp.Add(this=function("UNIX_DATE", value.node), expression=signed)
-    day = function("LEAST", function("GREATEST", day, exp.Literal.number(_FIRST_DAY)), exp.Literal.number(_LAST_DAY))
+    moved: exp.Expr = exp.Add(this=function("UNIX_DATE", value.node), expression=signed)
+    day = function("LEAST", function("GREATEST", moved, exp.Literal.number(_FIRST_DAY)), exp.Literal.number(_LAST_DAY))
     return PortableValue(function("DATE_FROM_UNIX_DATE", day), "date", is_clamped=True)
-
-
-def _extract(values: PortableValues, node: exp.Extract) -> PortableValue:
-    return _field(values, node.this.name, node.expression)
-
-
-def _part_of_date(values: PortableValues, node: exp.Year | exp.Month | exp.Day | exp.Quarter) -> PortableValue:
-    return _field(values, type(node).__name__, node.this)
-
-
-def _field(values: PortableValues, unit: str, node: exp.Expr) -> PortableValue:
-    unit = unit.upper()
-    if unit not in _UNITS:
-        raise UntranslatableSql(f"`EXTRACT` of {unit} differs: write YEAR, QUARTER, MONTH or DAY")
-    value = of_kind(values, node, "EXTRACT", "date")
-    return PortableValue(exp.Extract(this=exp.var(unit), expression=value.node), "integer", *_UNITS[unit], bits=32)
-
-
-def _truncated(values: PortableValues, node: exp.DateTrunc | exp.TimestampTrunc) -> PortableValue:
-    unit = str(node.args["unit"].name).upper()
-    unit = {"MM": "MONTH", "MON": "MONTH", "YYYY": "YEAR", "YY": "YEAR"}.get(unit, unit)
-    if unit not in ("YEAR", "QUARTER", "MONTH") or node.args.get("zone"):
-        raise UntranslatableSql(f"`DATE_TRUNC` to {unit} differs: write YEAR, QUARTER or MONTH")
-    value = of_kind(values, node.this, "DATE_TRUNC", "date")
-    if values.target == "bigquery":
-        return PortableValue(function("DATE_TRUNC", value.node, exp.var(unit)), "date")
-    if values.target == "spark":
-        return PortableValue(function("TRUNC", value.node, exp.Literal.string(unit)), "date")
-    call = function("DATE_TRUNC", exp.Literal.string(unit.lower()), value.node)
-    return PortableValue(_converted(call, _T.DATE) if values.target == "duckdb" else call, "date")
 
 
 def _apply(node: exp.Expr, one: int, other: int) -> int:
     return one + other if isinstance(node, exp.Add) else one - other if isinstance(node, exp.Sub) else one * other
-
-
-def _converted(node: exp.Expr, type: Any) -> exp.Cast:
-    return exp.Cast(this=node, to=exp.DataType(this=type))
 
 
 def is_within(value: PortableValue) -> bool:
@@ -354,19 +287,8 @@ NUMBERS: Final[dict[type, Compile]] = {
     exp.Mul: _arithmetic,
     exp.Mod: _mod,
     exp.Abs: _abs,
-    exp.Cast: _cast,
-    exp.TryCast: _cast,
-    exp.Date: _date,
-    exp.TsOrDsToDate: _date,
     exp.DateAdd: _added,
     exp.DateSub: _added,
     exp.TsOrDsAdd: _added,
-    exp.Extract: _extract,
-    exp.Year: _part_of_date,
-    exp.Quarter: _part_of_date,
-    exp.Month: _part_of_date,
-    exp.Day: _part_of_date,
-    exp.DateTrunc: _truncated,
-    exp.TimestampTrunc: _truncated,
 }
 """Kind of expression -> its compiler."""

@@ -22,8 +22,10 @@ from pdp.engines.row_access.trino import UntranslatableSql
 
 TypeOf: TypeAlias = Callable[[exp.Column], str]
 """Type of a column as text; empty for an unknown one."""
-Kind: TypeAlias = Literal["", "integer", "decimal", "real", "double", "text", "boolean", "date", "null", "other"]
-"""Kind of a value in comparisons. `real` has 32 bits. Empty: unknown."""
+Kind: TypeAlias = Literal[
+    "", "integer", "decimal", "real", "double", "text", "boolean", "date", "timestamp", "instant", "null", "other"
+]
+"""Kind of a value in comparisons. `real` has 32 bits, a `timestamp` no zone. Empty: unknown."""
 Compile: TypeAlias = Callable[["PortableValues", Any], "PortableValue"]
 """Compiler of a kind of expression whose parts are compiled; raises UntranslatableSql."""
 _T: Final = exp.DataType.Type
@@ -37,7 +39,12 @@ _KINDS: Final[dict[Any, Kind]] = {
     **dict.fromkeys((_T.DECIMAL, _T.BIGDECIMAL), "decimal"),
     **dict.fromkeys((_T.VARCHAR, _T.TEXT, _T.NVARCHAR), "text"),
     _T.FLOAT: "real", _T.DOUBLE: "double", _T.BOOLEAN: "boolean", _T.DATE: "date",
+    **dict.fromkeys((_T.DATETIME, _T.TIMESTAMP, _T.TIMESTAMPNTZ), "timestamp"),
+    **dict.fromkeys((_T.TIMESTAMPTZ, _T.TIMESTAMPLTZ), "instant"),
 }  # fmt: skip
+_WITHOUT_ZONE: Final = re.compile(r"timestamp\s*(\(\s*[0-6]\s*\))?\s+without\s+time\s+zone", re.IGNORECASE)
+_FINE: Final = re.compile(r"\(\s*(?:[7-9]|1[0-2])\s*\)")
+"""Digits of a second that not all engines have."""
 _DIALECTS: Final = ("trino", "bigquery", "spark", "duckdb")
 _DATE: Final = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
 _NEW_CAPITALS: Final = "\u0412\u0414\u041e\u0421\u0422\u042a"
@@ -252,6 +259,11 @@ def is_caller(node: exp.Expr) -> bool:
     return isinstance(node, (exp.SessionUser, exp.CurrentUser)) or bool(mark_of(node) and mark_of(node) not in LISTS)
 
 
+def converted(node: exp.Expr, type: Any) -> exp.Cast:
+    """Return a cast to a type without parameters."""
+    return exp.Cast(this=node, to=exp.DataType(this=type))
+
+
 def function(name: str, *parts: exp.Expr) -> exp.Anonymous:
     """Return a call that is printed as it is named."""
     return exp.Anonymous(this=name, expressions=list(parts))
@@ -260,7 +272,11 @@ def function(name: str, *parts: exp.Expr) -> exp.Anonymous:
 @lru_cache(_TYPES)
 def kind_of(text: str) -> Kind:
     """Return the kind of a type; `other` if dialects read the text as types that they compare differently."""
+    if _WITHOUT_ZONE.fullmatch(text.strip()):  # the parser leaves the words out in some dialects
+        return "timestamp"
     kinds = {_KINDS.get(found, "other") for found in _readings(text)}
+    if kinds & {"timestamp", "instant"} and _FINE.search(text):
+        return "other"
     return kinds.pop() if len(kinds) == 1 else "other" if text else ""
 
 
@@ -284,6 +300,9 @@ _FAMILIES: Final[dict[Any, Family]] = {
     _T.TIMESTAMP_NS: "timestamp", _T.BOOLEAN: "boolean", _T.DATE: "date", _T.TIME: "time", _T.UUID: "uuid",
     _T.MAP: "map", _T.STRUCT: "struct",
 }  # fmt: skip
+
+
+_TIMES: Final[frozenset[Family | None]] = frozenset({"timestamp", "instant"})
 
 
 def family_of(type: exp.DataType) -> Family | None:
@@ -328,8 +347,20 @@ def of_kind(values: PortableValues, node: exp.Expr | None, name: str, kind: Kind
             raise UntranslatableSql(
                 f"`{name}` reads `{value.node.unnest().name}`, which has no known type: describe its table"
             )
+        if value is not None:
+            check_type(values, value)
         raise UntranslatableSql(f"`{name}` takes a value of kind {kind} alone: write one")
     return value
+
+
+def check_type(values: PortableValues, value: PortableValue) -> None:
+    """Raise UntranslatableSql for a column whose type has a zone in some engines, and none in others."""
+    column = value.node.unnest()
+    if isinstance(column, exp.Column) and value.kind == "other" and families_of(values.type_of(column)) & _TIMES:
+        raise UntranslatableSql(
+            f"`{column.name}` has a type that engines read in two ways: in `tables`, write DATETIME for a time without "
+            "a zone, or TIMESTAMP WITH TIME ZONE, of up to 6 digits"
+        )
 
 
 def settled(values: PortableValues, value: PortableValue, beside: str = "i") -> PortableValue:

@@ -12,7 +12,7 @@ import datetime as dt
 import itertools
 import re
 import unicodedata
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from pdp.engines.row_access.caller import CallerValues
@@ -281,8 +281,8 @@ def three_and(one: bool | None, other: bool | None) -> bool | None:
 class Printer:
     """Filters on the table of the rows, as the rewriter prints them."""
 
-    def __init__(self) -> None:
-        body = {"default": ["lake", "s"], "tables": {"t": {"columns": TYPES}, "m": {"columns": {"x": "VARCHAR"}}}}
+    def __init__(self, types: Mapping[str, str] = TYPES) -> None:
+        body = {"default": ["lake", "s"], "tables": {"t": {"columns": types}, "m": {"columns": {"x": "VARCHAR"}}}}
         document = parse_document(body).document
         self._catalog: Catalog = catalog_of([document])
         found = self._catalog.get(["t"], "trino", ("lake", "s"))
@@ -316,12 +316,14 @@ def wanted(form: Form, dialect: str, data: list[dict[str, Any]]) -> list[int]:
     return [row["id"] for row in data if form.oracle(row, MEANINGS[dialect]) is True]
 
 
-def printed(target: str) -> list[tuple[Form, str, str]]:
+def printed(
+    target: str, forms: Sequence[Form] = FORMS, types: Mapping[str, str] = TYPES
+) -> list[tuple[Form, str, str]]:
     """Return the usable forms of each dialect as conditions of a dialect; at home those on which it never fails."""
-    printer = Printer()
+    printer = Printer(types)
     return [
         (form, source, condition)
-        for form in FORMS
+        for form in forms
         for source in DIALECTS
         if (text := form.text(source)) is not None
         and not (source == target and form.overflows)
