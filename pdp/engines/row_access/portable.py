@@ -22,7 +22,6 @@ from pdp.engines.row_access.portable_values import (
     PortableValue,
     PortableValues,
     TypeOf,
-    check_type,
     date_of,
     is_caller,
 )
@@ -125,6 +124,8 @@ class _Comparisons:
         is_inner = isinstance(node, exp.AtTimeZone)  # a cast around takes the day
         if value.is_clamped and not is_inner and not isinstance(_outside(node), (*_ON_DATES, exp.Is)):
             raise UntranslatableSql(_CLAMPED)
+        if value.is_partial and not _is_compared(node):
+            raise UntranslatableSql("`CAST` can fail, so it stands in a comparison alone: write TRY_CAST or SAFE_CAST")
         if isinstance(node, (exp.Like, exp.Escape)):
             self._tests.add(id(value.node.unnest()))
         return self._values.note(value)
@@ -237,7 +238,6 @@ class _Comparisons:
         for operand, value, place in ((one, other, second), (other, one, first)):
             if not self._values.is_operand(operand):
                 continue
-            check_type(self._values, self._values.of(operand))
             kind = self._kind(operand)
             if isinstance(value, exp.Literal) and value.is_string:
                 self._fit_text(kind, operand, value, place)
@@ -368,6 +368,20 @@ def _outside(node: exp.Expr) -> exp.Expr | None:
     while isinstance(parent, exp.Paren):
         parent = parent.parent
     return parent
+
+
+def _is_compared(node: exp.Expr) -> bool:
+    """Tell whether a value is a side of a comparison, in which NULL shows no row, whatever AND, OR and NOT are around.
+
+    A value that is the whole expression of a mask is NULL there.
+    """
+    parent = _outside(node)
+    if parent is None:
+        return True
+    is_side = isinstance(parent, (*_COMPARISONS, exp.Between, exp.In))
+    while isinstance(parent, (*_COMPARISONS, exp.Between, exp.In, exp.And, exp.Or, exp.Not, exp.Paren)):
+        parent = parent.parent
+    return is_side and parent is None
 
 
 def _word_kind(node: exp.Expr) -> str:

@@ -11,8 +11,9 @@ from __future__ import annotations
 import re
 from datetime import UTC, date, datetime, timedelta, timezone, tzinfo
 from functools import cache
+from pathlib import Path
 from typing import Any, Final
-from zoneinfo import ZoneInfo, available_timezones
+from zoneinfo import TZPATH, ZoneInfo, available_timezones
 
 from sqlglot import exp
 
@@ -22,6 +23,7 @@ from pdp.engines.row_access.portable_values import (
     Kind,
     PortableValue,
     PortableValues,
+    check_type,
     converted,
     date_of,
     function,
@@ -64,6 +66,11 @@ _REGIONS: Final = (
     "Indian/",
     "Pacific/",
 )
+_DISPUTED: Final = frozenset(
+    """Africa/Casablanca Africa/El_Aaiun America/Coyhaique America/Edmonton America/Ensenada America/Inuvik
+    America/Santa_Isabel America/Tijuana America/Vancouver America/Yellowknife""".split()  # noqa: SIM905
+)
+"""Zones whose clocks changed lately, so that the engines' databases differ."""
 _FIRST: Final = datetime(1, 1, 1, 0, 1)  # noqa: DTZ001  a time on any clock
 _LAST: Final = datetime(9999, 12, 31, 23, 59, 59)  # noqa: DTZ001
 """First and last time of BigQuery, with a minute for clocks that had seconds of their own."""
@@ -83,14 +90,24 @@ NO_TODAY: Final = (
 
 
 @cache
-def _zone_names() -> frozenset[str]:
-    return frozenset(name for name in available_timezones() if name.startswith(_REGIONS)) | {"UTC"}
+def zone_names() -> frozenset[str]:
+    """Return the zones whose clocks engines know alike since 1970."""
+    return frozenset(name for name in available_timezones() if name.startswith(_REGIONS)) - _DISPUTED | {"UTC"}
+
+
+@cache
+def _old_zones() -> frozenset[str]:
+    """Return the zones whose clocks engines know alike before 1970: those with data of their own, no other names."""
+    files = [Path(folder, "zone1970.tab") for folder in TZPATH]
+    file = next((file for file in files if file.is_file()), None)
+    lines = file.read_text("utf-8").splitlines() if file else []
+    return frozenset(line.split("\t")[2] for line in lines if not line.startswith("#")) & zone_names() | {"UTC"}
 
 
 def _zone_of(node: exp.Expr | None) -> str:
     """Return the name of a zone that all engines know; raise UntranslatableSql."""
-    if not isinstance(node, exp.Literal) or not node.is_string or node.name not in _zone_names():
-        raise UntranslatableSql("a zone is a literal such as 'Europe/Berlin' or 'UTC'")
+    if not isinstance(node, exp.Literal) or not node.is_string or node.name not in zone_names():
+        raise UntranslatableSql("a zone is a literal such as 'Europe/Berlin' or 'UTC', whose clocks engines know alike")
     return node.name
 
 
@@ -132,11 +149,11 @@ def _moment_of(text: str, source: str, digits: int = 6, zone: str = "") -> datet
         raise UntranslatableSql("a day beside a zone is read in two ways: write a time")
     try:
         moment = datetime.fromisoformat(f"{found[1]} {found[3] or '00:00:00'}.{(found[4] or '').ljust(6, '0')}")
-        if found[7]:
-            return _in_utc(moment, _offset(found[7], found[8] or ":00"))
-        return _in_utc(moment, _clock(moment, name)) if name else moment
-    except (ValueError, OverflowError):
-        raise UntranslatableSql("a time is no time of the calendar, or it is out of range") from None
+    except ValueError:
+        raise UntranslatableSql("a time is no time of the calendar") from None
+    if not name and not found[7]:
+        return moment
+    return _in_utc(moment, _offset(found[7], found[8] or ":00") if found[7] else _clock(moment, name))
 
 
 def _offset(hours: str, minutes: str) -> tzinfo:
@@ -159,7 +176,10 @@ def _clock(moment: datetime, name: str) -> tzinfo:
 
 
 def _in_utc(moment: datetime, zone: tzinfo) -> datetime:
-    return moment.replace(tzinfo=zone).astimezone(UTC)
+    try:
+        return moment.replace(tzinfo=zone).astimezone(UTC)
+    except OverflowError:
+        raise UntranslatableSql("a time is out of range in UTC") from None
 
 
 def _literal(values: PortableValues, kind: Kind, moment: datetime) -> PortableValue:
@@ -183,6 +203,8 @@ def fit_times(values: PortableValues, *sides: exp.Expr) -> None:
     Spark compares the texts of a list as texts where ANSI is off, and BigQuery a day in a way of its own.
     """
     found = [values.of(side) for side in sides]
+    for value in found:
+        check_type(values, value)
     kind = next((value.kind for value in found if value.kind in ("timestamp", "instant")), None)
     for side, value in zip(sides, found, strict=True) if kind is not None else ():
         if value.text is not None:
@@ -255,6 +277,8 @@ def _check_day(node: exp.Expr) -> None:
 def _day_in(values: PortableValues, value: PortableValue, zone: exp.Expr) -> PortableValue:
     """Return the day of an instant in a zone, whatever the zone of the session is; raise UntranslatableSql."""
     name = _zone_of(zone)
+    if name not in _old_zones() and not value.is_constant:
+        raise UntranslatableSql(f"engines differ on the clocks of `{name}` before 1970: write the zone that it follows")
     place = exp.Literal.string(name)
     ends = _TODAYS if value.is_constant else (-WIDEST, WIDEST)
     if values.target == "trino":

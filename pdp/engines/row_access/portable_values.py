@@ -85,6 +85,7 @@ class PortableValue(NamedTuple):
 
     `is_constant`: a literal or the caller's name. `bits`: at least so many has the type of an integer in Spark.
     `is_clamped`: a date beyond BigQuery's last or first day is that day. Bounds of a date are numbers of days.
+    `is_partial`: NULL also stands for what fails in the author's engine, or for what no engine says alike.
     """
 
     node: exp.Expr
@@ -96,6 +97,7 @@ class PortableValue(NamedTuple):
     folds: tuple[Fold, ...] = ()
     bits: int = 8
     is_clamped: bool = False
+    is_partial: bool = False
 
     @property
     def is_number(self) -> bool:
