@@ -1,4 +1,4 @@
-"""Functions of one dialect in another on a real Spark: the author's rows."""
+"""Functions, times and casts of one dialect in another on a real Spark: the author's rows."""
 
 from __future__ import annotations
 
@@ -6,17 +6,38 @@ import datetime as dt
 from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
-from support.oracles.functions_abroad import TYPES, printed, rows, wanted
+from support.oracles import casts_abroad, functions_abroad, times_abroad
+from support.oracles.functions_abroad import printed, wanted
 from support.servers.spark import plain_session
 from support.servers.spark_tables import QUICK
 
 pytestmark = [pytest.mark.spark, pytest.mark.process]
-DATA = rows()
-_CONVERTED: dict[str, Callable[[Any], Any]] = {"d": float, "c": Decimal, "day": dt.date.fromisoformat}
-_SCHEMA = ", ".join(f"{name} {kind.replace('VARCHAR', 'STRING')}" for name, kind in TYPES.items())
+_CONVERTED: dict[str, Callable[[Any], Any]] = {
+    "d": float, "c": Decimal, "day": dt.date.fromisoformat, "ts": dt.datetime.fromisoformat,
+}  # fmt: skip
+
+
+def fill(session: Any, suite: ModuleType) -> None:
+    """Make the table of the rows. A moment comes as a text: Python cannot hand over the first and the last one."""
+    names = getattr(suite, "COLUMNS", {}).get("spark", {})
+    kinds = {name: names.get(name, kind).replace("VARCHAR", "STRING") for name, kind in suite.TYPES.items()}
+    data = [
+        tuple(
+            _CONVERTED.get(name, lambda one: one)(value) if value is not None else None for name, value in row.items()
+        )
+        for row in suite.rows()
+    ]
+    schema = ", ".join(f"{name} {'STRING' if name == 'seen' else kind}" for name, kind in kinds.items())
+    frame = session.createDataFrame(data, schema)
+    if "seen" in kinds:
+        frame = frame.selectExpr(
+            *(f"CAST(concat(seen, '+00:00') AS {kinds['seen']}) AS seen" if name == "seen" else name for name in kinds)
+        )
+    frame.createOrReplaceTempView("t")
 
 
 @pytest.mark.timeout(900)
@@ -24,20 +45,18 @@ def test_spark_shows_the_rows_of_the_author(tmp_path: Path) -> None:
     session = plain_session(tmp_path)
     for name, value in QUICK.items():
         session.conf.set(name, value)
-    data = [
-        tuple(
-            _CONVERTED.get(name, lambda one: one)(value) if value is not None else None for name, value in row.items()
-        )
-        for row in DATA
-    ]
-    session.createDataFrame(data, _SCHEMA).createOrReplaceTempView("t")
-    cases = printed("spark")
-    for ansi in ("true", "false"):
-        session.conf.set("spark.sql.ansi.enabled", ansi)
-        for start in range(0, len(cases), 60):
-            some = cases[start : start + 60]
-            columns = ", ".join(f"({condition}) AS c{at}" for at, (_, _, condition) in enumerate(some))
-            found = [row.asDict() for row in session.sql(f"SELECT id, {columns} FROM t").collect()]
-            for at, (form, source, condition) in enumerate(some):
-                shown = sorted(row["id"] for row in found if row[f"c{at}"] is True)
-                assert shown == wanted(form, source, DATA), (source, condition, ansi)
+    for suite in (functions_abroad, times_abroad, casts_abroad):
+        session.conf.set("spark.sql.ansi.enabled", "true")
+        fill(session, suite)
+        data = suite.rows()
+        cases = printed("spark", [*suite.FORMS, *getattr(suite, "PARTLY", [])], suite.TYPES)
+        for ansi, zone in zip(("true", "false"), times_abroad.ZONES, strict=True):
+            session.conf.set("spark.sql.ansi.enabled", ansi)
+            session.conf.set("spark.sql.session.timeZone", zone)
+            for start in range(0, len(cases), 60):
+                some = cases[start : start + 60]
+                columns = ", ".join(f"({condition}) AS c{at}" for at, (_, _, condition) in enumerate(some))
+                found = [row.asDict() for row in session.sql(f"SELECT id, {columns} FROM t").collect()]
+                for at, (form, source, condition) in enumerate(some):
+                    shown = sorted(row["id"] for row in found if row[f"c{at}"] is True)
+                    assert shown == wanted(form, source, data), (source, condition, ansi, zone)
