@@ -9,6 +9,7 @@ import unicodedata
 
 import duckdb
 import pytest
+from support.oracles import casts_abroad, functions_abroad, times_abroad
 from support.oracles.functions_abroad import DIALECTS, FORMS, MEANINGS, TYPES, Form, Printer, rows, wanted
 from support.paths import ROOT
 
@@ -56,15 +57,19 @@ def test_duckdb_shows_the_rows_of_the_author(engine: duckdb.DuckDBPyConnection, 
             assert shown(engine, condition) == wanted(form, source, DATA), (source, text, condition)
 
 
+SUITES = (functions_abroad, times_abroad, casts_abroad)
+
+
 def pairs(form: Form) -> list[tuple[str, str]]:
     return [(source, target) for source, target in itertools.permutations(DIALECTS, 2) if form.text(source) is not None]
 
 
-def table(printer: Printer) -> str:
+def table() -> str:
     """Return the table of the documents: each form, the dialects that have the form, and the pairs that refuse."""
     lines = ["| filter of | forms |", "|---|---|"]
     usable: dict[str, list[str]] = {}
-    for form in FORMS:
+    printers = [(Printer(suite.TYPES), suite.FORMS) for suite in SUITES]
+    for printer, form in ((printer, form) for printer, forms in printers for form in forms):
         refused = [pair for pair in pairs(form) if printer.refusal(str(form.text(pair[0])), *pair)]
         assert not refused, (form.name, refused)
         authors = [dialect for dialect in DIALECTS if form.text(dialect) is not None]
@@ -72,9 +77,9 @@ def table(printer: Printer) -> str:
     return "\n".join([*lines, *(f"| {authors} | {', '.join(names)} |" for authors, names in usable.items())])
 
 
-def test_the_documents_have_the_usable_forms(printer: Printer) -> None:
+def test_the_documents_have_the_usable_forms() -> None:
     page = (ROOT / "docs" / "row-access.md").read_text("utf-8")
-    assert table(printer) in page, table(printer)
+    assert table() in page, table()
 
 
 REFUSED = [

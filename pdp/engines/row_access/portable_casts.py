@@ -262,14 +262,14 @@ def _divided(values: PortableValues, node: exp.IntDiv | exp.Div) -> PortableValu
     value, by = of_kind(values, node.this, "DIV", "integer"), of_kind(values, node.expression, "DIV", "integer")
     if not by.is_number or not 1 <= by.low < INT:
         raise UntranslatableSql("`DIV` takes a literal of 1 or more as divisor: write a comparison with a product")
-    ends = [abs(end) // by.low * (1 if end > 0 else -1) for end in (value.low, value.high)]
+    low, high = (abs(end) // by.low * (1 if end > 0 else -1) for end in (value.low, value.high))
     if values.target == "bigquery":
         found: exp.Expr = function("DIV", value.node, by.node)
     elif values.target == "trino":
         found = exp.Paren(this=exp.Div(this=value.node, expression=by.node, typed=True))
     else:
         found = exp.Paren(this=exp.IntDiv(this=value.node, expression=by.node))
-    return PortableValue(found, "integer", *ends, bits=64 if values.source == "spark" else max(value.bits, by.bits))
+    return PortableValue(found, "integer", low, high, bits=64 if values.source == "spark" else max(value.bits, by.bits))
 
 
 def _rounded(values: PortableValues, node: exp.Round) -> PortableValue:

@@ -111,7 +111,7 @@ def _spark_classes() -> str:
     return f"{Path(found.origin).parent / 'jars'}/*"
 
 
-def _bigquery_classes() -> str:
+def bigquery_classes() -> str:
     """Return the jars of GoogleSQL, fetched once and checked."""
     folder = CACHE / f"googlesql-{_GOOGLESQL}"
     subject = "with GoogleSQL's parser"
@@ -140,5 +140,5 @@ def _untested(subject: str, lacks: str, mend: str) -> NoReturn:
 _CLASSES: Final[Mapping[str, Callable[[], str]]] = {
     "trino": _trino_classes,
     "spark": _spark_classes,
-    "bigquery": _bigquery_classes,
+    "bigquery": bigquery_classes,
 }
