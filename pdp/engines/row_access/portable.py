@@ -371,9 +371,9 @@ def _outside(node: exp.Expr) -> exp.Expr | None:
 
 
 def _is_compared(node: exp.Expr) -> bool:
-    """Tell whether a value is a side of a comparison, in which NULL shows no row, whatever AND, OR and NOT are around.
+    """Tell whether a value is a side of a comparison below AND, OR and NOT alone, where NULL shows no row.
 
-    A value that is the whole expression of a mask is NULL there.
+    The whole expression of a mask is NULL there.
     """
     parent = _outside(node)
     if parent is None:

@@ -1,8 +1,8 @@
 """Casts and roundings in a filter or mask, written so that another engine has the author's value.
 
-Engines differ on what a text may hold beside digits, on the half (Spark's casts cut off, DuckDB's round doubles to the
-even number), and on the text of a number. A cast that fails in the author's engine is NULL elsewhere, since an error
-would show the value. So it stands where NULL shows no row: in a comparison below AND, OR and NOT alone.
+Engines read different texts as numbers. Spark's casts cut halves off, DuckDB's round halves of doubles to the even
+number, others round away from zero. A failing cast of the author is NULL elsewhere, since an error would show the
+value: so such a cast stands in a comparison below AND, OR and NOT alone, where no row is shown for NULL.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ def _among(text: exp.Expr, words: tuple[str, ...]) -> exp.Expr:
 
 
 def _to_decimal(values: PortableValues, value: PortableValue, to: exp.DataType) -> PortableValue | None:
-    """Return a number of a decimal type that holds all of them; None for another value."""
+    """Return a number of a decimal type without overflow; None for another value."""
     params = [int(part.name) for part in to.expressions]
     digits, scale = (*params, 0, 0)[:2] if params else _DEFAULTS[values.source]
     whole = digits - scale
@@ -200,7 +200,7 @@ def _narrowed(values: PortableValues, value: PortableValue, bits: int) -> Portab
 
 
 def _bounded(node: exp.Expr, bits: int, *, is_partial: bool) -> PortableValue:
-    """Return a number of 64 bits as one of fewer: NULL beyond."""
+    """Return a number of 64 bits as a number of fewer bits: NULL beyond."""
     low, high = -(2 ** (bits - 1)), 2 ** (bits - 1) - 1
     if high < LONG - 1:
         fits = exp.Between(this=node.copy(), low=number_sql(low), high=number_sql(high))
@@ -217,7 +217,7 @@ def _whole(values: PortableValues, node: exp.Expr) -> exp.Expr:
 
 
 def _number_in(values: PortableValues, value: PortableValue) -> exp.Expr:
-    """Return the number in a text that the author's engine reads; NULL for other texts."""
+    """Return the number in a text, as the author's engine reads the text; NULL for other texts."""
     blanks, digits = _BLANKS[values.source], f"0-9{_DIGITS if values.source == 'trino' else ''}"
     text = _extracted(values, value, rf"\A{blanks}([+-]?[{digits}]+){blanks}\z")
     if values.source == "trino":

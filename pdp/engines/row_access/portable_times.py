@@ -1,9 +1,9 @@
 """Days and times in a filter or mask, written so that another engine has the author's value.
 
 A `timestamp` here has no zone: DATETIME of BigQuery, TIMESTAMP of Trino and DuckDB, TIMESTAMP_NTZ of Spark. An
-`instant` is a moment, which each engine shows in the zone of its session. So what depends on the session is refused: a
-literal of an instant without a zone, and the day of an instant without one. Tests run DuckDB, Spark 4.1.4 and Trino
-476; GoogleSQL's evaluator of 2024 was asked by hand.
+`instant` is a moment, shown in the zone of the session. Nothing that depends on the session is printed: no literal of
+an instant without a zone, and no day of an instant without a zone. Tests run DuckDB, Spark 4.1.4, Trino 476 and
+GoogleSQL's evaluator of 2024.
 """
 
 from __future__ import annotations
@@ -91,13 +91,13 @@ NO_TODAY: Final = (
 
 @cache
 def zone_names() -> frozenset[str]:
-    """Return the zones whose clocks engines know alike since 1970."""
+    """Return the zones with the same clocks in all engines since 1970."""
     return frozenset(name for name in available_timezones() if name.startswith(_REGIONS)) - _DISPUTED | {"UTC"}
 
 
 @cache
 def _old_zones() -> frozenset[str]:
-    """Return the zones whose clocks engines know alike before 1970: those with data of their own, no other names."""
+    """Return the zones with data of their own, not other names: engines know the clocks before 1970 alike."""
     files = [Path(folder, "zone1970.tab") for folder in TZPATH]
     file = next((file for file in files if file.is_file()), None)
     lines = file.read_text("utf-8").splitlines() if file else []
@@ -105,7 +105,7 @@ def _old_zones() -> frozenset[str]:
 
 
 def _zone_of(node: exp.Expr | None) -> str:
-    """Return the name of a zone that all engines know; raise UntranslatableSql."""
+    """Return the name of a zone of all engines; raise UntranslatableSql."""
     if not isinstance(node, exp.Literal) or not node.is_string or node.name not in zone_names():
         raise UntranslatableSql("a zone is a literal such as 'Europe/Berlin' or 'UTC', whose clocks engines know alike")
     return node.name
@@ -138,7 +138,7 @@ def time_of(values: PortableValues, value: PortableValue, to: exp.DataType) -> P
 
 
 def _moment_of(text: str, source: str, digits: int = 6, zone: str = "") -> datetime:
-    """Return the time of a text that all engines read alike, in UTC if it has a zone; raise UntranslatableSql."""
+    """Return the time of a text, in UTC for a text with a zone; raise UntranslatableSql if engines read others."""
     found = _MOMENT.fullmatch(text)
     if found is None or (source == "trino" and (found[2] == "T" or (found[7] and not found[8]))):
         raise UntranslatableSql("a time is written as '2024-01-31 12:00:00', with digits of seconds and a zone behind")
@@ -164,7 +164,7 @@ def _offset(hours: str, minutes: str) -> tzinfo:
 
 
 def _clock(moment: datetime, name: str) -> tzinfo:
-    """Return the zone of a name for a time that its clocks show once; raise UntranslatableSql."""
+    """Return the zone of a name for a time that the clocks show once; raise UntranslatableSql."""
     if name == "UTC":
         return UTC
     zone = ZoneInfo(_zone_of(exp.Literal.string(name)))
@@ -183,7 +183,7 @@ def _in_utc(moment: datetime, zone: tzinfo) -> datetime:
 
 
 def _literal(values: PortableValues, kind: Kind, moment: datetime) -> PortableValue:
-    """Return the literal of a time in the target; raise UntranslatableSql for one without the zone of its type."""
+    """Return the literal of a time in the target; raise UntranslatableSql unless zone and type fit."""
     if kind == "instant" and moment.tzinfo is None:
         raise UntranslatableSql(f"a time without a zone {_NO_ZONE}")
     if kind == "timestamp" and moment.tzinfo is not None:
@@ -256,7 +256,7 @@ def _zoned(values: PortableValues, node: exp.AtTimeZone) -> PortableValue:
 
 
 def _converted_zone(values: PortableValues, node: exp.ConvertTimezone) -> PortableValue:
-    """Return today's date in a zone, of Spark: other moments pass through the clocks of the session, which repeat."""
+    """Return today's date in a zone, of Spark: other moments pass through the repeating clocks of the session."""
     if node.args.get("source_tz") is not None or not isinstance(node.args["timestamp"], exp.CurrentTimestamp):
         raise UntranslatableSql("`CONVERT_TIMEZONE` takes a zone and current_timestamp() alone")
     _check_day(node)
@@ -264,7 +264,7 @@ def _converted_zone(values: PortableValues, node: exp.ConvertTimezone) -> Portab
 
 
 def _check_day(node: exp.Expr) -> None:
-    """Raise UntranslatableSql for a time in a zone of which something else than its day counts."""
+    """Raise UntranslatableSql unless the day alone counts of a time in a zone."""
     parent = node.parent
     while isinstance(parent, exp.Paren):
         parent = parent.parent
@@ -297,7 +297,7 @@ def _day_in(values: PortableValues, value: PortableValue, zone: exp.Expr) -> Por
 
 
 def _within_days(values: PortableValues, value: PortableValue, zone: str) -> exp.Expr:
-    """Return an instant whose day in a zone is one of BigQuery: it fails on others, with the value in its error."""
+    """Return an instant with a day of BigQuery in a zone: another day fails, with the value in the error."""
     ends = []
     for end, is_first in ((_FIRST, True), (_LAST, False)):
         offset = ZoneInfo(zone).utcoffset(end) or timedelta()

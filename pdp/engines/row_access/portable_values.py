@@ -85,7 +85,7 @@ class PortableValue(NamedTuple):
 
     `is_constant`: a literal or the caller's name. `bits`: at least so many has the type of an integer in Spark.
     `is_clamped`: a date beyond BigQuery's last or first day is that day. Bounds of a date are numbers of days.
-    `is_partial`: NULL also stands for what fails in the author's engine, or for what no engine says alike.
+    `is_partial`: NULL also stands for a failure of the author's engine, or for a value without a common text.
     """
 
     node: exp.Expr
@@ -356,7 +356,7 @@ def of_kind(values: PortableValues, node: exp.Expr | None, name: str, kind: Kind
 
 
 def check_type(values: PortableValues, value: PortableValue) -> None:
-    """Raise UntranslatableSql for a column whose type has a zone in some engines, and none in others."""
+    """Raise UntranslatableSql for a column with a zone in a part of the engines alone, by the text of the type."""
     column = value.node.unnest()
     if isinstance(column, exp.Column) and value.kind == "other" and families_of(values.type_of(column)) & _TIMES:
         raise UntranslatableSql(
