@@ -157,6 +157,9 @@ REFUSED = [
     ("trino", "ts < '2024-01-31'", "TIMESTAMP"),
     ("spark", "ts IN ('2024-01-31')", "TIMESTAMP"),
     ("spark", "date_trunc('MONTH', ts) = TIMESTAMP_NTZ '2024-01-01 00:00:00'", "zone of the session"),
+    ("spark", "ts < timestamp('2024-01-31 12:00:00')", "zone of the session"),
+    ("spark", "ts < to_timestamp('2024-01-31 12:00:00')", "zone of the session"),
+    ("spark", "ts < timestamp('2024-01-31 12:00:00+00:00')", "two"),
     ("spark", "EXTRACT(SECOND FROM ts) = 5", "SECOND"),
     ("spark", "CAST(from_utc_timestamp(current_timestamp(), 'UTC') AS DATE) = day", "TIMESTAMP"),
     ("spark", "CAST(convert_timezone('Europe/Berlin', seen) AS DATE) = day", "current_timestamp"),
@@ -204,7 +207,10 @@ CASTS_REFUSED = [
     ("plain", "(CAST(s AS BIGINT) = 5) IS DISTINCT FROM TRUE", "TRY_CAST|binds first"),
     ("plain", "COALESCE(NOT (CAST(s AS BIGINT) = 5), TRUE)", "TRY_CAST"),
     ("plain", "CAST(CAST(s AS BIGINT) AS BOOLEAN) IS NULL", "TRY_CAST"),
-    ("plain", "CAST(d AS BIGINT) + 1 IS NULL", "TRY_CAST"),
+    ("plain", "CAST(d AS BIGINT) + 1 IS NULL", "TRY_CAST|wrap"),
+    ("plain", "COALESCE(CAST(d AS BIGINT) = 1, TRUE)", "TRY_CAST"),
+    ("plain", "NULLIF(CAST(d AS BIGINT), 1) = 1", "TRY_CAST"),
+    ("plain", "IF(CAST(s AS BOOLEAN), FALSE, TRUE)", "TRY_CAST"),
 ]
 
 

@@ -47,6 +47,11 @@ _ON_DATES: Final = (*_COMPARISONS, exp.NullSafeEQ, exp.NullSafeNEQ, exp.Between,
 _CLAMPED: Final = (
     "a moved date, or a day in a zone, is compared with literals between 0001-01-02 and 9999-12-30 alone in BigQuery"
 )
+_STRICT: Final = (
+    *_COMPARISONS, exp.Between, exp.In, exp.And, exp.Or, exp.Not, exp.Paren, exp.Cast, exp.Like, exp.Escape,
+    exp.StartsWith, exp.EndsWith, exp.Substring, exp.DPipe, exp.Length, exp.Add, exp.Sub, exp.Mul, exp.Mod,
+)  # fmt: skip
+"""Expressions that are NULL for NULL, or that take NULL for unknown."""
 _CONDITIONS: Final = (exp.And, exp.Or, exp.Not, exp.Where)
 _NUMBERS: Final = frozenset({"integer", "decimal", "real", "double"})
 _FLOATS: Final = frozenset({"real", "double"})
@@ -124,8 +129,10 @@ class _Comparisons:
         is_inner = isinstance(node, exp.AtTimeZone)  # a cast around takes the day
         if value.is_clamped and not is_inner and not isinstance(_outside(node), (*_ON_DATES, exp.Is)):
             raise UntranslatableSql(_CLAMPED)
-        if value.is_partial and not _is_compared(node):
-            raise UntranslatableSql("`CAST` can fail, so it stands in a comparison alone: write TRY_CAST or SAFE_CAST")
+        if value.is_partial and not _is_strict(node):
+            raise UntranslatableSql(
+                "`CAST` can fail, so it stands below comparisons alone: write TRY_CAST or SAFE_CAST"
+            )
         if isinstance(node, (exp.Like, exp.Escape)):
             self._tests.add(id(value.node.unnest()))
         return self._values.note(value)
@@ -370,18 +377,12 @@ def _outside(node: exp.Expr) -> exp.Expr | None:
     return parent
 
 
-def _is_compared(node: exp.Expr) -> bool:
-    """Tell whether a value is a side of a comparison below AND, OR and NOT alone, where NULL shows no row.
-
-    The whole expression of a mask is NULL there.
-    """
-    parent = _outside(node)
-    if parent is None:
-        return True
-    is_side = isinstance(parent, (*_COMPARISONS, exp.Between, exp.In))
-    while isinstance(parent, (*_COMPARISONS, exp.Between, exp.In, exp.And, exp.Or, exp.Not, exp.Paren)):
+def _is_strict(node: exp.Expr) -> bool:
+    """Tell whether NULL for a value makes all around NULL, below AND, OR and NOT: then no row is shown for NULL."""
+    parent = node.parent
+    while isinstance(parent, _STRICT):
         parent = parent.parent
-    return is_side and parent is None
+    return parent is None
 
 
 def _word_kind(node: exp.Expr) -> str:

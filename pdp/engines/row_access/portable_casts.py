@@ -168,6 +168,8 @@ def _digits_of(values: PortableValues, value: PortableValue) -> tuple[int, int]:
 
 
 def _to_integer(values: PortableValues, value: PortableValue, bits: int, *, is_try: bool) -> PortableValue | None:
+    if value.kind == "integer" and is_try and -LONG <= value.low < -(2 ** (bits - 1)) and value.high < LONG:
+        return _bounded(converted(value.node, _T.BIGINT), bits, is_partial=False)
     if value.kind == "integer":
         return _narrowed(values, value, bits)
     if value.kind == "boolean":

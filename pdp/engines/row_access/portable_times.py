@@ -128,7 +128,8 @@ def day_of(values: PortableValues, value: PortableValue) -> PortableValue:
 
 def time_of(values: PortableValues, value: PortableValue, to: exp.DataType) -> PortableValue:
     """Return the literal of a timestamp or instant; raise UntranslatableSql."""
-    kind = _TIME_KINDS[to.this]
+    # the parser names the type of Spark's function TIMESTAMP as if that had no zone
+    kind = "instant" if values.source == "spark" and to.this == _T.TIMESTAMP else _TIME_KINDS[to.this]
     if value.kind == kind and not to.expressions:
         return value
     if value.text is None:
