@@ -78,7 +78,7 @@ def _converted(values: PortableValues, value: PortableValue, to: exp.DataType, *
         return _to_date(values, value, is_try=is_try)
     if to.this == _T.BOOLEAN:
         return _to_boolean(values, value, is_try=is_try)
-    if to.this == _T.DOUBLE and value.kind in ("integer", "double"):
+    if to.this == _T.DOUBLE and (value.kind == "double" or _is_long(value)):
         return PortableValue(converted(value.node, _T.DOUBLE), "double")
     return None
 
@@ -115,7 +115,7 @@ def _to_date(values: PortableValues, value: PortableValue, *, is_try: bool) -> P
 def _to_boolean(values: PortableValues, value: PortableValue, *, is_try: bool) -> PortableValue | None:
     if value.kind == "boolean":
         return value
-    if value.kind == "integer":
+    if _is_long(value):
         return PortableValue(converted(value.node, _T.BOOLEAN), "boolean")
     if value.kind != "text" or value.folds or value.is_constant:
         return None
@@ -168,7 +168,7 @@ def _digits_of(values: PortableValues, value: PortableValue) -> tuple[int, int]:
 
 
 def _to_integer(values: PortableValues, value: PortableValue, bits: int, *, is_try: bool) -> PortableValue | None:
-    if value.kind == "integer" and is_try and -LONG <= value.low < -(2 ** (bits - 1)) and value.high < LONG:
+    if is_try and _is_long(value) and not -(2 ** (bits - 1)) <= value.low <= value.high < 2 ** (bits - 1):
         return _bounded(converted(value.node, _T.BIGINT), bits, is_partial=False)
     if value.kind == "integer":
         return _narrowed(values, value, bits)
@@ -253,6 +253,11 @@ def _tried(node: exp.Expr, type: Any) -> exp.Expr:
     return exp.TryCast(this=node, to=exp.DataType(this=type), safe=True)
 
 
+def _is_long(value: PortableValue) -> bool:
+    """Tell whether a value is a whole number of 64 bits: a wider number has other types, and other operations."""
+    return value.kind == "integer" and -LONG <= value.low <= value.high < LONG
+
+
 def _when(condition: exp.Expr, node: exp.Expr) -> exp.Expr:
     return exp.Case(ifs=[exp.If(this=condition, true=node)])
 
@@ -262,7 +267,7 @@ def _divided(values: PortableValues, node: exp.IntDiv | exp.Div) -> PortableValu
     if isinstance(node, exp.Div) and values.source != "trino":
         raise UntranslatableSql("`/` differs: write a comparison with a product")
     value, by = of_kind(values, node.this, "DIV", "integer"), of_kind(values, node.expression, "DIV", "integer")
-    if not by.is_number or not 1 <= by.low < INT:
+    if not by.is_number or not 1 <= by.low < INT or not _is_long(value):
         raise UntranslatableSql("`DIV` takes a literal of 1 or more as divisor: write a comparison with a product")
     low, high = (abs(end) // by.low * (1 if end > 0 else -1) for end in (value.low, value.high))
     if values.target == "bigquery":
