@@ -183,6 +183,21 @@ def test_what_depends_on_the_session_or_is_read_in_two_ways_is_refused(source: s
             )
 
 
+def test_columns_of_one_type_of_times_are_compared() -> None:
+    types = {
+        **times_abroad.TYPES,
+        "either": "TIMESTAMP",
+        "other": "TIMESTAMP",
+        "fine": "timestamp(3)",
+        "until": "TIMESTAMPTZ",
+    }
+    printer = Printer(types)
+    for source, target in itertools.permutations(DIALECTS, 2):
+        assert printer.refusal("either <= other AND NOT seen > until", source, target) == ""
+        for text in ("either < ts", "either < seen", "ts < fine", "seen BETWEEN ts AND until"):
+            assert "type" in printer.refusal(text, source, target), (source, target, text)
+
+
 CASTS_REFUSED = [
     ("duckdb", "TRY_CAST(s AS INTEGER) = 5", "CAST"),
     ("duckdb", "CAST(d AS BIGINT) = 5", "CAST"),
