@@ -190,6 +190,8 @@ class Management:
         self, requester: Requester, action: str, resource: Resource, page: PageRequest
     ) -> PageResult:
         facts, key = await self.facts(requester), key_of(resource)
+        if self._pdp.source.is_stale():
+            raise Unavailable("the store has been silent too long to tell who has access")
         self.rights.require(facts, self.actor(facts, requester), READ, key)
         await refuse_forbidden(self._pdp, requester, [(READ, resource)])
         await self._require_inspection(requester, resource)
