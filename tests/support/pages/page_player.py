@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Self
@@ -19,7 +20,7 @@ from support.clients.http_client import fetch
 from support.pages.pages import Block, Output, parsed_json, same_json
 from support.paths import ROOT
 from support.service import command_client
-from support.service.commands import start_command_server
+from support.service.commands import serve_commands
 from support.untested import not_tested
 
 CLIENT: Final = Path(command_client.__file__)
@@ -73,6 +74,7 @@ class Player:
     _output: Output = field(default_factory=Output)
     _answer: str = ""
     _running: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    _commands: ExitStack = field(default_factory=ExitStack)
 
     @classmethod
     def of_page(cls, folder: Path, settings: Mapping[str, Any]) -> Player:
@@ -82,7 +84,7 @@ class Player:
 
     def __enter__(self) -> Self:
         address = self.folder / ".venv" / "commands"
-        self._running.append(start_command_server(str(address)))
+        self._commands.enter_context(serve_commands(str(address)))
         client = shlex.join([sys.executable, "-S", "-E", str(CLIENT), str(address)])
         _write_command(self.folder / ".venv" / "bin" / "pdp", f'PYTHONPATH={ROOT} exec {client} "$@"')
         try:
@@ -94,10 +96,11 @@ class Player:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for process in reversed(self._running):
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
-            process.communicate(timeout=20)
+        with self._commands:
+            for process in reversed(self._running):
+                if process.poll() is None:
+                    os.killpg(process.pid, signal.SIGKILL)
+                process.communicate(timeout=20)
 
     def play(self, block: Block, entry: Entry) -> None:
         """Play a block; raise AssertionError if it does not do what the page says."""

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import re
-import secrets
 import select
+import shutil
 import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 from support.paths import ROOT, TESTS
@@ -95,14 +98,42 @@ def start_pdp(
         "arguments": arguments, "cwd": str(cwd or Path.cwd()), "env": _environment(env), "limits": limits or {},
         "pauses": msgspec.to_builtins(pauses()),
     }  # fmt: skip
-    request = _file(json.dumps(command))
+    return _start(command, streams)
+
+
+def _start(command: Mapping[str, Any], streams: Sequence[int], *listening: int) -> Command:
+    """Let the server of commands fork a command, or with a socket one more server, in the network of this thread."""
+    request, network = _file(json.dumps(command)), os.open("/proc/thread-self/ns/net", os.O_RDONLY)
     try:
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         connection.connect(_server_address())
-        socket.send_fds(connection, [b"c"], [*streams, request])
+        socket.send_fds(connection, [b"c"], [*streams, request, network, *listening])
     finally:
         os.close(request)
+        os.close(network)
     return Command(connection)
+
+
+@contextmanager
+def serve_commands(address: str) -> Iterator[None]:
+    """Serve commands at `address` in the network of this thread. All that run end with the context."""
+    reading, writing = os.pipe()  # the server ends with this process
+    with _listen(address) as listening, Path(os.devnull).open("w") as none:
+        server = _start({}, (reading, none.fileno(), 2), listening.fileno())
+    os.close(reading)
+    try:
+        yield
+    finally:
+        os.killpg(server.pid, signal.SIGKILL)
+        server.wait(20)
+        os.close(writing)
+
+
+def _listen(address: str) -> socket.socket:
+    listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    listening.bind(address)
+    listening.listen(64)
+    return listening
 
 
 class Command:
@@ -148,24 +179,21 @@ Running = Command | subprocess.Popen[bytes]
 @cache
 def _server_address() -> str:
     """Start the server of commands once; return its address. The server ends with this process: its input closes."""
-    address = f"\0pdp-commands-{secrets.token_hex(8)}"
-    _SERVERS.append(start_command_server(address))
-    return address
-
-
-def start_command_server(address: str) -> subprocess.Popen[bytes]:
-    """Start a server of commands in a session of its own. It ends when its input closes."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listening:
-        listening.bind(address)
-        listening.listen(64)
-        return subprocess.Popen(
-            [sys.executable, "-m", "support.service.command_server", str(listening.fileno())],
-            pass_fds=[listening.fileno()],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            env={**os.environ, "PYTHONPATH": f"{ROOT}:{TESTS}"},
-            start_new_session=True,
+    folder = tempfile.mkdtemp(prefix="pdp-commands-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    address = f"{folder}/server"
+    with _listen(address) as listening:
+        _SERVERS.append(
+            subprocess.Popen(
+                [sys.executable, "-m", "support.service.command_server", str(listening.fileno())],
+                pass_fds=[listening.fileno()],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                env={**os.environ, "PYTHONPATH": f"{ROOT}:{TESTS}"},
+                start_new_session=True,
+            )
         )
+    return address
 
 
 _SERVERS: list[subprocess.Popen[bytes]] = []
