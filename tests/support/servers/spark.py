@@ -17,6 +17,7 @@ PROPERTIES = {
     "spark.driver.memory": "1g",
     "spark.sql.shuffle.partitions": "2",
     "spark.default.parallelism": "2",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
 }
 """Properties of a session of tests; commands take them by `--spark`."""
 
