@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 from contextlib import suppress
+from pathlib import Path
 
 import msgspec
 import psutil  # type: ignore[import-untyped]
@@ -45,6 +46,15 @@ async def test_a_process_that_hangs_is_killed_and_replaced() -> None:
     assert await answered(pool) == CALL.sql
     await pool.close()
     assert not workers()
+
+
+async def test_the_judge_of_a_process_loads_no_pandas(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "pandas.py").write_text(f"open({str(tmp_path / 'loaded')!r}, 'w').close()\n")
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}")
+    pool = WorkerPool(1, 60)
+    assert await answered(pool) == CALL.sql
+    await pool.close()
+    assert not (tmp_path / "loaded").exists()
 
 
 async def test_a_process_that_ends_refuses_its_text_alone() -> None:
