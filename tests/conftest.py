@@ -39,18 +39,13 @@ FEWEST = 25
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Collect without the garbage collector, and let it pass over 16,000 tests from here on."""
+    """Collect without the garbage collector, and let it pass over 22,000 tests to the end of the interpreter."""
     gc.disable()
     try:
         return (yield)
     finally:
         gc.freeze()
         gc.enable()
-
-
-def pytest_unconfigure() -> None:
-    """Let the interpreter end as any other."""
-    gc.unfreeze()
 
 
 @pytest.fixture(autouse=True)
