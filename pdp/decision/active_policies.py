@@ -283,6 +283,31 @@ def _applying(engines: Iterable[Engine], action: str, type: str) -> tuple[Engine
 
 
 def source_text(sources: Mapping[str, Any]) -> tuple[bytes, str]:
-    """Return sources as canonical JSON, and the digest of 16 hex digits that revisions and records show."""
-    text = msgspec.json.encode(sources, order="sorted")
+    """Return sources as canonical JSON, and the digest of 16 hex digits that revisions and records show.
+
+    Keys are sorted, except where their order has a meaning.
+    """
+    text = msgspec.json.encode({**sources, **_ordered_parts(sources)}, order="sorted")
     return text, sha256(text).hexdigest()[:16]
+
+
+def _ordered_parts(sources: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the parts of sources with an order of keys of their own, encoded in that order.
+
+    `SELECT *` has the columns of `tables` in their order. A package may read its options in their order.
+    """
+    found: dict[str, Any] = {}
+    if "rowAccess" in sources:
+        found["rowAccess"] = [
+            {**document, "tables": {name: _keep(table, "columns") for name, table in document["tables"].items()}}
+            if "tables" in document
+            else document
+            for document in sources["rowAccess"]
+        ]
+    if "engines" in sources:
+        found["engines"] = {name: _keep(engine, "options") for name, engine in sources["engines"].items()}
+    return found
+
+
+def _keep(part: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    return {**part, key: msgspec.Raw(msgspec.json.encode(part[key]))} if key in part else part

@@ -111,7 +111,7 @@ def _build(name: str, entry: EntryPoint, settings: Settings, sources: PolicySour
         if type(engine.digest) is not str or not engine.digest:
             raise TypeError("`digest` is a text")
         known = (loaded_package(entry), sources["options"], engine.digest)
-        digest = sha256(msgspec.json.encode(known, order="sorted")).hexdigest()
+        digest = sha256(msgspec.json.encode(known)).hexdigest()
     except Exception as error:
         raise ConfigError(f"`{key}`: `{entry.value}` makes no engine: {_cause(error)}") from error
     require_recorded(key, sources.get("digest"), digest)

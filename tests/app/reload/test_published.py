@@ -7,8 +7,10 @@ import gc
 import json
 import weakref
 from pathlib import Path
+from random import Random
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
@@ -16,10 +18,12 @@ from hypothesis import strategies as st
 from support.generators.generated_pdps import decide
 from support.service.serving import settings_of
 
+from pdp.app.archived_bundle import rebuild_pdp
 from pdp.app.assembly import build_bundle, read_rules
 from pdp.app.facts import build_pdp
 from pdp.app.reload.published import build_published, load_bundle, prepare_bundle
 from pdp.config.settings import Settings
+from pdp.decision.active_policies import ActivePolicies
 from pdp.errors import ConfigError, PdpError
 from pdp.facts.snapshot import Facts
 
@@ -100,6 +104,42 @@ def test_a_start_searches_no_garbage_among_its_policies(tmp_path: Path) -> None:
     assert counts["rules"] == 1000
     assert gc.isenabled()
     assert searches.count("start") <= 2, "one after each load"
+
+
+names = st.lists(st.sampled_from(["id", "region", "email", "Ä", "a b", "_z"]), min_size=1, max_size=6, unique=True)
+
+
+@hypothesis_settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.dictionaries(st.sampled_from(["lake.s.c", "lake.s.b", "lake.s.a"]), names, min_size=1), st.randoms())
+def test_columns_keep_their_order_and_another_order_is_another_bundle(
+    tmp_path: Path, tables: dict[str, list[str]], random: Random
+) -> None:
+    """`SELECT *` has the columns in the order of `tables`. The order of tables means nothing."""
+
+    def bundle(columns: dict[str, list[str]]) -> ActivePolicies:
+        described = {name: {"columns": dict.fromkeys(some, "VARCHAR")} for name, some in columns.items()}
+        settings = configured(tmp_path, {"a": "true"}, {}, ROWS | {"tables": described})
+        read, _ = load_bundle(settings, b"")
+        published, _ = load_bundle(settings, read.text)
+        assert published.text == read.text
+        for found in (read, published, rebuild_pdp(read.text).bundle):
+            assert found.digest == read.digest
+            (document,) = found.row_sources.documents
+            assert {name: list(table["columns"]) for name, table in document["tables"].items()} == columns
+        return read
+
+    shuffled = {name: random.sample(some, len(some)) for name, some in tables.items()}
+    assert (bundle(shuffled).digest == bundle(tables).digest) == (shuffled == tables)
+    assert bundle(dict(reversed(tables.items()))).digest == bundle(tables).digest
+
+
+def test_a_text_with_sorted_columns_keeps_its_digest(tmp_path: Path) -> None:
+    """Archives of earlier versions, which sorted columns, can be decided again."""
+    tables = {"lake.s.x": {"columns": {"b": "VARCHAR", "a": "VARCHAR"}}}
+    read, _ = load_bundle(configured(tmp_path, {"a": "true"}, {}, ROWS | {"tables": tables}), b"")
+    earlier = msgspec.json.encode(msgspec.json.decode(read.text), order="sorted")
+    assert earlier != read.text
+    assert rebuild_pdp(earlier).bundle.text == earlier
 
 
 def test_rules_that_did_not_change_are_not_compiled_again(tmp_path: Path) -> None:

@@ -6,15 +6,18 @@ import json
 import os
 import re
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
+import duckdb
 import pytest
 from support.clients.http_client import fetch
 from support.oracles.audit_files import all_records
 from support.oracles.converging import until
+from support.rewriting import rows_of
 from support.service.serving import Process, serve_process
 
 pytestmark = [pytest.mark.process, pytest.mark.waits]
@@ -33,11 +36,14 @@ def write_rules(folder: Path, **rules: str) -> None:
 
 
 @contextmanager
-def serving(folder: Path, workers: int, refresh: float = 0.1, **policies: Any) -> Iterator[Process]:
+def serving(
+    folder: Path, workers: int, refresh: float = 0.1, more: Mapping[str, Any] = MappingProxyType({}), **policies: Any
+) -> Iterator[Process]:
     write_rules(folder, a="role=='alice'")
     config = {
         "policies": {"rules": ["rules/*.yaml"], "refresh_seconds": refresh, **policies},
         "store": {"url": "sqlite:///pdp.db"},
+        **more,
     }
     (folder / "pdp.yaml").write_text(json.dumps(config))
     with serve_process(folder, "--workers", str(workers)) as process:
@@ -198,6 +204,60 @@ def test_a_worker_that_is_killed_comes_back_with_the_published_policies(tmp_path
         write_rules(tmp_path, a="true")
         until(lambda: readiness(process)[0] == 200)
         assert answers(process) == {(True, bundle(process))}
+
+
+COLUMNS = ["id", "region", "email"]
+VIEW = {"sql": "SELECT * FROM lake.s.t", "columns": COLUMNS}
+MASKS = [
+    {"id": column, "table": table, "column": column, "kind": "null", "grantees": ["allUsers"]}
+    for table, column in (("lake.s.t", "region"), ("lake.s.v", "email"))
+]
+
+
+def write_columns(folder: Path, columns: list[str]) -> None:
+    described = {"lake.s.t": {"columns": dict.fromkeys(columns, "VARCHAR")}}
+    rows = {"tables": described, "views": {"lake.s.v": VIEW}, "masks": MASKS}
+    (folder / "rows.new").write_text(json.dumps(rows))
+    (folder / "rows.new").replace(folder / "rows.json")
+
+
+def selected(process: Process, database: duckdb.DuckDBPyConnection) -> set[tuple[tuple[str, ...], str]]:
+    """Columns of `SELECT *`, and what a view with a masked column shows, of some rewritten statements."""
+    found = set()
+    for _ in range(6):
+        texts = []
+        for sql in ("SELECT * FROM lake.s.t", "SELECT id FROM lake.s.v"):
+            body = {"principal": "user:oidc~alice", "dialect": "duckdb", "sql": sql}
+            texts.append(fetch(process.url("/v1/rewrite"), json.dumps(body).encode()).json()["sql"])
+        found.add((tuple(rows_of(database, texts[0])[0]), rows_of(database, texts[1])[1][0][0]))
+    return found
+
+
+def test_columns_keep_their_order_through_reloads_and_restarts_of_workers(tmp_path: Path) -> None:
+    database = duckdb.connect()
+    database.execute("ATTACH ':memory:' AS lake; CREATE SCHEMA lake.s")
+    database.execute("CREATE TABLE lake.s.t AS SELECT 'one' AS id, 'EU' AS region, 'a@b' AS email")
+    write_columns(tmp_path, COLUMNS)
+    grant = {"principal": "user:oidc~alice", "privilege": "select", "object": "warehouse:lake"}
+    (tmp_path / "world.json").write_text(json.dumps({"objects": ["project:p1"], "grants": [grant]}))
+    store = {"url": "sqlite:///pdp.db", "seed": "world.json"}
+    warehouses = {"lake": {"project": "p1", "default_ref": "main"}}
+    limits = {"rewrite_seconds": 60, "request_timeout_seconds": 60}
+    more = {"store": store, "warehouses": warehouses, "limits": limits}
+    with serving(tmp_path, 2, row_access=["rows.json"], more=more) as process:
+        wanted = {(tuple(COLUMNS), "one")}
+        assert selected(process, database) == wanted
+        first = bundle(process)
+        write_rules(tmp_path, a="role=='bob'")
+        until(lambda: bundle(process) != first)
+        assert selected(process, database) == wanted
+        os.kill(children(process, "app.worker")[0], signal.SIGKILL)
+        until(lambda: "pdp_workers 2" in metrics(process) and 'end"} 1' in metrics(process))
+        assert selected(process, database) == wanted
+        second = bundle(process)
+        write_columns(tmp_path, [COLUMNS[0], *reversed(COLUMNS[1:])])
+        until(lambda: bundle(process) != second)
+        assert {columns for columns, _ in selected(process, database)} == {("id", "email", "region")}
 
 
 def test_a_loader_that_is_killed_is_started_again(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from support.oracles.converging import awaited
 from support.servers.redis_server import redis_server
 from support.service.serving import settings_of
 
-from pdp.app.archived_bundle import rebuild_pdp
+from pdp.app.archived_bundle import read_sources, rebuild_pdp
 from pdp.app.service import Service
 from pdp.errors import ConfigError
 
@@ -98,6 +98,19 @@ async def test_a_decision_can_be_made_again_from_its_bundle(folder: Path, name: 
         assert again.bundle.digest == service.pdp.bundle.digest
         await service.stop()
     assert len(digests) == 2
+
+
+async def test_options_keep_the_order_that_an_engine_may_read(folder: Path) -> None:
+    orders = [["prefix", "b", "a"], ["b", "prefix", "a"]]
+    digests = set()
+    for order in orders:
+        options = {name: {"z": 1, "y": 2} if name == "b" else "public_" for name in order}
+        bundle = Service(settings_of(config(["acme_names"], {"options": options}), folder)).pdp.bundle
+        found = read_sources(bundle.text).engines["acme_names"]["options"]
+        assert json.dumps(found) == json.dumps(options)
+        assert rebuild_pdp(bundle.text).bundle.text == bundle.text
+        digests |= {bundle.digest, bundle.default.engines[0].digest}
+    assert len(digests) == 4
 
 
 async def test_a_costly_engine_is_cached_in_redis_for_all_services(folder: Path) -> None:
