@@ -14,11 +14,12 @@ GAUGES: Final[Mapping[str, Callable[[float, float], float]]] = {
     "pdp_audit_waiting": float.__add__,
     "pdp_catalog_relations": min,
     "pdp_audit_sink_waiting_bytes": float.__add__,
+    "pdp_cache_breaker": max,
     "pdp_ready": min,
     "pdp_workers": min,
     "pdp_worker_bundles": min,
 }
-"""Gauge -> how the values of two workers become one."""
+"""Gauge -> how the values of two workers become one. Of any other gauge the largest value counts."""
 
 
 class MetricFamily:
@@ -45,7 +46,7 @@ class MetricFamily:
     def _merged(self, mine: float, other: float) -> float:
         if self.name.endswith(_CREATED):
             return min(mine, other)
-        return GAUGES[self.name](mine, other) if self.kind == "gauge" else mine + other
+        return GAUGES.get(self.name, max)(mine, other) if self.kind == "gauge" else mine + other
 
 
 class MergedMetrics:

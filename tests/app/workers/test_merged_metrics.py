@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import ast
+import json
 import math
+from pathlib import Path
 
 from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
+from support.paths import ROOT
+from support.service.serving import settings_of
 
+from pdp.app.service import Service
 from pdp.app.workers.metrics import GAUGES, MergedMetrics, parse_exposition
 from pdp.telemetry import Telemetry
 
@@ -77,10 +83,44 @@ def test_gauges_are_added_or_the_least_counts() -> None:
     assert samples(metrics.text())["pdp_audit_waiting", ()] == 5
 
 
-def test_every_gauge_has_a_rule_for_several_workers() -> None:
-    families = parse_exposition(count(Telemetry(), [("check", "200", 1, 1, 0.1)]).text().decode())
-    gauges = {family.name for family in families if not family.outlives_worker()}
-    assert gauges <= GAUGES.keys()
+def gauges_made(file: Path) -> set[str]:
+    """Names of the gauges that a file makes for the registry of a worker."""
+    calls = (node for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.Call))
+    named = (call for call in calls if getattr(call.func, "id", getattr(call.func, "attr", "")) == "Gauge")
+    return {ast.literal_eval(call.args[0]) for call in named}
+
+
+def test_every_gauge_of_a_worker_has_a_rule_for_several_workers() -> None:
+    made = set[str]().union(*map(gauges_made, (ROOT / "pdp").rglob("*.py")))
+    assert {"pdp_ready", "pdp_cache_breaker"} <= made <= GAUGES.keys()
+
+
+async def test_the_metrics_of_services_with_every_part_are_merged(tmp_path: Path) -> None:
+    (tmp_path / "rows.json").write_text(json.dumps({"tables": {"lake.s.t": {"columns": {"a": "VARCHAR"}}}}))
+    catalog = {"uri": "http://127.0.0.1:9/", "relations": {}}
+    config = {
+        "cache": {"redis": "redis://127.0.0.1:9", "redis_for": "all", "mac_key": "k" * 40},
+        "warehouses": {"lake": {"default_ref": "main", "catalog": catalog}},
+        "policies": {"row_access": [{"path": "rows.json", "allow_empty": True}]},
+    }
+    service = Service(settings_of(config, tmp_path))
+    text = service.metrics()
+    await service.stop()
+    families = list(parse_exposition(text.decode()))
+    assert {"pdp_cache_breaker", "pdp_cache_lookup_seconds"} <= {family.name for family in families}
+    assert {family.name for family in families if not family.outlives_worker()} <= GAUGES.keys()
+    metrics = MergedMetrics()
+    for worker in range(3):
+        metrics.update(worker, text)
+    assert samples(metrics.text()).keys() == samples(text.decode()).keys()
+
+
+def test_of_an_unknown_gauge_the_largest_value_counts() -> None:
+    metrics = MergedMetrics()
+    for worker, value in enumerate((1, 3, 2)):
+        lines = ("# HELP pdp_new Of a later version", "# TYPE pdp_new gauge", f'pdp_new{{a="b"}} {value}')
+        metrics.update(worker, "\n".join(lines).encode())
+    assert samples(metrics.text()) == {("pdp_new", (("a", "b"),)): 3}
 
 
 def test_counters_never_fall_when_a_worker_ends_and_another_starts() -> None:
