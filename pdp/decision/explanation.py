@@ -65,19 +65,22 @@ class Explainer:
         what = f"{group.action} on {format_resource(resource, group.ref, group.type)} as {group.principal.id}"
         if isinstance(node, FixedDenial):
             return Trace(what, outcome, why)
-        return self._leaf_trace(node, row, Trace(what, outcome, why))
+        return (yield from self._leaf_trace(node, row, Trace(what, outcome, why)))
 
-    def _leaf_trace(self, leaf: Leaf, row: int, trace: Trace) -> Trace:
+    def _leaf_trace(self, leaf: Leaf, row: int, trace: Trace) -> Resumable[Trace]:
         """Return the trace of a row of a leaf with one part per engine."""
         group = leaf.group
         authority = self._bundle.authority(group.warehouse)
         asked = self._bundle.engines_for(group.warehouse, group.action, group.type).engines
         engines = (*self._bundle.forbids, *authority.engines)
-        parts = tuple(self._engine_trace(engine, asked, leaf, row) for engine in engines)
-        combine = authority.combine
-        if leaf.override:
-            parts, combine = (_override_trace(leaf.override), *parts), "any"
-        return Trace(trace.what, trace.outcome, f"{trace.why} ({combine} of authority {authority.name})", parts)
+        parts = [_override_trace(leaf.override)] if leaf.override else []
+        for engine in engines:
+            if self._pace.is_over():
+                yield
+                self._pace.begin()
+            parts.append(self._engine_trace(engine, asked, leaf, row))
+        combine = "any" if leaf.override else authority.combine
+        return Trace(trace.what, trace.outcome, f"{trace.why} ({combine} of authority {authority.name})", tuple(parts))
 
     def _engine_trace(self, engine: Engine, asked: Sequence[Engine], leaf: Leaf, row: int) -> Trace:
         group, resource = leaf.group, leaf.resources[row]
@@ -133,13 +136,14 @@ def fold_answer(
 
 
 def trace_checks(
-    checks: Sequence[Check], trees: Sequence[Node], explainer: Explainer
+    checks: Sequence[Check], trees: Sequence[Node], explainer: Explainer, visible: bytes | None
 ) -> Resumable[Mapping[int, Trace]]:
-    """Return the traces of all positions."""
+    """Return the traces of all positions that the caller may see: `visible[i]` is 1 there, None means everywhere."""
     traces: dict[int, Trace] = {}
     for check, tree in zip(checks, trees, strict=True):
         for row, at in enumerate(check.at):
-            traces[at] = yield from explainer.trace(tree, row)
+            if visible is None or visible[at]:
+                traces[at] = yield from explainer.trace(tree, row)
     return traces
 
 

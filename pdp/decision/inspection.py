@@ -18,6 +18,7 @@ from typing import Final
 import msgspec
 
 from pdp.decision.plan import parent_of
+from pdp.decision.turns import Resumable, TurnClock
 from pdp.errors import InvalidReference
 from pdp.facts.objects import ObjectKey, key_of
 from pdp.model.answer import DEFAULT_DENY, Answer, Reason, Rejection, Trace
@@ -65,14 +66,13 @@ def reject_invisible(batch: Batch, visible: bytes) -> Batch:
 
 
 def reduce_answer(answer: Answer, visible: bytes) -> Answer:
-    """Return the answer without the reasons, errors and traces of positions that are not visible."""
+    """Return the answer without the reasons and errors of positions that are not visible: these have no traces."""
     by: list[Reason | None] = [
         reason if visible[at] or at in answer.rejected else plain_reason(reason, bool(answer.allowed[at]))
         for at, reason in enumerate(answer.by)
     ]
     errors = {at: raised for at, raised in answer.errors.items() if visible[at]}
-    traces = {at: trace for at, trace in answer.traces.items() if visible[at]}
-    return msgspec.structs.replace(answer, by=by, errors=errors, traces=traces)
+    return msgspec.structs.replace(answer, by=by, errors=errors)
 
 
 def plain_reason(reason: Reason | None, allowed: bool) -> Reason:
@@ -150,12 +150,19 @@ class GrantVisibility:
     def __init__(self, own: str, may_list: Callable[[ObjectKey], bool]) -> None:
         self._own = own
         self._may_list = may_list
+        self._pace = TurnClock()
 
     def answer(self, answer: Answer) -> Answer:
-        """Return an answer without the grants that the caller may not list."""
+        """Return an answer without the grants in reasons that the caller may not list. See `traces` for the traces."""
         by = [None if reason is None else self.reason(reason) for reason in answer.by]
-        traces = {at: self.trace(trace) for at, trace in answer.traces.items()}
-        return msgspec.structs.replace(answer, by=by, traces=traces)
+        return msgspec.structs.replace(answer, by=by)
+
+    def traces(self, traces: Mapping[int, Trace]) -> Resumable[Mapping[int, Trace]]:
+        """Return traces by position without the grants that the caller may not list."""
+        found: dict[int, Trace] = {}
+        for at, trace in traces.items():
+            found[at] = yield from self.trace(trace)
+        return found
 
     def reason(self, reason: Reason) -> Reason:
         """Return a reason, or the engine alone if the reason names a grant that the caller may not list."""
@@ -169,12 +176,19 @@ class GrantVisibility:
             return f"grants{found['end'] or ''}"
         return "grants"
 
-    def trace(self, trace: Trace) -> Trace:
+    def trace(self, trace: Trace) -> Resumable[Trace]:
         """Return a trace without the grants that the caller may not list."""
+        shown: list[Trace] = []
         if not trace.what.startswith(_GRANTS_TRACE):
-            parts = tuple(map(self.trace, trace.parts))
-            return msgspec.structs.replace(trace, why=self.reason(trace.why), parts=parts)
-        shown = [part for part in trace.parts if self._is_listable(part.what)]
+            for part in trace.parts:
+                shown.append((yield from self.trace(part)))  # noqa: PERF401  a comprehension cannot yield
+            return msgspec.structs.replace(trace, why=self.reason(trace.why), parts=tuple(shown))
+        for part in trace.parts:
+            if self._pace.is_over():
+                yield
+                self._pace.begin()
+            if self._is_listable(part.what):
+                shown.append(part)
         if len(shown) == len(trace.parts):
             return trace
         why = self.reason(trace.why) if _MENTION.search(trace.why) else ""

@@ -7,7 +7,7 @@ the leaves, so one plan serves them all under the same policies and facts.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Final, TypeAlias
 
 from msgspec.structs import replace
@@ -138,7 +138,8 @@ def _length(check: Check) -> int:
 MAX_LEAVES: Final = 50_000
 """Concrete checks in the plans of one batch. One operation on a schema has one for each object below."""
 MAX_TRACED_PARTS: Final = 20_000
-"""Parts of names in all concrete checks that one request explains."""
+MAX_TRACED_CHARACTERS: Final = 1_000_000
+"""Parts of names, and characters of all objects in the traces, in all concrete checks that one request explains."""
 _PART: Final = 1000
 _COLUMN_PART: Final = 10_000
 """Resources of a check that are planned and folded at once: with a look at each, and in a column of few containers."""
@@ -185,12 +186,16 @@ def plan_checks(checks: Sequence[Check], plans: PlanCache) -> Resumable[Plans]:
 
 def bound_traces(leaves: Sequence[Leaf | FixedDenial]) -> None:
     """Raise TooManyChecks if traces of all leaves would take too long."""
-    count = 0
-    for leaf in leaves:
-        count += sum([_parts_of_name(resource) for resource in leaf.resources])
-        if count > MAX_TRACED_PARTS:
+    parts = characters = 0
+    for resource in chain.from_iterable(leaf.resources for leaf in leaves):
+        levels = _parts_of_name(resource)
+        parts += levels
+        # a trace shows each object above by its whole path
+        characters += levels * (levels + len(resource.warehouse) + sum(map(len, resource.path)))
+        if parts > MAX_TRACED_PARTS or characters > MAX_TRACED_CHARACTERS:
             raise TooManyChecks(
-                f"`explain` is about more than {MAX_TRACED_PARTS} parts of names: explain fewer checks in one request"
+                f"`explain` is about more than {MAX_TRACED_PARTS} parts of names, or {MAX_TRACED_CHARACTERS} characters "
+                "of objects and all above them: explain fewer checks in one request"
             )
 
 

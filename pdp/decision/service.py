@@ -209,14 +209,14 @@ class Pdp:
             batch = reject_invisible(batch, visible)
         batch = yield from in_parts(batch)
         trees, found = yield from plan_checks(batch.checks, basis.plans)
-        if batch.explain:
-            bound_traces(found)
+        bound_traces(found if batch.explain else ())
         cached, verdicts_of = yield from self._verdicts(found, basis, cache)
         traces = NO_TRACES
+        grants = None if visible is None else self.grant_visibility(batch.caller, basis.facts, basis.bundle)
         if batch.explain:
-            asked = cached.verdict if cached else no_verdict
-            explainer = Explainer(basis.bundle, basis.evaluator, verdicts_of, asked)
-            traces = yield from trace_checks(batch.checks, trees, explainer)
+            explainer = Explainer(basis.bundle, basis.evaluator, verdicts_of, cached.verdict if cached else no_verdict)
+            traces = yield from trace_checks(batch.checks, trees, explainer, visible)
+            traces = (yield from grants.traces(traces)) if grants else traces
         outcomes = yield from _each(fold, trees, repeat(verdicts_of))
         answer = fold_answer(batch, outcomes, basis.revision, traces)
         if cached is not None:
@@ -224,7 +224,6 @@ class Pdp:
         checks = yield from _each(_decided, batch.checks, trees, repeat(verdicts_of), outcomes)
         elapsed = time.perf_counter() - started
         record = DecisionRecord(batch, answer, tuple(checks), *basis.origin(elapsed), stale=basis.stale)
-        grants = None if visible is None else self.grant_visibility(batch.caller, basis.facts, basis.bundle)
         if cached is not None:
             cached.keep()
         reported = ShadowDecision(batch, answer.id, found, basis, verdicts_of) if basis.bundle.reports else None

@@ -14,7 +14,7 @@ import msgspec
 
 from pdp.facts.row_policies import RowPolicy, RuleKey
 from pdp.model.question import NAMED_TYPES, Resource
-from pdp.model.references import VERBATIM_TYPES, encode_part
+from pdp.model.references import VERBATIM_TYPES, format_parts
 from pdp.model.vocabulary import PRIVILEGES
 
 ObjectKey: TypeAlias = tuple[str, tuple[str, ...]]
@@ -135,7 +135,7 @@ def key_text(key: ObjectKey) -> str:
     type, parts = key
     if type in VERBATIM_TYPES:
         return f"{type}:{parts[0]}"
-    return f"{type}:{'/'.join(map(encode_part, parts))}" if parts else type
+    return f"{type}:{format_parts(parts)}" if parts else type
 
 
 def key_from_text(text: str) -> ObjectKey:

@@ -94,7 +94,11 @@ def format_resource(resource: Resource, ref: str | None = None, type: str = "") 
 
 def format_path(resource: Resource) -> str:
     """Return the warehouse and the path of a reference, in the canonical encoding."""
-    parts = (resource.warehouse, *resource.path)
+    return format_parts((resource.warehouse, *resource.path))
+
+
+def format_parts(parts: Sequence[str]) -> str:
+    """Return parts of a reference, in the canonical encoding."""
     joined = "".join(parts)
     if not joined.isidentifier() and _ENCODE.search(joined):  # most parts need no escape: search all at once
         return "/".join(map(encode_part, parts))

@@ -15,7 +15,10 @@ from support.servers.idp import provider, token
 from support.service.serving import settings_of
 
 from pdp.decision.inspection import GrantVisibility
+from pdp.decision.turns import TurnClock, finish
+from pdp.engines.grants.engine import GrantsEngine
 from pdp.model.answer import Trace
+from pdp.model.question import Resource
 
 ALICE, BOB = "user:oidc~alice", "user:oidc~bob"
 MINE = "table:lake/sales/mine"
@@ -94,6 +97,41 @@ async def test_an_administrator_sees_all(tmp_path: Path) -> None:
         assert "modify via user:oidc~bob" in names(decision["trace"])
 
 
+async def test_no_trace_is_made_that_nobody_sees(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    explained: list[Resource] = []
+    explain = GrantsEngine.explain
+
+    def noted(engine: GrantsEngine, group: Any, resource: Resource, facts: Any) -> Trace:
+        explained.append(resource)
+        return explain(engine, group, resource, facts)
+
+    monkeypatch.setattr(GrantsEngine, "explain", noted)
+    async with client_with_users(tmp_path) as client:
+        checks = [{"action": "read_data", "resource": f"table:lake/sales/{name}"} for name in ("other", "mine", "more")]
+        answer = await client.send("POST", "/v1/check", {"checks": checks, "explain": True}, bearer("alice"))
+        assert ["trace" in decision for decision in answer.json()["decisions"]] == [False, True, False]
+    assert [resource.path for resource in explained] == [("sales", "mine")]
+
+
+async def test_others_get_turns_between_the_parts_of_explanations(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a turn that is over at once, each engine of a check and each object of a trace begins another one."""
+    turns: list[None] = []
+    monkeypatch.setattr(TurnClock, "is_over", lambda clock: True)
+    monkeypatch.setattr(TurnClock, "begin", lambda clock: turns.append(None))
+    async with client_with_users(tmp_path) as client:
+        counts = []
+        for explain in (False, True):
+            turns.clear()
+            checks = [{"action": "read_data", "resource": MINE}] * 20
+            answer = await client.send("POST", "/v1/check", {"checks": checks, "explain": explain}, bearer("alice"))
+            assert answer.status == 200
+            counts.append(len(turns))
+    objects, engines = 1 + len(ABOVE), 2
+    assert counts[1] - counts[0] >= 20 * (objects + engines)
+
+
 @pytest.mark.parametrize(
     ("reason", "shown"),
     [
@@ -112,5 +150,5 @@ async def test_an_administrator_sees_all(tmp_path: Path) -> None:
 def test_a_reason_names_a_grant_only_where_it_may(reason: str, shown: str) -> None:
     visibility = GrantVisibility(ALICE, lambda key: key == ("table", ("lake", "sales", "mine")))
     assert visibility.reason(reason) == shown
-    trace = visibility.trace(Trace("q", "permit", reason, (Trace("p", "permit", reason),)))
+    trace = finish(visibility.trace(Trace("q", "permit", reason, (Trace("p", "permit", reason),))))
     assert (trace.why, trace.parts[0].why) == (shown, shown)

@@ -14,8 +14,13 @@ from support.clients.http_client import fetch
 from support.faults.neighbours import assert_served
 from support.service.serving import Process, serve_process
 
-from pdp.decision.plan_cache import in_parts
+from pdp.decision.plan import Leaf
+from pdp.decision.plan_cache import MAX_TRACED_CHARACTERS, bound_traces, in_parts
 from pdp.decision.turns import Resumable
+from pdp.engines.engine import EngineQuestion
+from pdp.engines.grants.engine import GrantsEngine
+from pdp.errors import TooManyChecks
+from pdp.facts.snapshot import Facts
 from pdp.identity.callers import EMBEDDED_CALLER
 from pdp.model.arrays import PathArray
 from pdp.model.question import Batch, Check, Principal, Question, Resource
@@ -60,6 +65,14 @@ def many_checks(count: int, action: str, resource: str) -> bytes:
     return json.dumps({"checks": named}).encode()
 
 
+def deep_checks(count: int, parts: int) -> bytes:
+    """Explained checks of tables inside many namespaces: a trace shows each of them by its path."""
+    named = [
+        {"principal": BOB, "action": "read_data", "resource": f"table:w/{'a/' * parts}t{at}"} for at in range(count)
+    ]
+    return json.dumps({"explain": True, "checks": named}).encode()
+
+
 def schemas(count: int) -> list[dict[str, Any]]:
     return [{"schema": {"catalogName": "w", "schemaName": f"s{at}"}} for at in range(count)]
 
@@ -80,19 +93,8 @@ ATTACKS = {
     "some drops of schemas": ("/v1/check", 200, checks(90, "trino:DropSchema")),
     "explained drops": ("/v1/check", 400, checks(50, "trino:DropSchema", explain=True)),
     "some explained drops": ("/v1/check", 200, checks(10, "trino:DropSchema", explain=True)),
-    "explained deep paths": (
-        "/v1/check",
-        400,
-        json.dumps(
-            {
-                "explain": True,
-                "checks": [
-                    {"principal": BOB, "action": "read_data", "resource": f"table:w/{'a/' * 200}t{at}"}
-                    for at in range(500)
-                ],
-            }
-        ).encode(),
-    ),
+    "explained deep paths": ("/v1/check", 400, deep_checks(90, 200)),
+    "some explained deep paths": ("/v1/check", 200, deep_checks(11, 200)),
     "principals without number": ("/v1/check", 200, many_checks(10_000, "read_data", "table:w/s1/t{}")),
     "schemas of Trino": ("/v1/data/trino/batch", 200, filtered("FilterSchemas", schemas(100_000))),
     "tables of Trino in many schemas": ("/v1/data/trino/batch", 200, filtered("FilterTables", tables(100_000))),
@@ -108,6 +110,24 @@ def test_neighbours_are_served_during_a_long_decision(process: Process, attack: 
     assert answer.status == status, answer.content[:300]
     if status == 400:
         assert answer.json()["error"]["code"] == "too_many_checks"
+
+
+lengths = st.lists(st.integers(1, 200), min_size=1, max_size=250)
+
+
+@given(st.integers(1, 500), lengths)
+def test_what_all_traces_show_is_bounded(count: int, parts: list[int]) -> None:
+    """Many checks, deep paths and long names: accepted or not, no request gets traces of more than a few megabytes."""
+    path = tuple("x" * length for length in parts)
+    question = EngineQuestion(Question(Principal("user", "oidc~bob"), "read_data"), "table", "w", None)
+    leaf = Leaf(question, [Resource("table", "w", path)] * count)
+    shown = sum(len(part.what) for part in GrantsEngine().explain(question, leaf.resources[0], Facts.empty()).parts)
+    try:
+        bound_traces([leaf])
+    except TooManyChecks:
+        assert count * max(shown * 3, 40 * (len(path) + 1)) > MAX_TRACED_CHARACTERS
+    else:
+        assert count * shown <= MAX_TRACED_CHARACTERS + count * len(path) * len("namespace:/")
 
 
 def run(steps: Resumable[Batch]) -> Batch:

@@ -9,6 +9,7 @@ check (https://openfga.dev/docs/concepts); here all relations on a container are
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Final, TypeVar
@@ -52,10 +53,8 @@ from pdp.model.vocabulary import PRIVILEGES
 K = TypeVar("K")
 V = TypeVar("V")
 
-_OWN_BUDGET: Final = 4096
-"""Cache entries of an effective access that shares no budget."""
-_LONGEST_PATH: Final = 256
-"""Characters of a path in a cache. A request can name any path."""
+_OWN_ENTRIES: Final = 4096
+"""Cache entries of an effective access that shares no budget. They end with it, so that paths may be long."""
 _SERVER_NAME: Final = split_key(SERVER)[1]
 _VISIBLE_FROM_BELOW: Final = frozenset({"project", "warehouse"})
 _MISSING: Final = object()
@@ -87,7 +86,7 @@ class EffectiveAccess:
         self.grants = PrincipalGrants(facts, principal, extra)
         self.entries = 0
         self.retired = False
-        self._budget = budget or CacheBudget(_OWN_BUDGET)
+        self._budget = budget or CacheBudget(_OWN_ENTRIES, sys.maxsize)
         self._containers: dict[ContainerPath, ContainerAccess] = {}
         self._answers: dict[tuple[RelationQuestion, str], ContainerAnswers] = {}
         self._outside_containers: dict[ObjectKey, EffectiveRelations] = {}
@@ -193,7 +192,7 @@ class EffectiveAccess:
             reason, names = self.default_reason(container, path, question), own_names(container, question.type)
             found.put(above, reason, names)
             size = 1 + len(names or ())
-            if budget.left >= size and len("".join(path)) <= _LONGEST_PATH:
+            if budget.left >= size and len("".join(path)) <= budget.longest:
                 budget.left -= size
                 self.entries += size
                 known.put(above, reason, names)
@@ -263,7 +262,7 @@ class EffectiveAccess:
         for length in range(depth + 1, len(path) + 1):
             at = path[:length]
             container = self._open_warehouse(at) if container is None else self._open_namespace(container, at)
-            if budget.left > 0 and len("".join(at)) <= _LONGEST_PATH:
+            if budget.left > 0 and len("".join(at)) <= budget.longest:
                 budget.left -= 1
                 self.entries += 1
                 opened[at] = container
@@ -297,7 +296,7 @@ class EffectiveAccess:
         """Keep a value while the budget lasts. `parts` is the path from the request, if the cache key has one."""
         # INVARIANT: no entry depends on the id in a check. Answers that do are computed each time.
         budget = self._budget
-        if budget.left > 0 and len("".join(parts)) <= _LONGEST_PATH:
+        if budget.left > 0 and len("".join(parts)) <= budget.longest:
             budget.left -= 1
             self.entries += 1
             entries[cache_key] = value

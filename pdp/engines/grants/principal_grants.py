@@ -193,12 +193,16 @@ class ContainerAccess:
 
 
 class CacheBudget:
-    """Number of further entries for all caches that share the budget."""
+    """Number of further entries for all caches that share the budget, and the most characters of a path in them.
 
-    __slots__ = ("left",)
+    A request can name any path, so caches that outlive the request keep no long one.
+    """
 
-    def __init__(self, left: int) -> None:
+    __slots__ = ("left", "longest")
+
+    def __init__(self, left: int, longest: int = 256) -> None:
         self.left = left
+        self.longest = longest
 
 
 _MOST_NAMES: Final = 1000
