@@ -35,17 +35,28 @@ PdpError
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import Final, Self
+
+_NAMELESS_KEY: Final = re.compile(r"`(?:policies|server)\.[a-z_.]+`")
 
 
 class PdpError(Exception):
-    """Base of all exceptions of this package. `code` is stable, the text is not."""
+    """Base of all exceptions of this package. `code` is stable, the text is not.
+
+    `shown` is for readers without rights, such as those of health: a text may quote names of users and objects.
+    """
 
     code: str = "internal"
     record_id: str = ""
     """Id of the audit record of the refused request, if the request has one already."""
+
+    @property
+    def shown(self) -> str:
+        """Return the place, if there is one, and the kind of the error."""
+        return self.code
 
 
 class InvalidArgument(PdpError):
@@ -171,9 +182,18 @@ class Overloaded(PdpError):
 
 
 class Unavailable(PdpError):
-    """Temporary failure: a revision, a deadline or an audit record is out of reach."""
+    """Temporary failure: a revision, a deadline or an audit record is out of reach. `about` ends the text by a name."""
 
     code = "unavailable"
+
+    def __init__(self, message: str, about: str = "") -> None:
+        super().__init__(f"{message}{about}")
+        self._message = message
+
+    @property
+    def shown(self) -> str:
+        """Return the text without the name."""
+        return self._message
 
 
 class MissingFacts(PdpError):
@@ -198,6 +218,13 @@ class ConfigError(PdpError):
     def __init__(self, message: str, problems: Sequence[tuple[str, str]] = ()) -> None:
         super().__init__(message)
         self.problems = tuple(problems) or (("", message),)
+
+    @property
+    def shown(self) -> str:
+        """Return the sources of the problems, or a key of a section whose keys name neither users nor objects."""
+        key = _NAMELESS_KEY.match(str(self))
+        places = [source for source, _ in self.problems if source] or ([key[0]] if key else [])
+        return f"{', '.join(places)}: {self.code}" if places else self.code
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,6 +259,11 @@ class PolicyError(PdpError):
         super().__init__(f"{place}: {message}")
         self.message = message
         self.place = place
+
+    @property
+    def shown(self) -> str:
+        """Return the place and the kind of the error."""
+        return f"{self.place}: {self.code}"
 
     def of_key(self, key: str, source: str = "") -> Self:
         """Return this error, with the key of the settings that names the file, and the place of the key."""

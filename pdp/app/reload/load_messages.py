@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import socket
 import time
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
 from pdp.app.reload.watched_files import Stamps
 from pdp.app.sources.client import SourceState
+from pdp.errors import PdpError
 from pdp.identity.tls import Certificates
 
 _LENGTH_BYTES: Final = 8
@@ -35,10 +36,22 @@ class Published(msgspec.Struct, frozen=True):
     certificates: Certificates | None = None
 
 
+class LoadFailure(NamedTuple):
+    """Cause of a failed load for the log, and the part that may be `shown` to everyone. Both are empty without one."""
+
+    failure: str = ""
+    shown: str = ""
+
+    @classmethod
+    def of(cls, error: PdpError) -> LoadFailure:
+        """Return the failure by an error."""
+        return cls(str(error), error.shown)
+
+
 class LoadedPolicies(msgspec.Struct, frozen=True):
     """Loaded policies and certificates, with the digest of the bundle; or the cause of a `failure`.
 
-    `stamps` belong to the files of the load. `more` has the files without an entry in the lists of the settings.
+    `shown` is the part of the cause that diagnostics show. `stamps` belong to the files of the load. `more` has the files without an entry in the lists of the settings.
     `unchanged`: a poll has found nothing new. `passing`: the machine has failed, so the same files may load later. With
     a source, a failure may come with the last good policies.
     """
@@ -46,6 +59,7 @@ class LoadedPolicies(msgspec.Struct, frozen=True):
     published: Published = Published(b"")
     digest: str = ""
     failure: str = ""
+    shown: str = ""
     warnings: tuple[str, ...] = ()
     stamps: Stamps = {}
     more: tuple[str, ...] = ()

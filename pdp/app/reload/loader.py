@@ -36,6 +36,11 @@ class LoaderFailed(PdpError):
 
     code = "loader_failed"
 
+    @property
+    def shown(self) -> str:
+        """Return the whole text, which quotes no policy."""
+        return str(self)
+
 
 class Loader:
     """Loads policies in a process of its own. Calls wait, and may come from any thread."""

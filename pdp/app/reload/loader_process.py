@@ -18,7 +18,7 @@ from typing import Final, Protocol
 import msgspec
 
 from pdp.app.assembly import build_bundle, read_rules
-from pdp.app.reload.load_messages import Connection, LoadedPolicies, LoadRequest, Published
+from pdp.app.reload.load_messages import Connection, LoadedPolicies, LoadFailure, LoadRequest, Published
 from pdp.app.reload.watched_files import OpenedFiles, Stamps, take_stamps, unsettled_seconds
 from pdp.app.sources.source import PolicySource, PolicyTree, open_source
 from pdp.cli.logs import configure_logging
@@ -35,6 +35,7 @@ _TRY_SECONDS: Final = 1.0
 _ATTEMPTS: Final = 5
 """Time for files that change all the time, and the fewest attempts on a slow machine."""
 _PAUSE_SECONDS: Final = 0.05
+_RESTLESS: Final = "the files of policies or certificates change all the time"
 
 
 class BundleLoader:
@@ -64,11 +65,12 @@ class BundleLoader:
                 break
             time.sleep(pause)
         # without stamps: the next look finds a difference in any case
-        return LoadedPolicies(failure="the files of policies or certificates change all the time", more=self._more)
+        return LoadedPolicies(failure=_RESTLESS, shown=_RESTLESS, more=self._more)
 
-    def failed(self, cause: str) -> LoadedPolicies:
+    def failed(self, cause: LoadFailure) -> LoadedPolicies:
         """Return a failure that rests on the files as they are now."""
-        return LoadedPolicies(failure=cause, stamps=take_stamps(self._settings, self._more), more=self._more)
+        stamps = take_stamps(self._settings, self._more)
+        return LoadedPolicies(**cause._asdict(), stamps=stamps, more=self._more)
 
     def _read_unchanged(self, before: Stamps, folder: Path | None) -> LoadedPolicies | None:
         """Return the result of a read with its stamps; None if a file has changed meanwhile."""
@@ -86,8 +88,8 @@ class BundleLoader:
             bundle = build_bundle(settings, rules, forbid)
             certificates = checked_certificates(self._settings)
         except PdpError as error:
-            text = str(error) if folder is None else str(error).replace(f"{folder}/", "")
-            return LoadedPolicies(failure=text, passing=is_passing(error, own=folder is not None))
+            texts = [text if folder is None else text.replace(f"{folder}/", "") for text in LoadFailure.of(error)]
+            return LoadedPolicies(**LoadFailure(*texts)._asdict(), passing=is_passing(error, own=folder is not None))
         finally:
             self._opened.recording = False
             self._more = tuple(file for file in self._opened.take() if folder is None or not _is_below(file, folder))
@@ -102,7 +104,7 @@ class FileLoader(Protocol):
         """Return the bundle of the files, or the cause of a failure."""
         ...
 
-    def failed(self, cause: str) -> LoadedPolicies:
+    def failed(self, cause: LoadFailure) -> LoadedPolicies:
         """Return a failure that rests on the files as they are now."""
         ...
 
@@ -115,7 +117,7 @@ class SourceLoader:
         self._files = files
         self._source: PolicySource | None = None
         self._stamps: Stamps = {}
-        self._failure = ""
+        self._failure = LoadFailure()
         """Cause why the newest content of the source is not in use."""
 
     def load(self, *, poll: bool) -> LoadedPolicies:
@@ -127,7 +129,7 @@ class SourceLoader:
             assert self._source is not None
             return self._load(self._source, poll=poll)
         except PdpError as error:
-            return self._files.failed(self._words(error))
+            return self._files.failed(self._words(LoadFailure.of(error)))
 
     def _load(self, source: PolicySource, *, poll: bool) -> LoadedPolicies:
         if not poll or (source.good and not source.good.is_whole()):
@@ -135,10 +137,10 @@ class SourceLoader:
         try:
             new = None if source.good and not poll and source.is_silent() else source.look()
         except PdpError as error:
-            new, self._failure = None, self._words(error)
+            new, self._failure = None, self._words(LoadFailure.of(error))
             if source.good:
                 return msgspec.structs.replace(self._files.failed(self._failure), source=source.state)
-        result = self._files.failed("")
+        result = self._files.failed(LoadFailure())
         if new is None and source.good and poll and result.stamps == self._stamps:
             return LoadedPolicies(unchanged=True, source=source.state)
         for tree in self._candidates(source, new):
@@ -146,14 +148,16 @@ class SourceLoader:
             self._stamps = result.stamps
             result = self._accepted(source, tree, result)
             if not result.failure:
-                self._failure = "" if tree is new else self._failure
-                result = msgspec.structs.replace(result, failure=self._failure)
+                self._failure = LoadFailure() if tree is new else self._failure
+                result = msgspec.structs.replace(result, **self._failure._asdict())
                 break
-            self._failure = self._words(result.failure)
-            result = msgspec.structs.replace(result, failure=self._failure)
+            self._failure = self._words(LoadFailure(result.failure, result.shown))
+            result = msgspec.structs.replace(result, **self._failure._asdict())
         if source.good is None:
-            causes = [self._words(source.state.trouble)] if source.state.trouble else []
-            result = msgspec.structs.replace(result, failure="; ".join([*causes, *filter(None, [self._failure])]))
+            trouble = source.state.trouble
+            causes = zip(self._words(LoadFailure(trouble, trouble)) if trouble else ("", ""), self._failure, strict=True)
+            joined = LoadFailure(*("; ".join(filter(None, texts)) for texts in causes))
+            result = msgspec.structs.replace(result, **joined._asdict())
         return msgspec.structs.replace(result, source=source.state)
 
     def _accepted(self, source: PolicySource, tree: PolicyTree, result: LoadedPolicies) -> LoadedPolicies:
@@ -162,7 +166,7 @@ class SourceLoader:
             try:
                 source.accept(tree)
             except ConfigError as error:
-                return LoadedPolicies(failure=str(error), stamps=result.stamps, more=result.more)
+                return LoadedPolicies(**LoadFailure.of(error)._asdict(), stamps=result.stamps, more=result.more)
         elif tree is not source.good:
             source.reject(tree, passing=result.passing or not tree.is_whole())
         return result
@@ -175,15 +179,18 @@ class SourceLoader:
             try:
                 kept = source.last_good()
             except PdpError as error:
-                self._failure = self._failure or f"the last good bundle cannot be used: {error}"
+                cannot = "the last good bundle cannot be used"
+                if not self._failure.failure:
+                    self._failure = LoadFailure(f"{cannot}: {error}", f"{cannot}: {error.shown}")
                 return
             if kept:
                 yield kept
 
-    def _words(self, cause: PdpError | str) -> str:
+    def _words(self, cause: LoadFailure) -> LoadFailure:
         """Return a cause with the place of the source."""
         source = self._settings.policies.source
-        return f"`policies.source`, {source.place if source else ''}: {cause}"
+        place = f"`policies.source`, {source.place if source else ''}"
+        return LoadFailure(*(f"{place}: {text}" for text in cause))
 
 
 def _is_below(file: str, folder: Path) -> bool:

@@ -17,7 +17,7 @@ import structlog
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from pdp.app.reload.load_messages import LoadedPolicies, Published
+from pdp.app.reload.load_messages import LoadedPolicies, LoadFailure, Published
 from pdp.app.reload.loader import Loader
 from pdp.app.reload.watched_files import (
     changed_files,
@@ -81,6 +81,8 @@ class Reloader:
         self.metrics = ReloadMetrics()
         self.failure = ""
         """Cause of the failure of the last reload; empty after success."""
+        self._shown = ""
+        """Part of the cause that diagnostics show: no name of a user or object."""
         self._settings = settings
         self._loader = Loader(settings)
         self._more: tuple[str, ...] = ()
@@ -104,7 +106,7 @@ class Reloader:
 
     def unready(self) -> list[str]:
         """Return the reason why the service is not ready, if the last reload failed."""
-        return [f"{RELOAD_FAILED}: {self.failure}"] if self.failure else []
+        return [f"{RELOAD_FAILED}: {self._shown}"] if self.failure else []
 
     def details(self) -> dict[str, str]:
         """Return the condition of a silent source. Readiness does not rest on one: the last good policies serve."""
@@ -123,7 +125,7 @@ class Reloader:
         self._remember(result)
         if result.failure:
             self.metrics.count("failed")
-            self.failure = result.failure
+            self.failure, self._shown = result.failure, result.shown
             log.error("last good policies serve", cause=result.failure, revision=result.source.revision)
         for warning in result.warnings:
             log.warning("policies", warning=warning)
@@ -236,10 +238,11 @@ class Reloader:
             if result.unchanged:
                 return
             if result.failure:
+                failure = LoadFailure(result.failure, result.shown)
                 if result.passing:
-                    self._fail_for_now(publisher, result.failure)
+                    self._fail_for_now(publisher, failure)
                 else:
-                    self._fail(publisher, result.failure)
+                    self._fail(publisher, failure)
                     self._retry_seconds = self._retry_seconds if len(publisher.served()) > 1 else 0.0
                 if len(publisher.served()) > 1:
                     await publisher.converge()
@@ -249,7 +252,7 @@ class Reloader:
                 await publisher.publish(result)
                 self.metrics.publish(result.digest, await _end_of(result.published.certificates))
         except PdpError as error:
-            self._fail_for_now(publisher, str(error))
+            self._fail_for_now(publisher, LoadFailure.of(error))
             return
         self._succeed(publisher, result, began, unchanged=unchanged)
 
@@ -263,20 +266,20 @@ class Reloader:
         self._trouble = result.source.trouble
         self.metrics.note_source(result.source)
 
-    def _fail_for_now(self, publisher: Publisher, cause: str) -> None:
+    def _fail_for_now(self, publisher: Publisher, cause: LoadFailure) -> None:
         """Note a failure that the same files may not meet again, and choose the time of the next attempt."""
         self._fail(publisher, cause)
         first = self._settings.policies.refresh_seconds
         self._retry_seconds = min(2 * self._retry_seconds or first, max(first, LONGEST_RETRY_SECONDS))
         self._retry_at = time.monotonic() + self._retry_seconds
 
-    def _fail(self, publisher: Publisher, cause: str) -> None:
+    def _fail(self, publisher: Publisher, cause: LoadFailure) -> None:
         """Note a failure of the files."""
         self.metrics.count("failed")
-        if cause != self.failure:
-            log.error("reload failed, the served policies stay", cause=cause)
-            publisher.note("policies_refused", cause=cause)
-        self.failure = cause
+        if cause.failure != self.failure:
+            log.error("reload failed, the served policies stay", cause=cause.failure)
+            publisher.note("policies_refused", cause=cause.failure)
+        self.failure, self._shown = cause
 
     def _succeed(self, publisher: Publisher, result: LoadedPolicies, began: float, *, unchanged: bool) -> None:
         self.failure, self._retry_seconds = "", 0.0

@@ -33,6 +33,11 @@ class SourceUnreachable(PdpError):
 
     code = "source_unreachable"
 
+    @property
+    def shown(self) -> str:
+        """Return the whole text, which quotes no policy."""
+        return str(self)
+
 
 class FetchedBundle(NamedTuple):
     """Newest content of a source. `tag` names the content to the source; one of `archive` and `files` is set."""

@@ -58,7 +58,7 @@ class Supervisor:
         self._stopping = False
         self._restart = asyncio.Event()
         self._failed_reload = ""
-        """Cause of the failure of the last reload."""
+        """Part of the cause of the failed reload that diagnostics show."""
         self._reloader = Reloader(settings)
         self._newest: LoadedPolicies | None = None
         """Newest published policies under the present settings; None before the first reload."""
@@ -240,7 +240,7 @@ class Supervisor:
             await self._replace_all(settings)
         except PdpError as error:
             log.error("rolling restart ends, workers go on as they are", cause=str(error))  # noqa: TRY400
-            self._failed_reload = str(error)
+            self._failed_reload = error.shown
             await self._reloader.use(self._settings)
             self.note("reload_failed", cause=str(error))
         else:

@@ -29,6 +29,11 @@ class BundleRefused(PdpError):
 
     code = "bundle_refused"
 
+    @property
+    def shown(self) -> str:
+        """Return the whole text, which quotes no policy."""
+        return str(self)
+
 
 class BundleFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Size of a file in bytes, and the SHA-256 of the content in hex."""

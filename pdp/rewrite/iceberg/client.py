@@ -107,7 +107,7 @@ class RestCatalogClient:
         if may_lack and answer.status not in _NO_ANSWER and _error_type(answer) in may_lack:
             return None
         error = Unavailable if answer.status in _NO_ANSWER else ObjectUnreadable
-        raise error(f"{self.name} answered {answer.status} for {_shown(path)}")
+        raise error(f"{self.name} answered {answer.status}", f" for {_shown(path)}")
 
     async def serves(self, endpoint: str) -> bool:
         """Tell whether the catalog has an endpoint, such as `GET /v1/{prefix}/namespaces`; true without a list."""

@@ -215,9 +215,10 @@ class CatalogRelations:
                 async with asyncio.timeout(self._rule.max_stale_seconds):
                     await self.refresh()
             except (Unavailable, TimeoutError) as error:
-                self._problem = str(error) or f"it takes more than {self._rule.max_stale_seconds:g} seconds to read"
+                late = f"it takes more than {self._rule.max_stale_seconds:g} seconds to read"
+                self._problem = error.shown if isinstance(error, Unavailable) else late
                 pause = min(pause, _RETRY_SECONDS)
-                log.warning("catalog cannot be read", catalog=self._client.name, cause=self._problem)
+                log.warning("catalog cannot be read", catalog=self._client.name, cause=str(error) or late)
             outcome = "failed" if self._problem else "read"
             self._telemetry.catalog_passes.labels(self.warehouse, outcome).inc()
             await asyncio.sleep(pause)

@@ -134,7 +134,7 @@ def test_the_digest_of_a_resolver_is_part_of_the_bundle(tmp_path: Path, site: Pa
 def test_an_engine_with_another_digest_in_each_process_cannot_be_reloaded(tmp_path: Path, site: Path) -> None:
     """Nobody could tell whether all workers have the same policies: readiness tells so, and answers go on."""
     with serving(tmp_path, site, "acme_unstable", {"engines": {"acme_unstable": {"options": {}}}}) as process:
-        until(lambda: "`policies.engines.acme_unstable`: this process has other" in reasons(process))
+        until(lambda: "`policies.engines.acme_unstable`: config_error" in reasons(process))
         write(tmp_path / "rules.yaml", '{"rules": {"all": "true"}}')
         process.process.send_signal(signal.SIGHUP)
         until(lambda: metric(process, 'pdp_policies_reloads_total{outcome="failed"}') not in ("", "0.0", "1.0"))

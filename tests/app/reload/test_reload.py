@@ -98,7 +98,8 @@ def test_an_edit_is_served_and_a_failure_keeps_the_last_good_policies(tmp_path: 
         until(lambda: readiness(process)[0] == 503)
         status, state, reason = readiness(process)
         assert (status, state) == (503, "degraded")
-        assert re.search(r"reload failed: \S+rules/a.yaml:1:\d+: rule `b`: ", reason)
+        assert re.search(r"reload failed: \S+rules/a.yaml:1:\d+: rule_compile_error$", reason)
+        assert "rule `b`" in process.stderr()
         assert "pdp_policies_reload_failing 1" in metrics(process)
         assert answers(process) == {(True, first)}
         write_rules(tmp_path, a="role=='bob'")

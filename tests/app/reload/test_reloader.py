@@ -4,25 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from support.faults.file_limits import no_descriptors
 from support.oracles.converging import awaited
 from support.service.serving import settings_of
 
 from pdp.app.assembly import build_bundle, read_rules
 from pdp.app.reload import loader, loader_process
-from pdp.app.reload.load_messages import LoadedPolicies
+from pdp.app.reload.load_messages import LoadedPolicies, LoadFailure
 from pdp.app.reload.loader_process import BundleLoader
 from pdp.app.reload.reloader import Reloader, ServedPolicies
 from pdp.app.reload.watched_files import Stamps, take_stamps
 from pdp.app.workers.process import WorkerFailed
 from pdp.config.settings import Settings
+from pdp.errors import ConfigError, PdpError, Place, PolicyError
+from pdp.rewrite.iceberg.client import ObjectUnreadable
 
 pytestmark = [pytest.mark.process, pytest.mark.waits]
 
@@ -183,3 +187,94 @@ def test_files_that_change_all_the_time_end_a_load(
     result = bundles.load()
     assert (result.failure == "") == (rules is GOOD)
     assert result.stamps == take_stamps(settings)
+
+
+SECRET = "zelda"
+MASK = {"id": "m", "table": f"lake.s.{SECRET}", "column": SECRET, "kind": "null", "grantees": [f"user:{SECRET}"]}
+UID = {"type": "Lakekeeper::User", "id": f"oidc~{SECRET}"}
+BROKEN_FILES: dict[str, Any] = {
+    "rules.yaml": [
+        {"rules": {SECRET: "role =="}}, {"rules": {"a": f"role == '{SECRET}' && {SECRET}"}},
+        f"rules: {{{SECRET}: a: b}}",
+    ],
+    "forbid.yaml": [{"rules": {"a": f"role == '{SECRET}'", SECRET: f"{SECRET}"}}, {"rules": {"a": f"'{SECRET}"}}],
+    "rows.json": [
+        {"masks": [MASK | change]} for change in (
+            {"kind": SECRET}, {"grantees": [SECRET]}, {"table": f"{SECRET}"}, {"table": f"lake.{SECRET}.*"},
+            {"kind": "null", "expression": f"{SECRET}("}, {"except": [f"user:{SECRET}*"]}, {SECRET: 1},
+        )
+    ] + [{"masks": [MASK], "tables": {f"lake.s.{SECRET}": {"columns": {"a": "INTEGER"}}}}, {"masks": [MASK, MASK]}],
+    "a.permissions.json": [[{"name": SECRET, SECRET: 1}], [{"name": f"{SECRET}*"}], f'[{{"name": "{SECRET}",'],
+    "a.cedar": [
+        f'permit (principal == Lakekeeper::User::"{SECRET}", action, resource', f"permit (principal, action, {SECRET});",
+        f'permit (principal == Lakekeeper::User::"oidc~{SECRET}*", action, resource);',
+    ],
+    "a.entities.json": [
+        [{"uid": UID, "attrs": {SECRET: SECRET}, "parents": []}], [{"uid": UID, "parents": [UID]}], [{"uid": SECRET}],
+    ],
+}  # fmt: skip
+
+
+def broken_loads(folder: Path) -> Iterator[tuple[str, LoadedPolicies]]:
+    """Yield the name of a broken file and the result of its load, for every kind of policy file."""
+    good: dict[str, Any] = {
+        "rules.yaml": {"rules": {"a": "true"}}, "forbid.yaml": {"rules": {"a": "role == 'nobody'"}},
+        "rows.json": {"masks": [MASK | {"except": ["user:a"]}]}, "a.permissions.json": [],
+        "a.cedar": "permit (principal, action, resource);", "a.entities.json": [],
+    }  # fmt: skip
+    config = {
+        "policies": {
+            "rules": ["rules.yaml"], "forbid": ["forbid.yaml"], "row_access": ["rows.json"],
+            "scopes": {"permissions": [{"path": "*.permissions.json", "allow_empty": True}]},
+            "cedar": {"policies": ["*.cedar"], "entities": [{"path": "*.entities.json", "allow_empty": True}]},
+        },
+        "authorities": {"default": {"engines": ["cel", "scopes", "cedar"]}},
+        "warehouses": {"lake": {"project": "p1"}},
+    }  # fmt: skip
+    settings = settings_of(config, folder)
+
+    def write(name: str, content: Any) -> None:
+        dump = yaml.safe_dump if name.endswith(".yaml") else json.dumps
+        (folder / name).write_text(content if isinstance(content, str) else dump(content))
+
+    for name, content in good.items():
+        write(name, content)
+    loader = BundleLoader(settings)
+    assert not loader.load().failure
+    for name, contents in BROKEN_FILES.items():
+        for content in contents:
+            write(name, content)
+            yield name, loader.load()
+        write(name, good[name])
+
+
+def test_what_diagnostics_show_of_a_failure_quotes_no_policy(tmp_path: Path) -> None:
+    """The text names users and objects. Readers of health, whom nobody knows, get the place and the kind."""
+    quoted = set()
+    for name, result in broken_loads(tmp_path):
+        assert result.failure, name
+        assert SECRET not in result.shown, result.failure
+        assert name in result.shown, result.failure
+        assert re.search(r": [a-z_]+$", result.shown), result.shown
+        quoted |= {name} if SECRET in result.failure else set()
+    assert quoted == BROKEN_FILES.keys()
+
+
+def test_the_readiness_shows_no_more(tmp_path: Path) -> None:
+    reloader = Reloader(configured(tmp_path, GOOD))
+    publisher = Serving(reloader._settings)
+    errors = [
+        PolicyError(f"rule of {SECRET}", Place("rules.yaml", 3, 1)), WorkerFailed(f"failed at {SECRET}"),
+        ConfigError(f"`trino.impersonation.{SECRET}`: no"), ConfigError(f"`policies.rules`: {SECRET}"),
+        ConfigError(f"{SECRET} twice", [("pdp.yaml:3:5", f"{SECRET} twice")]), PdpError(SECRET),
+        ObjectUnreadable("the catalog answered 500", f" for table `{SECRET}`"),
+    ]  # fmt: skip
+    shown = []
+    for error in errors:
+        reloader._fail(publisher, LoadFailure.of(error))
+        assert SECRET in reloader.failure
+        shown += reloader.unready()
+    assert [text.removeprefix("the last reload failed: ") for text in shown] == [
+        "rules.yaml:3:1: policy_error", "worker_failed", "config_error", "`policies.rules`: config_error",
+        "pdp.yaml:3:5: config_error", "internal", "the catalog answered 500",
+    ]  # fmt: skip
