@@ -28,6 +28,7 @@ from pdp.config.section import is_loopback, split_address
 from pdp.config.settings import Settings
 from pdp.decision.active_policies import ActivePolicies
 from pdp.decision.service import Pdp
+from pdp.engines.row_access.stored import find_doubled_ids
 from pdp.identity.tls import LiveCertificates, checked_certificates
 from pdp.identity.tokens import Tokens
 from pdp.model.events import OPEN_GATE, ServiceEvent
@@ -125,6 +126,7 @@ class Service:
         server = self.settings.server
         for warning in self.pdp.bundle.warnings:
             log.warning("policies", warning=warning)
+        self._warn_of_doubled_ids()
         has_policies = self.pdp.bundle.row_sources.documents or self.source.facts.index.rules
         if has_policies and (notice := judge_notice()):
             log.info("rewriting", notice=notice)
@@ -232,9 +234,15 @@ class Service:
 
     def switch(self, prepared: PreparedPolicies) -> None:
         """Serve other policies from now on. Requests in flight keep their bundle, and connections their session."""
-        self.pdp.bundle = prepared.bundle
+        is_new, self.pdp.bundle = prepared.bundle is not self.pdp.bundle, prepared.bundle
+        if is_new:
+            self._warn_of_doubled_ids()
         if self._certificates and prepared.certificates and prepared.context:
             self._certificates.use(prepared.certificates, prepared.context)
+
+    def _warn_of_doubled_ids(self) -> None:
+        for warning in find_doubled_ids(self.pdp.bundle.row_access.tables, self.source.facts.row_rules()):
+            log.warning("policies", warning=warning)
 
     def reload(self) -> None:
         """Begin new files of the audit, and reload policies at once."""

@@ -17,6 +17,7 @@ from pdp.engines.grants.edits import Actor
 from pdp.engines.row_access.engine import RowAccessEngine
 from pdp.engines.row_access.entries import binding_faults, entry_name, faults_of, tables_read
 from pdp.engines.row_access.policies import policy_path, table_path
+from pdp.engines.row_access.stored import is_filed
 from pdp.errors import AlreadyExists, Conflict, InvalidArgument, InvalidFilter, InvalidReference, NotFound
 from pdp.facts.objects import Change, ObjectKey, RowPolicyPut, RowPolicyRemoved, join_key, key_text
 from pdp.facts.row_policies import FoldedName, RowPolicy, TablePath, fold_column, fold_name, widen_name
@@ -201,7 +202,7 @@ class RowPolicyAdministration:
     def _drop(self, facts: Facts, actor: Actor, edit: RowPolicyDrop) -> Iterator[Change]:
         found = find_rule(facts, edit.table, edit.id, edit.column)
         if found is None:
-            if self._is_filed(edit.table, edit.id, edit.column):
+            if is_filed(self._access.tables, RowPolicy(edit.table, edit.id, (), column=edit.column)):
                 raise InvalidArgument(f"`{edit.id}` of {_name(edit.table)} stands in a file: edit the file")
             if edit.if_exists:
                 return
@@ -215,7 +216,7 @@ class RowPolicyAdministration:
         self._rules.require_known_warehouse(facts, ("table", rule.table))
         found = find_rule(facts, rule.table, rule.id, rule.column)
         if found is None or found.tombstone:
-            if self._is_filed(rule.table, rule.id, rule.column):
+            if is_filed(self._access.tables, rule):
                 if edit.mode == "unless_exists":
                     return
                 raise AlreadyExists(f"`{rule.id}` of {_name(rule.table)} stands in a file: edit the file")
@@ -240,13 +241,6 @@ class RowPolicyAdministration:
         """
         if found.tombstone:
             self._rules.require(facts, actor, MANAGE, _container_of(found))
-
-    def _is_filed(self, table: TablePath, id: str, column: str) -> bool:
-        """Tell whether a file gives an id to a rule of the table. Reasons name rules by their ids."""
-        filed = self._access.tables.get(fold_name(table[0], table[1:]))
-        if filed is None:
-            return False
-        return any(other.id == id for other in (filed.masks.get(fold_column(column), ()) if column else filed.policies))
 
     def _refuse_filed(self, table: TablePath) -> None:
         """Raise InvalidArgument for a table with policies of files, which a statement on all policies cannot drop."""

@@ -39,6 +39,7 @@ from pdp.engines.cel.lint.remarks import Severity
 from pdp.engines.cel.rules import RuleSet
 from pdp.engines.row_access.engine import RowPolicies
 from pdp.engines.row_access.policies import read_documents
+from pdp.engines.row_access.stored import find_doubled_ids
 from pdp.engines.row_access.through_views import unprotected_catalogs
 from pdp.engines.scopes.explain import NAME_CODES as SCOPE_NAME_CODES
 from pdp.engines.scopes.explain import lint_entries
@@ -128,6 +129,7 @@ def _unplaced_problems(composition: Wiring, settings: Settings) -> Iterator[Conf
     else:
         yield from _unasked(composition, settings, facts, rules["rules"])
         yield from find_stored_roles(settings, facts, rules)
+        yield from _doubled_ids(composition, settings, facts)
     for idp, provider in settings.identity.providers.items():
         for each in provider.each_issuer:
             if "://" not in each.jwks:
@@ -226,6 +228,14 @@ def _unprotected(composition: Wiring, settings: Settings) -> Iterator[ConfigProb
         return
     for message in unprotected_catalogs(settings.trino, access):
         yield ConfigProblem(settings.origins.nearest(("trino", "catalogs")), "warning", message)
+
+
+def _doubled_ids(composition: Wiring, settings: Settings, facts: Facts) -> Iterator[ConfigProblem]:
+    """Yield a warning for each id of a row policy that both files and the store give."""
+    with contextlib.suppress(PdpError):  # the problems of files stand elsewhere
+        access = composition.row_access(settings)
+        for message in find_doubled_ids(access.tables, facts.row_rules()):
+            yield ConfigProblem(settings.origins.nearest(("policies", "row_access")), "warning", message)
 
 
 def find_world_problems(settings: Settings) -> list[ConfigProblem]:

@@ -6,9 +6,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from pdp.engines.row_access.members import ALL_USERS, Grantee, parse_grantee
-from pdp.engines.row_access.policies import KINDS, KINDS_WITH_VALUE, Mask, Policy, Texts
+from pdp.engines.row_access.policies import KINDS, KINDS_WITH_VALUE, Mask, Policy, TablePolicies, Texts
 from pdp.engines.row_access.trino import FALSE, UntranslatableSql
-from pdp.facts.row_policies import RowPolicy, fold_column
+from pdp.facts.objects import key_text
+from pdp.facts.row_policies import FoldedName, RowPolicy, fold_column
 
 _PRINCIPALS: Final = ("user:", "role:")
 _CLOSED: Final = "FALSE"
@@ -65,6 +66,25 @@ def stored_masks(rules: Iterable[RowPolicy]) -> Iterator[StoredMask]:
             column, found = fold_column(rule.column), _members(rule)
             is_usable = found is not None and not rule.tombstone and rule.kind in KINDS
             yield StoredMask(rule, column, rule.kind, *found) if found and is_usable else StoredMask(rule, column)
+
+
+def is_filed(tables: Mapping[FoldedName, TablePolicies], rule: RowPolicy) -> bool:
+    """Tell whether files give the id of a policy or mask to another one of the same table or column."""
+    filed = tables.get(rule.covers)
+    if filed is None:
+        return False
+    others = filed.masks.get(fold_column(rule.column), ()) if rule.column else filed.policies
+    return any(other.id == rule.id for other in others)
+
+
+def find_doubled_ids(tables: Mapping[FoldedName, TablePolicies], rules: Iterable[RowPolicy]) -> Iterator[str]:
+    """Yield a warning for each id that both files and the store give."""
+    for rule in sorted(rules, key=lambda rule: rule.key):
+        if not rule.tombstone and is_filed(tables, rule):
+            yield (
+                f"the id `{rule.id}` of `{key_text(('table', rule.table))}` is in a file and in the store: both count, and "
+                "reasons do not tell them apart: drop the stored one, or give the one of the file another id"
+            )
 
 
 def _members(rule: RowPolicy) -> tuple[tuple[Grantee, ...], tuple[Grantee, ...]] | None:

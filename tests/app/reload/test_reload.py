@@ -18,6 +18,7 @@ from support.clients.http_client import fetch
 from support.oracles.audit_files import all_records
 from support.oracles.converging import until
 from support.rewriting import rows_of
+from support.service.commands import run_pdp
 from support.service.serving import Process, serve_process
 
 pytestmark = [pytest.mark.process, pytest.mark.waits]
@@ -259,6 +260,30 @@ def test_columns_keep_their_order_through_reloads_and_restarts_of_workers(tmp_pa
         write_columns(tmp_path, [COLUMNS[0], *reversed(COLUMNS[1:])])
         until(lambda: bundle(process) != second)
         assert {columns for columns, _ in selected(process, database)} == {("id", "email", "region")}
+
+
+def test_an_id_of_the_store_in_a_file_is_a_warning(tmp_path: Path) -> None:
+    """At the start, in a reload, and in the check of the configuration, for policies and masks."""
+    policy = {"id": "eu", "table": "table:lake/s/t", "grantees": ["user:alice"], "filter": "a = 'x'"}
+    mask = {"id": "m", "table": "table:lake/s/t", "column": "c", "kind": "null", "grantees": ["user:alice"]}
+    rows = tmp_path / "rows.json"
+    rows.write_text(json.dumps({"policies": [policy | {"id": "other"}]}))
+    (tmp_path / "world.json").write_text('{"objects": ["project:p1"]}')
+    warehouses = {"lake": {"project": "p1", "default_ref": "main"}}
+    more = {"store": {"url": "sqlite:///pdp.db", "seed": "world.json"}, "warehouses": warehouses}
+    warning = "the id `{}` of `table:lake/s/t` is in a file and in the store"
+    warnings = [warning.format(id) for id in ("eu", "m")]
+    with serving(tmp_path, 1, row_access=["rows.json"], more=more) as process:
+        for path, body in (("row-access-policies", policy), ("column-masks", mask)):
+            assert fetch(process.url(f"/v1/{path}"), json.dumps(body).encode()).status == 200
+        rows.write_text(json.dumps({"policies": [policy], "masks": [mask]}))
+        until(lambda: all(warning in process.stderr() for warning in warnings))
+    checked = run_pdp("config", "check", "--format", "json", cwd=tmp_path)
+    told = [(one["severity"], one["message"]) for one in json.loads(checked.stdout) if "in the store" in one["message"]]
+    assert [severity for severity, _ in told] == ["warning"] * 2
+    assert all(message.startswith(warning) for (_, message), warning in zip(told, warnings, strict=True))
+    with serve_process(tmp_path) as process:
+        assert all(warning in process.stderr() for warning in warnings)
 
 
 def test_a_loader_that_is_killed_is_started_again(tmp_path: Path) -> None:

@@ -14,6 +14,9 @@ from support.oracles.rows import MASK, POLICY, load
 from pdp.decision.active_policies import ActivePolicies
 from pdp.engines.row_access.engine import NO_ROWS, UNRESTRICTED, Restriction
 from pdp.engines.row_access.mask_kinds import MASK_KINDS
+from pdp.engines.row_access.policies import parse_document
+from pdp.engines.row_access.stored import find_doubled_ids
+from pdp.engines.row_access.validation import compile_policies
 from pdp.facts.objects import Grant, GrantAdded, RowPolicyPut, RowPolicyRemoved
 from pdp.facts.row_policies import RowPolicy
 from pdp.facts.snapshot import Facts
@@ -179,3 +182,17 @@ def test_containers_know_the_rules_of_the_store_below(tmp_path: Path) -> None:
     assert access.reason_below(PEOPLE[0], Resource("warehouse", "lake"), facts) == "row_access:no_policy"
     assert access.reason_below(PEOPLE[0], other, facts) is None
     assert access.covers(Resource("view", "lake", ("s", "T")), facts)
+
+
+@pytest.mark.parametrize("table", ["lake.s.t", "lake.S.T"])
+@pytest.mark.parametrize("column", ["", "c", "C"])
+@pytest.mark.parametrize("change", [{}, {"id": "x"}, {"table": ("lake", "s", "u")}, {"tombstone": True}])
+def test_an_id_that_files_and_the_store_give_is_found(table: str, column: str, change: dict[str, Any]) -> None:
+    """Names of tables and columns fold, and ids do not. A tombstone is the policy of another table."""
+    entry = {"id": "x", "table": table, "grantees": ["allUsers"]}
+    filed = {"masks": [entry | {"column": "c", "kind": "null"}]} if column else {"policies": [entry | {"filter": True}]}
+    tables = compile_policies([parse_document(filed)]).tables
+    rule = replace(RowPolicy(("lake", "s", "t"), "x", (), "TRUE", column=column), **change)
+    others = [RowPolicy(("lake", "s", "t"), "x", (), column="" if column else "c"), RowPolicy(("lake", "s", "t"), "X", ())]
+    found = list(find_doubled_ids(tables, [rule, *others]))
+    assert bool(found) == (change in ({}, {"id": "x"})), found
