@@ -194,8 +194,8 @@ def bound_traces(leaves: Sequence[Leaf | FixedDenial]) -> None:
         characters += levels * (levels + len(resource.warehouse) + sum(map(len, resource.path)))
         if parts > MAX_TRACED_PARTS or characters > MAX_TRACED_CHARACTERS:
             raise TooManyChecks(
-                f"`explain` is about more than {MAX_TRACED_PARTS} parts of names, or {MAX_TRACED_CHARACTERS} characters "
-                "of objects and all above them: explain fewer checks in one request"
+                f"`explain` is about more than {MAX_TRACED_PARTS} parts of names, or {MAX_TRACED_CHARACTERS} "
+                "characters of objects and all above them: explain fewer checks in one request"
             )
 
 

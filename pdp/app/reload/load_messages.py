@@ -51,9 +51,9 @@ class LoadFailure(NamedTuple):
 class LoadedPolicies(msgspec.Struct, frozen=True):
     """Loaded policies and certificates, with the digest of the bundle; or the cause of a `failure`.
 
-    `shown` is the part of the cause that diagnostics show. `stamps` belong to the files of the load. `more` has the files without an entry in the lists of the settings.
-    `unchanged`: a poll has found nothing new. `passing`: the machine has failed, so the same files may load later. With
-    a source, a failure may come with the last good policies.
+    `shown` is the part of the cause that diagnostics show. `stamps` belong to the files of the load. `more` has the
+    files without an entry in the lists of the settings. `unchanged`: a poll has found nothing new. `passing`: the
+    machine has failed, so the same files may load later. With a source, a failure may come with the last good policies.
     """
 
     published: Published = Published(b"")

@@ -155,8 +155,10 @@ class SourceLoader:
             result = msgspec.structs.replace(result, **self._failure._asdict())
         if source.good is None:
             trouble = source.state.trouble
-            causes = zip(self._words(LoadFailure(trouble, trouble)) if trouble else ("", ""), self._failure, strict=True)
-            joined = LoadFailure(*("; ".join(filter(None, texts)) for texts in causes))
+            silence = self._words(LoadFailure(trouble, trouble)) if trouble else LoadFailure()
+            joined = LoadFailure(
+                *("; ".join(filter(None, texts)) for texts in zip(silence, self._failure, strict=True))
+            )
             result = msgspec.structs.replace(result, **joined._asdict())
         return msgspec.structs.replace(result, source=source.state)
 

@@ -193,10 +193,12 @@ class Reloader:
             if time.monotonic() > self._loaded_at + IDLE_SECONDS:
                 await asyncio.to_thread(self._loader.close)
         except OSError as error:  # such as no free descriptors
-            self._fail_for_now(publisher, f"cannot look for changes: {error.strerror or type(error).__name__}")
+            cause = f"cannot look for changes: {error.strerror or type(error).__name__}"
+            self._fail_for_now(publisher, LoadFailure(cause, cause))
         except Exception as error:  # readiness tells of the defect, and the served policies stay
             log.exception("reload ended by a defect")
-            self._fail_for_now(publisher, f"a defect ended the reload: {type(error).__name__}")
+            cause = f"a defect ended the reload: {type(error).__name__}"
+            self._fail_for_now(publisher, LoadFailure(cause, cause))
 
     async def _wait(self) -> bool:
         """Wait for the next look; tell whether a reload was ordered."""

@@ -81,9 +81,10 @@ def find_doubled_ids(tables: Mapping[FoldedName, TablePolicies], rules: Iterable
     """Yield a warning for each id that both files and the store give."""
     for rule in sorted(rules, key=lambda rule: rule.key):
         if not rule.tombstone and is_filed(tables, rule):
+            table = key_text(("table", rule.table))
             yield (
-                f"the id `{rule.id}` of `{key_text(('table', rule.table))}` is in a file and in the store: both count, and "
-                "reasons do not tell them apart: drop the stored one, or give the one of the file another id"
+                f"the id `{rule.id}` of `{table}` is in a file and in the store: both count, and reasons do not tell "
+                "them apart: drop the stored one, or give the one of the file another id"
             )
 
 

@@ -144,7 +144,8 @@ def test_a_pattern_that_matches_nothing_fails_until_a_file_is_back(tmp_path: Pat
     with serving(tmp_path, 1, forbid=[{"path": "forbid/*.yaml", "allow_empty": True}]) as process:
         first = bundle(process)
         (tmp_path / "rules" / "a.yaml").rename(tmp_path / "a.yaml")
-        until(lambda: "`rules/*.yaml` matches no file" in readiness(process)[2])
+        until(lambda: readiness(process)[2].endswith("`policies.rules`: config_error"))
+        assert "`rules/*.yaml` matches no file" in process.stderr()
         assert answers(process) == {(True, first)}
         (tmp_path / "a.yaml").rename(tmp_path / "rules" / "a.yaml")
         until(lambda: readiness(process)[0] == 200)
@@ -161,7 +162,8 @@ def test_a_name_that_is_no_file_fails_a_reload_until_it_is_gone(tmp_path: Path) 
         for number, (folder, make) in enumerate((folder, make) for folder in ("rules", "forbid") for make in ODD_NAMES):
             odd = tmp_path / folder / "odd.yaml"
             make(odd)
-            until(lambda: "odd.yaml: cannot be read: " in readiness(process)[2])
+            until(lambda: "odd.yaml: policy_error" in readiness(process)[2])
+            assert "odd.yaml: cannot be read: " in process.stderr()
             assert readiness(process)[:2] == (503, "degraded")
             write_rules(tmp_path, a="role=='alice'", **{f"r{number}": "role=='bob'"})
             odd.unlink()

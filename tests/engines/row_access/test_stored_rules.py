@@ -193,6 +193,9 @@ def test_an_id_that_files_and_the_store_give_is_found(table: str, column: str, c
     filed = {"masks": [entry | {"column": "c", "kind": "null"}]} if column else {"policies": [entry | {"filter": True}]}
     tables = compile_policies([parse_document(filed)]).tables
     rule = replace(RowPolicy(("lake", "s", "t"), "x", (), "TRUE", column=column), **change)
-    others = [RowPolicy(("lake", "s", "t"), "x", (), column="" if column else "c"), RowPolicy(("lake", "s", "t"), "X", ())]
+    others = [
+        RowPolicy(("lake", "s", "t"), "x", (), column="" if column else "c"),
+        RowPolicy(("lake", "s", "t"), "X", ()),
+    ]
     found = list(find_doubled_ids(tables, [rule, *others]))
     assert bool(found) == (change in ({}, {"id": "x"})), found
