@@ -14,6 +14,7 @@ from urllib.parse import unquote
 
 import pytest
 from aiohttp import web
+from support.oracles.converging import awaited
 from support.servers.idp import Authority
 from support.service.serving import settings_of
 
@@ -385,3 +386,14 @@ async def test_a_certificate_of_another_authority_is_refused(tmp_path: Path) -> 
             with pytest.raises(Unavailable, match="cannot be asked: ClientConnectorCertificateError"):
                 await relations.refresh()
         assert len(told.asked) == asked
+
+
+async def test_health_shows_no_name_of_a_table_at_which_a_catalog_fails() -> None:
+    silent = {"namespaces/a/tables/zelda": web.Response(status=503)}
+    told = ToldCatalog(whole(**{"namespaces/a/tables": listed("zelda"), **silent}))
+    async with reading(told) as relations:
+        with pytest.raises(Unavailable, match=r"answered 503 for table `a\.zelda`"):
+            await relations.refresh()
+        relations.start()
+        await awaited(lambda: "answered 503" in relations.trouble)
+        assert "zelda" not in relations.trouble + relations.problem
