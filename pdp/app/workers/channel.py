@@ -94,9 +94,10 @@ class ReadyReport(msgspec.Struct, frozen=True, tag=True):
 
 
 class FailureReport(msgspec.Struct, frozen=True, tag=True):
-    """Report of a worker that cannot start."""
+    """Report of a worker that cannot start, with the part that diagnostics show."""
 
     message: str
+    shown: str = ""
 
 
 class HealthReport(msgspec.Struct, frozen=True, tag=True):
@@ -115,11 +116,15 @@ class MetricsReport(msgspec.Struct, frozen=True, tag=True):
 
 
 class BundleReport(msgspec.Struct, frozen=True, tag=True):
-    """Answer to a `PrepareOrder` or `SwitchOrder`: the digest of the bundle, or the cause of a `failure`."""
+    """Answer to a `PrepareOrder` or `SwitchOrder`: the digest of the bundle, or the cause of a `failure`.
+
+    Diagnostics show the part `shown` of the cause.
+    """
 
     number: int
     bundle: str
     failure: str = ""
+    shown: str = ""
 
 
 class StopReport(msgspec.Struct, frozen=True, tag=True):

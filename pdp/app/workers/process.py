@@ -56,9 +56,18 @@ R = TypeVar("R", HealthReport, MetricsReport, BundleReport)
 
 
 class WorkerFailed(PdpError):
-    """Worker that did not become ready. The text is the cause."""
+    """Worker that did not become ready. The text is the cause, and may quote policies."""
 
     code = "worker_failed"
+
+    def __init__(self, message: str, shown: str = "") -> None:
+        super().__init__(message)
+        self._shown = shown
+
+    @property
+    def shown(self) -> str:
+        """Return the part of the cause that the worker shows, or the kind of the error."""
+        return self._shown or self.code
 
 
 class WorkerProcess:
@@ -141,7 +150,7 @@ class WorkerProcess:
         """
         report = await self._ask(lambda number: PrepareOrder(number, published), BundleReport, PREPARE_SECONDS)
         if report.failure:
-            raise WorkerFailed(report.failure)
+            raise WorkerFailed(report.failure, report.shown)
         return report.bundle
 
     async def switch(self, bundle: str, published: Published) -> None:
@@ -203,7 +212,7 @@ class WorkerProcess:
         except TimeoutError:
             raise WorkerFailed(f"not ready after {START_SECONDS:g} seconds") from None
         if isinstance(report, FailureReport):
-            raise WorkerFailed(report.message)
+            raise WorkerFailed(report.message, report.shown)
         self.bundle, self.counts, self.published = report.bundle, report.counts, report.published
 
     async def _ask(self, question: Callable[[int], WorkerRequest], kind: type[R], seconds: float) -> R:

@@ -66,7 +66,7 @@ async def _work(descriptor: int) -> int:
     try:
         return 0 if await _Worker(channel, assignment).serve() else 1
     except PdpError as error:
-        channel.send(FailureReport(str(error)))
+        channel.send(FailureReport(str(error), error.shown))
         return 2
     finally:
         await channel.close()
@@ -140,7 +140,7 @@ class _Worker:
         try:
             self._prepared = prepared = await self._service.prepare(order.published)
         except PdpError as error:
-            self._channel.send(BundleReport(order.number, "", str(error)))
+            self._channel.send(BundleReport(order.number, "", str(error), error.shown))
         else:
             self._channel.send(BundleReport(order.number, prepared.bundle.digest))
 
