@@ -109,11 +109,18 @@ def asserted_principal(caller: Caller, principal: Principal, *, inspects: bool =
 
     With `inspects`, a caller with the right to inspect can name another principal. Each answer then needs a guard.
     """
+    resolved, refused = judged_principal(caller, principal, inspects=inspects)
+    if refused:
+        raise AssertionNotAllowed(refused)
+    return resolved
+
+
+def judged_principal(caller: Caller, principal: Principal, *, inspects: bool = False) -> tuple[Principal, str]:
+    """Return the principal that a caller acts for, and why the caller may not assert it; empty if it may."""
     resolved, stated = _resolve(caller, principal)
     missing = stated - caller.may_assert
-    if missing and not (inspects and _is_inspection(caller, missing)):
-        raise AssertionNotAllowed(_refusal(caller, missing))
-    return resolved
+    allowed = not missing or (inspects and _is_inspection(caller, missing))
+    return resolved, "" if allowed else _refusal(caller, missing)
 
 
 def _resolve(caller: Caller, principal: Principal) -> tuple[Principal, frozenset[str]]:

@@ -13,9 +13,9 @@ from msgspec import UNSET, UnsetType
 from pdp.decision.bodies import PrincipalBody, ResourceBody, make_acting_role, make_principal, make_resource
 from pdp.engines.grants.edits import GrantEdits, ObjectEdits
 from pdp.engines.grants.model import ACTIONS
-from pdp.errors import AssertionNotAllowed, InvalidArgument
+from pdp.errors import InvalidArgument
 from pdp.facts.objects import BIT
-from pdp.identity.evidence import asserted_principal, own_principal
+from pdp.identity.evidence import judged_principal, own_principal
 from pdp.management.requests import (
     GrantFilter,
     GrantListing,
@@ -41,7 +41,7 @@ class _ManagementBody(msgspec.Struct, forbid_unknown_fields=True, rename="camel"
     acting_role: str | UnsetType = UNSET
 
     def requester(self, caller: Caller) -> Requester:
-        """Return the requester; raise AssertionNotAllowed if the caller may not speak for the named actor."""
+        """Return the requester with the named actor."""
         return make_requester(caller, self.actor, self.acting_role)
 
 
@@ -134,9 +134,10 @@ def object_edits(put: Sequence[Any], delete: Sequence[str], move: Sequence[tuple
 def decode_access(body: bytes, caller: Caller) -> tuple[Requester, str, Resource, PageRequest]:
     """Return requester, action, resource and page of a POST /v1/access."""
     request = decode(body, _ACCESS)
-    resource = check_grantable(make_resource(request.resource), caller)
+    resource, refused = check_grantable(make_resource(request.resource), caller)
     page = make_page_request(request.page_size, request.page_token)
-    return request.requester(caller), canonical_action(resource.type, request.action), resource, page
+    requester = also_refused(request.requester(caller), refused)
+    return requester, canonical_action(resource.type, request.action), resource, page
 
 
 def decode_list(body: bytes, caller: Caller) -> tuple[Requester, ObjectQuery, PageRequest]:
@@ -195,17 +196,18 @@ def make_requester(
 ) -> Requester:
     """Return the requester with the named actor, else the caller's own principal, else none (an operator).
 
-    Raise AssertionNotAllowed if the caller may not speak for the named actor.
+    A requester that the caller may not speak for is `refused`: its request has a record, and is not carried out.
     """
+    refused = ""
     if principal is not UNSET:
-        actor = asserted_principal(caller, make_principal(principal))
+        actor, refused = judged_principal(caller, make_principal(principal))
     elif caller.own is not None:
         actor = caller.own
     elif role is not UNSET:
         raise InvalidArgument("`actingRole` needs an `actor` who assumes it")
     else:
         return Requester(caller, consistency=consistency)
-    return Requester(caller, actor, make_acting_role(role), consistency)
+    return Requester(caller, actor, make_acting_role(role), consistency, refused)
 
 
 def make_list_requester(
@@ -217,10 +219,11 @@ def make_list_requester(
     """Return the requester of a list about the named principal, else about the caller's own.
 
     A caller may list for another principal with the right to speak for others, or with the right to inspect; then a
-    guard decides on each object. Raise AssertionNotAllowed for any other caller.
+    guard decides on each object. The list of any other caller is `refused`.
     """
     about = own_principal(caller) if principal is UNSET else make_principal(principal)
-    return Requester(caller, asserted_principal(caller, about, inspects=True), make_acting_role(role), consistency)
+    listed, refused = judged_principal(caller, about, inspects=True)
+    return Requester(caller, listed, make_acting_role(role), consistency, refused)
 
 
 def canonical_action(type: str, action: str) -> str:
@@ -292,13 +295,18 @@ def _move(entry: Mapping[str, str], at: int) -> tuple[str, str]:
     return entry["from"], entry["to"]
 
 
-def check_grantable(resource: Resource, caller: Caller) -> Resource:
-    """Return the resource if its type can carry grants.
+def check_grantable(resource: Resource, caller: Caller) -> tuple[Resource, str]:
+    """Return the resource if its type can carry grants, and why the caller may not assert it; empty if it may.
 
-    Raise InvalidArgument for any other type, AssertionNotAllowed for properties that the caller may not assert.
+    Raise InvalidArgument for any other type.
     """
     if resource.type not in ACTIONS:
         raise InvalidArgument(f"nothing is granted on a {resource.type}")
     if resource.properties and "properties" not in caller.may_assert:
-        raise AssertionNotAllowed(f"caller `{caller.name}` may not assert properties")
-    return resource
+        return resource, f"caller `{caller.name}` may not assert properties"
+    return resource, ""
+
+
+def also_refused(requester: Requester, refused: str) -> Requester:
+    """Return a requester that is refused for a further reason, if there is one."""
+    return msgspec.structs.replace(requester, refused=refused) if refused else requester

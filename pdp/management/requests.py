@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple, Protocol, TypeVar
 import msgspec
 
 from pdp.engines.grants.edits import GrantEdits, ObjectEdits, ObjectPatch
-from pdp.errors import PdpError
+from pdp.errors import AssertionNotAllowed, PdpError
 from pdp.facts.objects import Grant, ObjectKey, key_text
 from pdp.model.events import AnswerHold, EventLog, ManagementEvent
 from pdp.model.question import Caller, Consistency, Principal, Resource
@@ -33,13 +33,15 @@ class Requester(msgspec.Struct, frozen=True):
     """The caller, and the actor on whose behalf the caller manages; without an actor the caller is an operator.
 
     A caller with a principal of its own always acts as that principal, never as an operator. `id` is the id of the
-    request's record.
+    request's record. `refused` tells why the caller may not assert what the request states: then nothing but the record
+    is made of the request.
     """
 
     caller: Caller
     principal: Principal | None = None
     acting_role: str | None = None
     consistency: Consistency = "minimize_latency"
+    refused: str = ""
     id: str = msgspec.field(default_factory=new_id)
 
 
@@ -170,10 +172,13 @@ async def recorded(
     """Return the result of a request, and record how it ended.
 
     Where answers wait for their records, a record that a change begins is safe before the change: so nothing is written
-    that the audit does not tell of. Raise Unavailable if the audit takes no records, and each exception of the work.
+    that the audit does not tell of. Raise Unavailable if the audit takes no records, AssertionNotAllowed for a refused
+    assertion, and each exception of the work.
     """
     try:
         log.admit()
+        if request.requester.refused:
+            raise AssertionNotAllowed(request.requester.refused)
         if request.changes and log.gate.holds:
             log.note(_begun(request))
             await log.gate.durable()
@@ -206,12 +211,25 @@ def _begun(request: ManagementRequest) -> ManagementEvent:
 def _refused(request: ManagementRequest, code: str, message: str) -> ManagementEvent:
     shown: dict[str, Any] = {}
     left_out = 0
-    for key, entries in request.asked.items():
+    for key, entries in {**request.asked, **_statements(request.requester)}.items():
         shown[key] = entries
         if isinstance(entries, list):
             shown[key] = entries[:MOST_REFUSED]
             left_out += len(entries) - len(shown[key])
     return _event(request, shown, allowed=False, code=code, message=message[:_LONGEST_MESSAGE], left_out=left_out)
+
+
+def _statements(requester: Requester) -> dict[str, Any]:
+    """Return what a refused requester states about its actor beside the name; of attributes the names alone."""
+    actor = requester.principal
+    if not requester.refused or actor is None:
+        return {}
+    stated = {
+        "actorRoles": [*actor.roles, *actor.member_of],
+        "actorGroups": list(actor.groups),
+        "actorAttributes": sorted(msgspec.json.decode(actor.attributes)),
+    }
+    return {key: names for key, names in stated.items() if names}
 
 
 def _event(request: ManagementRequest, asked: dict[str, Any], **outcome: Any) -> ManagementEvent:
@@ -220,6 +238,7 @@ def _event(request: ManagementRequest, asked: dict[str, Any], **outcome: Any) ->
         id=requester.id,
         operation=request.operation,
         caller=requester.caller.name,
+        caller_principal=requester.caller.token_subject,
         actor=requester.principal.id if requester.principal else "",
         acting_role=f"role:{requester.acting_role}" if requester.acting_role is not None else "",
         request_id=requester.caller.request_id,

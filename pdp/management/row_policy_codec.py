@@ -32,7 +32,7 @@ class _RequesterBody(msgspec.Struct, forbid_unknown_fields=True, rename="camel",
     acting_role: str | UnsetType = UNSET
 
     def requester(self, caller: Caller) -> Requester:
-        """Return the requester; raise AssertionNotAllowed if the caller may not speak for the named actor."""
+        """Return the requester with the named actor."""
         return make_requester(caller, self.actor, self.acting_role)
 
 

@@ -351,7 +351,12 @@ class Management:
             raise Forbidden(f"`{actor.id}` lacks read_assignments on {format_resource(resource)}")
 
     def actor(self, facts: Facts, requester: Requester) -> Actor:
-        """Return the actor whose rights count; raise Forbidden for a role that the principal may not assume."""
+        """Return the actor whose rights count; raise Forbidden for a role that the principal may not assume.
+
+        Raise AssertionNotAllowed for a refused requester, who has no rights: `recorded` should have refused before.
+        """
+        if requester.refused:
+            raise AssertionNotAllowed(requester.refused)
         if requester.principal is None:
             return Actor(requester.caller.name)
         bundle, role = self._pdp.bundle, requester.acting_role

@@ -23,7 +23,8 @@ class RefusalEvent(_Event, frozen=True, kw_only=True, tag_field="event", tag="re
     """A request that was refused as a whole, or the number of refusals for one reason without records of their own.
 
     `status` is the code of the protocol. `suppressed` counts refusals of this surface and code since the last record.
-    `peer` is the address of a sender whose caller is not known.
+    `caller_principal` is the subject of the caller's token if the caller has another name. `peer` is the address of a
+    sender whose caller is not known.
     """
 
     surface: str
@@ -32,6 +33,7 @@ class RefusalEvent(_Event, frozen=True, kw_only=True, tag_field="event", tag="re
     message: str = ""
     endpoint: str = ""
     caller: str = ""
+    caller_principal: str = ""
     peer: str = ""
     request_id: str = ""
     trace_id: str = ""
@@ -42,13 +44,15 @@ class RefusalEvent(_Event, frozen=True, kw_only=True, tag_field="event", tag="re
 class ManagementEvent(_Event, frozen=True, kw_only=True, tag_field="event", tag="management"):
     """A request of management: a write of grants or objects, done or refused, or a list.
 
-    `actor` is the principal on whose behalf the caller acts, empty for an operator. `asked` has the request, with at
+    `caller_principal` is as in a refusal. `actor` is the principal on whose behalf the caller acts, or claimed to act,
+    empty for an operator. `asked` has the request, with at
     most `left_out` entries missing. `revision` is that of the result, empty after a refusal. With the
     code `begun` another record has the outcome.
     """
 
     operation: str
     caller: str
+    caller_principal: str = ""
     actor: str = ""
     acting_role: str = ""
     request_id: str = ""
@@ -72,6 +76,7 @@ class RewriteEvent(_Event, frozen=True, kw_only=True, tag_field="event", tag="re
 
     surface: str
     caller: str
+    caller_principal: str = ""
     principal: str
     acting_role: str = ""
     dialect: str

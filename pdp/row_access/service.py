@@ -361,7 +361,8 @@ class StatementService:
         """Record a rewriting. A refusal has a code."""
         caller = request.caller
         event = RewriteEvent(
-            id=request.id, surface=request.surface, caller=caller.name, principal=request.principal.id,
+            id=request.id, surface=request.surface, caller=caller.name, caller_principal=caller.token_subject,
+            principal=request.principal.id,
             acting_role=f"role:{request.acting_role}" if request.acting_role is not None else "",
             dialect=body.dialect if body.dialect in DIALECTS else "", length=len(body.sql),
             request_id=caller.request_id, trace_id=caller.trace_id, span_id=caller.span_id,

@@ -104,6 +104,7 @@ def _event(refusal: Refusal, sender: Sender, id: str) -> RefusalEvent:
         code=refusal.code,
         message=refusal.message[:_LONGEST_MESSAGE],
         caller=sender.name if isinstance(sender, Caller) else "",
+        caller_principal=sender.token_subject if isinstance(sender, Caller) else "",
         peer=sender.peer if isinstance(sender, Stranger) else "",
         request_id=sender.request_id,
         trace_id=sender.trace_id,

@@ -334,7 +334,8 @@ class RecordedListing(msgspec.Struct, frozen=True):
 class Record(RecordHeader, frozen=True, rename="camel"):
     """One request: `checks` are the concrete checks, `requests` those checks of the caller that were split.
 
-    `stale`: the facts were too old to permit anything. `masks` are the reasons of the masks of a row view, by column. A
+    `caller_principal` is the subject of the caller's token if the caller has another name. `stale`: the facts were too
+    old to permit anything. `masks` are the reasons of the masks of a row view, by column. A
     record that could not be encoded has the cause in `unencodable`, and in `allowed` one digit for each decision.
     """
 
@@ -343,6 +344,7 @@ class Record(RecordHeader, frozen=True, rename="camel"):
     latency_us: int = 0
     surface: str = ""
     caller: str = ""
+    caller_principal: str = ""
     request_id: str = ""
     trace_id: str = ""
     span_id: str = ""

@@ -54,7 +54,7 @@ class RecordEncoder:
         if body is None:
             body = self._body(record)
         caller = record.batch.caller
-        if caller.request_id or caller.trace_id:
+        if caller.request_id or caller.trace_id or caller.own is not None:
             body = _ids_text(caller) + body
         if record.stale:
             body = f'"stale":true,{body}'
@@ -121,8 +121,9 @@ class RecordEncoder:
 
 
 def _ids_text(caller: Caller) -> str:
-    """Return the ids that the sender gave the request as JSON: a comma follows each."""
-    text = f'"requestId":{quote(caller.request_id)},' if caller.request_id else ""
+    """Return the ids that the sender gave the request, and the subject of its token, as JSON: a comma follows each."""
+    text = f'"callerPrincipal":{quote(caller.token_subject)},' if caller.token_subject else ""
+    text = f'{text}"requestId":{quote(caller.request_id)},' if caller.request_id else text
     return f'{text}"traceId":{quote(caller.trace_id)},"spanId":{quote(caller.span_id)},' if caller.trace_id else text
 
 

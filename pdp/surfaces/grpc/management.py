@@ -18,6 +18,7 @@ from pdp.errors import InvalidArgument
 from pdp.facts.row_policies import RowPolicy
 from pdp.management.codec import (
     PAGE_SIZE,
+    also_refused,
     canonical_action,
     check_grantable,
     grant_body,
@@ -101,9 +102,9 @@ class GrantsService:
     async def access(self, body: bytes, caller: Caller) -> RpcAnswer:
         """List one page of the principals that may do an action on an object."""
         request, named = await converted(body, _read_access)
-        resource = check_grantable(named, caller)
+        resource, refused = check_grantable(named, caller)
         action = canonical_action(resource.type, request.action)
-        requester = read_requester(request, caller)
+        requester = also_refused(read_requester(request, caller), refused)
         page = await self._management.list_access(requester, action, resource, read_page(request))
         principals = [wire.AccessResponse.Access(principal=name, by=[by]) for name, by in page.entries.items()]
         token = page_token(page.next)

@@ -1,0 +1,156 @@
+"""Refused assertions of management: each leaves a record with the token's subject, the claimed actor and the request."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+from support.authentication import bearer, oidc
+from support.clients.http_client import HttpClient, client_of
+from support.oracles.audit_files import all_records
+from support.servers.idp import provider, token
+from support.service.serving import settings_of
+
+from pdp.surfaces.wire import decision_pb2 as wire
+
+MALLORY, FORGED, TABLE = "user:oidc~mallory", "user:oidc~FORGEDADMIN", "table:lake/PROBE/x"
+GRANT = {"principal": MALLORY, "privilege": "select", "object": TABLE}
+POLICY = {"table": TABLE, "id": "p", "filter": "true"}
+MASK = {"table": TABLE, "id": "m", "column": "c", "grantees": [MALLORY], "kind": "NULL"}
+LIST = {"action": "read_data", "type": "table", "container": "namespace:lake/PROBE"}
+HTTP: list[tuple[str, str, dict[str, Any]]] = [
+    ("POST", "/v1/grants", {"add": [GRANT]}),
+    ("POST", "/v1/objects", {"put": [{"object": TABLE}]}),
+    ("POST", "/v1/access", {"action": "read_data", "resource": TABLE}),
+    ("POST", "/v1/list", LIST),
+    ("GET", "/v1/grants", {"object": TABLE}),
+    ("GET", "/v1/row-access-policies", {"table": TABLE}),
+    ("POST", "/v1/row-access-policies", POLICY),
+    ("POST", "/v1/row-access-policies:batchDelete", {"table": TABLE, "ids": ["p"]}),
+    ("POST", "/v1/row-access-policies:testPermissions", {"table": TABLE, "permissions": ["rowAccessPolicies.list"]}),
+    ("GET", "/v1/row-access-policies/p", {"table": TABLE}),
+    ("PUT", "/v1/row-access-policies/p", POLICY),
+    ("DELETE", "/v1/row-access-policies/p", {"table": TABLE}),
+    ("GET", "/v1/column-masks", {"table": TABLE}),
+    ("POST", "/v1/column-masks", MASK),
+    ("POST", "/v1/column-masks:batchDelete", {"table": TABLE, "ids": ["m"], "column": "c"}),
+    ("POST", "/v1/column-masks:testPermissions", {"table": TABLE, "permissions": ["rowAccessPolicies.list"]}),
+    ("GET", "/v1/column-masks/m", {"table": TABLE, "column": "c"}),
+    ("PUT", "/v1/column-masks/m", MASK),
+    ("DELETE", "/v1/column-masks/m", {"table": TABLE, "column": "c"}),
+]
+"""Each route of management over HTTP, with a body or parameters."""
+RPCS: dict[str, dict[str, Any]] = {
+    "GrantsService/WriteGrants": {"add": [GRANT]},
+    "GrantsService/ListGrants": {"object": TABLE},
+    "GrantsService/WriteObjects": {"put": [{"object": TABLE}]},
+    "GrantsService/Access": {"action": "read_data", "resource": {"reference": TABLE}},
+    "DecisionService/List": LIST,
+    "PolicyService/ListRowPolicies": {"table": TABLE},
+    "PolicyService/GetRowPolicy": {"table": TABLE, "id": "p"},
+    "PolicyService/WriteRowPolicy": {"policy": {"table": TABLE, "id": "p", "filter": "true", "grantees": [MALLORY]}},
+    "PolicyService/DeleteRowPolicies": {"table": TABLE, "ids": ["p"]},
+    "PolicyService/TestRowPolicyPermissions": {"table": TABLE, "permissions": ["rowAccessPolicies.list"]},
+}
+"""Each method of management of gRPC."""
+
+
+@asynccontextmanager
+async def writer(folder: Path) -> AsyncIterator[HttpClient]:
+    """A client of a service where tokens for `writers` may write, and assert nothing."""
+    async with provider() as idp:
+        rule = {"bearer": {"idp": "oidc", "audiences": ["writers"]}, "may_write": True}
+        providers = {"oidc": oidc(idp, audiences=["writers"])}
+        identity = {"providers": providers, "callers": {"writer": rule}, "inspect": "deny"}
+        config = {"store": {"url": "sqlite:///pdp.db"}, "warehouses": {"lake": {}}, "identity": identity}
+        async with client_of(settings_of(config, folder)) as client:
+            yield client
+
+
+async def ask(client: HttpClient, method: str, path: str, fields: dict[str, Any]) -> int:
+    """Ask with a token of mallory; return the status."""
+    headers = bearer(token(sub="mallory", aud="writers"))
+    if method in ("GET", "DELETE"):
+        return (await client.send(method, f"{path}?{urlencode(fields)}", headers=headers)).status
+    return (await client.send(method, path, fields, headers)).status
+
+
+async def events(client: HttpClient, folder: Path) -> list[dict[str, Any]]:
+    """Stop the service; return the records of all but its life."""
+    await client.service.stop()
+    return [record for record in all_records(folder) if record["event"] != "service"]
+
+
+def assert_tells(record: dict[str, Any]) -> None:
+    """Check that a record names the sender, the claimed actor and the object that was asked about."""
+    assert (record["event"], record["allowed"], record["code"]) == ("management", False, "assertion_not_allowed"), (
+        record
+    )
+    assert (record["caller"], record["callerPrincipal"], record["actor"]) == ("writer", MALLORY, FORGED)
+    assert "lake/PROBE" in str(record["asked"])
+
+
+async def test_each_route_records_a_forged_actor(tmp_path: Path) -> None:
+    async with writer(tmp_path) as client:
+        for method, path, fields in HTTP:
+            named = {"principal": FORGED} if path == "/v1/list" else {"actor": FORGED}
+            assert await ask(client, method, path, fields | named) == 403, (method, path)
+        records = await events(client, tmp_path)
+    assert len(records) == len(HTTP)
+    for record in records:
+        assert_tells(record)
+
+
+def test_each_method_of_management_is_here() -> None:
+    services = wire.DESCRIPTOR.services_by_name
+    names = {f"{name}/{each}" for name in ("GrantsService", "PolicyService") for each in services[name].methods_by_name}
+    assert names | {"DecisionService/List"} == RPCS.keys()
+
+
+async def test_each_method_records_a_forged_actor(tmp_path: Path) -> None:
+    async with writer(tmp_path) as client:
+        for name, fields in RPCS.items():
+            who = {"principal": {"id": FORGED}}
+            named = who if name == "DecisionService/List" else {"actor": who}
+            assert await ask(client, "POST", f"/pdp.v1.{name}", fields | named) == 403, name
+        records = await events(client, tmp_path)
+    assert len(records) == len(RPCS)
+    for record in records:
+        assert_tells(record)
+
+
+async def test_other_refused_statements_are_recorded(tmp_path: Path) -> None:
+    """Own roles, groups and attributes that the token does not have, and properties of the object."""
+    described = {"id": MALLORY, "roles": ["r"], "groups": ["g"], "attributes": {"clearance": "hidden-value"}}
+    resource = {"reference": TABLE, "properties": {"owner": "mallory"}}
+    async with writer(tmp_path) as client:
+        assert await ask(client, "POST", "/v1/grants", {"add": [GRANT], "actor": described}) == 403
+        assert await ask(client, "POST", "/v1/access", {"action": "read_data", "resource": resource}) == 403
+        described_actor, properties = await events(client, tmp_path)
+    asked = described_actor["asked"]
+    assert (described_actor["actor"], described_actor["code"]) == (MALLORY, "assertion_not_allowed")
+    assert (asked["actorRoles"], asked["actorGroups"], asked["actorAttributes"]) == (["r"], ["g"], ["clearance"])
+    assert "hidden-value" not in str(described_actor)
+    assert (properties["event"], properties["operation"], properties["actor"]) == ("management", "list_access", MALLORY)
+    assert "properties" in properties["message"]
+
+
+async def test_a_malformed_request_names_the_subject_of_the_token(tmp_path: Path) -> None:
+    async with writer(tmp_path) as client:
+        assert await ask(client, "POST", "/v1/grants", {"unknown": 1}) == 400
+        (record,) = await events(client, tmp_path)
+    assert (record["event"], record["caller"], record["callerPrincipal"]) == ("refusal", "writer", MALLORY)
+
+
+async def test_the_name_of_a_caller_without_a_rule_is_not_repeated(tmp_path: Path) -> None:
+    async with provider() as idp:
+        config = {"store": {"url": "sqlite:///pdp.db"}, "identity": {"providers": {"oidc": oidc(idp)}}}
+        async with client_of(settings_of(config, tmp_path)) as client:
+            headers = bearer(token(sub="mallory"))
+            assert (await client.send("POST", "/v1/grants", {"add": [GRANT], "actor": FORGED}, headers)).status == 403
+            (record,) = await events(client, tmp_path)
+    assert (record["caller"], record["actor"]) == (MALLORY, FORGED)
+    assert "callerPrincipal" not in record
