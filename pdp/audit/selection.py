@@ -53,8 +53,8 @@ def _items(entry: CheckEntry, requested: set[int] | tuple[()]) -> Iterator[Recor
 
 
 def inputs_of(record: Record, entry: CheckEntry) -> Inputs | None:
-    """Return the inputs of an entry; None for a position without a check."""
-    if record.inputs is None or entry.error is not None:
+    """Return the inputs of an entry; None for a refused position that names no principal."""
+    if record.inputs is None or (entry.error is not None and not entry.subject):
         return None
     others = record.other_inputs
     return record.inputs if entry.inputs == 0 else others[entry.inputs - 1] if entry.inputs <= len(others) else None

@@ -12,7 +12,7 @@ the object of the check alone, while grants stand on all objects above.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -62,7 +62,11 @@ def reject_invisible(batch: Batch, visible: bytes) -> Batch:
     }
     kept = [_without(check, refused) if check.question.inspected else check for check in batch.checks]
     checks = tuple(check for check in kept if check.at)
-    return msgspec.structs.replace(batch, checks=checks, rejected={**batch.rejected, **refused})
+    shown = {at for check in batch.checks for at in check.at} - refused.keys()
+    left_out = tuple(part for check in batch.checks if (part := _without(check, shown)).at)
+    return msgspec.structs.replace(
+        batch, checks=checks, rejected={**batch.rejected, **refused}, refused=batch.refused + left_out
+    )
 
 
 def reduce_answer(answer: Answer, visible: bytes) -> Answer:
@@ -80,7 +84,7 @@ def plain_reason(reason: Reason | None, allowed: bool) -> Reason:
     return (reason or DEFAULT_DENY).partition(":")[0] if allowed else "denied"
 
 
-def _without(check: Check, refused: Mapping[int, Rejection]) -> Check:
+def _without(check: Check, refused: Container[int]) -> Check:
     rows = [row for row, at in enumerate(check.at) if at not in refused]
     return msgspec.structs.replace(
         check, resources=[check.resources[row] for row in rows], at=[check.at[row] for row in rows]

@@ -37,7 +37,8 @@ def admit(request: BatchRequest, caller: Caller) -> Batch:
     if caller.own is None and caller.may_assert >= _EVIDENCE and not _lacks_principal(request):
         return _batch(request, caller, tuple(request.checks), request.rejected)
     admitted: list[Check] = []
-    refused: dict[int, Rejection] = {}
+    refused: list[Check] = []
+    rejected = dict(request.rejected)
     divided = resolved = False
     for check in request.checks:
         parts = _divide_by_properties(check, caller)
@@ -45,21 +46,25 @@ def admit(request: BatchRequest, caller: Caller) -> Batch:
         for part, evidence in parts:
             outcome = admit_check(part, caller, evidence)
             if isinstance(outcome, Rejection):
-                refused.update(dict.fromkeys(part.at, outcome))
+                refused.append(part)
+                rejected.update(dict.fromkeys(part.at, outcome))
             else:
                 resolved |= outcome.question.principal is not part.question.principal
                 admitted.append(outcome)
     for check in request.unresolved:  # rejected already, but missing evidence is the error to report
         outcome = admit_check(check, caller)
         if isinstance(outcome, Rejection):
-            refused.update(dict.fromkeys(check.at, outcome))
+            refused.append(check)
+            rejected.update(dict.fromkeys(check.at, outcome))
     if resolved and len(admitted) > 1:
         admitted = _join_equal(admitted)
     if divided:
         # The remaining part of a divided check may begin later. Checks are in the order of their first positions.
         admitted.sort(key=lambda check: check.at[0])
-    rejected = dict(sorted({**request.rejected, **refused}.items())) if refused else request.rejected
-    return _batch(request, caller, tuple(admitted), rejected)
+    if not refused:
+        return _batch(request, caller, tuple(admitted), request.rejected)
+    batch = _batch(request, caller, tuple(admitted), dict(sorted(rejected.items())))
+    return msgspec.structs.replace(batch, refused=tuple(refused))
 
 
 def _batch(

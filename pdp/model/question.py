@@ -366,6 +366,7 @@ class Batch(msgspec.Struct, frozen=True, gc=False):
     """Admitted request: `size` answers in order, from `checks` and from `rejected` by position.
 
     The caller may assert all evidence of the checks. `pdp.identity.evidence.admit` makes batches from requests.
+    `refused` has the readable checks at rejected positions, for the audit alone: nothing decides on them.
     """
 
     surface: str
@@ -375,6 +376,7 @@ class Batch(msgspec.Struct, frozen=True, gc=False):
     rejected: Mapping[int, Rejection] = msgspec.field(default_factory=dict)
     consistency: Consistency = "minimize_latency"
     explain: bool = False
+    refused: tuple[Check, ...] = ()
 
 
 class BatchRequest(msgspec.Struct, frozen=True, gc=False):

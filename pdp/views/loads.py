@@ -140,7 +140,7 @@ class ViewSecurity:
         columns = _columns(body, target)
         admitted = _admit(check, caller, body.caller, properties=bool(body.views or columns))
         if isinstance(admitted, Rejection):
-            return await self._reject(surface, caller, admitted)
+            return await self._reject(surface, caller, admitted, check)
         load = await self._chain(body, engines, target, supplied) if entries else _NO_CHAIN
         if engines and all(engine.enforces_row_access for engine in engines):
             load = replace(load, enforced=True)
@@ -161,7 +161,7 @@ class ViewSecurity:
         engines = self._engines(body.caller, caller)
         admitted = _admit(check, caller, body.caller)
         if isinstance(admitted, Rejection):
-            return await self._reject(surface, caller, admitted)
+            return await self._reject(surface, caller, admitted, check)
         owner_properties = [rule.owner_property for rule in self._rules.values()]
         bound_values(body.set, "set")
         touched = protected_keys([*body.set, *body.remove], owner_properties, engines)
@@ -176,9 +176,10 @@ class ViewSecurity:
             raise error
         return load_result(result, _NO_CHAIN)
 
-    async def _reject(self, surface: str, caller: Caller, rejected: Rejection) -> LoadResult:
+    async def _reject(self, surface: str, caller: Caller, rejected: Rejection, check: Check) -> LoadResult:
         """Record and return the denial of a request with evidence beyond the caller's rights."""
-        return load_result(await self._pdp.decide(Batch(surface, caller, 1, (), {0: rejected})), _NO_CHAIN)
+        batch = Batch(surface, caller, 1, (), {0: rejected}, refused=(check,))
+        return load_result(await self._pdp.decide(batch), _NO_CHAIN)
 
     async def _chain(
         self, body: LoadBody, engines: Sequence[TrustedEngine], target: Resource, supplied: Mapping[Path, Properties]

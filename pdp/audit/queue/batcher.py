@@ -174,14 +174,15 @@ def _line(
 
 
 def _rows(record: DecisionRecord | Event) -> int:
-    """Return the number of rows of a record: of all concrete checks, of a listing, or of masks."""
+    """Return the number of rows of a record: of concrete and refused checks, of a listing, or of masks."""
     if not isinstance(record, DecisionRecord):
         return 0
     if record.listing is not None:
         return record.batch.size
     if record.masks is not None:
         return len(record.masks)
-    return sum([len(leaf.resources) for check in record.checks for leaf in check.concrete])
+    refused = sum([len(check.at) for check in record.batch.refused]) if record.batch.refused else 0
+    return refused + sum([len(leaf.resources) for check in record.checks for leaf in check.concrete])
 
 
 def _ignore() -> None:

@@ -18,7 +18,7 @@ has one digit per resource.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from operator import itemgetter
 from typing import Any, Final, TypeAlias
 
@@ -28,6 +28,7 @@ from msgspec import UNSET
 from pdp.audit.records.inputs import (
     FLAGS,
     InputsKey,
+    has_inputs,
     inputs_key,
     is_bare,
     json_text,
@@ -158,7 +159,7 @@ class EntryEncoder:
                     shared += self._cached_column(leaf.at)
                     entries.append((leaf.at[0], self._columns(shared, leaf.at, _Columns.of_leaf(leaf))))
         if self._record.batch.rejected:
-            entries += [(at, _rejected_row(at, rejected)) for at, rejected in self._record.batch.rejected.items()]
+            entries += self._rejected_rows()
         if len(entries) == 1:
             return entries[0][1]
         # columns hold many positions, so that only rows can be sorted by position; readers sort both forms
@@ -173,6 +174,28 @@ class EntryEncoder:
             if not decided.plain:
                 self._put_request(entries, decided)
         return ",".join([text for _, text in entries])
+
+    def _rejected_rows(self) -> Iterator[_Entry]:
+        """Yield the rows of rejected positions, with what was asked there if that was readable."""
+        asked = dict(self._refused())
+        for at, rejected in self._record.batch.rejected.items():
+            yield at, _rejected_row(at, rejected, asked.get(at, ""))
+
+    def _refused(self) -> Iterator[_Entry]:
+        """Yield the fields of what was asked at rejected positions. A comma follows each field."""
+        for check in self._record.batch.refused:
+            question, resources = check.question, check.resources
+            shared = f'"action":{quote(question.action)},"delegated":{FLAGS[question.delegated]}'
+            if has_inputs(check):
+                number = self._number(check)
+                shared = self._shared(question.action, question.principal, question.delegated, number)
+            for row, at in enumerate(check.at):
+                if not resources:
+                    yield at, f"{shared},"
+                    continue
+                resource = resources[row]
+                reference = self._resource(resource, resource.type, resource.ref)
+                yield at, f'{shared},"resource":{reference},'
 
     def _put_leaf(self, entries: list[_Entry], leaf: LeafDecision, number: int) -> None:
         """Add the rows of a concrete check."""
@@ -357,8 +380,8 @@ def _paths_text(column: PathArray) -> str:
     return f'"parents":{json_text(column.parents)},"parentAt":{json_text(list(column.parent_at))},"names":{names}'
 
 
-def _rejected_row(at: int, rejected: Rejection) -> str:
+def _rejected_row(at: int, rejected: Rejection, asked: str) -> str:
     return (
-        f'{{"at":{at},"allowed":false,"by":[{quote(rejected.by)}],"errors":[],"cached":false,'
+        f'{{{asked}"at":{at},"allowed":false,"by":[{quote(rejected.by)}],"errors":[],"cached":false,'
         f'"error":{{"code":{quote(rejected.code)},"message":{quote(rejected.message)}}}}}'
     )

@@ -20,6 +20,7 @@ from pdp.model.question import (
     NAMED_TYPES,
     NO_ARGUMENTS,
     RESOURCE_TYPES,
+    UNNAMED,
     VERSIONED_TYPES,
     Check,
     Principal,
@@ -65,6 +66,11 @@ _PATH_TYPES: Final = RESOURCE_TYPES - NAMED_TYPES - {"server"}
 def inputs_key(check: Check) -> InputsKey:
     """Return the key by which checks share inputs."""
     return shared_inputs(check.question), check.query_id, check.query_user
+
+
+def has_inputs(check: Check) -> bool:
+    """Tell whether a check has a principal, and so inputs. A refused check may have none."""
+    return check.question.principal is not UNNAMED
 
 
 def first_by_inputs(checks: Sequence[Check]) -> dict[InputsKey, Check]:

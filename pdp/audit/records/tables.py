@@ -164,13 +164,12 @@ def _inputs(inputs: Inputs | None) -> ExportRow:
 
 def _item(item: RecordItem) -> ExportRow:
     entry, row = item.entry, item.row
-    invalid = entry.error is not None
     return {
         "at": row.at,
         "asked": item.asked,
         "as": entry.subject or None,
         "action": entry.action or None,
-        "resource": None if invalid else item.resource,
+        "resource": item.resource or None,
         "resource_details": row.resource if isinstance(row.resource, FullResource) else None,
         "delegated": entry.delegated,
         "cached": row.cached,

@@ -16,7 +16,7 @@ import msgspec
 
 from pdp.audit.records.entries import COLUMNS_FROM, EntryEncoder
 from pdp.audit.records.fast_writing import OneCheckEncoder, SplitEncoder
-from pdp.audit.records.inputs import InputsEncoder, InputsKey, first_by_inputs, json_text, quote
+from pdp.audit.records.inputs import InputsEncoder, InputsKey, first_by_inputs, has_inputs, json_text, quote
 from pdp.audit.records.record import DecisionRecord
 from pdp.audit.records.schema import DECISION_EVENT, FILTER_EVENT, SCHEMA
 from pdp.model.events import Event
@@ -88,10 +88,11 @@ class RecordEncoder:
     def _body(self, record: DecisionRecord) -> str:
         batch, answer = record.batch, record.answer
         numbers: dict[InputsKey, int] = {}
-        if len(batch.checks) == 1:
-            inputs = [self._inputs.encode(batch.checks[0])]
+        checks = (*batch.checks, *filter(has_inputs, batch.refused)) if batch.refused else batch.checks
+        if len(checks) == 1:
+            inputs = [self._inputs.encode(checks[0])]
         else:
-            first = first_by_inputs(batch.checks)
+            first = first_by_inputs(checks)
             inputs = [self._inputs.encode(check) for check in first.values()]
             numbers = {key: number for number, key in enumerate(first)}
         entries = EntryEncoder(record, numbers, self._columns_from, self._inputs.masker)

@@ -118,15 +118,18 @@ class RecordText:
 
 def _item(record: Record, item: RecordItem) -> str:
     """Return an item in words: who, what, on which object, why."""
+    reason = _value(item.row.by)
     if item.entry.error is not None:
-        return f"invalid check: {_value(item.entry.error.get('message', ''))}"
+        reason = f"invalid check: {_value(item.entry.error.get('message', ''))}"
+        if not item.entry.action:
+            return reason
     words = [_subject(record, item), visible(item.entry.action), _value(item.resource)]
     inputs = inputs_of(record, item.entry)
     if inputs and inputs.acting_role:
         words.append(f"as {visible(inputs.acting_role)}")
     if item.entry.delegated:
         words.append("delegated")
-    words.append(f" {_value(item.row.by)}")
+    words.append(f" {reason}")
     if item.row.errors:
         words.append(f"raised: {_value(' '.join(item.row.errors))}")
     return " ".join(words)

@@ -261,12 +261,13 @@ class ListedNames:
 
         Raise Unavailable if a catalog gives no answer.
         """
-        rejected, checks = dict(batch.rejected), []
+        rejected, checks, refused = dict(batch.rejected), list[Check](), list(batch.refused)
         for check in batch.checks:
             listed = [await self._is_listed(resource) for resource in check.resources]
             rejected.update((at, _LISTED) for at, is_listed in zip(check.at, listed, strict=True) if is_listed)
             checks += _without(check, listed)
-        return replace(batch, checks=tuple(checks), rejected=rejected)
+            refused += _without(check, [not each for each in listed])
+        return replace(batch, checks=tuple(checks), rejected=rejected, refused=tuple(refused))
 
     async def _is_listed(self, table: Resource) -> bool:
         """Tell whether only the catalog knows an object. The plan asks about objects that the facts know."""
