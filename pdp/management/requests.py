@@ -10,7 +10,7 @@ import msgspec
 from pdp.engines.grants.edits import GrantEdits, ObjectEdits, ObjectPatch
 from pdp.errors import AssertionNotAllowed, PdpError
 from pdp.facts.objects import Grant, ObjectKey, key_text
-from pdp.model.events import AnswerHold, EventLog, ManagementEvent
+from pdp.model.events import AnswerHold, EventLog, ManagementEvent, token_subject
 from pdp.model.question import Caller, Consistency, Principal, Resource
 from pdp.model.references import format_resource
 from pdp.model.revision import new_id
@@ -238,7 +238,7 @@ def _event(request: ManagementRequest, asked: dict[str, Any], **outcome: Any) ->
         id=requester.id,
         operation=request.operation,
         caller=requester.caller.name,
-        caller_principal=requester.caller.token_subject,
+        caller_principal=token_subject(requester.caller),
         actor=requester.principal.id if requester.principal else "",
         acting_role=f"role:{requester.acting_role}" if requester.acting_role is not None else "",
         request_id=requester.caller.request_id,

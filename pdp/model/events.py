@@ -11,7 +11,13 @@ from typing import Any, Final, Protocol, TypeAlias
 
 import msgspec
 
+from pdp.model.question import Caller
 from pdp.model.revision import new_id
+
+
+def token_subject(caller: Caller) -> str:
+    """Return the principal of a caller's token if the caller has another name; empty otherwise."""
+    return caller.own.id if caller.own is not None and caller.own.id != caller.name else ""
 
 
 class _Event(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):

@@ -356,11 +356,6 @@ class Caller(msgspec.Struct, frozen=True):
     span_id: str = ""
     stated: HeaderIdentity | None = None
 
-    @property
-    def token_subject(self) -> str:
-        """Return the principal of the caller's token if the caller has another name; empty otherwise."""
-        return self.own.id if self.own is not None and self.own.id != self.name else ""
-
 
 class Batch(msgspec.Struct, frozen=True, gc=False):
     """Admitted request: `size` answers in order, from `checks` and from `rejected` by position.

@@ -24,7 +24,7 @@ from pdp.facts.snapshot import Facts
 from pdp.management.codec import make_requester
 from pdp.management.row_policies import RowPolicyService
 from pdp.model.answer import TypedColumn
-from pdp.model.events import RewriteEvent
+from pdp.model.events import RewriteEvent, token_subject
 from pdp.model.question import Batch, Caller, Check, Principal, Resource
 from pdp.model.references import format_resource
 from pdp.rewrite.errors import (
@@ -361,7 +361,7 @@ class StatementService:
         """Record a rewriting. A refusal has a code."""
         caller = request.caller
         event = RewriteEvent(
-            id=request.id, surface=request.surface, caller=caller.name, caller_principal=caller.token_subject,
+            id=request.id, surface=request.surface, caller=caller.name, caller_principal=token_subject(caller),
             principal=request.principal.id,
             acting_role=f"role:{request.acting_role}" if request.acting_role is not None else "",
             dialect=body.dialect if body.dialect in DIALECTS else "", length=len(body.sql),

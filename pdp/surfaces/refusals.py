@@ -15,7 +15,7 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from pdp.model.events import OPEN_GATE, AnswerHold, EventLog, RefusalEvent
+from pdp.model.events import OPEN_GATE, AnswerHold, EventLog, RefusalEvent, token_subject
 from pdp.model.question import Caller
 from pdp.model.revision import new_id
 
@@ -104,7 +104,7 @@ def _event(refusal: Refusal, sender: Sender, id: str) -> RefusalEvent:
         code=refusal.code,
         message=refusal.message[:_LONGEST_MESSAGE],
         caller=sender.name if isinstance(sender, Caller) else "",
-        caller_principal=sender.token_subject if isinstance(sender, Caller) else "",
+        caller_principal=token_subject(sender) if isinstance(sender, Caller) else "",
         peer=sender.peer if isinstance(sender, Stranger) else "",
         request_id=sender.request_id,
         trace_id=sender.trace_id,

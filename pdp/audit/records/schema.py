@@ -263,7 +263,7 @@ class RecordedRoles(msgspec.Struct, frozen=True, omit_defaults=True):
 class CheckEntry(msgspec.Struct, frozen=True, rename="camel"):
     """One row, or columns if there are `resources`. An entry with an `error` is a refused position: nothing decided it.
 
-    It has what was asked (`action`, `as`, `resource`) if that was readable. Older records lack it.
+    The `action`, `as` and `resource` are those of the refused check, if that was readable. Older records have none.
     `missing`: a check lacks the name of a new object or the destination of a move, so that the path was unknown. In
     older records such a check is without the field, and the container stood for the path.
     `other_roles` are roles that forbids counted beside those of the inputs: a replay finds them in the facts again.

@@ -19,7 +19,7 @@ from pdp.audit.records.fast_writing import OneCheckEncoder, SplitEncoder
 from pdp.audit.records.inputs import InputsEncoder, InputsKey, first_by_inputs, has_inputs, json_text, quote
 from pdp.audit.records.record import DecisionRecord
 from pdp.audit.records.schema import DECISION_EVENT, FILTER_EVENT, SCHEMA
-from pdp.model.events import Event
+from pdp.model.events import Event, token_subject
 from pdp.model.question import Caller
 from pdp.model.redaction import DEFAULT_MASKER, Redactor
 
@@ -123,7 +123,8 @@ class RecordEncoder:
 
 def _ids_text(caller: Caller) -> str:
     """Return the ids that the sender gave the request, and the subject of its token, as JSON: a comma follows each."""
-    text = f'"callerPrincipal":{quote(caller.token_subject)},' if caller.token_subject else ""
+    subject = token_subject(caller)
+    text = f'"callerPrincipal":{quote(subject)},' if subject else ""
     text = f'{text}"requestId":{quote(caller.request_id)},' if caller.request_id else text
     return f'{text}"traceId":{quote(caller.trace_id)},"spanId":{quote(caller.span_id)},' if caller.trace_id else text
 

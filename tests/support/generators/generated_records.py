@@ -12,6 +12,7 @@ from pdp.model.answer import Answer, Rejection, SchemaColumn
 from pdp.model.arrays import PathArray
 from pdp.model.question import (
     NO_ARGUMENTS,
+    UNNAMED,
     Arguments,
     Batch,
     Caller,
@@ -135,6 +136,9 @@ def cached_columns(size: int) -> st.SearchStrategy[bytes]:
     return st.just(b"") | st.lists(st.integers(0, 1), min_size=size, max_size=size).map(bytes)
 
 
+callers = st.builds(Caller, names, st.just(frozenset()), own=st.none() | principals)
+
+
 @st.composite
 def records(draw: st.DrawFn) -> DecisionRecord:
     """Return any record."""
@@ -147,7 +151,14 @@ def records(draw: st.DrawFn) -> DecisionRecord:
         size + number: draw(st.builds(Rejection, names, names, names)) for number in range(draw(st.integers(0, 2)))
     }
     size += len(rejected)
-    batch = Batch(draw(names), Caller(draw(names), frozenset()), size, tuple(one.check for one in decided), rejected)
+    refused = []
+    for principal in draw(st.lists(st.none() | st.just(UNNAMED), max_size=2)):
+        check = draw(decided_checks(size)).check
+        refused.append(check if principal is None else check.asking(principal=principal))
+        rejected |= dict.fromkeys(check.at, draw(st.builds(Rejection, names, names, names)))
+        size += len(check.at)
+    checks = tuple(one.check for one in decided)
+    batch = Batch(draw(names), draw(callers), size, checks, rejected, refused=tuple(refused))
     allowed = bytearray(draw(st.lists(st.integers(0, 1), min_size=size, max_size=size)))
     by = draw(st.lists(reasons, min_size=size, max_size=size))
     raised = draw(errors(size)) if size else {}

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from itertools import zip_longest
 from typing import Any
 
 import msgspec
@@ -13,7 +14,7 @@ from pdp.audit.records.record import DecisionRecord, LeafDecision
 from pdp.engines.engine import PERMIT
 from pdp.model.answer import DEFAULT_DENY, Answer, Rejection
 from pdp.model.arrays import PathArray
-from pdp.model.question import NO_ARGUMENTS, Check, Principal, Question, Resource
+from pdp.model.question import NO_ARGUMENTS, UNNAMED, Check, Principal, Question, Resource
 from pdp.model.references import format_resource
 from pdp.model.vocabulary import ARGUMENTS
 
@@ -21,8 +22,9 @@ from pdp.model.vocabulary import ARGUMENTS
 def plain_record(record: DecisionRecord, instance: str, seq: int, columns_from: int = 32) -> Any:
     """Return the JSON object of a record."""
     batch = record.batch
-    keys = list(dict.fromkeys(map(inputs_key, batch.checks)))
-    inputs = [next(_inputs(check) for check in batch.checks if inputs_key(check) == key) for key in keys]
+    checks = [*batch.checks, *(check for check in batch.refused if check.question.principal is not UNNAMED)]
+    keys = list(dict.fromkeys(map(inputs_key, checks)))
+    inputs = [next(_inputs(check) for check in checks if inputs_key(check) == key) for key in keys]
     time = datetime.fromtimestamp(record.time, UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
     fields: dict[str, Any] = {
         "event": "decision" if record.masks is None else "filter",
@@ -34,6 +36,7 @@ def plain_record(record: DecisionRecord, instance: str, seq: int, columns_from: 
         "latencyUs": record.latency_us,
         "surface": batch.surface,
         "caller": batch.caller.name,
+        **({"callerPrincipal": own.id} if (own := batch.caller.own) and own.id != batch.caller.name else {}),
         **({"requestId": batch.caller.request_id} if batch.caller.request_id else {}),
         "inputs": inputs[0] if inputs else None,
         "revision": record.answer.revision,
@@ -73,7 +76,8 @@ def _checks(record: DecisionRecord, keys: list[Any], columns_from: int) -> list[
             written = _written(_numbered(shared, keys, decided.check), leaf.at, _leaf_outcome(leaf), columns_from)
             written = _unnamed(written, group.type, group.question, leaf.resources)
             entries += _marked(written, leaf.at, record.answer.cached)
-    entries += [_rejected(at, rejected) for at, rejected in record.batch.rejected.items()]
+    asked = {at: fields for check in record.batch.refused for at, fields in _refused(check, keys)}
+    entries += [asked.get(at, {}) | _rejected(at, rejected) for at, rejected in record.batch.rejected.items()]
     return entries if any("resources" in entry for entry in entries) else sorted(entries, key=lambda row: row["at"])
 
 
@@ -172,6 +176,18 @@ def _column(resources: Sequence[Resource], type: str, ref: str | None) -> Any:
         parent_at = list(resources.parent_at)
         return {**shared, "parents": resources.parents, "parentAt": parent_at, "names": resources.names}
     return [plain_resource(resource, type, ref) for resource in resources]
+
+
+def _refused(check: Check, keys: list[Any]) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield what is asked at each position of a refused check."""
+    question = check.question
+    shared = _shared(question.action, question.principal, question.delegated)
+    if question.principal is UNNAMED:
+        del shared["as"]
+    else:
+        shared = _numbered(shared, keys, check)
+    for at, resource in zip_longest(check.at, check.resources):
+        yield at, shared | ({"resource": plain_resource(resource, resource.type, resource.ref)} if resource else {})
 
 
 def _rejected(at: int, rejected: Rejection) -> dict[str, Any]:
