@@ -56,6 +56,7 @@ class LineRecord(RecordHeader, frozen=True, rename="camel"):
     latency_us: int = 0
     surface: str = ""
     caller: str = ""
+    caller_principal: str = ""
     request_id: str = ""
     trace_id: str = ""
     span_id: str = ""
