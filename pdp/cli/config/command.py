@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import unquote
 
 import click
 import msgspec
@@ -21,8 +22,11 @@ from pdp.config.settings import Settings, is_free, is_hidden
 from pdp.errors import ConfigError
 
 _MASK: Final = "***"
-_PASSWORD: Final = re.compile(r"(://[^/@:\s]*:)\S*(?=@)|(https?://)[^/@:?#\s]+(?=@)", re.IGNORECASE)
-"""Password in an address: between user and host, or in place of the user."""
+_PASSWORD: Final = re.compile(r"(?!(?<=sqlite):///)(://).*(?=@)", re.IGNORECASE | re.DOTALL)
+"""User and password in an address, whatever their characters. The address of an SQLite file has neither."""
+_PARAMETER: Final = re.compile(r"(?P<name>(?<=[?&])[^?&=]*)(?P<sign>=)(?P<value>[^&]*)")
+_QUERY: Final = re.compile(r"(https?://[^?]*\?)(.+)", re.IGNORECASE | re.DOTALL)
+"""Query of a receiver, a source or a key set: each service has its own name of a key in it."""
 _ASSIGNED: Final = re.compile(
     r"""(?P<name>[\w.-]+)(?P<sign>\s*=\s*|["']?\s*:(?!//)\s*)(?P<value>"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|[^;&]+)"""
 )
@@ -137,11 +141,13 @@ def masked(value: Any, *, free: bool = False) -> Any:
     """
     if not isinstance(value, str):
         return value
-    text = _SHAPED.sub(_MASK, _BEARER.sub(rf"\1{_MASK}", _BLOCK.sub(rf"\1{_MASK}", value)))
-    text = _ASSIGNED.sub(_masked_value, _PASSWORD.sub(_masked_user, text))
+    text = _PARAMETER.sub(_masked_value, value) if free else _QUERY.sub(_hidden, _PARAMETER.sub(_masked_value, value))
+    for pattern in (_BLOCK, _BEARER, _SHAPED):
+        text = pattern.sub(_hidden, text)
+    text = _PASSWORD.sub(rf"\1{_MASK}", _ASSIGNED.sub(_masked_value, text))
     if not free:
         return text
-    text = _SLASHED.sub(rf"\1{_MASK}", _SHORT.sub(rf"\1{_MASK}", _options_masked(text)))
+    text = _SLASHED.sub(_hidden, _SHORT.sub(_hidden, _options_masked(text)))
     text = _TAG.sub(lambda match: f"{match[1]}{_MASK}" if names_secret(match["name"]) else match[0], text)
     return _RANDOM.sub(_MASK, text)
 
@@ -156,10 +162,19 @@ def _options_masked(text: str) -> str:
     return text
 
 
-def _masked_user(match: re.Match[str]) -> str:
-    return f"{match[1] or match[2]}{_MASK}"
+def _hidden(match: re.Match[str]) -> str:
+    """Return the first group, if any, and a mask of the rest."""
+    first: str = match[1] if match.re.groups else ""
+    return first + _mask_of(match[0].removeprefix(first))
+
+
+def _mask_of(secret: str) -> str:
+    """Return the mask of a text. Each `@` stays: a later pattern needs the last one of an address."""
+    return "@".join(_MASK if part else "" for part in secret.split("@"))
 
 
 def _masked_value(match: re.Match[str]) -> str:
     name, sign, value = match.groups()
-    return f"{name}{sign}{_MASK if names_secret(name) else _ASSIGNED.sub(_masked_value, value)}"
+    if names_secret(unquote(name)):
+        return f"{name}{sign}{_mask_of(value)}"
+    return f"{name}{sign}{_ASSIGNED.sub(_masked_value, value)}"

@@ -135,7 +135,7 @@ def test_each_value_has_its_origin_and_no_password(tmp_path: Path) -> None:
         "limits.max_checks: 7  # --set limits.max_checks",
         "server.drain_seconds: 3.0  # PDP__SERVER__DRAIN_SECONDS",
         "server.lame_duck_seconds: 2.0  # default",
-        f'store.url: "postgresql://pdp:***@127.0.0.1:1/db?{"connect_timeout=1&password=***"}"  # {file}',
+        f'store.url: "postgresql://***@127.0.0.1:1/db?{"connect_timeout=1&password=***"}"  # {file}',
     ):
         assert line in lines, ended.stdout
     assert "canary" not in ended.stdout + ended.stderr
@@ -143,7 +143,7 @@ def test_each_value_has_its_origin_and_no_password(tmp_path: Path) -> None:
 
 
 def test_passwords_are_masked_wherever_an_address_has_them() -> None:
-    assert masked("postgresql://u:p@ss@h/db") == "postgresql://u:***@h/db"
+    assert masked("postgresql://u:p@ss@h/db") == "postgresql://***@h/db"
     assert masked("postgresql://h/db?user=u&password=p&x=1") == "postgresql://h/db?user=u&password=***&x=1"
     assert masked("sqlite:///a:b@c") == "sqlite:///a:b@c"
     assert masked(["x"]) == ["x"]
@@ -324,3 +324,69 @@ def test_a_random_text_of_a_free_key_is_hidden(value: str) -> None:
 def test_plain_values_of_free_keys_are_shown(value: str) -> None:
     for key in FREE:
         assert shown(key, {"name": value}) == {"name": value}
+
+
+PASSWORDS: Final = (
+    *(f"{C}{sign}456" for sign in " \t\n\r\v\f\u00a0\u2003\u200b\u2028\x85\x1f\"'`;,&=?#/:@\\|<>[]{}()!$%^*+~é😀"),
+    *(f"{sign}{C}" for sign in " \t@:/?#;&"), f"a@b {C}", f"a://b@{C}", f"x?password=y@{C}", f"x;password=y {C} z", f"Bearer x@{C}",
+    f"{C} Bearer x", f"{C} -----BEGIN PRIVATE KEY-----", f"p%40 {C}", f"{C}?x=1&password=2", f"{C} password='a'", f"{C}&key=1&b",
+)  # fmt: skip
+"""Passwords with characters that an address should have encoded."""
+ADDRESSES: Final = (
+    "postgresql://u:{}@127.0.0.1:1/x", "redis://u:{}@127.0.0.1:1/0", "rediss://:{}@h:1,h2:2/0", "https://{}@h/x", "sqlite://u:{}@h",
+    "postgresql://{}:x@h/x?connect_timeout=1", "postgresql://u:p@h/x?a=1&password={}", "postgresql://u:p@h/x?p%61ssword={}&a=1",
+)  # fmt: skip
+QUERIES: Final = (
+    "code={}",
+    "a=1&x={}",
+    "{}",
+    "{}=",
+    "a={}&b",
+    "a=b@{}",
+    "a?b={}",
+    "a;b={}",
+    "a=1&a={}",
+    "%63ode={}",
+    "x=@{}@",
+    "&{}&",
+)
+
+
+def test_no_character_of_a_password_ends_the_mask() -> None:
+    assert len(PASSWORDS) >= 60
+    keys = (("store", "url"), ("cache", "redis"), *((*key, "name") for key in FREE))
+    for password in PASSWORDS:
+        for address in ADDRESSES:
+            if "{}" in address.partition("?")[2] and "&" in password:  # the end of the parameter
+                continue
+            for key in keys:
+                written = shown(key, address.format(password))
+                assert C not in written, (key, address, password)
+                assert not any(sign in written for sign in ("456", "u:p")), (key, address, password)
+
+
+def test_no_query_of_a_receiver_is_shown() -> None:
+    keys = (
+        ("audit", "sinks", 0, "http", "url"),
+        ("audit", "sinks", 1, "otlp", "endpoint"),
+        ("policies", "source", "http"),
+    )
+    for query in QUERIES:
+        for start in ("https://h/hook", "HTTP://127.0.0.1:1", "https://h/a@b"):
+            for key in keys:
+                written = shown(key, f"{start}?{query.format(C)}")
+                assert C not in written, (key, query)
+    assert shown(keys[0], "https://h/hook?code=1&a=2") == "https://h/hook?***"
+    assert shown(keys[0], "https://h/hook") == "https://h/hook"
+
+
+def test_effective_values_show_no_password_with_a_blank(tmp_path: Path) -> None:
+    folder_with(tmp_path, GOOD + "audit: {sinks: [{http: {url: 'http://127.0.0.1:1/x?code=canary'}}]}\n")
+    env = {
+        "PDP__STORE__URL": "postgresql://u:canary 456@127.0.0.1:1/x",
+        "PDP__CACHE__REDIS": "redis://u:canary\tx@127.0.0.1:1/0",
+    }
+    ended = run_pdp("config", "check", "--effective", cwd=tmp_path, env=env)
+    assert 'store.url: "postgresql://***@127.0.0.1:1/x"' in ended.stdout
+    assert 'cache.redis: "redis://***@127.0.0.1:1/0"' in ended.stdout
+    assert "canary" not in ended.stdout + ended.stderr
