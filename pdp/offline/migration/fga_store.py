@@ -10,18 +10,27 @@ import csv
 import io
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import yaml
 
 from pdp.config.foreign_files import CEDAR_ENTITIES, is_cedar_entity
+from pdp.config.origins import suggest
 from pdp.errors import InvalidArgument
 from pdp.model import strict
 from pdp.offline.migration.variables import read_text
 
 _KEYS: Final = ("user", "relation", "object")
+_TUPLE: Final = frozenset({*_KEYS, "condition"})
+_ENTRY: Final = frozenset({"key", "timestamp"})
+_CONDITION: Final = frozenset({"name", "context"})
+_PAGE: Final = frozenset({"tuples", "tuple_keys", "continuation_token"})
+_STORE: Final = frozenset({"name", "model", "model_file", "tuples", "tuple_file", "tuple_files", "tests"})
+_COLUMNS: Final = ("user_type", "user_id", "relation", "object_type", "object_id")
+_MORE_COLUMNS: Final = frozenset({"user_relation", "condition_name", "condition_context"})
+"""Keys and columns of an export. Another one may take a tuple back, or bind it to a condition, so it is refused."""
 
 
 class FgaTuple(NamedTuple):
@@ -84,11 +93,14 @@ def _read(file: Path, export: FgaExport, models: dict[str, Any]) -> None:
 
 def _read_store(file: Path, data: Mapping[str, Any], export: FgaExport, models: dict[str, Any]) -> None:
     """Read a store file, and the files that it names."""
+    _require_known(data, _STORE, f"`{file}`")
     if isinstance(data.get("model"), str):
         models.update(read_model(file, data["model"]))
     for key in ("model_file", "tuple_file"):
         if isinstance(data.get(key), str):
             _read(file.parent / data[key], export, models)
+    for name in _listed(data.get("tuple_files"), f"`{file}`, `tuple_files`"):
+        _read(file.parent / str(name), export, models)
     _read_tuples(file, data.get("tuples") or [], export)
     for number, test in enumerate(_listed(data.get("tests"), f"`{file}`, `tests`"), 1):
         _read_test(f"{file} test {number}", test, export)
@@ -130,22 +142,39 @@ def _read_test(place: str, test: Any, export: FgaExport) -> None:
         )  # fmt: skip
 
 
+def _require_known(data: Mapping[Any, Any], known: Collection[str], place: str) -> None:
+    for key in data:
+        if key not in known:
+            raise InvalidArgument(f"{place}: `{key}` is not known{suggest(str(key), known)}")
+
+
 def _read_tuples(file: Path, data: Any, export: FgaExport) -> None:
     entries = data.get("tuples", data.get("tuple_keys")) if isinstance(data, Mapping) else data
     if not isinstance(entries, list):
         raise InvalidArgument(f"`{file}` is no export: neither tuples, nor a model, nor a store file")
-    if isinstance(data, Mapping) and data.get("continuation_token"):
-        message = "is one page of several (`continuation_token`): export all with `fga tuple read --max-pages 0`"
-        export.left.append((str(file), message))
+    if isinstance(data, Mapping):
+        _require_known(data, _PAGE, f"`{file}`")
+        if "tuples" in data and "tuple_keys" in data:
+            raise InvalidArgument(f"`{file}` has `tuples` and `tuple_keys`: give each in a file of its own")
+        if data.get("continuation_token"):
+            message = "is one page of several (`continuation_token`): export all with `fga tuple read --max-pages 0`"
+            export.left.append((str(file), message))
     for number, entry in enumerate(entries, 1):
         if is_cedar_entity(entry):
             raise InvalidArgument(f"`{file}`: {CEDAR_ENTITIES}")
-        fields = entry.get("key", entry) if isinstance(entry, Mapping) else {}
-        if not isinstance(fields, Mapping) or not all(isinstance(fields.get(key), str) for key in _KEYS):
-            raise InvalidArgument(f"`{file}`, tuple {number}: not `user`, `relation` and `object`")
-        condition = _condition_of(fields, f"`{file}`, tuple {number}")
-        user, relation, object = (fields[key] for key in _KEYS)
-        export.tuples.append(FgaTuple(user, relation, object, f"{file}#{number}", condition))
+        export.tuples.append(_tuple_of(entry, file, number))
+
+
+def _tuple_of(entry: Any, file: Path, number: int) -> FgaTuple:
+    place = f"`{file}`, tuple {number}"
+    fields = entry.get("key", entry) if isinstance(entry, Mapping) else {}
+    if not isinstance(fields, Mapping) or not all(isinstance(fields.get(key), str) for key in _KEYS):
+        raise InvalidArgument(f"{place}: not `user`, `relation` and `object`")
+    if fields is not entry:
+        _require_known(entry, _ENTRY, place)
+    _require_known(fields, _TUPLE, place)
+    user, relation, object = (fields[key] for key in _KEYS)
+    return FgaTuple(user, relation, object, f"{file}#{number}", _condition_of(fields, place))
 
 
 def _condition_of(fields: Mapping[str, Any], place: str) -> str:
@@ -156,30 +185,43 @@ def _condition_of(fields: Mapping[str, Any], place: str) -> str:
     name = condition.get("name") if isinstance(condition, Mapping) else None
     if not isinstance(name, str) or not name:
         raise InvalidArgument(f"{place}: `condition` is no condition with a `name`")
+    _require_known(condition, _CONDITION, place)
     return name
 
 
 def _csv(file: Path, text: str) -> Iterator[FgaTuple]:
     """Yield the tuples of `fga tuple read --output-format csv`."""
-    for number, row in enumerate(csv.DictReader(io.StringIO(text)), 1):
-        if None in (row.get(key, "") for key in ("user_type", "user_id", "relation", "object_type", "object_id")):
-            raise InvalidArgument(f"`{file}`, tuple {number}: not `user`, `relation` and `object`")
-        try:
-            relation = f"#{row['user_relation']}" if row.get("user_relation") else ""
-            user = f"{row['user_type']}:{row['user_id']}{relation}"
-            object = f"{row['object_type']}:{row['object_id']}"
-            yield FgaTuple(user, row["relation"], object, f"{file}#{number}", row.get("condition_name") or "")
-        except KeyError as error:
-            raise InvalidArgument(f"`{file}` has no column {error}") from None
+    reader = csv.DictReader(io.StringIO(text))
+    header = list(reader.fieldnames or ())
+    for column in _COLUMNS:
+        if column not in header:
+            raise InvalidArgument(f"`{file}` has no column `{column}`")
+    _require_known(dict.fromkeys(header), {*_COLUMNS, *_MORE_COLUMNS}, f"`{file}`")
+    if len(set(header)) < len(header):
+        raise InvalidArgument(f"`{file}` has a column twice")
+    for number, row in enumerate(reader, 1):
+        place = f"`{file}`, tuple {number}"
+        if None in row or None in row.values():
+            raise InvalidArgument(f"{place}: not `user`, `relation` and `object`, or not as many values as columns")
+        if row.get("condition_context") and not row.get("condition_name"):
+            raise InvalidArgument(f"{place}: `condition_context` without `condition_name`")
+        relation = f"#{row['user_relation']}" if row.get("user_relation") else ""
+        user, object = f"{row['user_type']}:{row['user_id']}{relation}", f"{row['object_type']}:{row['object_id']}"
+        yield FgaTuple(user, row["relation"], object, f"{file}#{number}", row.get("condition_name") or "")
 
 
 def _data(file: Path, text: str) -> Any:
     try:
         if file.suffix == ".jsonl":
-            return [json.loads(line) for line in text.splitlines() if line.strip()]
-        return json.loads(text) if file.suffix == ".json" else strict.load_yaml(text)
-    except (ValueError, RecursionError, yaml.YAMLError) as error:
+            return [_json(line) for line in text.splitlines() if line.strip()]
+        return _json(text) if file.suffix == ".json" else strict.load_yaml(text)
+    except (InvalidArgument, ValueError, RecursionError, yaml.YAMLError) as error:
         raise InvalidArgument(f"`{file}` does not parse: {' '.join(str(error).split())}") from None
+
+
+def _json(text: str) -> Any:
+    strict.refuse_duplicates(text.encode())
+    return json.loads(text)
 
 
 # --- models --------------------------------------------------------------------------------------------------------
