@@ -11,7 +11,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from pdp.config.policy_files import FileKey, policy_files
+from pdp.config.policy_files import FileKey, overlooked_files, policy_files
 from pdp.config.references import idle_names, known_warehouses, unknown_warehouse
 from pdp.config.settings import Settings
 from pdp.decision.active_policies import ActivePolicies, Authority, RowSources, ShadowAuthority, source_text
@@ -307,7 +307,7 @@ def _broad_forbids(settings: Settings, forbids: Sequence[CelForbid]) -> Iterator
 
 def _warnings(settings: Settings, rules: RuleSet, forbid: RuleSet) -> tuple[str, ...]:
     warnings = [str(remark) for remark in (*rules.warnings, *forbid.warnings)]
-    warnings += [message for _, message in idle_names(settings)]
+    warnings += [message for _, message in (*idle_names(settings), *overlooked_files(settings))]
     named = {engine for authority in settings.authorities.values() for engine in authority.engines}
     if settings.policies.scopes.permissions and "scopes" not in named:
         warnings.append("`policies.scopes.permissions` decides nothing: no authority names the engine `scopes`")

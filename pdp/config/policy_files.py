@@ -5,10 +5,12 @@ Knows keys and files, not the content of a file.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from fnmatch import fnmatchcase
 from operator import attrgetter
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any, Final, Literal, NamedTuple
 
 from pdp.config.origins import Key
@@ -27,6 +29,21 @@ FILE_KEYS: Final[tuple[FileKey, ...]] = (
     "cedar.entities",
 )
 """Keys of `policies` that name files."""
+_RULES: Final = frozenset({".properties", ".yaml", ".yml"})
+_DATA: Final = frozenset({".json", ".yaml", ".yml"})
+_ENDINGS: Final[Mapping[FileKey, Collection[str]]] = {
+    "rules": _RULES,
+    "forbid": _RULES,
+    "row_access": _DATA,
+    "scopes.permissions": _DATA,
+    "cedar.policies": {".cedar"},
+    "cedar.entities": {".json"},
+}
+"""Endings of files, in lower case."""
+_QUARKUS: Final = re.compile(
+    r"(?P<main>application|microprofile-config)(-(?P<profile>.+))?\.(?i:properties|ya?ml)", re.DOTALL
+)
+_MOST_NAMED: Final = 8
 _CONTENT: Final = {
     "forbid": "rule",
     "row_access": "policy and no mask",
@@ -93,6 +110,59 @@ def patterns_of(policies: PolicySettings, key: FileKey) -> Sequence[str | Policy
 
 def _is_default(policies: PolicySettings, key: FileKey) -> bool:
     return "." not in key and key not in policies.model_fields_set
+
+
+def overlooked_files(settings: Settings) -> Iterator[tuple[Key, str]]:
+    """Yield the place of each pattern beside whose files lie others that read like policies, and a warning."""
+    if settings.policies.source is not None:
+        return
+    named = {file.resolve() for file in _named_files(settings)}
+    for key in FILE_KEYS:
+        for place, pattern in enumerate(patterns_of(settings.policies, key)):
+            text = pattern if isinstance(pattern, str) else pattern.path
+            if others := _listed(_other_endings(settings, key, text), named):
+                yield _origin(key, place), f"`policies.{key}`: `{text}` does not match {others}: list or rename {_THAT}"
+            if key in ("rules", "forbid") and (others := _listed(_quarkus_files(settings, text), named)):
+                message = f"Quarkus would read {others} beside `{text}`, and pdp does not: list {_THAT}, too"
+                yield _origin(key, place), f"`policies.{key}`: {message}"
+
+
+_THAT: Final = "what holds policies"
+
+
+def _named_files(settings: Settings) -> Iterator[Path]:
+    """Yield the files that some key names, and the file of the settings."""
+    for key in FILE_KEYS:
+        yield from settings.paths(patterns_of(settings.policies, key))
+    others = (settings.store.world_file(), settings.store.seed, settings.origins.file)
+    yield from (settings.path(str(file)) for file in others if file)
+
+
+def _listed(files: Iterable[Path], named: Collection[Path]) -> str:
+    """Return the files that no key names, as a part of a message; empty without any."""
+    found = sorted({file for file in files if file.is_file() and file.resolve() not in named})
+    more = f" and {len(found) - _MOST_NAMED} more" if len(found) > _MOST_NAMED else ""
+    return ", ".join(f"`{file}`" for file in found[:_MOST_NAMED]) + more
+
+
+def _other_endings(settings: Settings, key: FileKey, pattern: str) -> Iterator[Path]:
+    """Yield the files that differ from a glob in the ending alone."""
+    name = PurePath(pattern).name
+    stem, dot, _ = name.rpartition(".")
+    if dot and any(mark in pattern for mark in "*?["):
+        for file in settings.paths((str(PurePath(pattern).with_name(f"{stem}.*")),)):
+            if file.suffix.lower() in _ENDINGS[key] and fnmatchcase(file.stem, stem):
+                yield file
+
+
+def _quarkus_files(settings: Settings, pattern: str) -> Iterator[Path]:
+    """Yield the files that Quarkus reads together with those of a pattern: of all formats and active profiles."""
+    for file in settings.paths((pattern,)):
+        if read := _QUARKUS.fullmatch(file.name):
+            for other in file.parent.glob(f"{read['main']}*"):
+                found = _QUARKUS.fullmatch(other.name)
+                if found and found["profile"] in (None, *settings.policies.profiles):
+                    yield other
 
 
 def without_files(settings: Settings) -> Settings:
