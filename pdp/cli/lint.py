@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Final
 
 import click
 import msgspec
@@ -32,7 +30,7 @@ from pdp.cli.terminal import fail, one_line_errors
 from pdp.cli.wiring import Wiring, chosen_file
 from pdp.config.load import load_settings
 from pdp.config.names import NameCheck
-from pdp.config.policy_files import policy_files
+from pdp.config.policy_files import RULES_KEY, policy_files
 from pdp.config.references import name_check
 from pdp.config.settings import Settings
 from pdp.engines.cedar.lint import is_cedar_file, lint_cedar, sources_of_files
@@ -40,10 +38,6 @@ from pdp.engines.cel.lint.linter import Finding, LintOptions, lint_files
 from pdp.engines.scopes.explain import is_permission_file
 from pdp.errors import InvalidArgument, PolicyError
 from pdp.facts.row_policies import RowPolicy
-
-_RULES_KEY: Final = re.compile(
-    r"^(?:\{\s*)?[\"']?rules[\"']?\s*:|\bauthorization[\"']?\s*:|nessie\.server\.authori", re.MULTILINE
-)
 
 
 @click.command()
@@ -184,7 +178,7 @@ def _holds_policies(path: Path) -> bool:
         return True
     if path.suffix not in (".yaml", ".yml"):
         return path.suffix == ".properties"
-    return bool(_RULES_KEY.search(path.read_text("utf-8", "replace")))
+    return bool(RULES_KEY.search(path.read_text("utf-8", "replace")))
 
 
 def _print(findings: Sequence[Finding], form: str) -> None:

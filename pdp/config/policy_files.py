@@ -6,7 +6,7 @@ Knows keys and files, not the content of a file.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from operator import attrgetter
@@ -29,20 +29,18 @@ FILE_KEYS: Final[tuple[FileKey, ...]] = (
     "cedar.entities",
 )
 """Keys of `policies` that name files."""
-_RULES: Final = frozenset({".properties", ".yaml", ".yml"})
-_DATA: Final = frozenset({".json", ".yaml", ".yml"})
-_ENDINGS: Final[Mapping[FileKey, Collection[str]]] = {
-    "rules": _RULES,
-    "forbid": _RULES,
-    "row_access": _DATA,
-    "scopes.permissions": _DATA,
-    "cedar.policies": {".cedar"},
-    "cedar.entities": {".json"},
-}
-"""Endings of files, in lower case."""
+_YAML: Final = frozenset({".yaml", ".yml"})
+_FAMILIES: Final = (_YAML, frozenset({".properties"}), frozenset({".json"}), frozenset({".cedar"}))
+"""Endings of one format, in lower case."""
+_RULE_ENDINGS: Final = _YAML | {".properties"}
+RULES_KEY: Final = re.compile(
+    r"^(?:\{\s*)?[\"']?rules[\"']?\s*:|\bauthorization[\"']?\s*:|nessie\.server\.authori", re.MULTILINE
+)
+"""Key of rules in a file of YAML or properties."""
 _QUARKUS: Final = re.compile(
     r"(?P<main>application|microprofile-config)(-(?P<profile>.+))?\.(?i:properties|ya?ml)", re.DOTALL
 )
+_RULE_KEYS: Final = ("rules", "forbid")
 _MOST_NAMED: Final = 8
 _CONTENT: Final = {
     "forbid": "rule",
@@ -122,7 +120,7 @@ def overlooked_files(settings: Settings) -> Iterator[tuple[Key, str]]:
             text = pattern if isinstance(pattern, str) else pattern.path
             if others := _listed(_other_endings(settings, key, text), named):
                 yield _origin(key, place), f"`policies.{key}`: `{text}` does not match {others}: list or rename {_THAT}"
-            if key in ("rules", "forbid") and (others := _listed(_quarkus_files(settings, text), named)):
+            if key in _RULE_KEYS and (others := _listed(_quarkus_files(settings, text), named)):
                 message = f"Quarkus would read {others} beside `{text}`, and pdp does not: list {_THAT}, too"
                 yield _origin(key, place), f"`policies.{key}`: {message}"
 
@@ -146,13 +144,28 @@ def _listed(files: Iterable[Path], named: Collection[Path]) -> str:
 
 
 def _other_endings(settings: Settings, key: FileKey, pattern: str) -> Iterator[Path]:
-    """Yield the files that differ from a glob in the ending alone."""
-    name = PurePath(pattern).name
-    stem, dot, _ = name.rpartition(".")
-    if dot and any(mark in pattern for mark in "*?["):
-        for file in settings.paths((str(PurePath(pattern).with_name(f"{stem}.*")),)):
-            if file.suffix.lower() in _ENDINGS[key] and fnmatchcase(file.stem, stem):
-                yield file
+    """Yield the files that differ from a glob in the ending alone: of the same format, or rules of another one."""
+    stem, dot, ending = PurePath(pattern).name.rpartition(".")
+    if not dot or not any(mark in pattern for mark in "*?["):
+        return
+    near = {each for family in _FAMILIES if _fits(family, f".{ending}") for each in family}
+    for file in settings.paths((str(PurePath(pattern).with_name(f"{stem}.*")),)):
+        if fnmatchcase(file.stem, stem) and (file.suffix.lower() in near or (key in _RULE_KEYS and _holds_rules(file))):
+            yield file
+
+
+def _fits(endings: Collection[str], pattern: str) -> bool:
+    return any(fnmatchcase(ending, pattern.lower()) for ending in endings)
+
+
+def _holds_rules(file: Path) -> bool:
+    """Tell whether a file has an ending and a key of rules. What cannot be read may hold some."""
+    if file.suffix.lower() not in _RULE_ENDINGS or not file.is_file():
+        return False
+    try:
+        return RULES_KEY.search(file.read_text(encoding="utf-8", errors="replace")) is not None
+    except OSError:
+        return True
 
 
 def _quarkus_files(settings: Settings, pattern: str) -> Iterator[Path]:

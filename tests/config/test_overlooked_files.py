@@ -29,7 +29,8 @@ def warnings(folder: Path, key: FileKey, *patterns: Any, **others: Any) -> str:
 def touch(folder: Path, *names: str) -> None:
     for name in names:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text("")
+        is_rule = name.lower().endswith("properties")
+        (folder / name).write_text(RULE.format("a") if is_rule else "rules: {a: 'true'}\n")
 
 
 ENDINGS = ("yaml", "yml", "properties")
@@ -66,6 +67,17 @@ def test_files_that_the_configuration_names_elsewhere_are_not_named(tmp_path: Pa
     assert warnings(tmp_path, "rules", "*.properties", forbid=["f.yaml"], row_access=["r.yml"]) == ""
     assert warnings(tmp_path, "rules", "a.properties") == ""  # a name is meant to the letter
     assert "r.yml" in warnings(tmp_path, "rules", "*.properties", forbid=["f.yaml"])
+
+
+def test_yaml_of_other_things_beside_properties_is_not_named(tmp_path: Path) -> None:
+    touch(tmp_path, "rules/a.properties")
+    for text in ("", "policies:\n  rules: ['*.properties']\n", "objects: [warehouse:lake]\n", "services: {}\n"):
+        (tmp_path / "rules/b.yaml").write_text(text)
+        for others in ({"rules": ["rules/*.properties"]}, {}):
+            settings = settings_of({"policies": others}, tmp_path)
+            assert list(overlooked_files(settings)) == []
+    (tmp_path / "rules/b.yaml").write_text("nessie: {server: {authorization: {rules: {a: 'true'}}}}\n")
+    assert "/b.yaml`" in "".join(message for _, message in overlooked_files(settings))
 
 
 def test_many_files_are_counted(tmp_path: Path) -> None:
