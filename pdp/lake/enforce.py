@@ -70,6 +70,9 @@ def sql(
     _warn_of_version(spark.version)
     _check_properties(spark, service)
     _check_names(spark, service)
+    for name, names in (("groups", groups), ("roles", roles)):
+        if isinstance(names, str):
+            raise InvalidArgument(f"`{name}` is a text: give a list of texts")
     known = None if roles is None else tuple(roles)
     request = RewriteRequest(text, _DIALECT, principal, tuple(groups), roles=known, claims=dict(claims))
     rewritten = service.rewrite(request)

@@ -10,7 +10,7 @@ import msgspec
 from pdp.engines.grants.edits import GrantEdits, ObjectEdits, ObjectPatch
 from pdp.errors import AssertionNotAllowed, PdpError
 from pdp.facts.objects import Grant, ObjectKey, key_text
-from pdp.model.events import AnswerHold, EventLog, ManagementEvent, token_subject
+from pdp.model.events import BEGUN, AnswerHold, EventLog, ManagementEvent, token_subject
 from pdp.model.question import Caller, Consistency, Principal, Resource
 from pdp.model.references import format_resource
 from pdp.model.revision import new_id
@@ -94,8 +94,6 @@ class PageResult(msgspec.Struct, frozen=True):
 
 
 T = TypeVar("T")
-BEGUN: Final = "begun"
-"""Code of the record that a change begins."""
 MOST_REFUSED: Final = 100
 """Entries of a refused write in its record. A write that is done is recorded whole."""
 _LONGEST_MESSAGE: Final = 500

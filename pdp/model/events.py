@@ -47,6 +47,10 @@ class RefusalEvent(_Event, frozen=True, kw_only=True, tag_field="event", tag="re
     suppressed: int = 0
 
 
+BEGUN: Final = "begun"
+"""Code of the record that a change begins."""
+
+
 class ManagementEvent(_Event, frozen=True, kw_only=True, tag_field="event", tag="management"):
     """A request of management: a write of grants or objects, done or refused, or a list.
 

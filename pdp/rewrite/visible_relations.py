@@ -252,7 +252,8 @@ class VisibleRelations:
         """Tell whether a name, known or not, could be that of a relation with hidden rows or columns."""
         catalog, policies = self._analyzer.catalog, self._policies
         key = catalog.key(full_name(parts, catalog.default))
-        return policies.names(key) or (policies.hides(key) and bool(catalog.of_key(key)))
+        known = catalog.of_key(key)
+        return policies.names(key) or (bool(known) and (policies.hides(key) or any(map(self.touches_policies, known))))
 
     def is_protected(self, reference: TableMention) -> bool:
         """Tell whether a relation, or a relation behind a view, has policies or masks at all."""

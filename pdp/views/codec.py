@@ -114,6 +114,7 @@ _LOAD = msgspec.json.Decoder(LoadBody)
 _CHANGE = msgspec.json.Decoder(ChangeBody)
 _METADATA = msgspec.json.Decoder(MetadataBody)
 _MOST_FIELDS: Final = 100_000
+_MOST_VALUES: Final = 500_000
 _LONGEST_NAME: Final = 1_000
 _LAST_ID: Final = 2**31 - 1
 _LONGEST_TYPE: Final = 100
@@ -125,7 +126,12 @@ def decode_load(body: bytes) -> LoadBody:
 
 
 def decode_metadata(text: str) -> MetadataBody:
-    """Return the metadata of a table in the JSON of Iceberg; raise InvalidArgument."""
+    """Return the metadata of a table in the JSON of Iceberg; raise InvalidArgument.
+
+    A text inside of another message is bounded here: each value follows one of the counted signs.
+    """
+    if sum(map(text.count, ",{[")) > _MOST_VALUES:
+        raise InvalidArgument(f"`metadata` has more than {_MOST_VALUES} values")
     return decode(text.encode(), _METADATA, typed=True)
 
 

@@ -67,7 +67,7 @@ def _plan_storage(context: PlanContext, check: Check, hidden: Reason | None, loa
     found = {table.path: _withheld(context, check, table, hidden, load) for table in check.resources}
 
     def plan_access(action: str) -> Node:
-        def node(withheld: _Withheld, tables: Sequence[Resource]) -> Node:
+        def node(withheld: _StorageLimit, tables: Sequence[Resource]) -> Node:
             reason, restrictions = withheld if action == READS else (withheld[0], None)
             if reason and (restrictions is None or restrictions.closed):
                 return replace(context.denied(reason, action, tables), restrictions=restrictions)
@@ -81,11 +81,11 @@ def _plan_storage(context: PlanContext, check: Check, hidden: Reason | None, loa
     return AnyAlone((reads,)), AnyAlone((writes,), optional=True)
 
 
-_Withheld: TypeAlias = tuple[Reason | None, ReadRestrictions | None]
+_StorageLimit: TypeAlias = tuple[Reason | None, ReadRestrictions | None]
 """Reason for withheld files of a table, and the read restrictions for the engine."""
 
 
-def _withheld(context: PlanContext, check: Check, table: Resource, hidden: Reason | None, load: Load) -> _Withheld:
+def _withheld(context: PlanContext, check: Check, table: Resource, hidden: Reason | None, load: Load) -> _StorageLimit:
     """Return the reason for withheld files, and the read restrictions of a principal without an acting role."""
     reason = None if load.enforced else hidden or context.restriction_reason(table)
     question = check.question

@@ -184,6 +184,13 @@ def test_a_caller_without_an_address_is_refused(tables: SparkTables, principal: 
         enforce.sql(tables.session, "SELECT 1", principal)
 
 
+@pytest.mark.parametrize("texts", [{"groups": "eu@example.com"}, {"roles": "contractor"}, {"roles": ""}])
+def test_a_text_is_no_list(tables: SparkTables, texts: dict[str, str]) -> None:
+    """Its letters would be the names: a policy that restricts the role would not."""
+    with pytest.raises(InvalidArgument, match="give a list"):
+        enforce.sql(tables.session, "SELECT 1", BOB, **texts)  # type: ignore[arg-type]
+
+
 def test_without_policies_no_text_runs(tables: SparkTables) -> None:
     enforce._services.clear()
     with pytest.raises(ConfigError, match="no row policies"):

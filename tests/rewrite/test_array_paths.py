@@ -226,6 +226,24 @@ def test_a_path_with_the_name_of_a_table_with_policies_is_refused(alias: str) ->
     assert code_of(SERVICE, RewriteRequest("SELECT 1 FROM t AS y, UNNEST(y.tags)", "bigquery", BOB)) == ""
 
 
+def test_a_path_with_the_name_of_a_view_on_hidden_rows_is_refused() -> None:
+    document = parse_document(
+        {
+            "default": ["lake", "s"],
+            "tables": {name: {"columns": {"id": "INT64"}} for name in ("t", "hidden")},
+            "views": {
+                "x.tags": {"sql": "SELECT id FROM lake.s.hidden", "dialect": "bigquery"},
+                "x.open": {"sql": "SELECT id FROM lake.s.t", "dialect": "bigquery"},
+            },
+            "policies": [{"id": "p", "table": "hidden", "filter": "id = 1", "grantees": [BOB]}],
+        }
+    ).document
+    catalog = catalog_of([document])
+    found = LocalRewriter(catalog, policy_set_of([document]), Rewriter(catalog))
+    for name, code in (("tags", errors.AMBIGUOUS_NAME), ("open", ""), ("other", "")):
+        assert code_of(found, RewriteRequest(f"SELECT 1 FROM t AS x, x.{name}", "bigquery", BOB)) == code
+
+
 def test_a_protected_container_closes_no_path_but_that_of_a_known_table() -> None:
     document = parse_document(
         {

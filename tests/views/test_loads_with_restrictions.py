@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, Final
 
@@ -33,6 +34,7 @@ from pdp.offline.cases.cases import Case
 from pdp.offline.cases.runner import MemoryAudit, build_case_pdp
 from pdp.offline.replay.replay import replay
 from pdp.store.replica import FixedFacts
+from pdp.surfaces.grpc.messages import read_load
 from pdp.surfaces.wire import decision_pb2 as wire
 from pdp.views.codec import decode_load, decode_metadata, encode_load
 from pdp.views.loads import ViewSecurity
@@ -233,6 +235,15 @@ def test_behind_a_definer_view_restrictions_are_those_that_the_setting_says(mode
     else:
         assert literal(answer) == wanted
     assert ("required-column-projections" in answer["readRestrictions"]) == (mode != "owner")
+
+
+def test_values_of_metadata_are_counted_over_grpc() -> None:
+    """The limit of values in a body counts tags of messages there, and no signs of a text inside."""
+    message = wire.CheckLoadRequest(action="loadTable", target=wire.Resource(reference="table:lake/ns/t"))
+    for count, is_refused in ((1_000, False), (500_000, True)):
+        message.metadata = json.dumps(metadata([field(1, "a", {"type": "struct", "fields": [[]] * count})]))
+        with pytest.raises(InvalidArgument, match="values") if is_refused else nullcontext():
+            read_load(message)
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from pdp.audit.queue.sinks import AuditSink, SlowestProgress
 from pdp.audit.records.record import DecisionRecord
 from pdp.config.audit import Durability, OnFull
 from pdp.errors import Unavailable
-from pdp.model.events import OPEN_GATE, AnswerHold, Event, ManagementEvent, RefusalEvent, RewriteEvent
+from pdp.model.events import BEGUN, OPEN_GATE, AnswerHold, Event, ManagementEvent, RefusalEvent, RewriteEvent
 from pdp.model.redaction import DEFAULT_MASKER, Redactor
 from pdp.telemetry import Telemetry
 
@@ -162,11 +162,11 @@ class RecordQueue:
     def note(self, event: Event) -> bool:
         """Put an event into the queue and return at once. Call from the event loop only.
 
-        Return False for a refusal while too many records wait: nothing else bounds the number of refusals.
+        Return False for a refusal while too many records wait: nothing else bounds the number of refusals. A change
+        that begins was admitted before.
         """
         full = self._waiting() >= MAX_PENDING or self.waiting_bytes() >= self._max_bytes
-        is_refusal = isinstance(event, RefusalEvent) or (isinstance(event, _ANSWERED) and not event.allowed)
-        if full and is_refusal:
+        if full and _is_refusal(event):
             return False
         if full and self._drops and isinstance(event, _ANSWERED):
             self._drop(event, 0)
@@ -295,3 +295,9 @@ class RecordQueue:
         if batch := self._batcher.take():
             for sink in self._sinks:
                 sink.put(batch)
+
+
+def _is_refusal(event: Event) -> bool:
+    if isinstance(event, _ANSWERED):
+        return not event.allowed and event.code != BEGUN
+    return isinstance(event, RefusalEvent)

@@ -62,7 +62,7 @@ def _actions(masks: Mapping[str, Mask], columns: Sequence[SchemaColumn]) -> dict
     return actions
 
 
-class _Said(NamedTuple):
+class _Predicates(NamedTuple):
     """Predicates for the rows where a condition of SQL is true, and where the condition is false. NULL is in neither.
 
     Each holds for such rows alone, but perhaps not for every such row.
@@ -72,7 +72,7 @@ class _Said(NamedTuple):
     false: Predicate
 
 
-_UNSAID: Final = _Said(False, False)
+_UNKNOWN: Final = _Predicates(False, False)
 """Condition that cannot be said, and NULL."""
 _OPERATIONS: Final[Mapping[type[exp.Expr], tuple[str, str]]] = {
     exp.EQ: ("eq", "eq"), exp.NEQ: ("not-eq", "not-eq"), exp.LT: ("lt", "gt"), exp.LTE: ("lt-eq", "gt-eq"),
@@ -107,10 +107,10 @@ def row_filter(text: str, columns: Sequence[SchemaColumn]) -> Predicate:
         tree = parse_expression(text, DIALECT)
     except ValueError:
         return False
-    return _Sayer(columns).said(tree).true
+    return _Builder(columns).said(tree).true
 
 
-class _Sayer:
+class _Builder:
     """Conditions on the columns of a schema."""
 
     def __init__(self, columns: Sequence[SchemaColumn]) -> None:
@@ -121,72 +121,72 @@ class _Sayer:
         current = {fold_column(column.name): column for column in columns if column.current}
         self._columns = {name: column for name, column in current.items() if len(named[name]) == 1}
 
-    def said(self, node: exp.Expr) -> _Said:
+    def said(self, node: exp.Expr) -> _Predicates:
         """Return the predicates of a condition."""
         node = node.unnest()
         if isinstance(node, exp.Connector):
             parts = [self.said(part) for part in node.flatten()]
             true, false = [part.true for part in parts], [part.false for part in parts]
             if isinstance(node, exp.And):
-                return _Said(_all(true), _any(false))
-            return _Said(_any(true), _all(false)) if isinstance(node, exp.Or) else _UNSAID
+                return _Predicates(_all(true), _any(false))
+            return _Predicates(_any(true), _all(false)) if isinstance(node, exp.Or) else _UNKNOWN
         if isinstance(node, exp.Not):
             # INVARIANT: both predicates hold for certain rows alone. So NOT swaps them, and never negates one.
-            return _Said(*reversed(self.said(node.this)))
+            return _Predicates(*reversed(self.said(node.this)))
         say = _SAYERS.get(type(node))
-        return say(self, node) if say and _has_only(node) else _UNSAID
+        return say(self, node) if say and _has_only(node) else _UNKNOWN
 
-    def boolean(self, node: exp.Boolean) -> _Said:
-        return _Said(bool(node.this), not node.this)
+    def boolean(self, node: exp.Boolean) -> _Predicates:
+        return _Predicates(bool(node.this), not node.this)
 
-    def flag(self, node: exp.Column) -> _Said:
+    def flag(self, node: exp.Column) -> _Predicates:
         return self._compared("eq", node, exp.true())
 
-    def comparison(self, node: exp.Binary) -> _Said:
+    def comparison(self, node: exp.Binary) -> _Predicates:
         operation, exchanged = _OPERATIONS[type(node)]
         if self._column(node.this):
             return self._compared(operation, node.this, node.expression)
         return self._compared(exchanged, node.expression, node.this)
 
-    def null_test(self, node: exp.Is) -> _Said:
+    def null_test(self, node: exp.Is) -> _Predicates:
         column = self._column(node.this)
         if column is None or not column.type or not isinstance(node.expression, exp.Null):
-            return _UNSAID
-        return _Said(_test("is-null", column), _test("not-null", column))
+            return _UNKNOWN
+        return _Predicates(_test("is-null", column), _test("not-null", column))
 
-    def between(self, node: exp.Between) -> _Said:
+    def between(self, node: exp.Between) -> _Predicates:
         low = self._compared("gt-eq", node.this, node.args["low"])
         high = self._compared("lt-eq", node.this, node.args["high"])
-        return _Said(_all([low.true, high.true]), _any([low.false, high.false]))
+        return _Predicates(_all([low.true, high.true]), _any([low.false, high.false]))
 
-    def membership(self, node: exp.In) -> _Said:
-        return self._listed(node.this, node.expressions) if node.expressions else _UNSAID
+    def membership(self, node: exp.In) -> _Predicates:
+        return self._listed(node.this, node.expressions) if node.expressions else _UNKNOWN
 
-    def listing(self, node: exp.ArrayContains) -> _Said:
+    def listing(self, node: exp.ArrayContains) -> _Predicates:
         """Say the test of a list of texts, as the groups of the caller are written."""
         array = node.this.this if isinstance(node.this, exp.Cast) else None
         is_texts = isinstance(array, exp.Array) and all(map(_is_text, array.expressions))
-        return self._listed(node.expression, array.expressions) if is_texts and array is not None else _UNSAID
+        return self._listed(node.expression, array.expressions) if is_texts and array is not None else _UNKNOWN
 
-    def pattern(self, node: exp.Like) -> _Said:
+    def pattern(self, node: exp.Like) -> _Predicates:
         text = node.expression.unnest()
         plain = text.name.rstrip("%")
         if not _is_text(text) or "%" in plain or "_" in plain:
-            return _UNSAID
+            return _UNKNOWN
         operation = "eq" if plain == text.name else "starts-with"
         found = self._compared(operation, node.this, exp.Literal.string(plain))
-        return _Said(*reversed(found)) if node.args.get("negate") else found
+        return _Predicates(*reversed(found)) if node.args.get("negate") else found
 
-    def prefix(self, node: exp.StartsWith) -> _Said:
+    def prefix(self, node: exp.StartsWith) -> _Predicates:
         return self._compared("starts-with", node.this, node.expression)
 
-    def choice(self, node: exp.Case) -> _Said:
+    def choice(self, node: exp.Case) -> _Predicates:
         """Say a CASE of one condition. The CASE is NULL where the condition is not true."""
         if node.this is not None or node.args.get("default") is not None or len(node.args["ifs"]) != 1:
-            return _UNSAID
+            return _UNKNOWN
         (branch,) = node.args["ifs"]
         when, then = self.said(branch.this), self.said(branch.args["true"])
-        return _Said(_all([when.true, then.true]), _all([when.true, then.false]))
+        return _Predicates(_all([when.true, then.true]), _all([when.true, then.false]))
 
     def _column(self, node: exp.Expr) -> SchemaColumn | None:
         """Return the column of a plain name; None for another node, and for a name of none or several columns."""
@@ -198,44 +198,44 @@ class _Sayer:
             return None
         return self._columns.get(fold_column(node.name))
 
-    def _compared(self, operation: str, node: exp.Expr, value: exp.Expr) -> _Said:
+    def _compared(self, operation: str, node: exp.Expr, value: exp.Expr) -> _Predicates:
         """Return the predicates of a comparison of a column, or of a known text."""
         column, other, value = self._column(node), self._column(value), value.unnest()
         if column is None:
             is_known = _is_text(node.unnest()) and _is_text(value)
             found = is_known and _OF_TEXTS[operation](node.unnest().name, value.name)
-            return _Said(found, not found) if is_known else _UNSAID
+            return _Predicates(found, not found) if is_known else _UNKNOWN
         if isinstance(value, exp.Null):
-            return _UNSAID
+            return _UNKNOWN
         if other is not None:
             is_pair = column.type == other.type and _COMPARABLE.fullmatch(column.type)
-            return _decided(operation, column, _reference(other), [other]) if is_pair else _UNSAID
+            return _decided(operation, column, _reference(other), [other]) if is_pair else _UNKNOWN
         literal = _literal(operation, column.type, value)
-        return _UNSAID if literal is None else _decided(operation, column, literal)
+        return _UNKNOWN if literal is None else _decided(operation, column, literal)
 
-    def _listed(self, node: exp.Expr, values: Sequence[exp.Expr]) -> _Said:
+    def _listed(self, node: exp.Expr, values: Sequence[exp.Expr]) -> _Predicates:
         """Return the predicates of a test for a list of values. With a NULL in the list, no row is certainly out."""
         known = [value for value in values if not isinstance(value.unnest(), exp.Null)]
         parts = [self._compared("eq", node, value) for value in known]
         column = self._column(node)
         certain = _all([part.false for part in parts]) if len(known) == len(values) else False
         if not parts:
-            return _Said(False, column is not None and certain and _test("not-null", column))
+            return _Predicates(False, column is not None and certain and _test("not-null", column))
         literals = [_literal("eq", column.type, value) for value in known] if column else []
         types = {literal["data-type"] for literal in literals if literal}
         if column is None or column.type in _FLOATS or None in literals or types != {column.type} or len(parts) == 1:
-            return _Said(_any([part.true for part in parts]), certain)
+            return _Predicates(_any([part.true for part in parts]), certain)
         group = {"type": "literals", "values": [one["value"] for one in literals if one], "data-type": column.type}
         inside, outside = ({"type": type, "child": _reference(column), "values": group} for type in ("in", "not-in"))
         present = _test("not-null", column)
-        return _Said(_all([present, inside]), certain and _all([present, outside]))
+        return _Predicates(_all([present, inside]), certain and _all([present, outside]))
 
 
-_SAYERS: Final[Mapping[type[exp.Expr], Callable[[_Sayer, Any], _Said]]] = {
-    **dict.fromkeys(_OPERATIONS, _Sayer.comparison),
-    exp.Boolean: _Sayer.boolean, exp.Column: _Sayer.flag, exp.Is: _Sayer.null_test, exp.Between: _Sayer.between,
-    exp.In: _Sayer.membership, exp.ArrayContains: _Sayer.listing, exp.Like: _Sayer.pattern,
-    exp.StartsWith: _Sayer.prefix, exp.Case: _Sayer.choice,
+_SAYERS: Final[Mapping[type[exp.Expr], Callable[[_Builder, Any], _Predicates]]] = {
+    **dict.fromkeys(_OPERATIONS, _Builder.comparison),
+    exp.Boolean: _Builder.boolean, exp.Column: _Builder.flag, exp.Is: _Builder.null_test, exp.Between: _Builder.between,
+    exp.In: _Builder.membership, exp.ArrayContains: _Builder.listing, exp.Like: _Builder.pattern,
+    exp.StartsWith: _Builder.prefix, exp.Case: _Builder.choice,
 }  # fmt: skip
 _ARGUMENTS: Final = frozenset({"this", "expression", "expressions", "low", "high", "ifs", "default"})
 
@@ -246,19 +246,19 @@ def _has_only(node: exp.Expr) -> bool:
     return not any(value for name, value in node.args.items() if name not in read)
 
 
-def _decided(operation: str, column: SchemaColumn, value: Any, others: Sequence[SchemaColumn] = ()) -> _Said:
+def _decided(operation: str, column: SchemaColumn, value: Any, others: Sequence[SchemaColumn] = ()) -> _Predicates:
     """Return the predicates of a comparison. NULL is neither; NaN is unequal to each number, and not above or below."""
     present = [_test("not-null", one) for one in (column, *others)]
     holds, fails = (
         {"type": type, "left": _reference(column), "right": value} for type in (operation, _OPPOSITES[operation])
     )
     if column.type not in _FLOATS:
-        return _Said(_all([*present, holds]), _all([*present, fails]))
+        return _Predicates(_all([*present, holds]), _all([*present, fails]))
     nan, number = _test("is-nan", column), _test("not-nan", column)
     true, false = _all([number, holds]), _all([number, fails])
     if operation == "not-eq":
-        return _Said(_all([*present, _any([nan, true])]), _all([*present, false]))
-    return _Said(_all([*present, true]), _all([*present, _any([nan, false])]))
+        return _Predicates(_all([*present, _any([nan, true])]), _all([*present, false]))
+    return _Predicates(_all([*present, true]), _all([*present, _any([nan, false])]))
 
 
 def _test(type: str, column: SchemaColumn) -> Predicate:

@@ -34,6 +34,7 @@ from pdp.audit.queue.queue import MAX_PENDING, TURN, RecordQueue, TrailOptions
 from pdp.audit.queue.sinks import AuditSink, SinkMetrics, StdoutOutput
 from pdp.engines.engine import Verdicts
 from pdp.errors import Unavailable
+from pdp.model.events import BEGUN, ManagementEvent
 from pdp.telemetry import Telemetry
 
 CHECK = {"principal": "user:oidc~Alice", "action": "read_data", "resource": "table:lake/Foo@prod"}
@@ -224,6 +225,20 @@ async def test_what_waits_is_bounded_by_bytes_before_and_after_encoding(tmp_path
     assert audit.close(10)
     audit.admit()
     assert audit.waiting_bytes() == 0
+
+
+async def test_a_change_that_begins_is_recorded_at_the_bound_and_a_refusal_is_not(tmp_path: Path, large: Any) -> None:
+    """The change was admitted. Without its record it would be written and left out of the audit."""
+    with largest_file(4000):
+        audit = file_audit(tmp_path, options=TrailOptions(3 << 20))
+        while audit.waiting_bytes() < 3 << 20:
+            audit.append(large)
+        event = ManagementEvent(operation="write_grants", caller="c", allowed=False, code=BEGUN)
+        assert audit.note(event)
+        assert not audit.note(replace(event, code="forbidden"))
+    await until(lambda: not audit.failing)
+    assert audit.close(10)
+    assert [line["code"] for line in lines(tmp_path) if line.get("event") == "management"] == [BEGUN]
 
 
 @pytest.mark.waits
