@@ -10,8 +10,7 @@ import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import islice
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Final
 
 from pdp.config.quarkus.properties import ConfigEntry, positions_of
@@ -22,7 +21,6 @@ from pdp.offline.migration.variables import (
     ManifestContent,
     Reference,
     entry_of,
-    is_stock_image,
 )
 
 UNKNOWN: Final = "\x01"
@@ -296,101 +294,6 @@ def _continued(text: str, comments: tuple[str, ...]) -> Iterator[tuple[int, str]
             joined = ""
     if joined.strip():
         yield number, joined.strip()
-
-
-def read_dockerfile(text: str, file: Path, content: ManifestContent) -> None:
-    """Read a Dockerfile: `ENV` of the last stage and of the stages below, and other sources of settings."""
-    stages: list[tuple[str, str, ManifestContent]] = []
-    for number, line in _continued(text, ("#",)):
-        word, _, rest = line.partition(" ")
-        word, rest, place = word.upper(), rest.strip(), (number, 1)
-        if word == "FROM":
-            words = [one for one in rest.split() if not one.startswith("--")]
-            stages.append((words[2] if len(words) > 2 else "", words[0] if words else "", ManifestContent(file)))
-            stages[-1][2].notes.append((entry_of(stages[-1][1], "", file, place), ""))
-        else:
-            _read_step(word, rest, file, place, stages[-1][2] if stages else content)
-    below = stages[-1][1] if stages else ""
-    for at, (name, base, stage) in reversed([*enumerate(stages)]):
-        image = stage.notes.pop()[0]
-        if at < len(stages) - 1 and name != below:
-            content.dropped += [(one, _OTHER_STAGE) for one in stage.variables]
-            continue
-        below = base
-        if base not in {one[0] for one in stages[:at]} and not is_stock_image(base):
-            content.references.append(Reference(image, "", IMAGE))
-        content.variables += stage.variables
-        content.elsewhere += stage.elsewhere
-        content.references += stage.references
-        content.rest += stage.rest
-        content.dropped += stage.dropped
-        content.commands += stage.commands
-    if content.commands and str(_folder_of(content)) not in (".", "/deployments"):
-        content.references = [one._replace(target=one.target and "?") for one in content.references]
-
-
-_OTHER_STAGE: Final = "is set in a stage that the image does not come of"
-IMAGE: Final = "is an image that may hold settings, which are not read: write them into a file"
-
-
-def _read_step(word: str, rest: str, file: Path, place: tuple[int, int], content: ManifestContent) -> None:
-    if word == "ENV":
-        _read_env(rest, file, place, content)
-    elif word in ("CMD", "ENTRYPOINT"):
-        words = re.findall(r'"((?:\\.|[^"\\])*)"', rest) if rest.startswith("[") else ["sh", "-c", rest]
-        content.commands.append(entry_of(word, "\0".join(words), file, place))
-    elif word == "HEALTHCHECK":
-        content.dropped.append((entry_of(word, rest, file, place), OF_HOOKS))
-    elif word in ("COPY", "ADD"):
-        _read_copy(rest, file, place, content, unpacks=word == "ADD")
-    else:
-        content.rest.append(entry_of(f".{word}", rest, file, place))
-
-
-def _read_copy(rest: str, file: Path, place: tuple[int, int], content: ManifestContent, *, unpacks: bool) -> None:
-    """Add what a step copies into the image: a file, or all that a folder or an archive has."""
-    words = rest.strip("[]").replace('"', "").replace(",", " ").split()
-    *named, target = [one for one in words if one[:2] != "--"] or [""]
-    is_of_stage = any(one.startswith("--from") for one in words)
-    sources = [one for name in named for one in ([] if is_of_stage else _matches(file.parent, name)) or [name]]
-    into_folder = target.endswith(("/", ".")) or len(sources) > 1
-    for source in sources:
-        key = f"/{source.lstrip('/')}" if is_of_stage else source
-        is_archive = unpacks and bool(_ARCHIVE.search(source))
-        has_content = is_archive or source.endswith("/") or bool(_GLOB.search(source)) or (file.parent / key).is_dir()
-        name = PurePosixPath(source).name if into_folder and not has_content else ""
-        path = str(PurePosixPath(_folder_of(content), target, name))
-        entry = entry_of(key, "", file, place)
-        content.references.append(Reference(entry, "file", is_volume=True, target=path, is_copy=True))
-
-
-_GLOB: Final = re.compile(r"[*?\[]")
-_ARCHIVE: Final = re.compile(r"\.(?:tar|tgz|tbz2?|txz|gz|bz2|xz|zst)(?:\.\w+)?$", re.IGNORECASE)
-_MOST_MATCHES: Final = 1000
-
-
-def _matches(folder: Path, pattern: str) -> list[str]:
-    """Return the paths that a pattern of a step finds in its folder; none for a name without a pattern."""
-    if not _GLOB.search(pattern):
-        return []
-    found = islice(folder.glob(pattern.lstrip("/")), _MOST_MATCHES)
-    return sorted(str(one.relative_to(folder)) for one in found)
-
-
-def _folder_of(content: ManifestContent) -> PurePosixPath:
-    """Return the folder of a stage: the script of an image goes to its own folder, other commands stay."""
-    return PurePosixPath("", *(entry.text.strip("\"'") for entry in content.rest if entry.key == ".WORKDIR"))
-
-
-def _read_env(rest: str, file: Path, place: tuple[int, int], content: ManifestContent) -> None:
-    words = split_words(rest)
-    if words and "=" not in rest.split(maxsplit=1)[0]:
-        name, _, text = rest.partition(" ")
-        words = [f"{name}={text.strip()}"]
-    for one in words:
-        name, _, text = one.partition("=")
-        known = not re.search(r"\$(?:\{|\w)", text)
-        (content.variables if known else content.elsewhere).append(entry_of(name, text, file, place))
 
 
 def read_as_text(text: str, file: Path, content: ManifestContent) -> None:

@@ -17,10 +17,10 @@ from pdp.config.foreign_files import advice_for
 from pdp.config.quarkus.properties import ConfigEntry
 from pdp.config.quarkus.yaml_text import YamlText, items_of, merged_nodes, pairs_of, position_of, scalar, scalars_below
 from pdp.errors import InvalidArgument, Place, PolicyError
+from pdp.offline.migration.dockerfiles import read_image
 from pdp.offline.migration.host_files import (
     mark_unknown,
     read_as_text,
-    read_dockerfile,
     read_env_file,
     read_unit,
     split_words,
@@ -80,8 +80,10 @@ def read_deployment(files: Sequence[Path], own: re.Pattern[str], image: re.Patte
         if advice:
             raise InvalidArgument(f"`{file}`: {advice}")
         read[file] = content = ManifestContent(file)
-        if not _read_manifest(file, own, content):
+        if not _DOCKERFILE.fullmatch(file.name) and not _read_manifest(file, own, content):
             env_files.append(file)
+    for file in filter(lambda one: _DOCKERFILE.fullmatch(one.name), read):
+        read_image(read[file], list(read.values()))
     for file in env_files:
         forms = {one.form for one in references_to(file, list(read.values())) if one.form}
         if len(forms) > 1:
@@ -102,10 +104,9 @@ def _read_manifest(file: Path, own: re.Pattern[str], content: ManifestContent) -
         read_as_text(read_text(file), file, content)
     elif file.name.endswith(_UNITS):
         read_unit(read_text(file), file, content)
-    elif _DOCKERFILE.fullmatch(file.name):
-        read_dockerfile(read_text(file), file, content)
     elif file.suffix in MANIFEST_SUFFIXES or file.name == "Kustomization":
         for root in YamlText(read_text(file), str(file)).documents:
+            content.is_compose |= _is_compose(root)
             _ManifestReader(file, own, content, is_compose=_is_compose(root)).read_root(root)
     else:
         return False

@@ -287,7 +287,9 @@ def _doubt_hidden(files: Sequence[ConfigFile], given: Sequence[Path], read: Ness
     for file in files:
         place = PurePosixPath(file.folder, file.name)
         over = [*hidden, *(covering_paths(read.contents) if file.place in copied else ())]
-        if file.folder == str(CONFIG) and any(place.is_relative_to(path) for path in over):
+        if file.folder == str(CONFIG) and any(
+            place.is_relative_to(path) or PurePosixPath(path).is_relative_to(place) for path in over
+        ):
             to.add("left", file.place, "the file", _HIDDEN)
             read.unread += [f"{entry.key}={entry.text}" for entry in file.entries]
 

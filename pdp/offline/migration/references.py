@@ -14,8 +14,8 @@ import yaml
 
 from pdp.config.quarkus.properties import ConfigEntry
 from pdp.config.quarkus.yaml_text import items_of, pairs_of, position_of, scalar
-from pdp.offline.migration.host_files import IMAGE
 from pdp.offline.migration.variables import (
+    IMAGE,
     NOT_GIVEN,
     OF_COMPOSE,
     OF_OTHERS,
@@ -352,9 +352,9 @@ class ReferenceFinder:
             return
         context = scalar(pairs.get("context")) if pairs else scalar(node)
         name = scalar(pairs.get("dockerfile")) or "Dockerfile"
-        path = name if "://" in context else str(Path(context or ".", name))
+        path = f"{context}/{name}" if "://" in context else str(Path(context or ".", name))
         message = "makes the image, which may have more variables, and was not given: give it, too"
-        self._to.references.append(Reference(self._entry(path, node), "file", message))
+        self._to.references.append(Reference(self._entry(path, node), "file", message, scalar(pairs.get("target"))))
 
     def _add(self, node: Any, kind: str, message: str, *, is_volume: bool = False, is_ignored: bool = False) -> None:
         message = OF_OTHERS if is_ignored else message

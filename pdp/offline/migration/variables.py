@@ -30,6 +30,7 @@ EACH_ALONE: Final = (
 )
 """Advice about several servers."""
 SEVERAL: Final = f"is a rule of one server of several: {EACH_ALONE}"
+IMAGE: Final = "is an image that may hold settings, which are not read: write them into a file"
 KEEP_ONE: Final = "keep one of them, or migrate the files of each server alone"
 ELSEWHERE: Final = "its value stands in a secret or in another object"
 """Message about a variable."""
@@ -42,8 +43,9 @@ class Reference(NamedTuple):
     """Part of a deployment outside of a file, with possible settings.
 
     `kind`: of an object (`ConfigMap`, `Secret`, `config`), `file`, or "" for a part nobody can give. `form`: the
-    reader of an env file. `is_volume`: cannot set a variable. `is_ignored`: holds no settings. `target`: the path of
-    the file in `container`. `held`: kind, name and key of the object made of the file. `is_copy`: a step of an image.
+    reader of an env file, or the stage of a Dockerfile. `is_volume`: cannot set a variable. `is_ignored`: holds no
+    settings. `target`: the path of the file in `container`. `held`: kind, name and key of the object made of the file.
+    `is_copy`: a step of an image.
     """
 
     entry: ConfigEntry
@@ -104,7 +106,7 @@ class ManifestContent:
     by NUL. `values`: sections of a Helm chart, with the node of each. `chart`: keys of a chart for variables.
     `references`: parts outside. `rest`: all other texts, with the keys above. `dropped`: parts out of reach for the
     server, with the reason. `containers`: variables and commands by workload and container. `images`: of containers.
-    `notes`: parts to look at.
+    `notes`: parts to look at. `is_compose`: of docker compose.
     """
 
     file: Path = field(default_factory=Path)
@@ -124,6 +126,7 @@ class ManifestContent:
     rest: list[ConfigEntry] = field(default_factory=list)
     dropped: list[tuple[ConfigEntry, str]] = field(default_factory=list)
     notes: list[tuple[ConfigEntry, str]] = field(default_factory=list)
+    is_compose: bool = False
 
 
 HELD_FILE: Final = re.compile(r"(?:.*/)?[\w.,-]+\.(?:properties|ya?ml)")

@@ -11,6 +11,8 @@ import pytest
 import yaml
 from hypothesis import strategies as st
 
+from pdp.errors import PolicyError
+from pdp.offline.migration.lakekeeper import migrate_lakekeeper
 from pdp.offline.migration.nessie import migrate_nessie
 from pdp.offline.migration.report import Migration
 
@@ -82,6 +84,7 @@ def named_by(folder: Path, sources: Sequence[str]) -> set[str]:
 
 
 @hypothesis.settings(max_examples=80, deadline=None)
+@hypothesis.example([("", [READ.name], str(READ)), ("--from=build ", [READ.name, READ.name], str(READ))], set())
 @hypothesis.given(st.lists(STEPS, min_size=1, max_size=4), st.sets(st.sampled_from(SOURCES)))
 def test_a_migrated_image_permits_no_more_than_the_image(
     steps: list[tuple[str, list[str], str]], held_back: set[str]
@@ -186,3 +189,115 @@ def test_a_file_of_an_image_under_a_mount_permits_nothing(tmp_path: Path, form: 
     migration = migrate_nessie([tmp_path / "compose.yaml", *files], [])
     assert not {"role=='0'", "role=='c0'"} & set(rules_of(migration).values())
     assert migration.left
+
+
+RULE = "NESSIE_SERVER_AUTHORIZATION_RULES_"
+ADMIN = "LAKEKEEPER__INSTANCE_ADMINS"
+BODIES = {
+    "": "RUN <<EOF\n{}\nEOF",
+    "in quotes": "RUN cat > f <<'SH'\n{}\nSH",
+    "in double quotes": 'RUN <<"E-F" sh\n{}\nE-F',
+    "with tabs": "RUN --network=none <<-EOF\n\t{}\n\tEOF",
+    "two": "RUN cat <<A <<B > f\nx\nA\n{}\nB",
+    "two, first": "RUN cat <<A <<B > f\n{}\nA\nB\nB",
+    "copied": "COPY <<EOF /opt/\n{}\nEOF",
+    "of a descriptor": "RUN cat 3<<EOF\n{}\nEOF",
+    "continued": "RUN true && \\\n  cat <<EOF\n{}\nEOF",
+    "for children": "ONBUILD RUN <<EOF\n{}\nEOF",
+}
+
+
+@pytest.mark.parametrize("form", BODIES)
+def test_bodies_of_heredocs_are_no_steps(tmp_path: Path, form: str) -> None:
+    kept = f"ENV {RULE}A=\"role=='a'\"\n{COPY}"
+    for line in (f"ENV {RULE}B=true", "FROM alpine", f"ENV {RULE}A=true", OTHER, "CMD []"):
+        migration = migrate_nessie(written(tmp_path, [kept, BODIES[form].format(line), "USER 1"], SOURCES[:1]), [])
+        assert set(rules_of(migration).values()) <= {"role=='a'", "role=='0'", "role=='c0'"}, line
+        assert ("a" in rules_of(migration)) == (f"{RULE}A" not in line)
+    steps = f"FROM quay.io/lakekeeper/catalog:1\nENV {ADMIN}=[oidc~a]\n"
+    (tmp_path / "Dockerfile").write_text(steps + BODIES[form].format(f"ENV {ADMIN}=[oidc~eve]") + "\n")
+    assert "eve" not in migrate_lakekeeper([tmp_path / "Dockerfile"]).files["pdp.yaml"]
+
+
+@pytest.mark.parametrize("step", ["RUN <<EOF", "RUN cat<<EOF", "COPY <<A <<B /x/\nA", 'RUN <<"A B"', "RUN <<E\n E"])
+def test_a_heredoc_without_a_known_end_is_refused(tmp_path: Path, step: str) -> None:
+    (tmp_path / "Dockerfile").write_text(image(f"ENV {RULE}A=true", step, f"ENV {RULE}B=true"))
+    with pytest.raises(PolicyError, match="heredoc"):
+        migrate_nessie([tmp_path / "Dockerfile"], [])
+
+
+@pytest.mark.parametrize("step", ["RUN cat <<< x", 'RUN echo "<<EOF"', "RUN echo $((1<<2))", "RUN echo '<<EOF'"])
+def test_signs_of_no_heredoc_take_no_lines(tmp_path: Path, step: str) -> None:
+    (tmp_path / "Dockerfile").write_text(image(step, f"ENV {RULE}A=\"role=='a'\""))
+    assert rules_of(migrate_nessie([tmp_path / "Dockerfile"], [])) == {"a": "role=='a'"}
+
+
+@pytest.mark.parametrize("target", [str(READ), f"{READ.parent}/", "application.properties"])
+@pytest.mark.parametrize("name", ["EOF", READ.name])
+def test_a_copied_heredoc_is_an_unknown_file(tmp_path: Path, target: str, name: str) -> None:
+    steps = [COPY, f"WORKDIR {READ.parent}", f"COPY <<{name} {target}\nx=y\n{name}"]
+    migration = migrate_nessie(written(tmp_path, steps, SOURCES[:1]), [])
+    assert not {"role=='0'", "role=='c0'"} & set(rules_of(migration).values()) or (name == "EOF" and target[-1] == "/")
+    assert any("inside of the Dockerfile" in part.message for part in migration.left)
+
+
+@pytest.mark.parametrize("line", ["\"role=='a\\\n'\"", "\"role==\\  \n'a'\"", "\"ro\\\nle==\\\n\n# x\n'a'\""])
+def test_a_continued_line_has_no_blank_of_its_own(tmp_path: Path, line: str) -> None:
+    (tmp_path / "Dockerfile").write_text(image(f"ENV {RULE}A={line}"))
+    assert rules_of(migrate_nessie([tmp_path / "Dockerfile"], [])) == {"a": "role=='a'"}
+
+
+def test_another_sign_for_escapes_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "Dockerfile").write_text("# escape=`\n" + image(f"ENV {RULE}A=true"))
+    with pytest.raises(PolicyError, match="escape"):
+        migrate_nessie([tmp_path / "Dockerfile"], [])
+
+
+STAGES = f"FROM {IMAGE} AS Prod\nENV {RULE}A=\"role=='a'\"\nFROM prod AS dev\nENV {RULE}B=true\nCOPY . /x\n"
+
+
+def built(folder: Path, build: object, dockerfile: str = STAGES, **service: object) -> list[Path]:
+    (folder / "Dockerfile").write_text(dockerfile)
+    services = {"nessie": {"build": build, **service}} if build else {"nessie": service}
+    (folder / "compose.yaml").write_text(yaml.safe_dump({"services": services}))
+    return [folder / "Dockerfile", folder / "compose.yaml"]
+
+
+@pytest.mark.parametrize("target", ["prod", "PROD"])
+@pytest.mark.parametrize("is_reversed", [False, True])
+def test_the_stages_up_to_the_target_count(tmp_path: Path, target: str, is_reversed: bool) -> None:
+    files = built(tmp_path, {"context": ".", "target": target})
+    migration = migrate_nessie(files[::-1] if is_reversed else files, [])
+    assert rules_of(migration) == {"a": "role=='a'"}
+    whole = migrate_nessie(built(tmp_path, "."), [])
+    assert rules_of(whole) == {"a": "role=='a'", "b": "true"}
+
+
+def test_an_unknown_target_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(PolicyError, match="no stage `x`"):
+        migrate_nessie(built(tmp_path, {"context": ".", "target": "x"}), [])
+    files = built(tmp_path, {"context": ".", "target": "prod"})
+    (tmp_path / "compose.override.yaml").write_text("services: {nessie: {build: {context: ., target: dev}}}\n")
+    with pytest.raises(PolicyError, match="several stages"):
+        migrate_nessie([*files, tmp_path / "compose.override.yaml"], [])
+
+
+NOT_BUILT: dict[str, tuple[object, dict[str, object]]] = {
+    "image alone": (None, {"image": IMAGE}),
+    "image of the company": (None, {"image": "registry.local/nessie", "environment": {"X_Y": "z"}}),
+    "text": ({"dockerfile_inline": f"FROM {IMAGE}\n"}, {}),
+    "context": ({"context": "sub"}, {}),
+    "short context": ("sub", {}),
+    "other file": ({"context": ".", "dockerfile": "Other"}, {}),
+    "repository": ("https://x.example/y.git", {}),
+}
+
+
+@pytest.mark.parametrize("form", NOT_BUILT)
+def test_a_dockerfile_that_compose_does_not_build_sets_nothing(tmp_path: Path, form: str) -> None:
+    build, service = NOT_BUILT[form]
+    (tmp_path / "a.env").write_text(f"{RULE}C=role=='c'\n{RULE}B=false\n")
+    files = built(tmp_path, build, **service)
+    migration = migrate_nessie(files, [tmp_path / "a.env"])
+    assert rules_of(migration) == {"c": "role=='c'"}
+    assert [part.subject for part in migration.left if part.place.startswith(str(files[0]))] == ["`Dockerfile`"]

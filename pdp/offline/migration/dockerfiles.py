@@ -1,0 +1,246 @@
+"""Dockerfiles: variables, commands and files of an image, from its stage and the stages below."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from pathlib import Path, PurePosixPath
+from typing import Final, NamedTuple
+
+from pdp.config.quarkus.properties import ConfigEntry
+from pdp.errors import Place, PolicyError
+from pdp.offline.migration.host_files import split_words
+from pdp.offline.migration.variables import (
+    IMAGE,
+    OF_HOOKS,
+    ManifestContent,
+    Reference,
+    entry_of,
+    is_stock_image,
+    read_text,
+    references_to,
+)
+
+_HEREDOC: Final = re.compile(r"\d*<<(?P<dash>-?)(?P<quote>['\"]?)(?P<name>[^\s<'\"\\$`]+)(?P=quote)")
+"""Word of a step that begins a heredoc, as BuildKit reads it."""
+_QUOTED: Final = re.compile(r"""\$\(\(.*?\)\)|"(?:\\.|[^"\\])*"|'[^']*'""")
+_WORD: Final = re.compile(r"""(?:"(?:\\.|[^"\\])*"|'[^']*'|\\.|[^\s"'\\])+""")
+_MARK: Final = re.compile(r"(?<!<)<<(?!<)")
+_ESCAPE: Final = re.compile(r"#\s*escape\s*=\s*(?P<sign>\S+)", re.IGNORECASE)
+_CONTINUES: Final = re.compile(r"(?<!\\)\\[ \t]*$")
+_WITH_HEREDOCS: Final = ("RUN", "COPY", "ADD", "ONBUILD")
+
+
+class _Step(NamedTuple):
+    """Instruction of a Dockerfile, with the texts of its heredocs."""
+
+    word: str
+    rest: str
+    bodies: str
+    place: tuple[int, int]
+
+
+def _steps(text: str, file: Path) -> Iterator[_Step]:
+    """Yield the instructions. A backslash at the end joins the next line, without a blank."""
+    lines = iter(enumerate(re.split(r"\r\n|\r|\n", text), 1))
+    number, joined = 0, ""
+    for at, line in lines:
+        escape = _ESCAPE.fullmatch(line.strip())
+        if escape and escape["sign"] != "\\":
+            message = "`escape` gives another sign to continue lines, which is not read: write backslashes"
+            raise PolicyError(message, Place(str(file), at))
+        if line.lstrip().startswith("#") or not line.strip():
+            continue
+        number = number if joined else at
+        joined += _CONTINUES.sub("", line)
+        if not _CONTINUES.search(line):
+            yield _step(joined.strip(), Place(str(file), number), lines)
+            joined = ""
+    if joined.strip():
+        yield _step(joined.strip(), Place(str(file), number), lines)
+
+
+def _step(line: str, place: Place, lines: Iterator[tuple[int, str]]) -> _Step:
+    """Return an instruction, and take the bodies of its heredocs from the lines."""
+    word, *rest = line.split(maxsplit=1)
+    text = rest[0] if rest else ""
+    bodies = ""
+    for match in _heredocs(text, place) if word.upper() in _WITH_HEREDOCS else ():
+        body = _body(match, lines)
+        if body is None:
+            raise PolicyError(f"the heredoc `{match['name']}` has no end", place)
+        bodies += body
+    return _Step(word.upper(), text, bodies, (place.line or 1, 1))
+
+
+def _heredocs(text: str, place: Place) -> Sequence[re.Match[str]]:
+    """Return the heredocs that a step begins; raise PolicyError for one that may be none."""
+    found = [match for word in _WORD.findall(text) if (match := _HEREDOC.fullmatch(word))]
+    if len(found) != len(_MARK.findall(_QUOTED.sub("''", text))):
+        raise PolicyError("`<<` that may begin a heredoc: write blanks around, and a plain name behind", place)
+    return found
+
+
+def _body(match: re.Match[str], lines: Iterator[tuple[int, str]]) -> str | None:
+    """Return the lines of a heredoc; None without its end."""
+    found = ""
+    for _, line in lines:
+        if (line.lstrip("\t") if match["dash"] else line) == match["name"]:
+            return found
+        found += f"{line}\n"
+    return None
+
+
+def read_image(content: ManifestContent, contents: Sequence[ManifestContent]) -> None:
+    """Read a Dockerfile up to the stage that docker compose builds; name it if docker compose builds none of it."""
+    file, text = content.file, read_text(content.file)
+    builds = [one for one in references_to(file, contents)
+              if (Path(one.entry.file).parent / one.entry.key).resolve() == file.resolve()]  # fmt: skip
+    stages = sorted({one.form for one in builds})
+    if len(stages) > 1:
+        raise PolicyError("docker compose builds several stages of it: migrate each service alone", Place(str(file)))
+    if not builds and any(one.is_compose for one in contents):
+        content.references.append(Reference(entry_of(file.name, text, file, (1, 1)), "", _NOT_BUILT))
+    else:
+        _read_stages(text, file, content, "".join(stages))
+
+
+_NOT_BUILT: Final = "makes no image of these files of docker compose: give it without them, or write `build`"
+
+
+def _read_stages(text: str, file: Path, content: ManifestContent, target: str = "") -> None:
+    """Read the stage `target`, by default the last one, with the stages below: `ENV` and other sources of settings.
+
+    Raise PolicyError for an unknown stage.
+    """
+    stages: list[tuple[str, str, ManifestContent]] = []
+    for step in _steps(text, file):
+        if step.word == "FROM":
+            words = [one for one in step.rest.split() if not one.startswith("--")]
+            name = words[2].lower() if len(words) > 2 else ""
+            stages.append((name, words[0] if words else "", ManifestContent(file)))
+            stages[-1][2].notes.append((entry_of(stages[-1][1], "", file, step.place), ""))
+        else:
+            _read_step(step, file, stages[-1][2] if stages else content)
+    last = _stage_at(target, [one[0] for one in stages], file)
+    content.dropped += [(one, _OTHER_STAGE) for _, _, stage in stages[last + 1 :] for one in stage.variables]
+    below, commands = "", []
+    for at in range(last, -1, -1):
+        name, base, stage = stages[at]
+        image = stage.notes.pop()[0]
+        if at < last and name != below.lower():
+            content.dropped += [(one, _OTHER_STAGE) for one in stage.variables]
+            continue
+        below = base
+        if base.lower() not in {one[0] for one in stages[:at]} and not is_stock_image(base):
+            content.references.append(Reference(image, "", IMAGE))
+        content.variables += stage.variables
+        content.elsewhere += stage.elsewhere
+        content.references += stage.references
+        content.rest += stage.rest
+        content.dropped += stage.dropped
+        commands += stage.commands
+    content.commands += _joined_commands(commands)
+    if content.commands and str(_folder_of(content)) not in (".", "/deployments"):
+        content.references = [one._replace(target=one.target and "?") for one in content.references]
+
+
+def _stage_at(target: str, names: Sequence[str], file: Path) -> int:
+    """Return the position of a stage: the last one for ""; raise PolicyError for an unknown name."""
+    if not target:
+        return len(names) - 1
+    found = [at for at, name in enumerate(names) if name == target.lower()]
+    if not found:
+        raise PolicyError(f"no stage `{target}`, which the manifest builds", Place(str(file)))
+    return found[-1]
+
+
+def _joined_commands(commands: Sequence[ConfigEntry]) -> Sequence[ConfigEntry]:
+    """Return an ENTRYPOINT with the CMD behind it as one command. Other pairs stay two: which one runs is not known."""
+    ordered = sorted(commands, key=lambda one: one.key, reverse=True)
+    if [one.key for one in ordered] != ["ENTRYPOINT", "CMD"] or ordered[0].text.startswith("sh\0-c\0"):
+        return commands
+    return [ordered[0]._replace(text="\0".join(one.text for one in ordered))]
+
+
+_OTHER_STAGE: Final = "is set in a stage that the image does not come of"
+_WRITTEN: Final = "is text inside of the Dockerfile, which is not read: write it into a file, and copy that"
+
+
+def _read_step(step: _Step, file: Path, content: ManifestContent) -> None:
+    word, rest, bodies, place = step
+    if word == "ENV":
+        _read_env(rest, file, place, content)
+    elif word in ("CMD", "ENTRYPOINT"):
+        content.commands.append(entry_of(word, "\0".join(_command_words(rest)), file, place))
+    elif word == "HEALTHCHECK":
+        content.dropped.append((entry_of(word, rest, file, place), OF_HOOKS))
+    elif word in ("COPY", "ADD"):
+        _read_copy(rest, file, place, content, unpacks=word == "ADD")
+        content.rest += [entry_of(f".{word}", bodies, file, place)] if bodies else []
+    else:
+        content.rest.append(entry_of(f".{word}", f"{rest}\n{bodies}" if bodies else rest, file, place))
+
+
+def _command_words(text: str) -> Sequence[str]:
+    """Return the words of a command: of a list in JSON, else of a shell."""
+    try:
+        words = json.loads(text)
+    except ValueError:
+        words = None
+    is_list = isinstance(words, list) and all(isinstance(one, str) for one in words)
+    return words if is_list else ["sh", "-c", text]
+
+
+def _read_copy(rest: str, file: Path, place: tuple[int, int], content: ManifestContent, *, unpacks: bool) -> None:
+    """Add what a step copies into the image: a file, or all that a folder or an archive has."""
+    words = rest.strip("[]").replace('"', "").replace(",", " ").split()
+    *named, target = [one for one in words if one[:2] != "--"] or [""]
+    is_of_stage = any(one.startswith("--from") for one in words)
+    sources = [one for name in named for one in ([] if is_of_stage else _matches(file.parent, name)) or [name]]
+    into_folder = target.endswith(("/", ".")) or len(sources) > 1
+    for source in sources:
+        written = None if is_of_stage else _HEREDOC.fullmatch(source)
+        if written:
+            path = str(PurePosixPath(_folder_of(content), target, written["name"] if into_folder else ""))
+            entry = entry_of(source, "", file, place)
+            content.references.append(Reference(entry, "", _WRITTEN, is_volume=True, target=path, is_copy=True))
+            continue
+        key = f"/{source.lstrip('/')}" if is_of_stage else source
+        is_archive = unpacks and bool(_ARCHIVE.search(source))
+        has_content = is_archive or source.endswith("/") or bool(_GLOB.search(source)) or (file.parent / key).is_dir()
+        name = PurePosixPath(source).name if into_folder and not has_content else ""
+        path = str(PurePosixPath(_folder_of(content), target, name))
+        entry = entry_of(key, "", file, place)
+        content.references.append(Reference(entry, "file", is_volume=True, target=path, is_copy=True))
+
+
+_GLOB: Final = re.compile(r"[*?\[]")
+_ARCHIVE: Final = re.compile(r"\.(?:tar|tgz|tbz2?|txz|gz|bz2|xz|zst)(?:\.\w+)?$", re.IGNORECASE)
+_MOST_MATCHES: Final = 1000
+
+
+def _matches(folder: Path, pattern: str) -> list[str]:
+    """Return the paths that a pattern of a step finds in its folder; none for a name without a pattern."""
+    if not _GLOB.search(pattern):
+        return []
+    found = islice(folder.glob(pattern.lstrip("/")), _MOST_MATCHES)
+    return sorted(str(one.relative_to(folder)) for one in found)
+
+
+def _folder_of(content: ManifestContent) -> PurePosixPath:
+    """Return the folder of a stage: the script of an image goes to its own folder, other commands stay."""
+    return PurePosixPath("", *(entry.text.strip("\"'") for entry in content.rest if entry.key == ".WORKDIR"))
+
+
+def _read_env(rest: str, file: Path, place: tuple[int, int], content: ManifestContent) -> None:
+    words = split_words(rest)
+    if words and "=" not in rest.split(maxsplit=1)[0]:
+        name, _, text = rest.partition(" ")
+        words = [f"{name}={text.strip()}"]
+    for one in words:
+        name, _, text = one.partition("=")
+        known = not re.search(r"\$(?:\{|\w)", text)
+        (content.variables if known else content.elsewhere).append(entry_of(name, text, file, place))
