@@ -126,7 +126,7 @@ def _read_stages(text: str, file: Path, content: ManifestContent, target: str = 
             _read_step(step, file, stages[-1][2] if stages else content)
     last = _stage_at(target, [one[0] for one in stages], file)
     content.dropped += [(one, _OTHER_STAGE) for _, _, stage in stages[last + 1 :] for one in stage.variables]
-    below, commands = "", []
+    below = ""
     for at in range(last, -1, -1):
         name, base, stage = stages[at]
         image = stage.notes.pop()[0]
@@ -141,8 +141,7 @@ def _read_stages(text: str, file: Path, content: ManifestContent, target: str = 
         content.references += stage.references
         content.rest += stage.rest
         content.dropped += stage.dropped
-        commands += stage.commands
-    content.commands += _joined_commands(commands)
+        content.commands += _joined_commands(stage.commands)
     if content.commands and str(_folder_of(content)) not in (".", "/deployments"):
         content.references = [one._replace(target=one.target and "?") for one in content.references]
 
@@ -158,7 +157,7 @@ def _stage_at(target: str, names: Sequence[str], file: Path) -> int:
 
 
 def _joined_commands(commands: Sequence[ConfigEntry]) -> Sequence[ConfigEntry]:
-    """Return an ENTRYPOINT with the CMD behind it as one command. Other pairs stay two: which one runs is not known."""
+    """Return the commands of a stage, an ENTRYPOINT with its CMD as one. Others stay: which one runs is not known."""
     ordered = sorted(commands, key=lambda one: one.key, reverse=True)
     if [one.key for one in ordered] != ["ENTRYPOINT", "CMD"] or ordered[0].text.startswith("sh\0-c\0"):
         return commands

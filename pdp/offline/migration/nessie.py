@@ -74,7 +74,7 @@ def migrate_nessie(
     sources = _certain(migration, [*_sources(config_files, profiles, migration), *read.sources], read)
     names = _names_of(read, migration)
     config = read_nessie(sources, profiles, names)
-    _report_switches(migration, config, profiles, is_given=bool(given))
+    read.is_closed |= _report_switches(migration, config, profiles, is_given=bool(given))
     _report_siblings(migration, plain, profiles)
     _report_sources(migration, sources, read)
     read.report_inactive(profiles, migration)
@@ -278,6 +278,8 @@ def _doubt_hidden(files: Sequence[ConfigFile], given: Sequence[Path], read: Ness
     """Report the files that another part replaces or changes in the container: the rules become `false`."""
     servers = servers_by_image(read.contents, IMAGE)
     missing = [one for one in missing_references(read.contents, given) if not one.is_ignored]
+    copies = [_covered(path) for path, _ in hiding_paths([], [one for one in missing if one.is_copy])]
+    read.is_closed |= any(CONFIG.is_relative_to(one) or READ_THERE.fullmatch(PurePosixPath(one).name) for one in copies)
     paths = hiding_paths(read.contents, missing)
     hidden = [_covered(path) for path, name in paths if not name or not servers or is_part(name, servers)]
     places = [str(path) for file in given for path, _ in mounted_paths(file, read.contents)]
@@ -335,8 +337,8 @@ _ABOVE_ALL: Final = 10**10
 _OWN_RULES: Final = "the mapping `rules:` is a rule file of pdp already: give it to `policies.rules` as it is"
 
 
-def _report_switches(migration: Migration, config: NessieConfig, profiles: Sequence[str], *, is_given: bool) -> None:
-    """Report the keys that switch authorization off, choose profiles, or name further files."""
+def _report_switches(migration: Migration, config: NessieConfig, profiles: Sequence[str], *, is_given: bool) -> bool:
+    """Report the keys that switch authorization off, choose profiles, or name further files; tell whether one does."""
     if config.disabled:
         message = (
             "is false: Nessie asks no rule and allows everything; pdp enforces the migrated rules; "
@@ -348,7 +350,7 @@ def _report_switches(migration: Migration, config: NessieConfig, profiles: Seque
         message = f"asks for `{config.profile.text}`, and `{','.join(profiles)}` {told}"
         migration.add("note" if is_given else "left", config.profile.key_place, f"key `{config.profile.key}`", message)
     for entry in config.elsewhere:
-        message = f"names `{entry.text}`: give these files to this command, too"
+        message = f"names `{entry.text}`: give these files to this command, too, and leave the key out"
         status: Status = "left"
         if names_parent(entry, profiles) and entry.text in profiles[:-1]:
             status, message = "note", f"names the parent `{entry.text}`, which counts below `{profiles[-1]}`"
@@ -357,6 +359,7 @@ def _report_switches(migration: Migration, config: NessieConfig, profiles: Seque
         migration.add(status, entry.key_place, f"key `{entry.key}`", message)
     for notice in config.notices:
         migration.add("ignored", notice.place, "other keys", notice.message)
+    return any(not names_parent(entry, profiles) for entry in config.elsewhere)
 
 
 def _report_sources(migration: Migration, sources: Sequence[ConfigSource], read: NessieServer) -> None:
@@ -365,6 +368,7 @@ def _report_sources(migration: Migration, sources: Sequence[ConfigSource], read:
     entries = (*read.variables, *(entry for source in sources for entry in source.entries))
     for entry in filter(names_source, entries):
         migration.add("left", entry.key_place, f"key `{entry.key}`", message)
+        read.is_closed = True
 
 
 def _default_branch(sources: Sequence[ConfigSource], names: EnvironmentNames) -> str:

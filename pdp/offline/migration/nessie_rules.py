@@ -156,15 +156,20 @@ def settled_rules(migration: Migration, config: NessieConfig, read: NessieServer
     for id, rule in config.rules:
         keys.setdefault(id, set()).add((rule.key, rule.file))
     for id, rule in config.rules:
-        why = _MAY_REPLACE if read.may_replace(id) else _EQUAL if len(keys[id]) > 1 else ""
+        replaced = _MAY_REPLACE if read.may_replace(id) else _CLOSED_ALL if read.is_closed else ""
+        why = replaced or (_EQUAL if len(keys[id]) > 1 else "")
         if why and not rule.text.startswith(SHUT):
-            migration.add("note" if why is _MAY_REPLACE else "left", rule.place(), f"rule `{id}`", why)
+            migration.add("note" if replaced else "left", rule.place(), f"rule `{id}`", why)
         yield RuleText(id, shut_text(rule.text) if why else rule.text, *rule[2:5])
 
 
 _MAY_REPLACE: Final = (
     "a part that is left names this rule, too, and may replace it, so the rule is `false`: give that part in a form "
     "that is read, such as the output of `helm template` or `kustomize build`"
+)
+_CLOSED_ALL: Final = (
+    "a part that is left may have every rule, and may replace this one, so the rule is `false`: give that part, or "
+    "remove it"
 )
 _EQUAL: Final = "another key or file of the same rank has this rule, too, so it is `false`: keep one of them"
 

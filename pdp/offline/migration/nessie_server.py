@@ -7,7 +7,7 @@ that looks like authorization and is none of these.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
@@ -25,11 +25,11 @@ from pdp.engines.cel.nessie_keys import (
     NAMES_FILE,
     OWN_NAME,
     SWITCHES,
-    chooses_keys,
     looks_like_settings,
 )
 from pdp.errors import Place, PolicyError
-from pdp.offline.migration.host_files import UNKNOWN, mark_unknown, quoted_words, split_words
+from pdp.offline.migration.host_files import READERS
+from pdp.offline.migration.java_options import OF_JAVA, SETS, JavaProperties
 from pdp.offline.migration.manifests import read_deployment
 from pdp.offline.migration.report import (
     Migration,
@@ -41,13 +41,13 @@ from pdp.offline.migration.report import (
 )
 from pdp.offline.migration.variables import (
     ELSEWHERE,
-    KEEP_ONE,
     OF_HOOKS,
     OF_OTHERS,
     REPLACED,
     SEVERAL,
     UNUSED,
     ManifestContent,
+    Reference,
 )
 
 _MICROPROFILE: Final = "microprofile-config.properties"
@@ -70,6 +70,7 @@ class NessieServer:
 
     `unread`: texts of parts that are left, which may replace rules. `setters`: names whose value is not certain.
     `contents`: of all manifests and env files. `doubtful`: properties of Java that may not reach the server.
+    `is_closed`: a part that is left may replace every rule.
     """
 
     variables: list[ConfigEntry] = field(default_factory=list)
@@ -79,6 +80,7 @@ class NessieServer:
     setters: list[str] = field(default_factory=list)
     contents: Sequence[ManifestContent] = ()
     doubtful: Sequence[ConfigEntry] = ()
+    is_closed: bool = False
 
     def may_replace(self, id: str) -> bool:
         """Tell whether a part that is left may set the rule with an id."""
@@ -100,7 +102,7 @@ def read_server(files: Sequence[Path], others: Sequence[Path], migration: Migrat
     """Return the configuration in manifests and env files, and report all that is not read. `others` are given, too."""
     read = read_deployment(files, OWN_NAME, IMAGE)
     server = NessieServer(contents=read)
-    properties = _JavaProperties(read, migration)
+    properties = JavaProperties(read, migration)
     differing = differing_variables(read, _of_variable)
     alone = _variables_of_one_server(read, differing, migration)
     charts = [(one.file, node) for one in read for entry, node in one.values if entry.key == "authorization"]
@@ -117,24 +119,44 @@ def read_server(files: Sequence[Path], others: Sequence[Path], migration: Migrat
         dropped = (entry for entry, message in one.dropped if message in (REPLACED, UNUSED))
         unread = (*one.elsewhere, *one.rest, *dropped, *(reference.entry for reference in one.references))
         server.unread += [f"{entry.key}={entry.text}" for entry in unread]
-        options = [entry for entry in (*one.commands, *one.variables) if entry in one.commands or entry.key in _OPTIONS]
-        server.setters += [name for entry in options for name in _SETS.findall(entry.text)]
+        options = [entry for entry in (*one.commands, *one.variables) if entry in one.commands or entry.key in OF_JAVA]
+        server.setters += [name for entry in options for name in SETS.findall(entry.text)]
         server.setters += [entry.key for entry in (*one.elsewhere, *one.variables) if entry in one.elsewhere or
                            spelling(entry.key).startswith("%")]  # fmt: skip
         _report_elsewhere(one, migration)
         _report_rest(one, migration)
+    _check_spellings(server.variables)
     held = [entry._replace(key=str(CONFIG / PurePosixPath(entry.key).name)) for one in read for entry in one.files]
     server.files += _mounted_files([*held, *(entry for one in read for entry in one.mounted)], server, migration)
     server.unread += properties.unread
     server.doubtful = properties.doubtful
+    server.is_closed = properties.is_opaque
     if any(entry.key == "config_ordinal" for entry in server.doubtful):
         server.unread += [f"{entry.key}={entry.text}" for entry in properties.entries]
     server.setters += [name for name, _ in variables_of_some(read, lambda entry: entry.key, IMAGE)]
     if properties.entries:
         server.sources.append(ConfigSource(ordinal_of(properties.entries, _PROPERTIES), properties.entries))
-    report_references(migration, read, [*files, *others])
+    left = report_references(migration, read, [*files, *others])
+    server.is_closed |= any(map(_may_set_variables, left))
+    server.is_closed |= any(entry.key in OF_JAVA for one in read for entry in one.elsewhere)
     report_named_files(migration, read, [*files, *others])
     return server
+
+
+def _check_spellings(variables: Sequence[ConfigEntry]) -> None:
+    """Raise PolicyError if two spellings of a variable have other texts: releases of Quarkus differ in their order."""
+    first: dict[str, ConfigEntry] = {}
+    for entry in variables:
+        earlier = first.setdefault(spelling(entry.key), entry)
+        is_own = _OWN_SPELLING in spelling(entry.key)
+        if is_own and earlier.key != entry.key and earlier.text != entry.text:
+            message = f"`{entry.key}` is another spelling of `{earlier.key}` at {earlier.key_place}: keep one of them"
+            raise entry.error(message)
+
+
+def _may_set_variables(left: Reference) -> bool:
+    """Tell whether a part that is not at hand brings variables of any name."""
+    return not left.is_volume and (left.kind in ("ConfigMap", "Secret") or left.form in READERS)
 
 
 def _variables_of_one_server(
@@ -156,7 +178,7 @@ def _add_variables(
         spelt = spelling(entry.key)
         if spelt in differing and _RULE_SPELLING not in spelt:
             server.setters.append(entry.key)
-            if OWN_NAME.search(entry.key) or entry.key in _OPTIONS:
+            if OWN_NAME.search(entry.key) or entry.key in OF_JAVA:
                 yield entry
         elif spelt not in differing or all(spelling(known.key) != spelt for known in server.variables):
             is_known = spelt not in differing and (entry.key, entry.text) not in alone
@@ -171,7 +193,7 @@ def _of_variable(entry: ConfigEntry) -> str:
 
 def _of_rules(entry: ConfigEntry) -> str:
     """Return the name of a variable or a command about rules, else ""."""
-    is_text = entry.key in _OPTIONS or "\0" in entry.text
+    is_text = entry.key in OF_JAVA or "\0" in entry.text
     return entry.key if _RULE_SPELLING in spelling(entry.text if is_text else entry.key) else ""
 
 
@@ -268,7 +290,7 @@ def _authorization(entry: ConfigEntry, node: Any, several: str, migration: Migra
 def _report_elsewhere(one: ManifestContent, migration: Migration) -> None:
     for entry in one.elsewhere:
         spelt = spelling(entry.key)
-        if _OWN_SPELLING in spelt or spelt in CHOICES or entry.key in _OPTIONS or LOOKS_LIKE_RULES.search(entry.key):
+        if _OWN_SPELLING in spelt or spelt in CHOICES or entry.key in OF_JAVA or LOOKS_LIKE_RULES.search(entry.key):
             migration.add("left", entry.key_place, f"variable `{entry.key}`", f"{ELSEWHERE}: write it into a file")
     known = {(entry.key, entry.text) for entry in one.variables}
     for entry, message in one.dropped:
@@ -284,117 +306,7 @@ def _report_rest(one: ManifestContent, migration: Migration) -> None:
             message = "looks like authorization, and stands where Nessie does not read it: give it in a form of Quarkus"
             migration.add("left", entry.place(), f"`{name}`", message)
     for entry in one.variables:
-        is_own = OWN_NAME.search(entry.key.removeprefix("-D")) or entry.key in _OPTIONS
+        is_own = OWN_NAME.search(entry.key.removeprefix("-D")) or entry.key in OF_JAVA
         if not is_own and (LOOKS_LIKE_RULES.search(entry.key) or LOOKS_LIKE_RULES.search(entry.text)):
             message = "looks like authorization, and Nessie reads no such variable"
             migration.add("left", entry.key_place, f"variable `{entry.key}`", message)
-
-
-_OPTIONS: Final[Mapping[str, Callable[[str], list[str]]]] = {
-    "JAVA_OPTS": str.split, "JAVA_OPTIONS": str.split, "JAVA_OPTS_APPEND": str.split,
-    "JAVA_TOOL_OPTIONS": quoted_words, "JDK_JAVA_OPTIONS": quoted_words, "_JAVA_OPTIONS": quoted_words,
-    "JAVA_ARGS": str.split,
-}  # fmt: skip
-"""Variable with options of Java -> reader of its words. The start script of Nessie's image knows no quotes."""
-_WITH_VALUE: Final = frozenset({"-cp", "-classpath", "--class-path", "-p", "--module-path", "--add-modules", "-m"})
-_SCRIPT: Final = re.compile(r"(?:^|[\s/;&])java\s")
-"""Script of a shell that starts Java."""
-_LOADS: Final = re.compile(
-    r"(?:^|[\s;&|(])(?:source|\.|export|eval|envdir|envsubst|envconsul|set\s+-a)\s+\S|\$\(\s*(?:cat\b|<)|--env-file"
-)
-"""Script of a shell that reads variables."""
-_BLANK: Final = "a blank ends an option of Java here, so its value is cut off: write it without blanks"
-_ARGUMENT: Final = "Java gives this to the program, which does not read it: write it before `-jar`, or in JAVA_OPTS"
-_EXPANDED: Final = "has a variable of a shell or of another program inside: write its value"
-_SETS: Final = re.compile(r"(?:-D)?([\w.%-]+)=(?!=)")
-"""Name in a command or an option that sets a property or a variable."""
-_OF_SHELL: Final = re.compile(r"[$`]")
-_STARTED_TWICE: Final = "the command starts Java more than once, and which one is the server is not known: keep one"
-_OVERRULED: Final = "the image does not read JAVA_OPTS_APPEND beside JAVA_OPTS: write all options into one of them"
-
-
-class _JavaProperties:
-    """System properties of command lines and variables. A property that does not reach Nessie becomes `false`."""
-
-    def __init__(self, read: Sequence[ManifestContent], migration: Migration) -> None:
-        self._migration = migration
-        self._has_options = any(entry.key == "JAVA_OPTS" for one in read for entry in (*one.variables, *one.elsewhere))
-        self._known: dict[str, ConfigEntry] = {}
-        self._sure: dict[str, ConfigEntry] = {}
-        self._doubtful: dict[str, ConfigEntry] = {}
-        self._cut: dict[str, ConfigEntry] = {}
-        self.unread: list[str] = []
-        self.doubtful: list[ConfigEntry] = []
-
-    @property
-    def entries(self) -> Sequence[ConfigEntry]:
-        """Return the properties. One without a known text replaces all of its name, one out of reach none."""
-        return list({**self._doubtful, **self._sure, **self._cut}.values())
-
-    def read_variable(self, entry: ConfigEntry, doubt: str) -> None:
-        """Read a variable with options of Java."""
-        if entry.key.startswith("-D"):
-            self._add(f"{entry.key}={entry.text}", entry, doubt)
-        elif entry.key in _OPTIONS:
-            words = _OPTIONS[entry.key](entry.text)
-            replaced = entry.key == "JAVA_OPTS_APPEND" and self._has_options
-            doubt = doubt or (_OVERRULED if replaced else _ARGUMENT if entry.key == "JAVA_ARGS" else "")
-            for at, word in enumerate(words):
-                is_cut = words[at + 1 : at + 2] and not words[at + 1].startswith(("-", "@"))
-                self._add(word, entry, doubt or (_BLANK if is_cut and word not in _WITH_VALUE else ""))
-
-    def read_command(self, entry: ConfigEntry, doubt: str) -> None:
-        """Read the words of a command line, also within `sh -c`."""
-        words = []
-        for word in entry.text.split("\0"):
-            if _LOADS.search(word):
-                message = "may set variables from elsewhere: write them into a file"
-                self._migration.add("left", entry.place(), "script of a command", message)
-            in_shell = split_words(word) if _SCRIPT.search(word) else []
-            words += [mark_unknown(one, _OF_SHELL) for one in in_shell] or [word]
-        is_option, before = False, ""
-        doubt = doubt or (_STARTED_TWICE if sum(Path(word).name == "java" for word in words) > 1 else "")
-        for word in words:
-            if Path(word).name == "java":
-                is_option = True
-            elif is_option and before not in _WITH_VALUE:
-                is_option = word.lstrip(UNKNOWN).startswith(("-", "$", "@")) and word != "-jar"
-            before = word
-            if word.startswith("-D"):
-                self._add(word, entry, doubt or ("" if is_option else _ARGUMENT))
-            elif LOOKS_LIKE_RULES.search(word):
-                self.unread.append(word)
-                message = "looks like authorization, and Nessie reads it from no such place"
-                self._migration.add("left", entry.place(), f"`{word.partition('=')[0]}` of a command", message)
-
-    def _add(self, word: str, entry: ConfigEntry, doubt: str = "") -> None:
-        """Add a property of Nessie or Quarkus."""
-        name, _, text = word.removeprefix("-D").partition("=")
-        is_choice = chooses_keys(name)
-        if not word.startswith("-D") or not (is_choice or OWN_NAME.search(name)):
-            if LOOKS_LIKE_RULES.search(word):
-                message = "looks like authorization, and is no property of Nessie"
-                self._migration.add("left", entry.place(), f"`{name}` of `{entry.key}`", message)
-            return
-        doubt = _EXPANDED if UNKNOWN in text else doubt
-        text = text.replace(UNKNOWN, "")
-        is_own = _OWN_SPELLING in spelling(name)
-        if doubt and (is_own or (is_choice and doubt != SEVERAL)):  # profiles of several servers are compared apart
-            self._migration.add("left", entry.place(), f"property `{name}`", doubt)
-            if name.removeprefix(AUTHORIZATION).startswith("rules."):
-                known = self._cut if doubt in (_EXPANDED, _BLANK, SEVERAL) else self._doubtful
-                known.setdefault(name, _property(name, shut_text(text), entry))
-            elif not is_own:
-                self.doubtful.append(_property(name, text, entry))
-            return
-        self._check_unique(name, text, entry)
-        self._sure[name] = _property(name, text, entry)
-
-    def _check_unique(self, name: str, text: str, entry: ConfigEntry) -> None:
-        earlier = self._known.setdefault(name, _property(name, text, entry))
-        if earlier.text != text:
-            raise PolicyError(f"`{name}` has another value at {earlier.place()}: {KEEP_ONE}", entry.place())
-
-
-def _property(name: str, text: str, entry: ConfigEntry) -> ConfigEntry:
-    return entry._replace(key=name, text=text, locate=unknown_positions(entry.start))

@@ -58,6 +58,7 @@ _GENERATORS: Final[Mapping[str, str]] = {"configMapGenerator": "ConfigMap", "sec
 _COMPOSE_KEYS: Final = frozenset({"include", "configs", "secrets", "volumes"})
 _BIND: Final = re.compile(r"(?P<source>(?:[A-Za-z]:)?[^:]*|\$\{[^}]*\}[^:]*):(?P<target>[^:]+)(?::[\w,]+)?")
 _AGENT: Final = re.compile(r"vault\.hashicorp\.com/agent-inject-(?:secret|template)-")
+_BUILT: Final = "makes the image, which may have more variables, and was not given: give it, too"
 _CANNOT: Final = "may hold settings, and its content is not in these files: write them into a file"
 _WRITTEN: Final = "is filled while the server runs or before it starts, and may hold settings: write them into a file"
 _CHART_TEXT: Final = "holds values of a chart, which are not read there: migrate the output of `helm template`"
@@ -186,9 +187,8 @@ class ReferenceFinder:
                 return
         path = pairs.get("path", pairs.get("value", node))
         form = "docker" if scalar(pairs.get("format")) == "raw" or "value" in pairs else "compose"
-        entry = self._entry(scalar(path), path)
         message = OF_OTHERS if is_other else NOT_GIVEN
-        self._to.references.append(Reference(entry, "file", message, form, is_ignored=is_other))
+        self._to.references.append(Reference(self._entry(scalar(path), path), "file", message, form, False, is_other))
 
     def _find_volumes(self, pairs: Mapping[str, Any]) -> None:
         """Add the volumes of a pod, or of a chart's values, with their places in containers."""
@@ -231,9 +231,8 @@ class ReferenceFinder:
     def _add_unknown(self, name: Any, kind: str, target: str, *, is_other: bool, holds_data: bool) -> None:
         message = OF_OTHERS if is_other else _DATA if holds_data else _WRITTEN if kind in _EMPTY else _CANNOT
         entry = self._entry(f"{scalar(name)}` of `{kind}", name)
-        self._to.references.append(
-            Reference(entry, "", message, is_volume=True, is_ignored=is_other or holds_data, target=target)
-        )  # fmt: skip
+        is_ignored = is_other or holds_data
+        self._to.references.append(Reference(entry, "", message, "", True, is_ignored, target))
 
     def _find_of_kustomize(self, pairs: Mapping[str, Any]) -> set[str]:
         for key in _OF_KUSTOMIZE & pairs.keys():
@@ -268,18 +267,21 @@ class ReferenceFinder:
             return set(_COMPOSE_KEYS & pairs.keys()) - ({"configs"} if texts else set())
         if not re.fullmatch(r"\.services\.[^.]+", above):
             return set()
-        extended = pairs_of(pairs.get("extends")).get("file")
-        if extended is not None:
-            self._add(extended, "file", NOT_GIVEN)
+        for node in items_of(pairs_of(pairs.get("extends")).get("file")):
+            self._add(node, "file", NOT_GIVEN)
         self._find_build(pairs.get("build"))
         if not is_other:
             self._find_of_service(pairs, above)
         for node in items_of(pairs.get("volumes")):
             self._add_compose_volume(node, is_other=is_other)
+        for node in items_of(pairs.get("tmpfs")):
+            place = scalar(node).partition(":")[0]
+            holds_data = not _covers(place) and "$" not in place
+            self._add_unknown(node, "tmpfs", place, is_other=is_other, holds_data=holds_data)
         for key in ("configs", "secrets"):
             for node in items_of(pairs.get(key)):
                 self._add_compose_use(key, node, is_other=is_other)
-        return {"extends", "build", "profiles", "volumes", "configs", "secrets"} & pairs.keys()
+        return {"extends", "build", "profiles", "volumes", "tmpfs", "configs", "secrets"} & pairs.keys()
 
     def _find_of_service(self, pairs: Mapping[str, Any], above: str) -> None:
         """Add what decides whether a service runs, and what brings files to it."""
@@ -334,9 +336,8 @@ class ReferenceFinder:
         target = scalar(pairs.get("target")) if pairs else match["target"] if match else scalar(node)
         is_bind = scalar(pairs.get("type")) == "bind" or bool(re.match(r"[./~$\\]|[A-Za-z]:", source))
         if is_bind:
-            message = OF_OTHERS if is_other else NOT_GIVEN
-            entry = self._entry(source, node)
-            self._to.references.append(Reference(entry, "file", message, "", True, is_other, target=target))
+            one = Reference(self._entry(source, node), "file", NOT_GIVEN, "", True, is_other, target)
+            self._to.references.append(one._replace(message=OF_OTHERS) if is_other else one)
         else:
             holds_data = scalar(pairs.get("type")) in ("", *_EMPTY) and not _covers(target)
             name = yaml.ScalarNode("", source or target, node.start_mark)
@@ -345,22 +346,19 @@ class ReferenceFinder:
     def _find_build(self, node: Any) -> None:
         """Add the Dockerfile of an image built by docker compose."""
         pairs = pairs_of(node)
-        if node is None:
+        if node is None or "dockerfile_inline" in pairs:
+            self._to.references += [Reference(self._entry("dockerfile_inline", node), "", _CANNOT)] if pairs else []
             return
-        if "dockerfile_inline" in pairs:
-            self._add_part("dockerfile_inline", node, _CANNOT)
-            return
-        context = scalar(pairs.get("context")) if pairs else scalar(node)
+        context = scalar(pairs.get("context", node))
         name = scalar(pairs.get("dockerfile")) or "Dockerfile"
         path = f"{context}/{name}" if "://" in context else str(Path(context or ".", name))
-        message = "makes the image, which may have more variables, and was not given: give it, too"
-        self._to.references.append(Reference(self._entry(path, node), "file", message, scalar(pairs.get("target"))))
+        self._to.references.append(Reference(self._entry(path, node), "file", _BUILT, scalar(pairs.get("target"))))
 
     def _add(self, node: Any, kind: str, message: str, *, is_volume: bool = False, is_ignored: bool = False) -> None:
         message = OF_OTHERS if is_ignored else message
         entry = self._entry(scalar(node), node)
-        own = () if kind == "file" else self.workload
-        self._to.references.append(Reference(entry, kind, message, "", is_volume, is_ignored, container=own))
+        reference = Reference(entry, kind, message, "", is_volume, is_ignored)
+        self._to.references.append(reference if kind == "file" else reference._replace(container=self.workload))
 
     def _add_part(self, name: str, node: Any, message: str, *, is_volume: bool = False) -> None:
         self._to.references.append(Reference(self._entry(name, node), "", message, is_volume=is_volume))

@@ -297,7 +297,21 @@ NOT_BUILT: dict[str, tuple[object, dict[str, object]]] = {
 def test_a_dockerfile_that_compose_does_not_build_sets_nothing(tmp_path: Path, form: str) -> None:
     build, service = NOT_BUILT[form]
     (tmp_path / "a.env").write_text(f"{RULE}C=role=='c'\n{RULE}B=false\n")
-    files = built(tmp_path, build, **service)
+    files = built(tmp_path, build, STAGES, **service)
     migration = migrate_nessie(files, [tmp_path / "a.env"])
     assert rules_of(migration) == {"c": "role=='c'"}
     assert [part.subject for part in migration.left if part.place.startswith(str(files[0]))] == ["`Dockerfile`"]
+
+
+@pytest.mark.parametrize("place", ["/deployments/config", "/deployments", "/deployments/config/", "/", "${PLACE}"])
+@pytest.mark.parametrize("form", ["{}", "{}:size=1m", "{}:mode=755,uid=1"])
+@pytest.mark.parametrize("is_list", [False, True])
+def test_a_tmpfs_hides_the_files_of_the_image(tmp_path: Path, place: str, form: str, is_list: bool) -> None:
+    files = written(tmp_path, [COPY], SOURCES[:1])
+    text = form.format(place)
+    service = {"build": ".", "tmpfs": ["/tmp", text] if is_list else text}
+    (tmp_path / "compose.yaml").write_text(yaml.safe_dump({"services": {"nessie": service}}))
+    migration = migrate_nessie([tmp_path / "compose.yaml", *files], [])
+    assert (rules_of(migration), bool(migration.left)) == ({}, True)
+    (tmp_path / "compose.yaml").write_text(yaml.safe_dump({"services": {"nessie": {"build": ".", "tmpfs": "/tmp"}}}))
+    assert "role=='0'" in rules_of(migrate_nessie([tmp_path / "compose.yaml", *files], [])).values()

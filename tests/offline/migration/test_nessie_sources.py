@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import pytest
 import yaml
@@ -367,3 +368,166 @@ def test_a_profile_that_something_asks_for_shuts_the_rules_it_may_replace(tmp_pa
 def test_a_profile_in_force_that_is_asked_for_changes_nothing(tmp_path: Path, key: str) -> None:
     migration = migrated(tmp_path, {MAIN: f"{key}=prod\n{PREFIX}a={WIDE}\n%secure.{PREFIX}a={NARROW}\n"})
     assert (rules_of(migration), migration.left) == ({"a": WIDE}, [])
+
+
+NESSIE = "ghcr.io/projectnessie/nessie:0.99"
+FROM = f"FROM {NESSIE}\n"
+JAR = '"-jar", "x.jar"'
+BUILT = {"services": {"nessie": {"build": "."}}}
+
+
+def d(id: str, text: str = WIDE) -> str:
+    return f'"-D{PREFIX}{id}={text}"'
+
+
+def built(**service: object) -> str:
+    return yaml.safe_dump({"services": {"nessie": {"build": ".", **service}}})
+
+
+def words(*options: str) -> list[str]:
+    return ["java", *(option.strip('"') for option in options), "-jar", "x.jar"]
+
+
+OVERRIDDEN: dict[str, dict[str, str]] = {
+    "later CMD": {"Dockerfile": f'{FROM}CMD ["java", {d("b")}, {JAR}]\nCMD ["java", {JAR}]\n'},
+    "earlier CMD": {"Dockerfile": f'{FROM}CMD ["java", {JAR}]\nCMD ["java", {d("b")}, {JAR}]\n'},
+    "shell": {"Dockerfile": f"{FROM}CMD java {d('b')} -jar x.jar\nCMD java -jar x.jar\n"},
+    "later ENTRYPOINT": {"Dockerfile": f'{FROM}ENTRYPOINT ["java", {d("b")}, {JAR}]\nENTRYPOINT ["java", {JAR}]\n'},
+    "child": {"Dockerfile": f'{FROM[:-1]} AS a\nCMD ["java", {d("b")}, {JAR}]\nFROM a\nCMD ["java", {JAR}]\n'},
+    "ENTRYPOINT of a child": {
+        "Dockerfile": f'{FROM[:-1]} AS a\nCMD [{d("b")}, {JAR}]\nFROM a\nENTRYPOINT ["java"]\n'},
+    "ENTRYPOINT of a shell": {"Dockerfile": f'{FROM}ENTRYPOINT java\nCMD [{d("b")}, {JAR}]\n'},
+    "CMD behind the jar": {"Dockerfile": f'{FROM}ENTRYPOINT ["java", {JAR}]\nCMD [{d("b")}]\n'},
+    "CMD before ENTRYPOINT": {"Dockerfile": f'{FROM}CMD ["java", {d("b")}, {JAR}]\nENTRYPOINT ["java", {JAR}]\n'},
+    "command of compose": {"Dockerfile": f'{FROM}CMD ["java", {d("b")}, {JAR}]\n',
+                           "compose.yaml": built(command=words())},
+    "entry point of compose": {"Dockerfile": f'{FROM}ENTRYPOINT ["java", {d("b")}, {JAR}]\n',
+                               "compose.yaml": built(entrypoint=words())},
+    "of compose, under the image": {"Dockerfile": f'{FROM}ENTRYPOINT ["java", {JAR}]\n',
+                                    "compose.yaml": built(command=words(d("b")))},
+    "override of compose": {
+        "compose.yaml": yaml.safe_dump({"services": {"nessie": {"image": NESSIE, "command": words(d("b"))}}}),
+        "compose.override.yaml": yaml.safe_dump({"services": {"nessie": {"command": words()}}})},
+    "command of a pod": {"Dockerfile": f'{FROM}CMD ["java", {d("b")}, {JAR}]\n', "pod.yaml": pod(command=words())},
+    "arguments of a pod": {"Dockerfile": f'{FROM}CMD ["java", {d("b")}, {JAR}]\n', "pod.yaml": pod(args=words())},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("form", OVERRIDDEN)
+@pytest.mark.parametrize("is_reversed", [False, True])
+def test_a_command_that_may_not_run_permits_nothing(tmp_path: Path, form: str, is_reversed: bool) -> None:
+    items = list(OVERRIDDEN[form].items())
+    migration = migrated(tmp_path, dict(reversed(items) if is_reversed else items))
+    assert is_shut(migration), migration.parts
+    below = {MAIN: f"{PREFIX}b={WIDE}\n{PREFIX}c=role=='c'\n"}
+    rules = rules_of(migrated(tmp_path, {**below, **OVERRIDDEN[form]}))
+    assert WIDE not in rules.values() or "behind" in form or "before" in form
+    assert rules["c"] == "role=='c'"
+
+
+def test_the_only_command_counts(tmp_path: Path) -> None:
+    for steps in (f'CMD ["java", {d("b")}, {JAR}]', f'ENTRYPOINT ["java"]\nCMD [{d("b")}, {JAR}]',
+                  f'ENTRYPOINT ["java", {d("b")}]\nCMD [{JAR}]'):  # fmt: skip
+        migration = migrated(tmp_path, {"Dockerfile": f"{FROM}{steps}\n", "compose.yaml": yaml.safe_dump(BUILT)})
+        assert (rules_of(migration), migration.left) == ({"b": WIDE}, [])
+
+
+SHORT = "op=='VIEW_REFERENCE'"
+"""A rule without blanks, which the start script keeps whole."""
+
+
+@pytest.mark.parametrize("name", ["JAVA_OPTS", "JAVA_OPTS_APPEND", "JAVA_OPTIONS"])
+@pytest.mark.parametrize("keys", [
+    {"command": words()}, {"entrypoint": ["/run.sh"]}, {"entrypoint": "java -jar x.jar"},
+    {"entrypoint": ["sh", "-c", "exec java -jar x.jar"]},
+])  # fmt: skip
+def test_options_of_the_script_do_not_count_without_it(tmp_path: Path, name: str, keys: dict[str, object]) -> None:
+    env = {name: f"-D{PREFIX}b={SHORT}", f"{VARIABLE}B": SHORT, f"{VARIABLE}C": "role=='c'"}
+    rules = []
+    for more in (keys, {}, {"command": ["/opt/jboss/container/java/run/run-java.sh"]}):
+        service = {"nessie": {"image": NESSIE, "environment": env, **more}}
+        migration = migrated(tmp_path, {"compose.yaml": yaml.safe_dump({"services": service})})
+        rules.append(rules_of(migration)["b"])
+        assert rules_of(migration)["c"] == "role=='c'"
+        assert bool(migration.left) == (more is keys)
+    assert [rule == SHORT for rule in rules] == [False, True, True]
+    cmd = next(iter(keys.values()))
+    image = {"Dockerfile": f'{FROM}ENV {name}="-D{PREFIX}b={SHORT}"\nENTRYPOINT {cmd}\n'.replace("'java'", '"java"')}
+    (tmp_path / "image").mkdir()
+    assert is_shut(migrated(tmp_path / "image", image), SHORT)
+
+
+OPAQUE: dict[str, dict[str, object]] = {
+    "file of arguments": {"command": ["java", "@/etc/args", "-jar", "x.jar"]},
+    "file of arguments, shell": {"command": ["sh", "-c", "exec java @/etc/args -jar x.jar"]},
+    "options of the machine": {"command": ["java", "-XX:VMOptionsFile=/opt/o", "-jar", "x.jar"]},
+    "flags": {"command": ["java", "-XX:Flags=/opt/o", "-jar", "x.jar"]},
+    "agent": {"command": ["java", "-javaagent:/opt/a.jar=x", "-jar", "x.jar"]},
+    "agent of the machine": {"command": ["java", "-agentpath:/opt/a.so", "-jar", "x.jar"]},
+    "classes": {"command": ["java", "-cp", "/x:/y", "io.quarkus.Main"]},
+    "classes, long": {"command": "java --class-path=/x io.quarkus.Main"},
+    "script that takes away": {"command": ["sh", "-c", f"unset {VARIABLE}X; exec run-java.sh"]},
+    "script with another environment": {"command": ["sh", "-c", "exec env -i A=b run-java.sh"]},
+    **{f"{kind} in {name}": {"environment": {name: text}}
+       for name in ("JDK_JAVA_OPTIONS", "JAVA_OPTS", "JAVA_OPTS_APPEND", "JAVA_TOOL_OPTIONS")
+       for kind, text in {"file": "@/etc/args", "agent": "-Xmx1g -javaagent:/a.jar", "flags": "-XX:Flags=x"}.items()},
+    "value of the host": {"environment": {"JAVA_OPTS": "$OPTS"}},
+    "env file": {"env_file": "missing.env"},
+    "optional env file": {"env_file": [{"path": "missing.env", "required": False}]},
+    "locations": {"environment": {"QUARKUS_CONFIG_LOCATIONS": "/etc/x.properties"}},
+    "locations of SmallRye": {"environment": {"smallrye.config.locations": "/etc/x.properties"}},
+    "locations in an option": {"environment": {"JAVA_OPTS": "-Dsmallrye.config.locations=/etc/x.properties"}},
+    "folders": {"environment": {"SMALLRYE_CONFIG_SOURCE_FILE_LOCATIONS": "/etc/x"}},
+}  # fmt: skip
+CONTENT_UNKNOWN = {
+    **{form: {"compose.yaml": yaml.safe_dump({"services": {"nessie": {"image": NESSIE, **keys, "environment": {
+        f"{VARIABLE}B": WIDE, **keys.get("environment", {})}}}})}  # type: ignore[dict-item]
+       for form, keys in OPAQUE.items()},
+    "object": {"pod.yaml": pod(env=[{"name": f"{VARIABLE}B", "value": WIDE}],
+                               envFrom=[{"configMapRef": {"name": "more"}}])},
+    "secret": {"pod.yaml": pod(env=[{"name": f"{VARIABLE}B", "value": WIDE}],
+                               envFrom=[{"secretRef": {"name": "more", "optional": True}}])},
+    "file of a unit": {"n.service": f'[Service]\nEnvironment="{VARIABLE}B={WIDE}"\nEnvironmentFile=/etc/x\n'},
+    "page": {"Dockerfile": f'{FROM}ENV {VARIABLE}B="{WIDE}"\nADD https://x.example/{MAIN} /deployments/config/\n'},
+    "archive": {"Dockerfile": f'{FROM}ENV {VARIABLE}B="{WIDE}"\nADD https://x.example/a.tgz /deployments/\n'},
+    "stage": {"Dockerfile": f'{FROM}ENV {VARIABLE}B="{WIDE}"\nCOPY --from=x /a /deployments/config/{MAIN}\n'},
+    "key of a file": {MAIN: f"{RULE}{WIDE}\nquarkus.config.locations=/etc/other.properties\n"},
+    "key of SmallRye": {MAIN: f"{RULE}{WIDE}\nsmallrye.config.locations=/etc/other.properties\n"},
+    "folder of a file": {MAIN: f"{RULE}{WIDE}\nsmallrye.config.source.file.locations=/etc/other\n"},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("form", CONTENT_UNKNOWN)
+def test_a_part_of_unknown_content_shuts_what_it_may_replace(tmp_path: Path, form: str) -> None:
+    migration = migrated(tmp_path, CONTENT_UNKNOWN[form])
+    assert is_shut(migration), migration.parts
+
+
+@pytest.mark.parametrize("keys", [
+    {"command": ["java", "-cp", "x", "-jar", "x.jar"]}, {"command": ["java", "-jar", "x.jar", "@x", "-javaagent:x"]},
+    {"environment": {"JAVA_TOOL_OPTIONS": "-agentlib:jdwp=transport=dt_socket"}}, {"env_file": "known.env"},
+])  # fmt: skip
+def test_options_that_bring_nothing_shut_nothing(tmp_path: Path, keys: dict[str, Any]) -> None:
+    env = {f"{VARIABLE}B": WIDE, **keys.get("environment", {})}
+    service = {"nessie": {"image": NESSIE, **keys, "environment": env}}
+    migration = migrated(tmp_path, {"compose.yaml": yaml.safe_dump({"services": service}), "known.env": "A=b\n"})
+    assert (rules_of(migration), migration.left) == ({"b": WIDE}, [])
+
+
+@pytest.mark.parametrize(
+    "other", [VARIABLE.lower() + "a", f"{PREFIX}a", f"{VARIABLE}a", "Nessie_server_authorization_rules_a"]
+)
+@pytest.mark.parametrize("is_reversed", [False, True])
+@pytest.mark.parametrize("name", ["a.env", "compose.yaml", "Dockerfile"])
+def test_two_spellings_of_a_variable_are_refused(tmp_path: Path, other: str, is_reversed: bool, name: str) -> None:
+    pairs = [(f"{VARIABLE}A", WIDE), (other, NARROW)][:: -1 if is_reversed else 1]
+
+    def text(found: list[tuple[str, str]]) -> str:
+        if name == "compose.yaml":
+            return yaml.safe_dump({"services": {"nessie": {"environment": dict(found)}}})
+        lines = "".join(f'{"" if name == "a.env" else "ENV "}{key}="{value}"\n' for key, value in found)
+        return lines if name == "a.env" else FROM + lines
+
+    with pytest.raises(PolicyError, match=r"another spelling of|are one name"):
+        migrated(tmp_path, {name: text(pairs)})
+    assert rules_of(migrated(tmp_path, {name: text([(key, WIDE) for key, _ in pairs])})) == {"a": WIDE}

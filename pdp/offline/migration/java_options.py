@@ -1,0 +1,168 @@
+"""Options of Java in command lines and variables of a Nessie server: system properties, and what may replace them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from pdp.config.quarkus.expressions import spelling
+from pdp.config.quarkus.properties import ConfigEntry, unknown_positions
+from pdp.engines.cel.nessie_keys import AUTHORIZATION, LOOKS_LIKE_RULES, OWN_NAME, chooses_keys
+from pdp.errors import PolicyError
+from pdp.offline.migration.host_files import UNKNOWN, mark_unknown, quoted_words, split_words
+from pdp.offline.migration.report import Migration, shut_text
+from pdp.offline.migration.variables import KEEP_ONE, SEVERAL, ManifestContent, variables_by_container
+
+OF_JAVA: Final[Mapping[str, Callable[[str], list[str]]]] = {
+    "JAVA_OPTS": str.split, "JAVA_OPTIONS": str.split, "JAVA_OPTS_APPEND": str.split,
+    "JAVA_TOOL_OPTIONS": quoted_words, "JDK_JAVA_OPTIONS": quoted_words, "_JAVA_OPTIONS": quoted_words,
+    "JAVA_ARGS": str.split,
+}  # fmt: skip
+"""Variable with options of Java -> reader of its words. The start script of Nessie's image knows no quotes."""
+_WITH_VALUE: Final = frozenset({"-cp", "-classpath", "--class-path", "-p", "--module-path", "--add-modules", "-m"})
+_SCRIPT: Final = re.compile(r"(?:^|[\s/;&])java\s")
+"""Script of a shell that starts Java."""
+_LOADS: Final = re.compile(
+    r"(?:^|[\s;&|(])(?:source|\.|export|unset|eval|envdir|envsubst|envconsul|set\s+-a)\s+\S|\benv\s+-"
+    r"|\$\(\s*(?:cat\b|<)|--env-file"
+)
+"""Script of a shell that reads variables."""
+_BLANK: Final = "a blank ends an option of Java here, so its value is cut off: write it without blanks"
+_ARGUMENT: Final = "Java gives this to the program, which does not read it: write it before `-jar`, or in JAVA_OPTS"
+_EXPANDED: Final = "has a variable of a shell or of another program inside: write its value"
+SETS: Final = re.compile(r"(?:-D)?([\w.%-]+)=(?!=)")
+"""Name in a command or an option that sets a property or a variable."""
+_OF_SHELL: Final = re.compile(r"[$`]")
+_WHICH: Final = "another command may run in its place, so which one is the server is not known: keep one of them"
+_NO_SCRIPT: Final = "the command may not run the start script of the image, which reads this: write it into the command"
+_OF_SCRIPT: Final = frozenset({"JAVA_OPTS", "JAVA_OPTIONS", "JAVA_OPTS_APPEND", "JAVA_ARGS"})
+"""Variables that Java itself does not read."""
+_OPAQUE: Final = re.compile(
+    r"@.|-XX:(?:VMOptionsFile|Flags)=|-javaagent:|-agentpath:|-agentlib:(?!jdwp)|-Xbootclasspath|--patch-module"
+)
+"""Option of Java that brings options or programs from elsewhere."""
+_BRINGS: Final = "brings options or a program from elsewhere, which may set every rule: write its options here"
+_CLASSES: Final = re.compile(r"-cp|-classpath|--class-path(?:=.*)?")
+_STARTED_TWICE: Final = "the command starts Java more than once, and which one is the server is not known: keep one"
+_OVERRULED: Final = "the image does not read JAVA_OPTS_APPEND beside JAVA_OPTS: write all options into one of them"
+
+
+_CERTAIN: Final = (_EXPANDED, _BLANK, SEVERAL, _WHICH, _NO_SCRIPT)
+"""Doubts under which the other parts of a rule do not count either."""
+
+
+def _runs_script(command: ConfigEntry) -> bool:
+    """Tell whether a command starts the script of the image, or is only its arguments."""
+    return "run-java.sh" in command.text or command.text.startswith("-")
+
+
+class JavaProperties:
+    """System properties of command lines and variables. A property that does not reach Nessie becomes `false`."""
+
+    def __init__(self, read: Sequence[ManifestContent], migration: Migration) -> None:
+        self._migration = migration
+        self._has_options = any(entry.key == "JAVA_OPTS" for one in read for entry in (*one.variables, *one.elsewhere))
+        self._known: dict[str, ConfigEntry] = {}
+        self._sure: dict[str, ConfigEntry] = {}
+        self._doubtful: dict[str, ConfigEntry] = {}
+        self._cut: dict[str, ConfigEntry] = {}
+        self._commands = [entry for one in read for entry in one.commands]
+        self._containers = list(variables_by_container(read).values())
+        self.is_opaque = False
+        self.unread: list[str] = []
+        self.doubtful: list[ConfigEntry] = []
+
+    @property
+    def entries(self) -> Sequence[ConfigEntry]:
+        """Return the properties. One without a known text replaces all of its name, one out of reach none."""
+        return list({**self._doubtful, **self._sure, **self._cut}.values())
+
+    def read_variable(self, entry: ConfigEntry, doubt: str) -> None:
+        """Read a variable with options of Java."""
+        if entry.key.startswith("-D"):
+            self._add(f"{entry.key}={entry.text}", entry, doubt)
+        elif entry.key in OF_JAVA:
+            words = OF_JAVA[entry.key](entry.text)
+            starts_otherwise = not all(map(_runs_script, self._beside(entry)))
+            doubt = doubt or (_NO_SCRIPT if entry.key in _OF_SCRIPT and starts_otherwise else "")
+            replaced = entry.key == "JAVA_OPTS_APPEND" and self._has_options
+            doubt = doubt or (_OVERRULED if replaced else _ARGUMENT if entry.key == "JAVA_ARGS" else "")
+            for at, word in enumerate(words):
+                self._read_opaque(word, entry)
+                is_cut = words[at + 1 : at + 2] and not words[at + 1].startswith(("-", "@"))
+                self._add(word, entry, doubt or (_BLANK if is_cut and word not in _WITH_VALUE else ""))
+
+    def read_command(self, entry: ConfigEntry, doubt: str) -> None:
+        """Read the words of a command line, also within `sh -c`."""
+        words = []
+        for word in entry.text.split("\0"):
+            if _LOADS.search(word):
+                message = "may set variables from elsewhere: write them into a file"
+                self._migration.add("left", entry.place(), "script of a command", message)
+                self.is_opaque = True
+            in_shell = split_words(word) if _SCRIPT.search(word) else []
+            words += [mark_unknown(one, _OF_SHELL) for one in in_shell] or [word]
+        is_option, before = False, ""
+        doubt = doubt or (_WHICH if len({one.text for one in self._beside(entry)}) > 1 else "")
+        doubt = doubt or (_STARTED_TWICE if sum(Path(word).name == "java" for word in words) > 1 else "")
+        for word in words:
+            if Path(word).name == "java":
+                is_option = True
+            elif is_option and before not in _WITH_VALUE:
+                is_option = word.lstrip(UNKNOWN).startswith(("-", "$", "@")) and word != "-jar"
+            before = word
+            if is_option:
+                self._read_opaque("" if _CLASSES.fullmatch(word) and "-jar" in words else word, entry)
+            if word.startswith("-D"):
+                self._add(word, entry, doubt or ("" if is_option else _ARGUMENT))
+            elif LOOKS_LIKE_RULES.search(word):
+                self.unread.append(word)
+                message = "looks like authorization, and Nessie reads it from no such place"
+                self._migration.add("left", entry.place(), f"`{word.partition('=')[0]}` of a command", message)
+
+    def _read_opaque(self, word: str, entry: ConfigEntry) -> None:
+        """Note an option that may bring others."""
+        if _OPAQUE.match(word) or (_CLASSES.fullmatch(word) and entry.key not in OF_JAVA):
+            self._migration.add("left", entry.place(), f"`{re.split('[=:]', word)[0]}` of `{entry.key}`", _BRINGS)
+            self.is_opaque = True
+
+    def _beside(self, entry: ConfigEntry) -> Sequence[ConfigEntry]:
+        """Return the commands that may run with an entry: those of its containers, and those of no known container."""
+        own = [found for found in self._containers if any(one[:2] == entry[:2] for one in found)]
+        held = [one for found in own or self._containers for one in found if one in self._commands]
+        known = [one for found in self._containers for one in found]
+        return [*held, *(one for one in self._commands if one not in known)]
+
+    def _add(self, word: str, entry: ConfigEntry, doubt: str = "") -> None:
+        """Add a property of Nessie or Quarkus."""
+        name, _, text = word.removeprefix("-D").partition("=")
+        is_choice = chooses_keys(name)
+        if not word.startswith("-D") or not (is_choice or OWN_NAME.search(name)):
+            if LOOKS_LIKE_RULES.search(word):
+                message = "looks like authorization, and is no property of Nessie"
+                self._migration.add("left", entry.place(), f"`{name}` of `{entry.key}`", message)
+            return
+        doubt = _EXPANDED if UNKNOWN in text else doubt
+        text = text.replace(UNKNOWN, "")
+        is_own = spelling(AUTHORIZATION) in spelling(name)
+        if doubt and (is_own or (is_choice and doubt != SEVERAL)):  # profiles of several servers are compared apart
+            self._migration.add("left", entry.place(), f"property `{name}`", doubt)
+            if name.removeprefix(AUTHORIZATION).startswith("rules."):
+                known = self._cut if doubt in _CERTAIN else self._doubtful
+                known.setdefault(name, _property(name, shut_text(text), entry))
+            elif not is_own:
+                self.doubtful.append(_property(name, text, entry))
+            return
+        self._check_unique(name, text, entry)
+        self._sure[name] = _property(name, text, entry)
+
+    def _check_unique(self, name: str, text: str, entry: ConfigEntry) -> None:
+        earlier = self._known.setdefault(name, _property(name, text, entry))
+        if earlier.text != text:
+            raise PolicyError(f"`{name}` has another value at {earlier.place()}: {KEEP_ONE}", entry.place())
+
+
+def _property(name: str, text: str, entry: ConfigEntry) -> ConfigEntry:
+    return entry._replace(key=name, text=text, locate=unknown_positions(entry.start))
