@@ -55,9 +55,8 @@ class ManagementEvent(_Event, frozen=True, kw_only=True, tag_field="event", tag=
     """A request of management: a write of grants or objects, done or refused, or a list.
 
     `caller_principal` is as in a refusal. `actor` is the principal on whose behalf the caller acts, or claimed to act,
-    empty for an operator. `asked` has the request, with at
-    most `left_out` entries missing. `revision` is that of the result, empty after a refusal. With the
-    code `begun` another record has the outcome.
+    empty for an operator. `asked` has the request, with at most `left_out` entries missing. `revision` is that of the
+    result, empty after a refusal. With the code `begun` another record has the outcome.
     """
 
     operation: str

@@ -1,8 +1,8 @@
 """Replica: the facts of a store in this process, loaded once and then advanced with the store's log.
 
 Owns the replacement of the facts and their age. Decisions read `facts` and never wait; only a caller that demands a
-certain revision waits here. A large world stops no thread for long: no garbage is collected during the
-load, and replaced facts are released in steps.
+certain revision waits here. A large world stops no thread for long: no garbage is collected during the load, and
+replaced facts are released in steps.
 """
 
 from __future__ import annotations

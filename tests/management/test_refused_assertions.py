@@ -60,7 +60,7 @@ RPCS: dict[str, dict[str, Any]] = {
 
 @asynccontextmanager
 async def writer(folder: Path) -> AsyncIterator[HttpClient]:
-    """A client of a service where tokens for `writers` may write, and assert nothing."""
+    """Yield a client of a service where tokens for `writers` may write, and assert nothing."""
     async with provider() as idp:
         rule = {"bearer": {"idp": "oidc", "audiences": ["writers"]}, "may_write": True}
         providers = {"oidc": oidc(idp, audiences=["writers"])}

@@ -224,7 +224,6 @@ def test_metadata_are_evidence_of_a_peer_that_may_assert_properties() -> None:
 
 @pytest.mark.parametrize(("mode", "wanted"), [("owner", "bob"), ("caller", "EU"), ("both", None)])
 def test_behind_a_definer_view_restrictions_are_those_that_the_setting_says(mode: str, wanted: str | None) -> None:
-    views = views_of(config=CONFIG | {"row_access": {"through_views": mode}})
     grants = [*GRANTS, {"principal": "user:oidc~alice", "privilege": "select", "object": "view:lake/ns/v"}]
     views = views_of(config=CONFIG | {"row_access": {"through_views": mode}}, world=WORLD | {"grants": grants})
     answer = asked(APPLIES | VIEW, views=views)

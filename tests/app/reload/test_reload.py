@@ -226,7 +226,7 @@ def write_columns(folder: Path, columns: list[str]) -> None:
 
 
 def selected(process: Process, database: duckdb.DuckDBPyConnection) -> set[tuple[tuple[str, ...], str]]:
-    """Columns of `SELECT *`, and what a view with a masked column shows, of some rewritten statements."""
+    """Return the columns of `SELECT *`, and the rows of a view with a masked column, of some rewritten statements."""
     found = set()
     for _ in range(6):
         texts = []

@@ -49,7 +49,7 @@ SCHEMA = Draft202012Validator(json.loads((ROOT / "docs" / "audit-schema.json").r
 
 @asynccontextmanager
 async def asking(folder: Path, inspect: str = "deny") -> AsyncIterator[HttpClient]:
-    """A client of a service on which users may assert nothing."""
+    """Yield a client of a service on which users may assert nothing."""
     async with provider() as idp:
         world = {"grants": [{"principal": BOB, "privilege": "select", "object": "table:lake/own/t"}]}
         (folder / "world.json").write_text(json.dumps(world))
@@ -81,7 +81,7 @@ def decoded(record: dict[str, Any]) -> Record:
 
 
 def replayed(record: dict[str, Any]) -> list[tuple[int, str]]:
-    """The positions and principals of the checks that a replay decides again."""
+    """Return the positions and principals of the checks that a replay decides again."""
     reader = RecordReader(decoded(record), "f:1", ReadReport(), RecordFilter(at_revision=True))
     return [(found.at, found.check.question.principal.id) for found in reader.checks()]
 
@@ -91,7 +91,7 @@ def inputs_of(record: dict[str, Any], entry: dict[str, Any]) -> Any:
 
 
 def shown(folder: Path, command: str, *arguments: str) -> str:
-    """What a command of `pdp audit` prints about the audit of a service."""
+    """Return the output of a command of `pdp audit` about the audit of a service."""
     ended = CliRunner().invoke(cli, ["audit", command, "--audit", str(folder / "audit"), *arguments], obj=COMPOSITION)
     assert ended.exit_code == 0, ended.output
     return ended.stdout
