@@ -105,6 +105,19 @@ def read_image(content: ManifestContent, contents: Sequence[ManifestContent]) ->
         content.references.append(Reference(entry_of(file.name, text, file, (1, 1)), "", _NOT_BUILT))
     else:
         _read_stages(text, file, content, "".join(stages))
+        if any(one.commands for one in contents) and not all(map(_is_own, [_folder_of(content), *_folders(contents)])):
+            content.references = [one._replace(target=one.target and "?") for one in content.references]
+
+
+def _folders(contents: Sequence[ManifestContent]) -> Iterator[PurePosixPath]:
+    """Yield the folders in which manifests start a container."""
+    texts = (entry for one in contents for entry in one.rest if entry.key.endswith((".working_dir", ".workingDir")))
+    yield from (PurePosixPath(entry.text) for entry in texts)
+
+
+def _is_own(folder: PurePosixPath) -> bool:
+    """Tell whether a command that starts in a folder finds the settings of the image."""
+    return str(folder) in (".", "/deployments")
 
 
 _NOT_BUILT: Final = "makes no image of these files of docker compose: give it without them, or write `build`"
@@ -142,8 +155,6 @@ def _read_stages(text: str, file: Path, content: ManifestContent, target: str = 
         content.rest += stage.rest
         content.dropped += stage.dropped
         content.commands += _joined_commands(stage.commands)
-    if content.commands and str(_folder_of(content)) not in (".", "/deployments"):
-        content.references = [one._replace(target=one.target and "?") for one in content.references]
 
 
 def _stage_at(target: str, names: Sequence[str], file: Path) -> int:

@@ -315,3 +315,23 @@ def test_a_tmpfs_hides_the_files_of_the_image(tmp_path: Path, place: str, form: 
     assert (rules_of(migration), bool(migration.left)) == ({}, True)
     (tmp_path / "compose.yaml").write_text(yaml.safe_dump({"services": {"nessie": {"build": ".", "tmpfs": "/tmp"}}}))
     assert "role=='0'" in rules_of(migrate_nessie([tmp_path / "compose.yaml", *files], [])).values()
+
+
+STARTED: dict[str, tuple[Sequence[str], dict[str, object]]] = {
+    "folder of compose": ([], {"working_dir": "/opt", "command": ["java", "-jar", "/x.jar"]}),
+    "folder of compose, command of the image": (['CMD ["java", "-jar", "/x.jar"]'], {"working_dir": "/opt"}),
+    "folder of the image": (["WORKDIR /opt"], {"entrypoint": ["java", "-jar", "/x.jar"]}),
+}
+
+
+@pytest.mark.parametrize("form", STARTED)
+@pytest.mark.parametrize("is_reversed", [False, True])
+def test_a_command_in_another_folder_reads_no_file_of_the_image(tmp_path: Path, form: str, is_reversed: bool) -> None:
+    steps, service = STARTED[form]
+    files = written(tmp_path, [COPY, *steps], SOURCES[:1])
+    own = {key: value for key, value in service.items() if key != "working_dir"}
+    for keys, is_read in ((service, False), ({**own, "working_dir": "/deployments"}, "WORKDIR /opt" not in steps)):
+        (tmp_path / "compose.yaml").write_text(yaml.safe_dump({"services": {"nessie": {"build": ".", **keys}}}))
+        given = [tmp_path / "compose.yaml", *files]
+        migration = migrate_nessie(given[::-1] if is_reversed else given, [])
+        assert ("role=='0'" in rules_of(migration).values()) == is_read
