@@ -220,7 +220,8 @@ def _read_copy(rest: str, file: Path, place: tuple[int, int], content: ManifestC
             continue
         key = f"/{source.lstrip('/')}" if is_of_stage else source
         is_archive = unpacks and bool(_ARCHIVE.search(source))
-        has_content = is_archive or source.endswith("/") or bool(_GLOB.search(source)) or (file.parent / key).is_dir()
+        has_content = is_archive or source.endswith("/") or bool(_GLOB.search(source))
+        has_content = has_content or (not is_of_stage and (file.parent / key).is_dir())
         name = PurePosixPath(source).name if into_folder and not has_content else ""
         path = str(PurePosixPath(_folder_of(content), target, name))
         entry = entry_of(key, "", file, place)
@@ -233,11 +234,17 @@ _MOST_MATCHES: Final = 1000
 
 
 def _matches(folder: Path, pattern: str) -> list[str]:
-    """Return the paths that a pattern of a step finds in its folder; none for a name without a pattern."""
+    """Return the paths that a pattern of a step finds in its folder; none for a name without a pattern.
+
+    None for a pattern that Python does not know, and for very many paths: then anything may be copied.
+    """
     if not _GLOB.search(pattern):
         return []
-    found = islice(folder.glob(pattern.lstrip("/")), _MOST_MATCHES)
-    return sorted(str(one.relative_to(folder)) for one in found)
+    try:
+        found = list(islice(folder.glob(pattern.lstrip("/")), _MOST_MATCHES + 1))
+    except (ValueError, NotImplementedError):
+        return []
+    return sorted(str(one.relative_to(folder)) for one in found) if len(found) <= _MOST_MATCHES else []
 
 
 def _folder_of(content: ManifestContent) -> PurePosixPath:

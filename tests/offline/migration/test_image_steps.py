@@ -124,6 +124,7 @@ UNKNOWN: dict[str, Sequence[str]] = {
     "archive": [COPY, f"ADD settings.tar.gz {READ.parent}/"],
     "archive of a page": [COPY, f"ADD https://x.example/settings.tar.gz {READ.parent}/"],
     "pattern without a match": [COPY, f"COPY missing/*.properties {READ.parent}/"],
+    "pattern that Python does not know": [COPY, f"COPY n**w.properties {READ.parent}/"],
     "folder that is not at hand": [COPY, f"COPY missing.d {READ.parent}/"],
     "folder of a stage": [COPY, f"COPY --from=build conf/ {READ.parent}/"],
     "place of the folder": [COPY, f"COPY prod/application.properties {READ.parent}"],
