@@ -209,7 +209,8 @@ class Pdp:
             batch = reject_invisible(batch, visible)
         batch = yield from in_parts(batch)
         trees, found = yield from plan_checks(batch.checks, basis.plans)
-        bound_traces(found if batch.explain else ())
+        if batch.explain:
+            bound_traces(found)
         cached, verdicts_of = yield from self._verdicts(found, basis, cache)
         traces = NO_TRACES
         grants = None if visible is None else self.grant_visibility(batch.caller, basis.facts, basis.bundle)

@@ -163,11 +163,17 @@ def make_object_query(action: str, type: str, container: str) -> ObjectQuery:
 def decode_query(query: Iterable[tuple[str, str]], caller: Caller) -> tuple[Requester, GrantFilter, PageRequest]:
     """Return requester, filter and page from the query parameters of a GET /v1/grants."""
     given = read_parameters(query, _QUERY, _FILTERS)
+    size = read_page_size(given)
+    requester = make_requester(caller, given.get("actor", UNSET), given.get("actingRole", UNSET))
+    return requester, make_grant_filter(given), make_page_request(size, given.get("pageToken", ""))
+
+
+def read_page_size(given: Mapping[str, str]) -> int:
+    """Return the `pageSize` of query parameters; raise InvalidArgument for one that is no number."""
     size = given.get("pageSize", str(PAGE_SIZE))
     if not (size.isascii() and size.isdecimal() and len(size) < 10):
         raise InvalidArgument(f"`pageSize` must be a number, not `{size}`")
-    requester = make_requester(caller, given.get("actor", UNSET), given.get("actingRole", UNSET))
-    return requester, make_grant_filter(given), make_page_request(int(size), given.get("pageToken", ""))
+    return int(size)
 
 
 def make_grant_filter(given: Mapping[str, str]) -> GrantFilter:

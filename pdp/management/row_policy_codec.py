@@ -14,7 +14,7 @@ from pdp.engines.row_access.policies import EVERYONE, MaskBody, PolicyBody, rule
 from pdp.errors import InvalidArgument
 from pdp.facts.objects import key_text
 from pdp.facts.row_policies import RowPolicy, TablePath
-from pdp.management.codec import PAGE_SIZE, make_page_request, make_requester, page_token
+from pdp.management.codec import make_page_request, make_requester, page_token, read_page_size
 from pdp.management.requests import PageRequest, Requester
 from pdp.management.row_policies import RowPolicyPage, StatementResult
 from pdp.management.row_policy_edits import Mode, RowPolicyDrop, RowPolicyWrite, etag_of, policy_table_of, table_of
@@ -145,11 +145,9 @@ def decode_rule_list(
 ) -> tuple[Requester, TablePath | None, PageRequest]:
     """Return requester, table if any, and page from query parameters."""
     given = read_parameters(query, LIST_KEYS)
-    size = given.get("pageSize", str(PAGE_SIZE))
-    if not (size.isascii() and size.isdecimal() and len(size) < 10):
-        raise InvalidArgument(f"`pageSize` must be a number, not `{size}`")
+    size = read_page_size(given)
     table = table_of(given["table"]) if "table" in given else None
-    return _requester(given, caller), table, make_page_request(int(size), given.get("pageToken", ""))
+    return _requester(given, caller), table, make_page_request(size, given.get("pageToken", ""))
 
 
 def decode_entry(
