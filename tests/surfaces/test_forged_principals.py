@@ -63,8 +63,13 @@ RPCS: dict[str, dict[str, Any]] = {
     "PolicyService/TestRowPolicyPermissions": {"table": TABLE, "permissions": ["rowAccessPolicies.list"]},
 }
 """Each method of management of gRPC."""
-SELECT = {"operation": "SelectFromColumns", "resource": {"table": {"catalogName": "lk", "schemaName": "PROBE", "tableName": "x"}}}
-COLUMN = {"column": {"catalogName": "lk", "schemaName": "PROBE", "tableName": "x", "columnName": "c", "columnType": "bigint"}}
+SELECT = {
+    "operation": "SelectFromColumns",
+    "resource": {"table": {"catalogName": "lk", "schemaName": "PROBE", "tableName": "x"}},
+}
+COLUMN = {
+    "column": {"catalogName": "lk", "schemaName": "PROBE", "tableName": "x", "columnName": "c", "columnType": "bigint"}
+}
 TRINO: dict[str, dict[str, Any]] = {
     "allow": SELECT,
     "batch": {"operation": "FilterTables", "filterResources": [SELECT["resource"]]},
