@@ -19,6 +19,7 @@ from aiohttp.streams import EMPTY_PAYLOAD, StreamReader
 from aiohttp.web_protocol import _ErrInfo
 
 from pdp.config.server import LimitSettings
+from pdp.decision.turns import TurnClock
 from pdp.errors import InvalidArgument
 from pdp.identity.callers import Callers
 from pdp.model.revision import new_id
@@ -56,11 +57,12 @@ class _RefusedConnection(asyncio.Protocol):
 class _AiohttpConnection(web.RequestHandler):
     """Connection of aiohttp whose own errors have the product's form."""
 
-    __slots__ = ("_malformed", "_refuse", "body")
+    __slots__ = ("_malformed", "_parse_soon", "_refuse", "body")
 
     def __init__(self, server: AiohttpServer, **settings: Any) -> None:
         super().__init__(server, **settings)
         self._refuse = server.refuse
+        self._parse_soon = server.parse_soon
         self._malformed = False
         """True after bytes that are no HTTP. Nothing more is taken."""
         self.body: StreamReader = EMPTY_PAYLOAD
@@ -86,6 +88,18 @@ class _AiohttpConnection(web.RequestHandler):
             body.set_exception(InvalidArgument(_MALFORMED))
             self._lingering_time = 0
             self.close()
+
+    def resume_reading(self, resume_parser: bool = True) -> None:
+        """Read on in a turn of the event loop. aiohttp would parse all bytes at hand while it reads or skips a body."""
+        if resume_parser and not self._upgraded:
+            self._parse_soon(self)
+        else:
+            super().resume_reading(resume_parser)
+
+    def parse(self) -> None:
+        """Parse bytes at hand, until aiohttp has enough of them; then read on."""
+        if self.transport is not None:
+            super().resume_reading()
 
     def connection_lost(self, exc: BaseException | None) -> None:
         """Forget the connection. Nothing waits for the rest of a body whose request is answered."""
@@ -137,6 +151,8 @@ class AiohttpServer(web.Server):
         """Connections of aiohttp that close after their present answer, and since when."""
         self._ended: set[Any] = set()
         """Closed connections of aiohttp, until the event loop tells so."""
+        self._parsing: dict[_AiohttpConnection, None] = {}
+        """Connections that wait to parse more of a body, in order."""
         self.draining = False
         super().__init__(
             self._handle,
@@ -158,6 +174,21 @@ class AiohttpServer(web.Server):
     def is_crowded(self) -> bool:
         """Tell whether connections were refused during the last ten seconds."""
         return time.monotonic() < self._refused_at + _CROWDED_SECONDS
+
+    def parse_soon(self, connection: _AiohttpConnection) -> None:
+        """Let a connection parse more in its turn. Bodies in tiny chunks take long, so all of them share the turns."""
+        if not self._parsing:
+            self._loop.call_soon(self._parse)
+        self._parsing[connection] = None
+
+    def _parse(self) -> None:
+        pace = TurnClock()
+        while self._parsing and not pace.is_over():
+            connection = next(iter(self._parsing))
+            del self._parsing[connection]
+            connection.parse()
+        if self._parsing:
+            self._loop.call_soon(self._parse)
 
     def _count(self) -> int:
         return len(self._connections) - len(self._ended) + len(self.handshakes)
@@ -252,7 +283,7 @@ class HttpServer(AiohttpServer):
     """Server of all routes."""
 
     _lingering = LINGER_SECONDS
-    _read_ahead = 1 << 16
+    _read_ahead = 1 << 13
 
     def __init__(
         self, routes: Routes, callers: Callers, admission: Admission, limits: LimitSettings, most: int = _MOST
