@@ -114,8 +114,8 @@ async def decide_scopes(pdp: Pdp, request: ScopeRequest, caller: Caller, surface
     _, refused = judged_principal(caller, request.principal)
     if refused:
         error = AssertionNotAllowed(refused)
-        batch = refused_batch(surface, caller, request.checks, Rejection(error.code, refused))
-        error.record_id = (await pdp.check(batch)).id
+        asked = refused_batch(surface, caller, request.checks, Rejection(error.code, refused))
+        error.record_id = (await pdp.check(asked)).id
         raise error
     _require_plain_names(request.checks, pdp.bundle.warehouses)
     size = len(request.checks)

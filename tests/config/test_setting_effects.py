@@ -223,6 +223,7 @@ def spooled(settings: Settings) -> str:
     """Return the outcome of four megabytes of records beside a receiver that is away."""
     (sink,) = settings.audit.sinks
     instance = new_instance()
+    assert sink.push is not None
     output = open_spool_output(settings, sink.push, instance, SinkMetrics(Telemetry(), "s"))
     try:
         for seq in range(4):

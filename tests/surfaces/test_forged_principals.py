@@ -214,7 +214,7 @@ async def over_grpc(client: HttpClient, calls: dict[str, dict[str, Any]]) -> Non
             service, _, method = name.partition("/")
             types = wire.DESCRIPTOR.services_by_name[service].methods_by_name[method]
             message = json_format.ParseDict(body, message_factory.GetMessageClass(types.input_type)())
-            call = channel.unary_unary(f"/pdp.v1.{name}", response_deserializer=None)
+            call: Any = channel.unary_unary(f"/pdp.v1.{name}", response_deserializer=None)
             try:
                 await call(message.SerializeToString(), metadata=metadata, timeout=10)
             except grpc.aio.AioRpcError as error:

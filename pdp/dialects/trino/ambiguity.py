@@ -232,11 +232,11 @@ def _nearest(known: KnownObjects, warehouse: str, spelling: str) -> tuple[int, l
     """Return the known containers whose path, joined by dots and folded, is the longest beginning of a spelling.
 
     Return the length of the beginning first. The warehouse matches the empty one. A namespace's own name may contain
-    dots, so a name may end at each dot, or with the text. Each container is looked at once: its path tells where it
-    ends.
+    dots, so a name may end at each dot, or with the text. A container's path tells where the container ends, so no
+    container is looked at twice.
     """
-    longest, found = 0, [(warehouse,)]
-    pending: list[tuple[int, ContainerPath]] = [(0, (warehouse,))]
+    top: ContainerPath = (warehouse,)
+    longest, found, pending = 0, [top], [(0, top)]
     while pending:
         start, container = pending.pop()
         namespaces = _namespaces.get(container, known.content(container))

@@ -90,7 +90,7 @@ class _AiohttpConnection(web.RequestHandler):
             self.close()
 
     def resume_reading(self, resume_parser: bool = True) -> None:
-        """Read on in a turn of the event loop. aiohttp would parse all bytes at hand while it reads or skips a body."""
+        """Read on in a turn of the event loop. aiohttp alone would parse all bytes of a body at hand."""
         if resume_parser and not self._upgraded:
             self._parse_soon(self)
         else:
@@ -176,7 +176,7 @@ class AiohttpServer(web.Server):
         return time.monotonic() < self._refused_at + _CROWDED_SECONDS
 
     def parse_soon(self, connection: _AiohttpConnection) -> None:
-        """Let a connection parse more in its turn. Bodies in tiny chunks take long, so all of them share the turns."""
+        """Let a connection parse more in a later turn. Bodies in tiny chunks take long, so all connections share."""
         if not self._parsing:
             self._loop.call_soon(self._parse)
         self._parsing[connection] = None

@@ -23,6 +23,7 @@ from support.service.commands import run_pdp
 
 from pdp.app.facts import build_pdp
 from pdp.decision.codec import decode_batch
+from pdp.engines.cel.nessie_keys import WIDENINGS
 from pdp.errors import InvalidArgument
 from pdp.identity.callers import EMBEDDED_CALLER
 from pdp.identity.evidence import admit
@@ -30,7 +31,6 @@ from pdp.model.vocabulary import CONFIG_CHECKS, CONTENT_CHECKS
 from pdp.offline.cases.cases import Case
 from pdp.offline.cases.runner import MemoryAudit, build_case_pdp
 from pdp.offline.migration.nessie import migrate_nessie
-from pdp.offline.migration.nessie_rules import WIDENINGS
 from pdp.offline.migration.report import Migration
 
 
