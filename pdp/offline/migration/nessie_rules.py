@@ -6,9 +6,10 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from pdp.cel.values import RuleError
+from pdp.engines.cel.lint.check_bindings import WIDENINGS, wider_parts
 from pdp.engines.cel.lint.linter import LintOptions, lint_rules
 from pdp.engines.cel.lint.search import Input
-from pdp.engines.cel.nessie_keys import WIDENINGS, NessieConfig, wider_parts
+from pdp.engines.cel.nessie_keys import NessieConfig
 from pdp.engines.cel.program import RULE_VARIABLES
 from pdp.engines.cel.rules import IMPLICIT_RULE, inline_rules
 from pdp.engines.cel.sources import RuleText, advice_for_rule, inline_rule

@@ -23,7 +23,7 @@ from support.service.commands import run_pdp
 
 from pdp.app.facts import build_pdp
 from pdp.decision.codec import decode_batch
-from pdp.engines.cel.nessie_keys import WIDENINGS
+from pdp.engines.cel.lint.check_bindings import WIDENINGS
 from pdp.errors import InvalidArgument
 from pdp.identity.callers import EMBEDDED_CALLER
 from pdp.identity.evidence import admit
