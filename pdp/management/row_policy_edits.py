@@ -148,7 +148,7 @@ class RowPolicyAdministration:
         return tuple(found)
 
     def _sees(self, facts: Facts, actor: Actor, table: TablePath) -> bool:
-        """Tell whether the actor may see a table of exactly this name, or would see one if there were one."""
+        """Tell whether the actor may see a table of exactly this name, known or not."""
         known = [(type, table) for type in TABULAR_TYPES if facts.node((type, table)).is_known]
         return all(self._rules.may(facts, actor, "get_metadata", key) for key in known or [("table", table)])
 

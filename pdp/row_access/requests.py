@@ -31,7 +31,7 @@ READS: Final = {"table": "read_data", "view": "select", "table_or_view": "read_d
 class StatementRequest(msgspec.Struct, frozen=True):
     """Request of a caller for a principal. `started` is a time of `perf_counter`.
 
-    `refused` is why the caller may not make the request: evidence beyond the caller's rights. Empty if it may.
+    `refused` is the reason against the request: evidence beyond the caller's rights. Empty without a reason.
     """
 
     caller: Caller
@@ -62,7 +62,7 @@ def admitted(body: RewriteBody | FilterBody, caller: Caller, surface: str) -> St
 
 
 def _principal(body: RewriteBody | FilterBody, caller: Caller) -> tuple[Principal, str]:
-    """Return the principal of a request, and why the caller may not assert it; empty if it may.
+    """Return the principal of a request, and the reason against the assertion; empty without a reason.
 
     The principal is that of the body, else that of headers in development, else the caller's own.
     """
@@ -77,7 +77,7 @@ def _principal(body: RewriteBody | FilterBody, caller: Caller) -> tuple[Principa
 
 
 def _against_catalog(catalog: SuppliedCatalog, caller: Caller) -> str:
-    """Return why a caller may not describe tables and views; empty if it may."""
+    """Return the reason against a description of tables and views by a caller; empty without a reason."""
     if "properties" not in caller.may_assert:
         return f"caller `{caller.name}` may not assert properties: `catalog` describes tables"
     if any(view.owner for view in catalog.views.values()) and "delegated" not in caller.may_assert:
