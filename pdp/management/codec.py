@@ -164,8 +164,7 @@ def decode_query(query: Iterable[tuple[str, str]], caller: Caller) -> tuple[Requ
     """Return requester, filter and page from the query parameters of a GET /v1/grants."""
     given = read_parameters(query, _QUERY, _FILTERS)
     size = read_page_size(given)
-    requester = make_requester(caller, given.get("actor", UNSET), given.get("actingRole", UNSET))
-    return requester, make_grant_filter(given), make_page_request(size, given.get("pageToken", ""))
+    return query_requester(given, caller), make_grant_filter(given), make_page_request(size, given.get("pageToken", ""))
 
 
 def read_page_size(given: Mapping[str, str]) -> int:
@@ -214,6 +213,11 @@ def make_requester(
     else:
         return Requester(caller, consistency=consistency)
     return Requester(caller, actor, make_acting_role(role), consistency, refused)
+
+
+def query_requester(given: Mapping[str, str], caller: Caller) -> Requester:
+    """Return the requester that query parameters name, as `make_requester` does."""
+    return make_requester(caller, given.get("actor", UNSET), given.get("actingRole", UNSET))
 
 
 def make_list_requester(

@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Annotated, Any, Final, TypeAlias
+from typing import Annotated, Any, Final, TypeAlias, TypeVar
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
 from pdp.audit.records.writing import timestamp
 from pdp.decision.bodies import PrincipalBody
-from pdp.engines.row_access.policies import EVERYONE, MaskBody, PolicyBody, rule_of, written
+from pdp.engines.row_access.policies import MaskBody, PolicyBody, written
 from pdp.errors import InvalidArgument
 from pdp.facts.objects import key_text
 from pdp.facts.row_policies import RowPolicy, TablePath
-from pdp.management.codec import make_page_request, make_requester, page_token, read_page_size
+from pdp.management.codec import make_page_request, make_requester, page_token, query_requester, read_page_size
 from pdp.management.requests import PageRequest, Requester
 from pdp.management.row_policies import RowPolicyPage, StatementResult
-from pdp.management.row_policy_edits import Mode, RowPolicyDrop, RowPolicyWrite, etag_of, policy_table_of, table_of
+from pdp.management.row_policy_edits import Mode, RowPolicyDrop, RowPolicyWrite, etag_of, new_rule, table_of
 from pdp.model.question import Caller
 from pdp.model.strict import decode, read_parameters, sentence
 
+T = TypeVar("T")
 Etag: TypeAlias = Annotated[str, msgspec.Meta(min_length=1)]
 """Tag in a body. A tag without text would be none, and overwrite what others wrote."""
 LIST_KEYS: Final = frozenset({"table", "pageSize", "pageToken", "actor", "actingRole"})
@@ -36,47 +37,10 @@ class _RequesterBody(msgspec.Struct, forbid_unknown_fields=True, rename="camel",
         return make_requester(caller, self.actor, self.acting_role)
 
 
-class RowPolicyBody(_RequesterBody, kw_only=True):
-    """Row policy to write. Without `grantees` it is for all authenticated users, a `restrictive` one for all users."""
+class _WriteBody(_RequesterBody, kw_only=True):
+    """Keys of a write beside those of the policy or mask, which are the keys of a file."""
 
-    table: str
-    id: str = ""
-    grantees: tuple[str, ...] = EVERYONE
-    filter: str | bool | dict[str, str | bool]
-    dialect: str = "trino"
-    restrictive: bool = False
     etag: Etag = ""
-
-    def rule(self, id: str) -> RowPolicy:
-        """Return the rule with the id of the path, or of the body without such."""
-        name = _same_id(self.id, id)
-        restrictive = self.restrictive or UNSET
-        body = PolicyBody(name, self.table, self.filter, self.grantees, self.dialect, restrictive=restrictive)
-        return _rule_of(body, policy_table_of(self.table, name))
-
-
-class ColumnMaskBody(
-    _RequesterBody, kw_only=True, rename={"exempt": "except", "acting_role": "actingRole"}, forbid_unknown_fields=True
-):
-    """Mask of a column to write, with the keys of a file."""
-
-    table: str
-    id: str = ""
-    column: str
-    grantees: tuple[str, ...]
-    kind: str | None
-    expression: str | int | float | bool | dict[str, str | int | float | bool] | None = None
-    dialect: str = "trino"
-    exempt: tuple[str, ...] = ()
-    etag: Etag = ""
-
-    def rule(self, id: str) -> RowPolicy:
-        """Return the rule with the id of the path, or of the body without such."""
-        value, name = self.expression, _same_id(self.id, id)
-        body = MaskBody(
-            name, self.table, self.column, self.grantees, self.kind, value, self.dialect, exempt=self.exempt
-        )
-        return _rule_of(body, policy_table_of(self.table, name, is_mask=True))
 
 
 class BatchDeleteBody(_RequesterBody, kw_only=True):
@@ -94,33 +58,39 @@ class PermissionsBody(_RequesterBody, kw_only=True):
     permissions: tuple[str, ...]
 
 
-_POLICY: Final = msgspec.json.Decoder(RowPolicyBody)
-_MASK: Final = msgspec.json.Decoder(ColumnMaskBody)
+_OBJECT: Final = msgspec.json.Decoder(dict[str, Any])
+WRITE_KEYS: Final = tuple(field.encode_name for field in msgspec.structs.fields(_WriteBody))
+_OF_FILES: Final = "identity"
+"""Key that files alone have: it names who evaluates, and not what holds."""
 _BATCH: Final = msgspec.json.Decoder(BatchDeleteBody)
 _PERMISSIONS: Final = msgspec.json.Decoder(PermissionsBody)
 
 
 def decode_rule(body: bytes, caller: Caller, id: str, mode: Mode, *, masks: bool) -> tuple[Requester, RowPolicyWrite]:
     """Return the requester and the rule to write. `id` is that of the path, if the path has one."""
-    decoder: msgspec.json.Decoder[Any] = _MASK if masks else _POLICY
-    request: RowPolicyBody | ColumnMaskBody = decode(body, decoder)
-    return request.requester(caller), RowPolicyWrite(request.rule(id), mode, request.etag)
+    fields = decode(body, _OBJECT)
+    request = _converted({key: fields.pop(key) for key in WRITE_KEYS if key in fields}, _WriteBody)
+    rule = _new_rule(fields, MaskBody if masks else PolicyBody, id)
+    return request.requester(caller), RowPolicyWrite(rule, mode, request.etag)
 
 
 def make_rule(fields: dict[str, Any]) -> RowPolicy:
     """Return the rule of the fields of a body; raise InvalidArgument for unknown and missing fields."""
-    kind: type[RowPolicyBody | ColumnMaskBody] = ColumnMaskBody if "column" in fields else RowPolicyBody
+    return _new_rule(fields, MaskBody if "column" in fields else PolicyBody)
+
+
+def _new_rule(fields: dict[str, Any], kind: type[PolicyBody | MaskBody], id: str = "") -> RowPolicy:
+    if _OF_FILES in fields:
+        raise InvalidArgument(f"object contains unknown field `{_OF_FILES}`")
+    body = _converted({"id": "", **fields}, kind)
+    return new_rule(msgspec.structs.replace(body, id=_same_id(body.id, id)))
+
+
+def _converted(fields: dict[str, Any], kind: type[T]) -> T:
     try:
-        return msgspec.convert(fields, kind).rule("")
+        return msgspec.convert(fields, kind)
     except msgspec.ValidationError as error:
         raise InvalidArgument(sentence(str(error))) from None
-
-
-def _rule_of(body: PolicyBody | MaskBody, table: TablePath) -> RowPolicy:
-    try:
-        return rule_of(body, table)
-    except ValueError as error:
-        raise InvalidArgument(str(error)) from None
 
 
 def decode_batch_delete(body: bytes, caller: Caller, *, masks: bool) -> tuple[Requester, list[RowPolicyDrop]]:
@@ -147,7 +117,7 @@ def decode_rule_list(
     given = read_parameters(query, LIST_KEYS)
     size = read_page_size(given)
     table = table_of(given["table"]) if "table" in given else None
-    return _requester(given, caller), table, make_page_request(size, given.get("pageToken", ""))
+    return query_requester(given, caller), table, make_page_request(size, given.get("pageToken", ""))
 
 
 def decode_entry(
@@ -160,7 +130,7 @@ def decode_entry(
     if bool(given.get("column")) != masks:
         raise InvalidArgument("a mask has a `column`, a row policy has none")
     drop = RowPolicyDrop(table_of(given["table"]), id, given.get("column", ""), etag=given.get("etag", ""))
-    return _requester(given, caller), drop
+    return query_requester(given, caller), drop
 
 
 def rule_body(rule: RowPolicy) -> dict[str, Any]:
@@ -207,7 +177,3 @@ def _same_id(given: str, id: str) -> str:
     if id and given and given != id:
         raise InvalidArgument(f"`id` is `{given}`, and the path says `{id}`")
     return id or given
-
-
-def _requester(given: dict[str, str], caller: Caller) -> Requester:
-    return make_requester(caller, given.get("actor", UNSET), given.get("actingRole", UNSET))

@@ -15,8 +15,8 @@ import msgspec
 from pdp.engines.grants.administration import Administration
 from pdp.engines.grants.edits import Actor
 from pdp.engines.row_access.engine import RowAccessEngine
-from pdp.engines.row_access.entries import binding_faults, entry_name, faults_of, tables_read
-from pdp.engines.row_access.policies import policy_path, table_path
+from pdp.engines.row_access.entries import binding_faults, fault_message, faults_of, tables_read
+from pdp.engines.row_access.policies import MaskBody, PolicyBody, entry_name, policy_path, rule_of, table_path
 from pdp.engines.row_access.stored import is_filed
 from pdp.errors import AlreadyExists, Conflict, InvalidArgument, InvalidFilter, InvalidReference, NotFound
 from pdp.facts.objects import Change, ObjectKey, RowPolicyPut, RowPolicyRemoved, join_key, key_text
@@ -37,7 +37,7 @@ def check_rule(rule: RowPolicy, access: RowAccessEngine) -> None:
     for fault in faults_of(rule, access.names, access.described):
         if fault.weight != "unknown":
             kind = InvalidFilter if fault.weight in ("sql", "column") or fault.field == ("filter",) else InvalidArgument
-            raise kind(f"{entry_name(rule)}: {fault.message}")
+            raise kind(fault_message(rule, fault))
 
 
 def table_of(text: str, default: Sequence[str] = ()) -> TablePath:
@@ -48,12 +48,12 @@ def table_of(text: str, default: Sequence[str] = ()) -> TablePath:
         raise InvalidArgument(str(error)) from None
 
 
-def policy_table_of(text: str, id: str, default: Sequence[str] = (), *, is_mask: bool = False) -> TablePath:
-    """Return the path of the table of a new policy or mask as a file does; raise InvalidArgument."""
+def new_rule(body: PolicyBody | MaskBody, default: Sequence[str] = ()) -> RowPolicy:
+    """Return the value of a new policy or mask as a file does; raise InvalidArgument."""
     try:
-        return policy_path(text, default)
+        return rule_of(body, policy_path(body.table, default))
     except (ValueError, InvalidReference) as error:
-        raise InvalidArgument(f"{'mask' if is_mask else 'policy'} `{id}`: {error}") from None
+        raise InvalidArgument(f"{entry_name(body)}: {error}") from None
 
 
 MANAGE: Final = "grant_manage_grants"

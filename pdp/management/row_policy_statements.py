@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
 
 from pdp.errors import InvalidArgument
-from pdp.facts.row_policies import RowPolicy
 from pdp.management.row_policy_edits import (
     Mode,
     RowPoliciesClear,
     RowPolicyDrop,
     RowPolicyWrite,
     RuleEdit,
-    policy_table_of,
+    new_rule,
     table_of,
 )
 from pdp.rewrite.policy_statements import CreatePolicy, DropAllPolicies, DropPolicy, PolicyStatement
-
-DIALECT: Final = "bigquery"
-"""Dialect of the statements, and so of their filters."""
 
 
 def edit_of(statement: PolicyStatement, default: Sequence[str]) -> RuleEdit:
@@ -27,16 +22,15 @@ def edit_of(statement: PolicyStatement, default: Sequence[str]) -> RuleEdit:
 
     Raise InvalidArgument for a table without a full name.
     """
-    written = ".".join(statement.table)
+    written = statement.body.table if isinstance(statement, CreatePolicy) else ".".join(statement.table)
     if ":" in written:
         raise InvalidArgument(f"`{written}` is no `<warehouse>.<namespace>.<table>`")
     if isinstance(statement, DropAllPolicies):
         return RowPoliciesClear(table_of(written, default))
     if isinstance(statement, DropPolicy):
         return RowPolicyDrop(table_of(written, default), statement.name, if_exists=statement.if_exists)
-    table = policy_table_of(written, statement.name, default)
     mode: Mode = "replace" if statement.replace else "unless_exists" if statement.unless_exists else "insert"
-    return RowPolicyWrite(RowPolicy(table, statement.name, statement.grantees, statement.filter, DIALECT), mode)
+    return RowPolicyWrite(new_rule(statement.body, default), mode)
 
 
 def operation_of(statement: PolicyStatement) -> str:

@@ -17,10 +17,11 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from pdp.engines.row_access.policies import EVERYONE
+from pdp.engines.row_access.conditions import check_condition
+from pdp.engines.row_access.policies import EVERYONE, PolicyBody, entry_name
 from pdp.rewrite.errors import FILTER_INVALID, METADATA_TABLE, PARSE_ERROR, PoliciesNeeded, RewriteRefused
 from pdp.rewrite.process.messages import PolicyRow
-from pdp.rewrite.sql import LexicalText, apply_edits, parse_part, quote_text, without_spans
+from pdp.rewrite.sql import LexicalText, apply_edits, quote_text, without_spans
 
 _NAME: Final = r"(?:`[^`\\]+`|[A-Za-z_][\w-]*)(?:\s*\.\s*(?:`[^`\\]+`|[A-Za-z_][\w-]*))*"
 _TEXT: Final = r"(?:'[^'\\]*'|\"[^\"\\]*\")"
@@ -39,16 +40,15 @@ _DROP: Final = re.compile(
 _DROP_ALL: Final = re.compile(
     rf"\s*DROP\s+ALL\s+ROW\s+ACCESS\s+POLICIES\s+ON\s+(?P<table>{_NAME})[\s;]*", re.IGNORECASE
 )
+DIALECT: Final = "bigquery"
+"""Dialect of the statements, and so of their filters."""
 _PART: Final = re.compile(r"`([^`]*)`|([\w-]+)")
 
 
 class CreatePolicy(msgspec.Struct, frozen=True):
     """CREATE ROW ACCESS POLICY. `replace` and `unless_exists` say what happens to a policy of the name."""
 
-    name: str
-    table: tuple[str, ...]
-    grantees: tuple[str, ...]
-    filter: str
+    body: PolicyBody
     replace: bool = False
     unless_exists: bool = False
 
@@ -84,7 +84,7 @@ def read_policy_statement(text: str) -> PolicyStatement | None:
     """
     if "polic" not in text.lower():
         return None
-    lexical = LexicalText(text, "bigquery")
+    lexical = LexicalText(text, DIALECT)
     if not _STATEMENT.match(lexical.bare):
         return None
     plain = apply_edits(text, without_spans(text, lexical.comments))
@@ -100,15 +100,14 @@ def read_policy_statement(text: str) -> PolicyStatement | None:
 def _created(match: re.Match[str]) -> CreatePolicy:
     if match["replace"] and match["unless"]:
         raise RewriteRefused(PARSE_ERROR, "OR REPLACE and IF NOT EXISTS exclude each other")
-    condition = match["filter"].strip()
-    try:
-        parse_part(condition, "bigquery")
-    except RewriteRefused as error:
-        raise RewriteRefused(FILTER_INVALID, f"the filter is not a single expression: {error}") from None
     named = tuple(text[1:-1] for text in re.findall(_TEXT, match["grantees"] or "")) or EVERYONE
-    return CreatePolicy(
-        _policy(match["name"]), _parts(match["table"]), named, condition, bool(match["replace"]), bool(match["unless"])
-    )
+    table = ".".join(_parts(match["table"]))
+    body = PolicyBody(_policy(match["name"]), table, match["filter"].strip(), named, DIALECT)
+    try:
+        check_condition(str(body.filter), DIALECT, None)
+    except ValueError as error:
+        raise RewriteRefused(FILTER_INVALID, f"{entry_name(body)}: {error}") from None
+    return CreatePolicy(body, bool(match["replace"]), bool(match["unless"]))
 
 
 def _policy(written: str) -> str:

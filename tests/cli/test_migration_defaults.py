@@ -85,7 +85,7 @@ def a_policy_without_grantees_is_for_all(folder: Path) -> None:
     statement = "CREATE ROW ACCESS POLICY p ON lake.s.t FILTER USING (region = 'EU')"
     read = read_policy_statement(statement)
     assert isinstance(read, CreatePolicy)
-    assert tuple(read.grantees) == ("allAuthenticatedUsers",)
+    assert tuple(read.body.grantees) == ("allAuthenticatedUsers",)
     shown = advice_for(".sql", statement)
     assert yaml.safe_load(shown.split("`")[1])["policies"][0]["grantees"] == ["allAuthenticatedUsers"]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from support.rewriting import code_of, recorded_service
 
-from pdp.engines.row_access.policies import read_documents
+from pdp.engines.row_access.policies import PolicyBody, read_documents
 from pdp.engines.row_access.validation import compile_policies
 from pdp.errors import PolicyError
 from pdp.rewrite import errors
@@ -26,22 +26,24 @@ from pdp.rewrite.process.local import RewriteRequest, service_of_files
 EU = "region = 'EU'"
 
 
+def body(table: str, filter: str, *grantees: str) -> PolicyBody:
+    return PolicyBody("p", table, filter, grantees, "bigquery")
+
+
 @pytest.mark.parametrize(
     ("text", "wanted"),
     [
         (
             "CREATE ROW ACCESS POLICY p ON ds.t GRANT TO ('user:a@x.example', \"group:g@x.example\") FILTER USING (region = 'EU')",
-            CreatePolicy("p", ("ds", "t"), ("user:a@x.example", "group:g@x.example"), EU),
+            CreatePolicy(body("ds.t", EU, "user:a@x.example", "group:g@x.example")),
         ),
         (
             "create or replace row access policy `p` on `my-project.ds.t` filter using (region = 'EU');",
-            CreatePolicy("p", ("my-project", "ds", "t"), ("allAuthenticatedUsers",), EU, replace=True),
+            CreatePolicy(body("my-project.ds.t", EU, "allAuthenticatedUsers"), replace=True),
         ),
         (
             "CREATE ROW ACCESS POLICY IF NOT EXISTS p ON my-project.`ds`.t -- why\n FILTER USING ((a > 1) OR (b < 2))",
-            CreatePolicy(
-                "p", ("my-project", "ds", "t"), ("allAuthenticatedUsers",), "(a > 1) OR (b < 2)", unless_exists=True
-            ),
+            CreatePolicy(body("my-project.ds.t", "(a > 1) OR (b < 2)", "allAuthenticatedUsers"), unless_exists=True),
         ),
         ("DROP ROW ACCESS POLICY p ON ds.t", DropPolicy("p", ("ds", "t"))),
         ("DROP ROW ACCESS POLICY IF EXISTS p ON ds.t;", DropPolicy("p", ("ds", "t"), if_exists=True)),

@@ -44,8 +44,8 @@ def policy() -> None:
 @click.option("--filter", "filter_", metavar="SQL", help="Condition of a row policy; TRUE for every row.")
 @click.option("--grantee", "grantees", multiple=True, metavar="MEMBER", help="Member; all authenticated users if none.")
 @click.option("--mask", "column", metavar="COLUMN", help="Mask this column, in place of a row policy.")
-@click.option("--kind", default="null", help=f"Kind of the mask: {', '.join(MASK_KINDS)}.")
-@click.option("--expression", default="", metavar="SQL", help="Expression or constant of the mask.")
+@click.option("--kind", help=f"Kind of the mask: {', '.join(MASK_KINDS)}; null if none.")
+@click.option("--expression", metavar="SQL", help="Expression or constant of the mask.")
 @click.option("--except", "exempt", multiple=True, metavar="MEMBER", help="Member exempt from the mask.")
 @click.option("--dialect", default="trino", help="Dialect of the SQL.", show_default=True)
 @click.option("--restrictive", is_flag=True, help="Rows need the filter beside another policy; for all users if none.")
@@ -54,28 +54,27 @@ def policy() -> None:
 @one_line_errors
 def create(
     composition: Wiring, config: Path | None, overrides: tuple[str, ...], id_: str, table: str,
-    filter_: str | None, grantees: tuple[str, ...], column: str | None, kind: str, expression: str,
+    filter_: str | None, grantees: tuple[str, ...], column: str | None, kind: str | None, expression: str | None,
     exempt: tuple[str, ...], dialect: str, restrictive: bool, replace: bool,
 ) -> None:  # fmt: skip
     """Create a row policy, or with --mask a column mask.
 
     Example: pdp policy create eu lake.sales.orders --filter "region = 'EU'" --grantee group:eu@example.com
     """
-    from pdp.engines.row_access.members import ALL_USERS  # noqa: PLC0415
     from pdp.engines.row_access.policies import EVERYONE  # noqa: PLC0415
-    from pdp.facts.row_policies import RowPolicy  # noqa: PLC0415
-    from pdp.management.row_policy_edits import RowPolicyWrite, policy_table_of  # noqa: PLC0415
+    from pdp.management.row_policy_codec import make_rule  # noqa: PLC0415
+    from pdp.management.row_policy_edits import RowPolicyWrite  # noqa: PLC0415
 
     if (filter_ is None) == (column is None):
         fail("give --filter for a row policy, or --mask for a mask")
     if restrictive and column is not None:
         fail("--restrictive is for a row policy: a mask hides already")
-    everyone = (ALL_USERS,) if restrictive else EVERYONE
-    path, members = policy_table_of(table, id_, is_mask=column is not None), grantees or everyone
+    given = {"grantees": grantees, "except": exempt, "kind": kind, "restrictive": restrictive}
+    fields = {"id": id_, "table": table, "dialect": dialect} | {key: value for key, value in given.items() if value}
     if column is None:
-        rule = RowPolicy(path, id_, members, filter_ or "", dialect, restrictive=restrictive)
+        rule = make_rule(fields | {"filter": filter_} | ({} if expression is None else {"expression": expression}))
     else:
-        rule = RowPolicy(path, id_, members, expression, dialect, column, kind, exempt)
+        rule = make_rule({"grantees": EVERYONE, "kind": "null", "expression": expression} | fields | {"column": column})
     _write(
         composition,
         writable_settings(composition, config, overrides),

@@ -22,6 +22,8 @@ from pdp.engines.row_access.policies import (
     KINDS_WITH_VALUE,
     check_constant,
     check_table,
+    entry_name,
+    one_line,
     policy_grantee,
     refuse_column_pattern,
 )
@@ -46,7 +48,6 @@ REFUSED: Final[frozenset[Weight]] = frozenset({"wrong", "spelling", "sql"})
 _LONGEST_NAME: Final = 512
 _is_id: Final = re.compile(r"[A-Za-z0-9._:-]{1,256}").fullmatch
 """Ids are as long as BigQuery's names of policies."""
-_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _NO_NAME: Final = re.compile(r"""[.\[\](){},;'"`]|^\s|\s$""")
 """Signs of a column written as SQL, with the table, as a field, or in a list."""
 
@@ -140,9 +141,9 @@ def names_of(settings: Settings) -> RowNames:
     return RowNames(known_names(settings), configured_members(settings), settings.policies.strict_names)
 
 
-def entry_name(rule: RowPolicy) -> str:
-    """Return the name of an entry for messages."""
-    return f"{'mask' if _is_mask(rule) else 'policy'} `{rule.id}`"
+def fault_message(rule: RowPolicy, fault: Fault) -> str:
+    """Return the message of a fault, the same by every way in."""
+    return one_line(f"{entry_name(rule)}: {fault.message}")
 
 
 def _is_mask(rule: RowPolicy) -> bool:
@@ -259,8 +260,7 @@ def type_fault(kind: str, column: str, type: str) -> str:
     if not found or found & families:
         return ""
     others = ", ".join(kinds_for(found))
-    message = f"the kind `{kind}` is for {MASK_KINDS[kind].values}, and `{column}` is {type}: write one of {others}"
-    return _CONTROL.sub(" ", message)
+    return f"the kind `{kind}` is for {MASK_KINDS[kind].values}, and `{column}` is {type}: write one of {others}"
 
 
 def _expression_faults(rule: RowPolicy, columns: Mapping[str, str] | None) -> Iterator[Fault]:
@@ -279,7 +279,7 @@ def _column_fault(rule: RowPolicy, columns: Mapping[str, str] | None) -> str:
     column = rule.column
     if not column:
         return "it names no column"
-    if len(column) > _LONGEST_NAME or _CONTROL.search(column):
+    if len(column) > _LONGEST_NAME or one_line(column) != column:
         return f"a column has up to {_LONGEST_NAME} characters, without control characters"
     try:
         refuse_column_pattern(column, columns)

@@ -22,6 +22,7 @@ from pdp.engines.row_access.mask_kinds import MASK_KINDS
 from pdp.engines.row_access.members import ALL_AUTHENTICATED, ALL_USERS, Grantee, parse_grantee
 from pdp.engines.row_access.trino import UNSAFE_SIGNS
 from pdp.errors import InvalidReference, Place, PolicyError
+from pdp.facts.objects import key_text
 from pdp.facts.row_policies import DialectText, RowPolicy, TablePath, fold_column
 from pdp.model.references import check_part, parse_resource, refuse_star
 from pdp.model.strict import sentence
@@ -114,14 +115,39 @@ def _value_text(value: str | float | bool) -> str:
     return value if isinstance(value, str) else str(value).lower()
 
 
+def entry_name(entry: PolicyBody | MaskBody | RowPolicy) -> str:
+    """Return the name of an entry for messages, on one line."""
+    is_mask = bool(entry.column or entry.kind) if isinstance(entry, RowPolicy) else isinstance(entry, MaskBody)
+    return one_line(f"{'mask' if is_mask else 'policy'} `{entry.id}`")
+
+
+def one_line(text: str) -> str:
+    """Return a message without the characters that break a line, or hide a part of the line."""
+    return _CONTROL.sub(" ", text)
+
+
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+
+
 def rule_of(body: PolicyBody | MaskBody, table: TablePath) -> RowPolicy:
-    """Return the entry of a file as a policy of the store, which all checks judge; raise ValueError as `texts` does."""
+    """Return the value of a body, which is the same by every way in; raise ValueError as `texts` does."""
     (dialect, text), *others = body.texts
     if isinstance(body, PolicyBody):
         is_limit = body.restrictive is True
         return RowPolicy(table, body.id, body.grantees, text, dialect, others=tuple(others), restrictive=is_limit)
     kind, text = body.kind or "null", text or ("''" if body.expression == "" else "")
     return RowPolicy(table, body.id, body.grantees, text, dialect, body.column, kind, body.exempt, others=tuple(others))
+
+
+def body_of(rule: RowPolicy) -> PolicyBody | MaskBody:
+    """Return the body of a value: the inverse of `rule_of`."""
+    # Texts by dialect stand in place of a dialect.
+    table, dialect = key_text(("table", rule.table)), _TRINO if rule.others else rule.dialect
+    if rule.column:
+        text = written(rule) or None
+        return MaskBody(rule.id, table, rule.column, rule.grantees, rule.kind, text, dialect, exempt=rule.exempt)
+    restrictive = rule.restrictive or msgspec.UNSET
+    return PolicyBody(rule.id, table, written(rule), rule.grantees, dialect, restrictive=restrictive)
 
 
 def written(rule: RowPolicy) -> Any:

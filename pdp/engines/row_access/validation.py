@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
@@ -20,7 +19,7 @@ from pdp.engines.row_access.entries import (
     REFUSED,
     DescribedTables,
     RowNames,
-    entry_name,
+    fault_message,
     faults_of,
 )
 from pdp.engines.row_access.members import parse_grantee
@@ -31,6 +30,8 @@ from pdp.engines.row_access.policies import (
     Policy,
     PolicyBody,
     TablePolicies,
+    entry_name,
+    one_line,
     policy_path,
     rule_of,
     sort_masks,
@@ -40,9 +41,6 @@ from pdp.engines.row_access.trino import FALSE
 from pdp.errors import DuplicateRule, InvalidReference, Notice, Place, PolicyError
 from pdp.facts.row_policies import FoldedName, RowPolicy, TablePath, fold_column, fold_name
 from pdp.model.references import refuse_star
-
-_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
-"""Characters that break a line of a message or hide a part of the line."""
 
 
 def compile_policies(
@@ -114,7 +112,7 @@ class _Compiler:
         for key, bodies in both.items():
             for number, body in enumerate(bodies):
                 spot = _Spot(source, (key, number))
-                with _located(f"{'mask' if isinstance(body, MaskBody) else 'policy'} `{body.id}`", spot):
+                with _located(entry_name(body), spot):
                     self._add(body, rule_of(body, self._path(body, document.default, spot, names)), spot, names)
 
     def _add(self, body: PolicyBody | MaskBody, rule: RowPolicy, spot: _Spot, names: RowNames | None) -> None:
@@ -135,7 +133,7 @@ class _Compiler:
             if fault.weight in REFUSED:
                 raise ValueError(fault.message)
             if fault.weight != "column":  # a finding of lint: `tables` may lag behind the table
-                self._warn(f"{entry_name(rule)}: {fault.message}", spot)
+                self._warn(fault_message(rule, fault), spot)
 
     def tables(self) -> dict[FoldedName, TablePolicies]:
         return {
@@ -209,7 +207,7 @@ def _located(entry: str, spot: _Spot) -> Iterator[None]:
     try:
         yield
     except (ValueError, InvalidReference) as error:
-        raise PolicyError(_CONTROL.sub(" ", f"{entry}: {error}"), spot.place()) from None
+        raise PolicyError(one_line(f"{entry}: {error}"), spot.place()) from None
 
 
 def _sort_masks(masks: dict[str, dict[str, Mask]]) -> dict[str, tuple[Mask, ...]]:

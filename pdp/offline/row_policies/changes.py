@@ -10,14 +10,22 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
-from msgspec import UNSET
 from sqlglot import exp
 
 from pdp.engines.cel.lint.linter import Finding
 from pdp.engines.cel.lint.remarks import Severity
-from pdp.engines.row_access.entries import NO_ROW_NAMES, NO_TABLES, REFUSED, Fault, Weight, entry_name, faults_of
+from pdp.engines.row_access.entries import NO_ROW_NAMES, NO_TABLES, REFUSED, Fault, Weight, fault_message, faults_of
 from pdp.engines.row_access.members import ALL_AUTHENTICATED, ALL_USERS, ANONYMOUS_MEMBER, Grantee, Members
-from pdp.engines.row_access.policies import Document, MaskBody, NamedDocument, PolicyBody, rule_of, table_path, written
+from pdp.engines.row_access.policies import (
+    Document,
+    MaskBody,
+    NamedDocument,
+    PolicyBody,
+    body_of,
+    entry_name,
+    rule_of,
+    table_path,
+)
 from pdp.engines.row_access.stored import stored_policies
 from pdp.engines.row_access.validation import compile_policies
 from pdp.errors import InvalidArgument, InvalidReference, Place, PolicyError
@@ -250,7 +258,7 @@ def rules_of_documents(documents: Iterable[NamedDocument]) -> tuple[frozenset[Fo
         rules += [rule_of(body, _path(body.table, default)) for body in _bodies(source.document)]
     for rule in rules:
         for fault in _faults(rule, REFUSED):
-            raise InvalidArgument(f"{entry_name(rule)}: {fault.message}")
+            raise InvalidArgument(fault_message(rule, fault))
     return frozenset((*tables, *(rule.covers for rule in rules))), rules
 
 
@@ -285,29 +293,19 @@ def _notices(source: NamedDocument) -> Iterator[Finding]:
             for notice in compile_policies([NamedDocument(source.name, alone)], are_complete=False).warnings:
                 yield Finding("row-closed-in-trino", "warning", source.name, 0, 0, body.id, notice.message)
         except PolicyError as error:
-            yield Finding("row-unusable", "error", source.name, 0, 0, body.id, error.message)
+            message = error.message.removeprefix(f"{entry_name(body)}: ")
+            yield Finding("row-unusable", "error", source.name, 0, 0, body.id, message)
 
 
-def _document(table: TablePath, rules: Sequence[RowPolicy]) -> NamedDocument:
-    name = key_text(("table", table))
-    policies = [
-        PolicyBody(rule.id, name, written(rule), rule.grantees, rule.dialect, restrictive=rule.restrictive or UNSET)
-        for rule in rules
-        if not rule.column
-    ]
-    masks = [_mask_body(name, rule) for rule in rules if rule.column]
-    return StoredDocument(store_place(table), Document(policies=tuple(policies), masks=tuple(masks)))
+def _document(table: TablePath, rules: Iterable[RowPolicy]) -> NamedDocument:
+    bodies = [body_of(rule) for rule in rules]
+    policies = tuple(body for body in bodies if isinstance(body, PolicyBody))
+    masks = tuple(body for body in bodies if isinstance(body, MaskBody))
+    return StoredDocument(store_place(table), Document(policies=policies, masks=masks))
 
 
 def _bodies(document: Document) -> list[PolicyBody | MaskBody]:
     return [*document.policies, *document.masks]
-
-
-def _mask_body(table: str, rule: RowPolicy) -> MaskBody:
-    kind: Any = rule.kind  # checked
-    return MaskBody(
-        rule.id, table, rule.column, rule.grantees, kind, written(rule) or None, rule.dialect, exempt=rule.exempt
-    )
 
 
 def _path(text: str, default: Sequence[str]) -> TablePath:

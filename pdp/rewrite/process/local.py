@@ -10,9 +10,16 @@ from typing import Any
 import msgspec
 
 from pdp.engines.row_access.engine import REASON_PREFIX
-from pdp.engines.row_access.entries import REFUSED, Fault, binding_faults, entry_name
+from pdp.engines.row_access.entries import REFUSED, Fault, binding_faults, fault_message
 from pdp.engines.row_access.explain import ExplainedEntry, RowExplanation
-from pdp.engines.row_access.policies import MaskBody, PolicyBody, read_documents, refuse_patterns, rule_of
+from pdp.engines.row_access.policies import (
+    MaskBody,
+    PolicyBody,
+    entry_name,
+    read_documents,
+    refuse_patterns,
+    rule_of,
+)
 from pdp.errors import InvalidArgument, InvalidReference, PolicyError
 from pdp.facts.row_policies import fold_column
 from pdp.rewrite.catalog import Catalog, RelationKey, catalog_of, key_of
@@ -124,14 +131,14 @@ def _fault(body: PolicyBody | MaskBody) -> Fault | None:
     try:
         rule = rule_of(body, (body.table,))
     except ValueError as error:
-        return Fault(f"policy or mask `{body.id}`: {error}", ("dialect",))
+        return Fault(f"{entry_name(body)}: {error}", ("dialect",))
     try:
         refuse_patterns(body)
     except InvalidReference as error:
-        return Fault(f"{entry_name(rule)}: {error}", ("table",))
+        return Fault(f"{entry_name(body)}: {error}", ("table",))
     for fault in binding_faults(rule):
         if fault.weight in REFUSED:
-            return Fault(f"{entry_name(rule)}: {fault.message}", fault.field)
+            return Fault(fault_message(rule, fault), fault.field)
     return None
 
 
