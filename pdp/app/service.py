@@ -28,7 +28,7 @@ from pdp.config.section import is_loopback, split_address
 from pdp.config.settings import Settings
 from pdp.decision.active_policies import ActivePolicies
 from pdp.decision.service import Pdp
-from pdp.engines.row_access.stored import find_doubled_ids
+from pdp.engines.row_access.engine import find_doubled_ids
 from pdp.identity.tls import LiveCertificates, checked_certificates
 from pdp.identity.tokens import Tokens
 from pdp.model.events import OPEN_GATE, ServiceEvent

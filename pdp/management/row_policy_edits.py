@@ -14,10 +14,9 @@ import msgspec
 
 from pdp.engines.grants.administration import Administration
 from pdp.engines.grants.edits import Actor
-from pdp.engines.row_access.engine import RowAccessEngine
+from pdp.engines.row_access.engine import RowAccessEngine, is_filed
 from pdp.engines.row_access.entries import binding_faults, fault_message, faults_of, tables_read
 from pdp.engines.row_access.policies import MaskBody, PolicyBody, entry_name, policy_path, rule_of, table_path
-from pdp.engines.row_access.stored import is_filed
 from pdp.errors import AlreadyExists, Conflict, InvalidArgument, InvalidFilter, InvalidReference, NotFound
 from pdp.facts.objects import Change, ObjectKey, RowPolicyPut, RowPolicyRemoved, join_key, key_text
 from pdp.facts.row_policies import FoldedName, RowPolicy, TablePath, fold_column, fold_name, widen_name

@@ -1,6 +1,6 @@
 """Rewriting of SQL: row access for engines without a hook. Knows no surface, no store and no verdict.
 
-Outsiders import `errors`, `policies`, `policy_statements`, `catalog` and `sql`. They have statements rewritten by
+Outsiders import `errors`, `policy_statements`, `catalog` and `sql`. They have statements rewritten by
 `process.local` in this process, or by `process.pool` with `process.messages` in one of their own: never by the
 rewriter itself.
 

@@ -1,4 +1,4 @@
-"""Known relations: tables with columns, and views with their text. Must not know policies.
+"""Known relations: tables with columns, and views with their text; and the policies of documents by relation.
 
 Names, and the first parts of full names, are resolved as the engine resolves them: BigQuery compares tables letter by
 letter, all others fold case.
@@ -14,11 +14,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeAlias
 
-from pdp.engines.row_access.policies import Document
+from pdp.engines.row_access.policies import Document, MaskBody, PolicyBody, entry_name, rule_of
+from pdp.engines.row_access.policy_set import Mask, Policy, PolicySet, TablePolicies, mask_of, policy_of, table_policies
 from pdp.errors import InvalidReference
 from pdp.facts.row_policies import FoldedName, fold_name
 from pdp.model.references import parse_resource
-from pdp.rewrite.errors import AMBIGUOUS_NAME, UNKNOWN_RELATION, UNSUPPORTED_SOURCE, RewriteRefused
+from pdp.rewrite.errors import AMBIGUOUS_NAME, FILTER_INVALID, UNKNOWN_RELATION, UNSUPPORTED_SOURCE, RewriteRefused
 
 RelationKey: TypeAlias = FoldedName
 """Key of a relation: the container as spelled, and the folded rest, joined by dots. A short name has no container."""
@@ -345,3 +346,43 @@ def _view(body: Any) -> View:
     return View(
         str(body["sql"]), tuple(body.get("columns") or ()), str(body.get("dialect", "")), str(body.get("owner", ""))
     )
+
+
+def policy_set_of(
+    documents: Sequence[Document], protected: Sequence[RelationKey] = (), containers: Containers | None = None
+) -> PolicySet:
+    """Return the policies and masks of documents; raise RewriteRefused for an unreadable grantee or table.
+
+    `containers` spell the containers of tables; by default those of the documents.
+    """
+    known = containers_of(documents) if containers is None else containers
+    entries: dict[RelationKey, list[Policy | Mask]] = {}
+    for document in documents:
+        bodies: list[PolicyBody | MaskBody] = [*document.policies, *document.masks]
+        for body in bodies:
+            key, entry = read_entry(body, document.default, known)
+            entries.setdefault(key, []).append(entry)
+    return PolicySet(tables_of(entries), protected)
+
+
+def tables_of(entries: Mapping[RelationKey, Iterable[Policy | Mask]]) -> dict[RelationKey, TablePolicies]:
+    """Return the policies and masks of tables, in order."""
+    return {key: table_policies(some) for key, some in entries.items()}
+
+
+def read_entry(
+    body: PolicyBody | MaskBody, default: Sequence[str], containers: Containers
+) -> tuple[RelationKey, Policy | Mask]:
+    """Return a policy or mask with the key of its table; raise RewriteRefused for an unreadable grantee or table."""
+    path = table_parts(body.table, default)
+    try:
+        rule = rule_of(body, path)
+        entry = mask_of(rule) if isinstance(body, MaskBody) else policy_of(rule)
+    except ValueError as error:
+        raise RewriteRefused(FILTER_INVALID, f"{entry_name(body)}: {error}") from None
+    return containers.spell_key(key_of(path)), entry
+
+
+def renamed_key(key: RelationKey, catalogs: Mapping[str, Sequence[str]]) -> list[RelationKey]:
+    """Return a key with the names of catalogs in place of that of a warehouse, which can have several."""
+    return [(catalog, key[1]) for catalog in catalogs_of(key[0], catalogs)] if key[0] else [key]

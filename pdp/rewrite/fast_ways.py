@@ -13,12 +13,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from typing import Final
+from typing import Any, Final
+from weakref import WeakKeyDictionary
 
+from pdp.engines.row_access.policy_set import PolicySet
+from pdp.model.bounded_cache import BoundedCache
 from pdp.rewrite.catalog import EXACT, Catalog, Relation
 from pdp.rewrite.names import SCALARS
 from pdp.rewrite.readings import CLAUSE
 
+_MEMO_ENTRIES: Final = 5_000
 _LONGEST_QUERY: Final = 2_000
 _MOST_DEPTH: Final = 6
 _PLAIN: Final = re.compile(r"(?:[\w\s.,()=<>+*%]|-(?!-)|/(?!\*)|(?<!\w)'[\w .:%/-]*'(?!'))*", re.ASCII)
@@ -241,3 +245,29 @@ class FastVerification:
         if word.startswith(visible):
             return word == visible
         return "." not in word or self._closed.isdisjoint(word.split("."))
+
+
+class CatalogMemory:
+    """Values derived from one set of policies and one catalog."""
+
+    def __init__(self) -> None:
+        self.filters: BoundedCache[tuple[Any, ...], str | None] = BoundedCache(_MEMO_ENTRIES)
+        """Filters by relation, dialect and caller."""
+        self.short_ways: dict[str, FastPass] = {}
+        """Short ways by dialect, once a text was rewritten."""
+        self.word_readings: dict[str, FastVerification] = {}
+        """Readings of rewritten texts by dialect, once a text was rewritten."""
+
+
+class CatalogMemories:
+    """Memories of one catalog by set of policies. They live as long as both."""
+
+    def __init__(self) -> None:
+        self._known: WeakKeyDictionary[PolicySet, CatalogMemory] = WeakKeyDictionary()
+
+    def of(self, policies: PolicySet) -> CatalogMemory:
+        """Return the values derived from policies."""
+        found = self._known.get(policies)
+        if found is None:
+            found = self._known[policies] = CatalogMemory()
+        return found

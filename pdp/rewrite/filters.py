@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
+from msgspec.structs import replace
 from sqlglot import exp
 
 from pdp.engines.row_access.caller import LISTS, CallerValues, call_caller
@@ -27,6 +28,7 @@ from pdp.engines.row_access.dialects import (
     unfit_part,
     unportable_name,
 )
+from pdp.engines.row_access.policy_set import Policy
 from pdp.engines.row_access.portable import FUNCTIONS, PARTS, adapt, folds_caller
 from pdp.engines.row_access.portable_patterns import check_operators
 from pdp.engines.row_access.trino import CALLER, UntranslatableSql
@@ -45,7 +47,6 @@ from pdp.rewrite.catalog import Catalog, Relation, RelationKey, key_name
 from pdp.rewrite.errors import FILTER_INVALID, RewriteRefused, unusable_filter
 from pdp.rewrite.identity import list_literal, text_literal
 from pdp.rewrite.names import is_allowed
-from pdp.rewrite.policies import FilterPolicy
 from pdp.rewrite.process.messages import DIALECTS
 from pdp.rewrite.readings import check_readings
 from pdp.rewrite.session_functions import user_literal
@@ -117,10 +118,10 @@ class FilterCompiler:
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
-        self._known: dict[tuple[FilterPolicy, tuple[str, ...], str], FilterText] = {}
+        self._known: dict[tuple[Policy, tuple[str, ...], str], FilterText] = {}
 
     def compile(
-        self, policy: FilterPolicy, relation: Relation, dialect: str, is_protected: Callable[[RelationKey], bool]
+        self, policy: Policy, relation: Relation, dialect: str, is_protected: Callable[[RelationKey], bool]
     ) -> FilterText:
         """Return the SQL of a policy's filter; raise RewriteRefused for an unusable filter."""
         found = self._known.get((policy, relation.name, dialect))
@@ -135,7 +136,7 @@ class FilterCompiler:
                 raise _invalid(policy, f"it reads `{key_name(key)}`, which has policies of its own")
         return found
 
-    def relations_read(self, policy: FilterPolicy, relation: Relation) -> list[Relation]:
+    def relations_read(self, policy: Policy, relation: Relation) -> list[Relation]:
         """Return the relations that a filter reads; none for an unusable filter, which shows nothing."""
         try:
             keys = self.compile(policy, relation, policy.dialect, lambda key: False).reads
@@ -144,7 +145,7 @@ class FilterCompiler:
         return [found for key in keys for found in self._catalog.of_key(key)]
 
 
-def _of_engine(policy: FilterPolicy, relation: Relation, target: str) -> FilterPolicy:
+def _of_engine(policy: Policy, relation: Relation, target: str) -> Policy:
     """Return a policy in a dialect of an engine: one of another dialect by way of Trino's; raise RewriteRefused."""
     if policy.dialect in DIALECTS:
         return policy
@@ -158,7 +159,7 @@ def _of_engine(policy: FilterPolicy, relation: Relation, target: str) -> FilterP
     return replace(policy, text="TRUE" if sql is None else call_caller(sql), dialect=DIALECT)
 
 
-def check_filter(policy: FilterPolicy, relation: Relation, catalog: Catalog) -> None:
+def check_filter(policy: Policy, relation: Relation, catalog: Catalog) -> None:
     """Raise RewriteRefused for a filter other than a single condition on columns of the table."""
     FilterCompiler(catalog).compile(policy, relation, policy.dialect, lambda key: False)
 
@@ -172,17 +173,17 @@ def mask_expression(
     """
     if dialect not in DIALECTS:
         raise unusable_filter(f"the dialect `{dialect}` has no certain meaning in `{target}`")
-    return _Filter(FilterPolicy("", relation.key, (), text, dialect), relation, catalog).expression(target)
+    return _Filter(Policy("", (), text, dialect), relation, catalog).expression(target)
 
 
-def _invalid(policy: FilterPolicy, cause: str) -> RewriteRefused:
+def _invalid(policy: Policy, cause: str) -> RewriteRefused:
     return RewriteRefused(FILTER_INVALID, f"the filter of policy `{policy.id}` is not used: {cause}")
 
 
 class _Filter:
     """Parsed filter of a policy on a relation."""
 
-    def __init__(self, policy: FilterPolicy, relation: Relation, catalog: Catalog) -> None:
+    def __init__(self, policy: Policy, relation: Relation, catalog: Catalog) -> None:
         self._policy, self._relation, self._catalog = policy, relation, catalog
         self._folds_caller = False
         self._parsed = ParsedText(policy.text, policy.dialect)
@@ -365,7 +366,7 @@ def _bound(node: exp.Expr, names: Mapping[int, Relation]) -> exp.Expr:
     return node
 
 
-def _check_words(tree: exp.Expr, policy: FilterPolicy, dialect: str) -> None:
+def _check_words(tree: exp.Expr, policy: Policy, dialect: str) -> None:
     """Raise RewriteRefused for a text or a name that another dialect cannot hold for certain."""
     if has_uncertain_escape(policy.text, policy.dialect):
         raise unusable_filter(f"a backslash in a text of `{policy.dialect}` has no certain meaning in `{dialect}`")

@@ -11,23 +11,25 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
+from pdp.engines.row_access.dialects import translate_constant
 from pdp.engines.row_access.mask_kinds import FIXED_VALUE, kind_sql
 from pdp.engines.row_access.policies import KINDS, KINDS_WITH_VALUE
+from pdp.engines.row_access.policy_set import Mask
 from pdp.engines.row_access.portable_values import family_of
 from pdp.engines.row_access.trino import SHORTEST_VALUE, VISIBLE_CHARACTERS, masked_value
 from pdp.facts.row_policies import fold_column
 from pdp.rewrite.binding import ROW, Form
-from pdp.rewrite.catalog import Catalog, Relation
+from pdp.rewrite.catalog import Catalog, Relation, RelationKey
 from pdp.rewrite.errors import FILTER_INVALID, UNSUPPORTED_SOURCE, RewriteRefused
 from pdp.rewrite.filters import FilterText, mask_expression
 from pdp.rewrite.identity import CallerIdentity
 from pdp.rewrite.mentions import TableMention, TableMentions, scope_of
-from pdp.rewrite.policies import MaskPolicy
 from pdp.rewrite.process.messages import DIALECTS
 from pdp.rewrite.sql import Edit, place_of, quote_name, quote_text
 
@@ -50,10 +52,10 @@ class MaskCompiler:
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
-        self._known: dict[tuple[MaskPolicy, str], FilterText | None] = {}
+        self._known: dict[tuple[Mask, RelationKey, str], FilterText | None] = {}
 
     def columns(
-        self, relation: Relation, masks: Mapping[str, tuple[MaskPolicy, CallerIdentity]], names: Mapping[str, str],
+        self, relation: Relation, masks: Mapping[str, tuple[Mask, CallerIdentity]], names: Mapping[str, str],
         dialect: str, form: Form,
     ) -> str:  # fmt: skip
         """Return the columns of a relation as SQL, some of them masked.
@@ -73,7 +75,7 @@ class MaskCompiler:
         return ", ".join(shown)
 
     def expressions(
-        self, relation: Relation, masks: Mapping[str, tuple[MaskPolicy, CallerIdentity]], names: Mapping[str, str],
+        self, relation: Relation, masks: Mapping[str, tuple[Mask, CallerIdentity]], names: Mapping[str, str],
         dialect: str,
     ) -> list[tuple[str, str]]:  # fmt: skip
         """Return the masked columns alone, with their expressions; raise RewriteRefused as `columns` does."""
@@ -84,12 +86,10 @@ class MaskCompiler:
             if fold_column(name) in masks
         ]
 
-    def _masked(
-        self, found: tuple[MaskPolicy, CallerIdentity], relation: Relation, column: _Column, dialect: str
-    ) -> str:
+    def _masked(self, found: tuple[Mask, CallerIdentity], relation: Relation, column: _Column, dialect: str) -> str:
         """Return the expression in place of a column; a NULL of the column's type without a certain expression."""
         mask, reader = found
-        value, type = mask.value, _type(column.type, dialect)
+        value, type = _value(mask), _type(column.type, dialect)
         if mask.kind == "expression":
             expression = self._expression(mask, relation, dialect)
             value = expression.bind(reader.values, dialect, column.form, unknown="") if expression else ""
@@ -100,9 +100,9 @@ class MaskCompiler:
             sql = (_trino if dialect == "trino" else _sql)(mask.kind, value, column.sql, type, dialect)
         return sql or f"CASE WHEN FALSE THEN {column.sql} END"
 
-    def _expression(self, mask: MaskPolicy, relation: Relation, dialect: str) -> FilterText | None:
+    def _expression(self, mask: Mask, relation: Relation, dialect: str) -> FilterText | None:
         """Return the expression of a mask; None without a certain meaning in the dialect."""
-        key = (mask, dialect)
+        key = (mask, relation.key, dialect)
         if key not in self._known:
             try:
                 found = mask_expression(mask.text, mask.dialect, relation, self._catalog, dialect)
@@ -110,6 +110,16 @@ class MaskCompiler:
                 found = None
             self._known[key] = found
         return self._known[key]
+
+
+def _value(mask: Mask) -> str:
+    """Return the expression, or the constant as a literal of Trino."""
+    return _literal(mask.text) if mask.kind == "constant" else mask.text
+
+
+_LITERALS: Final = 1_024
+"""Constants with remembered literals."""
+_literal: Final = lru_cache(_LITERALS)(translate_constant)
 
 
 class _Column(NamedTuple):

@@ -15,6 +15,7 @@ from typing import Final, TypeVar
 
 from sqlglot import exp
 
+from pdp.engines.row_access.policy_set import PolicySet
 from pdp.rewrite.barriers import BARRIERS
 from pdp.rewrite.catalog import Catalog, Relation
 from pdp.rewrite.errors import (
@@ -32,19 +33,17 @@ from pdp.rewrite.filters import FilterCompiler
 from pdp.rewrite.identity import CallerIdentity
 from pdp.rewrite.judge import DuckdbJudge
 from pdp.rewrite.mentions import CREATE, READ
-from pdp.rewrite.policies import PolicySet
 from pdp.rewrite.policy_statements import is_policy_statement, policy_source, read_policy_statement
 from pdp.rewrite.process.messages import DIALECTS, PolicyRow, RelationUse
 from pdp.rewrite.rendering import Rendering, TextLevel
 from pdp.rewrite.sql import check_substitution
-from pdp.rewrite.uses import UseFinder
+from pdp.rewrite.uses import LookupTables, UseFinder
 from pdp.rewrite.verification import Verification
 from pdp.rewrite.visible_relations import (
     OWNER,
     AnalyzedText,
     Analyzer,
     Identities,
-    LookupTables,
     Through,
     VisibleRelations,
 )
@@ -160,7 +159,7 @@ class Rewriter:
         return _foreseen(partial(work, text, dialect, caller, policies))
 
     def _answer(self, text: str, dialect: str, caller: CallerIdentity, policies: PolicySet) -> RewrittenStatement:
-        short = policies.memory(self._catalog).short_ways.get(dialect) or self._short_way(dialect, policies)
+        short = self._analyzer.memories.of(policies).short_ways.get(dialect) or self._short_way(dialect, policies)
         if short is not None and short.passes(text):
             return RewrittenStatement(text, changed=False)
         _refuse_policy_statement(text, dialect)
@@ -178,16 +177,16 @@ class Rewriter:
             return None
         restrictions = self._restrictions(dialect, policies)
         closed = [relation for relation in self._catalog if _is_closed(relation, restrictions)]
-        policies.memory(self._catalog).short_ways[dialect] = found = FastPass(self._catalog, closed, dialect)
+        self._analyzer.memories.of(policies).short_ways[dialect] = found = FastPass(self._catalog, closed, dialect)
         return found
 
     def _word_reading(self, policies: PolicySet, dialect: str) -> FastVerification | None:
         """Return the reading of words, as the policies remember it; None if a relation without a name can be hidden."""
         if policies.is_passing or policies.has_containers:
             return None
-        known = policies.memory(self._catalog).word_readings
+        known = self._analyzer.memories.of(policies).word_readings
         if dialect not in known:
-            tables = (path for _, path in policies.restricted())
+            tables = (path for _, path in policies.tables)
             views = (relation.name[-1] for relation in self._catalog if relation.view is not None)
             closed = (name.casefold().rpartition(".")[2] for names in (tables, views) for name in names)
             known[dialect] = FastVerification(closed, dialect)

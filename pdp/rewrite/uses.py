@@ -1,10 +1,14 @@
 """Uses of relations by a statement: what is read or changed, for whom, and by which policies. For rights and records.
 
 Goes through the texts of views as the rewriter does: behind a view with an owner the owner reads.
+
+A change of a table can change the rows of a filter that reads the table. A filter without a resolution in one catalog
+may be in use with another caller's. So an unresolved filter guards every table with a name from the filter.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from typing import Final, TypeAlias
@@ -12,11 +16,12 @@ from typing import Final, TypeAlias
 from msgspec.structs import replace
 from sqlglot import exp
 
-from pdp.rewrite.catalog import Relation, RelationKey, full_name
-from pdp.rewrite.errors import RewriteRefused
+from pdp.engines.row_access.policy_set import Policy, PolicySet
+from pdp.rewrite.catalog import Catalog, Relation, RelationKey, full_name
+from pdp.rewrite.errors import WRITE_NEEDS_FULL_ACCESS, RewriteRefused
 from pdp.rewrite.filters import FilterCompiler
-from pdp.rewrite.mentions import CREATE, READ, WRITE, TableMention
-from pdp.rewrite.policies import PolicySet
+from pdp.rewrite.identity import CallerIdentity
+from pdp.rewrite.mentions import CREATE, READ, WRITE, TableMention, TableMentions
 from pdp.rewrite.process.messages import RelationUse
 from pdp.rewrite.visible_relations import AnalyzedText, Identities, VisibleRelations
 
@@ -81,15 +86,20 @@ class UseFinder:
     def of_filters(self, relation: Relation, identities: Identities) -> Iterator[RelationUse]:
         """Yield the uses by stored filters of a relation: authors need the right to what their filters read."""
         for reader in identities:
-            for policy in self._policies.counting(relation.key, reader):
+            for policy in self._counting(relation, reader):
                 if policy.author:
                     for read in self._compiler.relations_read(policy, relation):
                         yield RelationUse(read.name, READ, read.view is not None, author=policy.author)
 
+    def _counting(self, relation: Relation, reader: CallerIdentity) -> list[Policy]:
+        """Return the policies of a relation that count for a reader, those that show rows first."""
+        known = self._policies.of(relation.key)
+        return [*known.matching(reader), *known.limiting(reader)]
+
     def _use(self, relation: Relation, role: str, identities: Identities, owner: str) -> RelationUse:
         key = relation.key
-        matching = [policy.id for reader in identities for policy in self._policies.counting(key, reader)]
-        every = [mask for masks in self._policies.masks(key).values() for mask in masks]
+        matching = [policy.id for reader in identities for policy in self._counting(relation, reader)]
+        every = [mask for masks in self._policies.of(key).masks.values() for mask in masks]
         held = [mask.id for reader in identities for mask in every if mask.holds(reader)]
         return RelationUse(
             relation.name, REPLACE if role == CREATE else role, relation.view is not None, owner,
@@ -123,3 +133,54 @@ def _divided(text: str, name: Sequence[str]) -> tuple[str, ...]:
     """Return a text as the parts of a name of the same lengths."""
     ends = list(accumulate(len(part) + 1 for part in name))
     return tuple(text[end - len(part) - 1 : end - 1] for part, end in zip(name, ends, strict=True))
+
+
+_PLAIN: Final = re.compile(r"\w+")
+_WORDS_OF_QUERIES: Final = ("from", "table")
+"""A subquery needs one of these words."""
+
+
+class LookupTables:
+    """Guard of the tables that filters read, for one catalog and one set of policies."""
+
+    def __init__(self, compiler: FilterCompiler, catalog: Catalog, policies: PolicySet) -> None:
+        self._compiler, self._catalog, self._policies = compiler, catalog, policies
+
+    def check(self, references: TableMentions, visible: VisibleRelations, identities: Identities) -> None:
+        """Raise RewriteRefused for a change of a table that filters read, without all rows of the filtered tables."""
+        for reference in references.found:
+            if reference.role in (WRITE, CREATE):
+                self._check(reference, visible, identities)
+
+    def _check(self, reference: TableMention, visible: VisibleRelations, identities: Identities) -> None:
+        written = {relation.key for relation in reference.relations}
+        for table, policy in self._mentioning(reference.parts[-1]):
+            relations = self._catalog.of_key(table)
+            reads = self._reads(relations, policy)
+            if reads is None:
+                is_hidden = not self._policies.shows_all(table, identities)
+            else:
+                is_read = not written.isdisjoint(reads)
+                is_hidden = is_read and any(visible.is_restricted(relation, identities) for relation in relations)
+            if is_hidden:
+                message = f"filters read `{reference.parts[-1]}`: a change needs all rows of the filtered tables"
+                raise RewriteRefused(WRITE_NEEDS_FULL_ACCESS, message)
+
+    def _mentioning(self, name: str) -> Iterator[tuple[RelationKey, Policy]]:
+        """Yield the policies whose filters have a subquery and a name. All others need no parser here."""
+        folded = name.lower() if _PLAIN.fullmatch(name) else ""
+        for key, table in self._policies.tables.items():
+            for policy in table.policies:
+                text = policy.text.lower()
+                if folded in text and any(word in text for word in _WORDS_OF_QUERIES):
+                    yield key, policy
+
+    def _reads(self, relations: Sequence[Relation], policy: Policy) -> Sequence[RelationKey] | None:
+        """Return the tables that a filter reads; None for a filter that this catalog cannot resolve."""
+        reads: list[RelationKey] = []
+        for relation in relations:
+            try:
+                reads += self._compiler.compile(policy, relation, policy.dialect, lambda key: False).reads
+            except RewriteRefused:
+                return None
+        return reads if relations else None

@@ -1,21 +1,18 @@
-"""Visible parts of relations, through views as well, for the users of a statement; tables that filters read.
+"""Visible parts of relations, through views as well, for the users of a statement.
 
 One object lives for one rewriting. Views are looked through at every level, with bounds on depth and number.
-
-A change of a table can change the rows of a filter that reads the table. A filter without a resolution in one catalog
-may be in use with another caller's. So an unresolved filter guards every table with a name from the filter.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
 
 from sqlglot import exp
 
 from pdp.engines.row_access.members import Members
+from pdp.engines.row_access.policy_set import Mask, Policy, PolicySet
 from pdp.rewrite.binding import ROW, Form
 from pdp.rewrite.catalog import Catalog, Relation, RelationKey, View, full_name, key_name
 from pdp.rewrite.errors import (
@@ -23,13 +20,12 @@ from pdp.rewrite.errors import (
     UNSUPPORTED_SOURCE,
     VIEW_CYCLE,
     VIEW_DEPTH,
-    WRITE_NEEDS_FULL_ACCESS,
     RewriteRefused,
 )
+from pdp.rewrite.fast_ways import CatalogMemories
 from pdp.rewrite.filters import NO_ROWS, FilterCompiler, FilterText, known_columns
 from pdp.rewrite.identity import CallerIdentity, owner_identity
-from pdp.rewrite.mentions import CREATE, WRITE, MentionWalk, TableMention, TableMentions
-from pdp.rewrite.policies import FilterPolicy, MaskPolicy, PolicySet
+from pdp.rewrite.mentions import MentionWalk, TableMention, TableMentions
 from pdp.rewrite.printed_masks import MaskCompiler
 from pdp.rewrite.readings import check_readings
 from pdp.rewrite.session_functions import UserPlace, user_places
@@ -101,7 +97,7 @@ class Analyzer:
 
     def __init__(self, catalog: Catalog) -> None:
         self.catalog = catalog
-        self.masks = MaskCompiler(catalog)
+        self.masks, self.memories = MaskCompiler(catalog), CatalogMemories()
         self._views: dict[tuple[View, RelationKey, str], AnalyzedText] = {}
 
     def analyze(self, text: str, dialect: str, default: tuple[str, ...]) -> AnalyzedText:
@@ -141,7 +137,7 @@ class VisibleRelations:
     ) -> None:
         self._analyzer, self._policies, self._compiler = analyzer, policies, compiler
         self._dialect, self._through = dialect, through
-        self._filters = policies.memory(analyzer.catalog).filters
+        self._filters = analyzer.memories.of(policies).filters
         self._parts: dict[tuple[RelationKey, Identities, Form], VisiblePart | None] = {}
         self._views: dict[tuple[RelationKey, Identities], bool] = {}
         self._owners: dict[str, CallerIdentity] = {}
@@ -190,15 +186,15 @@ class VisibleRelations:
             return []
         return self._analyzer.masks.expressions(relation, held, self._types(relation), self._dialect)
 
-    def _held(self, relation: Relation, identities: Identities) -> dict[str, tuple[MaskPolicy, CallerIdentity]]:
-        held: dict[str, tuple[MaskPolicy, CallerIdentity]] = {}
-        for column, masks in self._policies.masks(relation.key).items():
-            found = [(mask.for_caller(reader), reader) for reader in identities for mask in masks if mask.holds(reader)]
+    def _held(self, relation: Relation, identities: Identities) -> dict[str, tuple[Mask, CallerIdentity]]:
+        held: dict[str, tuple[Mask, CallerIdentity]] = {}
+        for column, masks in self._policies.of(relation.key).masks.items():
+            found = [(mask.for_reader(reader), reader) for reader in identities for mask in masks if mask.holds(reader)]
             if found:
                 held[column] = min(found, key=lambda pair: self._rank(pair[0]))
         return held
 
-    def _rank(self, mask: MaskPolicy) -> tuple[int, bool, str]:
+    def _rank(self, mask: Mask) -> tuple[int, bool, str]:
         """Return the place among the masks of a column: of equal kinds, one in this dialect comes first."""
         kind, id = mask.rank
         return kind, mask.kind == "expression" and mask.dialect != self._dialect, id
@@ -217,20 +213,20 @@ class VisibleRelations:
         return memo[key]
 
     def _find_rows(self, relation: Relation, identity: CallerIdentity, form: Form) -> str | None:
-        texts = self._usable(self._policies.matching(relation.key, identity), relation)
+        texts = self._usable(self._policies.of(relation.key).matching(identity), relation)
         caller, dialect, hides = identity.values, self._dialect, self._policies.hides
         if not texts:
             return NO_ROWS
         shown = [] if any(text.everything for text in texts) else [text.bind(caller, dialect, form) for text in texts]
         limits = [
             self._compiler.compile(policy, relation, dialect, hides)
-            for policy in self._policies.limiting(relation.key, identity)
+            for policy in self._policies.of(relation.key).limiting(identity)
         ]
         needed = [text.bind(caller, dialect, form) for text in limits if not text.everything]
         parts = [*([_joined(shown, "OR")] if shown else []), *needed]
         return _joined(parts, "AND") if parts else None
 
-    def _usable(self, matching: Sequence[FilterPolicy], relation: Relation) -> list[FilterText]:
+    def _usable(self, matching: Sequence[Policy], relation: Relation) -> list[FilterText]:
         """Return the filters of policies. One of another dialect without a meaning here adds no row beside others.
 
         Raise RewriteRefused for an unusable filter in this dialect, and if no filter is usable.
@@ -253,7 +249,11 @@ class VisibleRelations:
         catalog, policies = self._analyzer.catalog, self._policies
         key = catalog.key(full_name(parts, catalog.default))
         known = catalog.of_key(key)
-        return policies.names(key) or (bool(known) and (policies.hides(key) or any(map(self.touches_policies, known))))
+        return (
+            key in policies.tables
+            or policies.is_near(key)
+            or (bool(known) and (policies.hides(key) or any(map(self.touches_policies, known))))
+        )
 
     def is_protected(self, reference: TableMention) -> bool:
         """Tell whether a relation, or a relation behind a view, has policies or masks at all."""
@@ -346,55 +346,3 @@ def _joined(filters: Sequence[str], word: str) -> str:
     """Return different filters as one condition."""
     texts = tuple(dict.fromkeys(filters))
     return texts[0] if len(texts) == 1 else f" {word} ".join(f"({text})" for text in texts)
-
-
-_PLAIN: Final = re.compile(r"\w+")
-_WORDS_OF_QUERIES: Final = ("from", "table")
-"""A subquery needs one of these words."""
-
-
-class LookupTables:
-    """Guard of the tables that filters read, for one catalog and one set of policies."""
-
-    def __init__(self, compiler: FilterCompiler, catalog: Catalog, policies: PolicySet) -> None:
-        self._compiler, self._catalog, self._policies = compiler, catalog, policies
-
-    def check(self, references: TableMentions, visible: VisibleRelations, identities: Identities) -> None:
-        """Raise RewriteRefused for a change of a table that filters read, without all rows of the filtered tables."""
-        for reference in references.found:
-            if reference.role in (WRITE, CREATE):
-                self._check(reference, visible, identities)
-
-    def _check(self, reference: TableMention, visible: VisibleRelations, identities: Identities) -> None:
-        written = {relation.key for relation in reference.relations}
-        for policy in self._mentioning(reference.parts[-1]):
-            relations = self._catalog.of_key(policy.table)
-            reads = self._reads(policy)
-            if reads is None:
-                is_hidden = not self._policies.shows_all(policy.table, identities)
-            else:
-                is_read = not written.isdisjoint(reads)
-                is_hidden = is_read and any(visible.is_restricted(relation, identities) for relation in relations)
-            if is_hidden:
-                message = f"filters read `{reference.parts[-1]}`: a change needs all rows of the filtered tables"
-                raise RewriteRefused(WRITE_NEEDS_FULL_ACCESS, message)
-
-    def _mentioning(self, name: str) -> Iterator[FilterPolicy]:
-        """Yield the policies whose filters have a subquery and a name. All others need no parser here."""
-        folded = name.lower() if _PLAIN.fullmatch(name) else ""
-        for key in self._policies.tables():
-            for policy in self._policies.of(key):
-                text = policy.text.lower()
-                if folded in text and any(word in text for word in _WORDS_OF_QUERIES):
-                    yield policy
-
-    def _reads(self, policy: FilterPolicy) -> Sequence[RelationKey] | None:
-        """Return the tables that a filter reads; None for a filter that this catalog cannot resolve."""
-        reads: list[RelationKey] = []
-        relations = self._catalog.of_key(policy.table)
-        for relation in relations:
-            try:
-                reads += self._compiler.compile(policy, relation, policy.dialect, lambda key: False).reads
-            except RewriteRefused:
-                return None
-        return reads if relations else None

@@ -25,9 +25,8 @@ from pdp.management.row_policy_codec import decode_rule, make_rule
 from pdp.management.row_policy_edits import RowPolicyWrite, check_rule
 from pdp.management.row_policy_statements import edit_of
 from pdp.model.question import Caller, Principal
-from pdp.rewrite.catalog import catalog_of
+from pdp.rewrite.catalog import catalog_of, policy_set_of
 from pdp.rewrite.errors import RewriteRefused
-from pdp.rewrite.policies import policy_set_of
 from pdp.rewrite.policy_statements import read_policy_statement
 from pdp.rewrite.process.local import LocalRewriter, service_of_files
 from pdp.rewrite.rewriter import Rewriter

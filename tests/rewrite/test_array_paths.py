@@ -15,10 +15,9 @@ from support.servers.engine_parsers import EngineParser, engine_parser
 
 from pdp.engines.row_access.policies import parse_document
 from pdp.rewrite import errors
-from pdp.rewrite.catalog import catalog_of
+from pdp.rewrite.catalog import catalog_of, policy_set_of
 from pdp.rewrite.errors import RewriteRefused
 from pdp.rewrite.names import PATH, name_parts
-from pdp.rewrite.policies import policy_set_of
 from pdp.rewrite.process.local import LocalRewriter, RewriteRequest
 from pdp.rewrite.rewriter import Rewriter
 from pdp.rewrite.sql import ParsedText, parse_part

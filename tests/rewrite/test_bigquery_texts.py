@@ -7,8 +7,7 @@ from support.rewriting import code_of
 
 from pdp.engines.row_access.policies import parse_document
 from pdp.rewrite import errors
-from pdp.rewrite.catalog import catalog_of
-from pdp.rewrite.policies import policy_set_of
+from pdp.rewrite.catalog import catalog_of, policy_set_of
 from pdp.rewrite.process.local import LocalRewriter, RewriteRequest
 from pdp.rewrite.rewriter import Rewriter
 

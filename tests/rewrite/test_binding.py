@@ -18,9 +18,8 @@ from support.rewriting import code_of, known_rows
 from pdp.engines.row_access.policies import parse_document
 from pdp.rewrite import rendering
 from pdp.rewrite.binding import looks_around
-from pdp.rewrite.catalog import catalog_of
+from pdp.rewrite.catalog import catalog_of, policy_set_of
 from pdp.rewrite.errors import FILTER_INVALID, NOT_COVERED
-from pdp.rewrite.policies import policy_set_of
 from pdp.rewrite.process.local import LocalRewriter, RewriteRequest
 from pdp.rewrite.rewriter import Rewriter
 

@@ -16,11 +16,11 @@ from support.service.command_line import COMPOSITION
 from pdp.cli.main import cli
 from pdp.engines.row_access.members import Members
 from pdp.engines.row_access.policies import parse_document
+from pdp.engines.row_access.policy_set import PolicySet
 from pdp.model.question import Principal
-from pdp.rewrite.catalog import catalog_of
+from pdp.rewrite.catalog import catalog_of, policy_set_of
 from pdp.rewrite.errors import RewriteRefused
 from pdp.rewrite.identity import CallerIdentity, PrincipalCaller, owner_identity
-from pdp.rewrite.policies import PolicySet, policy_set_of
 from pdp.rewrite.process.local import RewriteRequest
 from pdp.rewrite.rewriter import Rewriter
 

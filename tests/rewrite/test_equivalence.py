@@ -16,7 +16,8 @@ from sqlglot import exp
 from support.generators.generated_sql import SqlGenerator
 from support.oracles.equivalence import Comparison, comparisons, service_of
 
-from pdp.rewrite import mentions, policies, rendering, visible_relations
+from pdp.engines.row_access import policy_set
+from pdp.rewrite import mentions, rendering, visible_relations
 from pdp.rewrite.errors import NOT_COVERED
 from pdp.rewrite.mentions import MentionWalk
 from pdp.rewrite.verification import Verification
@@ -131,7 +132,7 @@ def drop_masks(patch: pytest.MonkeyPatch) -> None:
 
 
 def exempt_nobody(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(policies.MaskPolicy, "holds", lambda self, caller: caller.may_be_named(self.grantees))
+    patch.setattr(policy_set.Mask, "holds", lambda self, caller: caller.may_be_named(self.grantees))
 
 
 def keep_qualifiers(patch: pytest.MonkeyPatch) -> None:

@@ -12,12 +12,12 @@ import pytest
 from pdp.engines.row_access.engine import RowAccessEngine
 from pdp.engines.row_access.members import Members
 from pdp.engines.row_access.policies import parse_document
+from pdp.engines.row_access.policy_set import Policy, PolicySet, StoredPolicySets, TablePolicies
 from pdp.engines.row_access.validation import compile_policies
 from pdp.facts.objects import RowPolicyPut
 from pdp.facts.row_policies import RowPolicy, fold_name, widen_name
 from pdp.facts.snapshot import Facts
 from pdp.model.question import Principal, Resource
-from pdp.rewrite.policies import PolicySet, StoredPolicySets
 from pdp.rewrite.process.messages import DIALECTS, FilterCall, PolicyState, RewriteCall, RewriteReply, StatementUser
 from pdp.rewrite.process.worker import RewriteProcess
 
@@ -143,7 +143,7 @@ def test_lower_case_is_narrower_than_full_folding_for_every_character() -> None:
 def test_every_character_closes_all_its_spellings() -> None:
     for character in folded_characters():
         closed = ("lake", f"a{character}b".lower())
-        policies = PolicySet({closed: ()})
+        policies = PolicySet({closed: TablePolicies((Policy("p", (), "FALSE"),))})
         for spelling in (character.lower(), character.casefold(), character.casefold().upper(), character.upper()):
             near = fold_name("lake", (f"a{spelling}b",))
             if widen_name(near) == widen_name(closed):
@@ -158,7 +158,7 @@ def test_a_name_near_a_closed_one_with_policies_of_its_own_keeps_these() -> None
     facts = Facts.empty().apply(1, map(RowPolicyPut, rules))
     sets = StoredPolicySets(PolicySet({})).at(facts)
     for rule, wanted in zip(rules, ("n = 1", "n = 2"), strict=True):
-        assert [policy.text for policy in sets.of(rule.covers)] == [wanted]
+        assert [policy.text for policy in sets.of(rule.covers).policies] == [wanted]
         shown = access_of({}).restrict(BOB, Resource("table", "lake", rule.table[1:]), facts).rows
         assert shown is not None
         assert shown.expression.replace('"', "") == wanted

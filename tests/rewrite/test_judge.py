@@ -18,10 +18,9 @@ from support.rewriting import POLICIES, known_rows, recorded_cases, recorded_dat
 
 from pdp.engines.row_access.policies import read_documents
 from pdp.rewrite import errors, visible_relations
-from pdp.rewrite.catalog import catalog_of
+from pdp.rewrite.catalog import catalog_of, policy_set_of
 from pdp.rewrite.errors import RewriteRefused
 from pdp.rewrite.judge import DuckdbJudge
-from pdp.rewrite.policies import policy_set_of
 from pdp.rewrite.process import pool
 from pdp.rewrite.process.local import LocalRewriter, RewriteRequest
 from pdp.rewrite.rewriter import Rewriter

@@ -11,14 +11,14 @@ import yaml
 from pdp.engines.row_access.entries import NO_ROW_NAMES, DescribedTables, Fault, faults_of
 from pdp.engines.row_access.lookups import check_lookups
 from pdp.engines.row_access.policies import parse_document, read_documents
+from pdp.engines.row_access.policy_set import Policy
 from pdp.engines.row_access.validation import compile_policies
 from pdp.errors import PolicyError
 from pdp.facts.row_policies import RowPolicy
 from pdp.offline.row_policies.lint import lint_row_files
 from pdp.rewrite import errors
-from pdp.rewrite.catalog import catalog_of
+from pdp.rewrite.catalog import catalog_of, policy_set_of
 from pdp.rewrite.filters import FilterCompiler
-from pdp.rewrite.policies import FilterPolicy, policy_set_of
 from pdp.rewrite.process.local import LocalRewriter, RewriteRequest
 from pdp.rewrite.rewriter import Rewriter
 
@@ -75,7 +75,7 @@ def test_a_file_with_an_outer_name_in_a_subquery_stops_the_start(
 def test_a_qualified_name_is_taken(filter: str, tables: dict[str, Any], tmp_path: Path) -> None:
     found = compile_policies(read_documents([written(tmp_path, body_of(filter, tables))]))
     (policy,) = found.tables["lake", "sales.orders"].policies
-    assert (policy.id, policy.predicate) == ("p", filter)
+    assert (policy.id, policy.text) == ("p", filter)
     unknown = ["no `m` that the filter reads" in warning.message for warning in found.warnings]
     assert unknown == [True] * ("FROM m" in filter and bool(tables))
 
@@ -243,9 +243,9 @@ def test_a_name_with_two_meanings_is_not_the_filtered_table(text: str, dialect: 
 @pytest.mark.parametrize("dialect", ["duckdb", "spark", "bigquery", "trino"])
 @pytest.mark.parametrize("source", ["orders", "orders AS o", "sales.orders", "lake.sales.orders"])
 def test_the_rewriter_binds_a_bare_name_to_the_inner_table(source: str, dialect: str) -> None:
-    policy = FilterPolicy("p", ("lake", "sales.orders"), (), f"region IN (SELECT region FROM {source})", dialect)
+    policy = Policy("p", (), f"region IN (SELECT region FROM {source})", dialect)
     catalog = catalog_of([parse_document(body_of("TRUE", {"orders": ORDERS})).document])
-    relation = catalog.of_key(policy.table)[0]
+    relation = catalog.of_key(("lake", "sales.orders"))[0]
     text = FilterCompiler(catalog).compile(policy, relation, dialect, lambda _: False).qualified[0]
     assert text.startswith("_rap_row.region IN (SELECT _rap_row_0.region FROM ")
 

@@ -28,8 +28,7 @@ from support.paths import ROOT
 from pdp.engines.row_access.mask_kinds import MASK_KINDS, Family, kind_sql, trino_sql
 from pdp.engines.row_access.policies import parse_document
 from pdp.engines.row_access.trino import mask_sql
-from pdp.rewrite.catalog import catalog_of
-from pdp.rewrite.policies import policy_set_of
+from pdp.rewrite.catalog import catalog_of, policy_set_of
 from pdp.rewrite.process.local import LocalRewriter, RewriteRequest
 from pdp.rewrite.rewriter import Rewriter
 

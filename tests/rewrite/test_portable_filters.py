@@ -22,8 +22,7 @@ import pytest
 from pdp.engines.row_access.dialects import translate_filter
 from pdp.engines.row_access.policies import parse_document
 from pdp.engines.row_access.trino import UntranslatableSql
-from pdp.rewrite.catalog import catalog_of
-from pdp.rewrite.policies import policy_set_of
+from pdp.rewrite.catalog import catalog_of, policy_set_of
 from pdp.rewrite.process.local import LocalRewriter
 from pdp.rewrite.rewriter import Rewriter
 

@@ -15,8 +15,7 @@ from pdp.engines.row_access.dialects import translate_filter
 from pdp.engines.row_access.policies import parse_document
 from pdp.engines.row_access.trino import UntranslatableSql
 from pdp.rewrite import errors
-from pdp.rewrite.catalog import catalog_of
-from pdp.rewrite.policies import policy_set_of
+from pdp.rewrite.catalog import catalog_of, policy_set_of
 from pdp.rewrite.process.local import LocalRewriter, RewriteRequest
 from pdp.rewrite.rewriter import Rewriter
 from pdp.rewrite.sql import check_printed, quote_text

@@ -12,10 +12,9 @@ from support.rewriting import code_of
 
 from pdp.engines.row_access.policies import parse_document
 from pdp.rewrite import errors
-from pdp.rewrite.catalog import catalog_of
+from pdp.rewrite.catalog import catalog_of, policy_set_of
 from pdp.rewrite.errors import RewriteRefused
 from pdp.rewrite.identity import CallerIdentity
-from pdp.rewrite.policies import policy_set_of
 from pdp.rewrite.process.local import LocalRewriter, RewriteRequest
 from pdp.rewrite.rewriter import Rewriter
 from pdp.rewrite.visible_relations import Through

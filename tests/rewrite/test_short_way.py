@@ -38,7 +38,7 @@ DOUBTFUL = [
 def short_way(dialect: str = "duckdb") -> FastPass:
     service = recorded_service()
     service.rewrite(RewriteRequest("SELECT 1", dialect, NOBODY))
-    return service._policies.memory(service._catalog).short_ways[dialect]
+    return service._rewriter._analyzer.memories.of(service._policies).short_ways[dialect]
 
 
 known_short_way = cache(short_way)
@@ -95,7 +95,7 @@ def test_generated_texts_that_pass_are_unchanged_by_the_long_way(monkeypatch: py
     for _ in range(12):
         service = service_of(random_policies(dice))
         service.rewrite(RewriteRequest("SELECT 1", "duckdb", NOBODY))
-        short = service._policies.memory(service._catalog).short_ways["duckdb"]
+        short = service._rewriter._analyzer.memories.of(service._policies).short_ways["duckdb"]
         texts = [SqlGenerator(random.Random(dice.random())).statement()[0] for _ in range(60)]
         passing = [text for text in texts if short.passes(text)]
         with monkeypatch.context() as patch:

@@ -9,13 +9,13 @@ import pytest
 from support.rewriting import known_rows
 
 from pdp.engines.row_access.policies import MaskBody, PolicyBody, parse_document, rule_of
+from pdp.engines.row_access.policy_set import StoredPolicySets
 from pdp.facts.objects import Grant, GrantAdded, RowPolicyPut, RowPolicyRemoved
 from pdp.facts.row_policies import RowPolicy
 from pdp.facts.snapshot import Facts
-from pdp.rewrite.catalog import catalog_of
+from pdp.rewrite.catalog import catalog_of, policy_set_of
 from pdp.rewrite.errors import RewriteRefused
 from pdp.rewrite.identity import CallerIdentity
-from pdp.rewrite.policies import StoredPolicySets, policy_set_of
 from pdp.rewrite.rewriter import Rewriter
 
 TABLES = {"lake.sales.t": {"columns": {"a": "INTEGER", "b": "VARCHAR"}}, "lake.sales.u": {"columns": {"a": "INTEGER"}}}
@@ -112,4 +112,4 @@ def test_a_set_lives_as_long_as_its_rules() -> None:
 def test_an_unusable_rule_shows_no_row(rule: RowPolicy) -> None:
     policies = StoredPolicySets(policy_set_of([])).at(facts_of(rule))
     assert policies.protects(("lake", "sales.t"))
-    assert policies.matching(("lake", "sales.t"), CALLERS[0]) == []
+    assert policies.of(("lake", "sales.t")).matching(CALLERS[0]) == []

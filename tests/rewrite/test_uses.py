@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from support.oracles.equivalence import service_of
 
+from pdp.rewrite.catalog import policy_set_of
 from pdp.rewrite.identity import CallerIdentity
-from pdp.rewrite.policies import policy_set_of
 
 CHANGES = {
     "update all": "UPDATE items SET sku = 'a'",

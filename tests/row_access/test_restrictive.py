@@ -18,6 +18,7 @@ from pdp.engines.row_access.entries import NO_ROW_NAMES
 from pdp.engines.row_access.explain import explain_restriction
 from pdp.engines.row_access.members import Members
 from pdp.engines.row_access.policies import parse_document
+from pdp.engines.row_access.policy_set import PolicySet, StoredPolicySets
 from pdp.engines.row_access.validation import compile_policies
 from pdp.errors import InvalidArgument
 from pdp.facts.objects import RowPolicyPut
@@ -28,10 +29,9 @@ from pdp.management.row_policy_codec import make_rule, rule_body
 from pdp.model.question import Principal, Resource
 from pdp.offline.row_policies.changes import row_changes
 from pdp.offline.row_policies.lint import lint_rows
-from pdp.rewrite.catalog import catalog_of
+from pdp.rewrite.catalog import catalog_of, policy_set_of
 from pdp.rewrite.errors import RewriteRefused
 from pdp.rewrite.identity import PrincipalCaller
-from pdp.rewrite.policies import PolicySet, StoredPolicySets, policy_set_of
 from pdp.rewrite.rewriter import Rewriter
 from pdp.surfaces.grpc.management import _policy, _rule
 from pdp.surfaces.wire import decision_pb2 as wire

@@ -15,6 +15,7 @@ from support.rewriting import known_rows
 
 from pdp.engines.row_access.engine import RowAccessEngine
 from pdp.engines.row_access.policies import parse_document
+from pdp.engines.row_access.policy_set import PolicySet, StoredPolicySets
 from pdp.errors import InvalidArgument, PolicyError
 from pdp.facts.objects import RowPolicyPut
 from pdp.facts.row_policies import RowPolicy
@@ -23,10 +24,9 @@ from pdp.management.row_policy_codec import make_rule, rule_body
 from pdp.management.row_policy_edits import check_rule
 from pdp.model.question import Principal, Resource
 from pdp.offline.row_policies.lint import lint_rows
-from pdp.rewrite.catalog import catalog_of
+from pdp.rewrite.catalog import catalog_of, policy_set_of
 from pdp.rewrite.errors import RewriteRefused
 from pdp.rewrite.identity import CallerIdentity
-from pdp.rewrite.policies import PolicySet, StoredPolicySets, policy_set_of
 from pdp.rewrite.rewriter import Rewriter
 from pdp.surfaces.grpc.management import _policy, _rule
 

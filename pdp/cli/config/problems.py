@@ -38,9 +38,8 @@ from pdp.engines.cedar.lint import CedarRemark, lint_cedar
 from pdp.engines.cel.lint.linter import Finding
 from pdp.engines.cel.lint.remarks import Severity
 from pdp.engines.cel.rules import RuleSet
-from pdp.engines.row_access.engine import RowPolicies
+from pdp.engines.row_access.engine import RowPolicies, find_doubled_ids
 from pdp.engines.row_access.policies import read_documents
-from pdp.engines.row_access.stored import find_doubled_ids
 from pdp.engines.row_access.through_views import unprotected_catalogs
 from pdp.engines.scopes.explain import NAME_CODES as SCOPE_NAME_CODES
 from pdp.engines.scopes.explain import lint_entries

@@ -141,8 +141,8 @@ def compare_stored(
     """Print who sees more or fewer rows and columns; tell whether anything changes. Raise the errors of the files."""
     from pdp.engines.row_access.policies import parse_document, read_documents  # noqa: PLC0415  needs the parser of SQL
     from pdp.offline.row_policies.changes import rules_of_documents, stored_changes  # noqa: PLC0415
+    from pdp.rewrite.catalog import policy_set_of  # noqa: PLC0415
     from pdp.rewrite.errors import RewriteRefused  # noqa: PLC0415
-    from pdp.rewrite.policies import policy_set_of  # noqa: PLC0415
 
     given = list(read_documents([Path(file) for file in candidate]))
     tables, new = rules_of_documents(given)

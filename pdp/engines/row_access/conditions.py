@@ -10,13 +10,22 @@ from collections.abc import Collection, Mapping
 from functools import lru_cache
 from typing import Final, Literal, NamedTuple, TypeAlias
 
+from msgspec.structs import replace
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 from sqlglot.optimizer.annotate_types import annotate_types
 
-from pdp.engines.row_access.dialects import DIALECT, author_tree, expression_sql, filter_sql, parse_expression
+from pdp.engines.row_access.dialects import (
+    DIALECT,
+    author_tree,
+    expression_sql,
+    filter_sql,
+    parse_expression,
+    translate_constant,
+)
 from pdp.engines.row_access.policies import check_sql_size
-from pdp.engines.row_access.trino import UntranslatableSql
+from pdp.engines.row_access.policy_set import Mask, Policy
+from pdp.engines.row_access.trino import FALSE, UntranslatableSql
 
 Form: TypeAlias = Literal["condition", "column", "value", "undecided"]
 """Form of an expression: a condition, a bare column, certainly no condition, or of an unknown type."""
@@ -34,6 +43,7 @@ _CONDITIONS: Final = (
 """Expressions that are conditions, whatever their parts are."""
 _CASTING: Final = frozenset({"duckdb"})
 """Dialects with numbers and texts as conditions: an expression of no known type could be true for every row there."""
+_OPEN: Final = "TRUE"
 _READINGS: Final = 16_384
 _SHORT: Final = 512
 """Texts remembered from one load to the next, and characters of such a text."""
@@ -93,6 +103,28 @@ def _read(text: str, dialect: str, is_filter: bool, types: tuple[tuple[str, str]
 
 
 _remembered: Final = lru_cache(_READINGS)(_read)
+
+
+def policy_for_trino(policy: Policy, types: Mapping[str, str] | None) -> tuple[Policy, str]:
+    """Return a policy in Trino's SQL, and why it lets no row through there, if so; raise ValueError as `read_filter`.
+
+    The filter TRUE stays the word.
+    """
+    reading = read_filter(policy.text, policy.dialect, types)
+    text = FALSE if reading.closed else _OPEN if reading.sql is None else reading.sql
+    return replace(policy, text=text, dialect=DIALECT, others=()), reading.closed
+
+
+def mask_for_trino(mask: Mask, types: Mapping[str, str] | None) -> tuple[Mask, str]:
+    """Return a mask in Trino's SQL, and why it is NULL there, if so; raise ValueError as `read_expression`."""
+    text, closed = "", ""
+    if mask.kind == "constant":
+        text = translate_constant(mask.text)
+    elif mask.kind == "expression":
+        reading = read_expression(mask.text, mask.dialect, types)
+        text, closed = reading.sql or "", reading.closed
+    kind = "null" if closed else mask.kind
+    return replace(mask, kind=kind, text=text, dialect=DIALECT, others=()), closed
 
 
 def check_condition(text: str, dialect: str, columns: Mapping[str, str] | None) -> Reading:

@@ -13,35 +13,33 @@ table's policies. The parser of SQL is loaded then, not before. An unusable text
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final, TypeAlias
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
-from immutables import Map
+from msgspec.structs import replace
 
 from pdp.engines.row_access.entries import NO_ROW_NAMES, DescribedTables, RowNames
 from pdp.engines.row_access.members import Grantee, Members
-from pdp.engines.row_access.policies import NO_POLICIES, Mask, Policy, TablePolicies, sort_masks, with_filter
-from pdp.engines.row_access.stored import compile_stored_mask, compile_stored_policy, stored_masks, stored_policies
+from pdp.engines.row_access.policies import KINDS_WITH_VALUE
+from pdp.engines.row_access.policy_set import (
+    NO_POLICIES,
+    Mask,
+    Policy,
+    PolicySet,
+    StoredPolicySets,
+    TablePolicies,
+    table_policies,
+)
 from pdp.engines.row_access.trino import CALLER, FALSE, join_filters, mask_sql, null_sql, require_filters
 from pdp.errors import AmbiguousName, InvalidReference, Notice
-from pdp.facts.row_policies import (
-    FoldedName,
-    NearNames,
-    RowPolicy,
-    RuleKey,
-    TablePath,
-    fold_column,
-    fold_name,
-    widen_name,
-)
+from pdp.facts.objects import key_text
+from pdp.facts.row_policies import FoldedName, RowPolicy, TablePath, fold_column, fold_name
 from pdp.facts.snapshot import Facts
 from pdp.model.answer import STORE_STALE, Predicate, Reason, TableAccess, TypedColumn
-from pdp.model.bounded_cache import BoundedCache
 from pdp.model.question import Principal, Resource
 from pdp.model.references import parse_resource
 
-_MEMO_ENTRIES: Final = 20_000
 KnownMasks: TypeAlias = dict[tuple[str, str], tuple[Predicate | None, Reason]]
 """Name and type of a column -> mask and reason, for the columns of one request."""
 HIDDEN_COLUMN_PREFIX: Final = "$"
@@ -71,7 +69,7 @@ class Restriction(msgspec.Struct, frozen=True):
             return Predicate(null_sql(type)), self.by
         mask = self.masks.get(fold_column(column))
         if mask is not None:
-            return Predicate(mask_sql(mask.kind, mask.value, column, type), mask.identity), REASON_PREFIX + mask.id
+            return Predicate(mask_sql(mask.kind, mask.text, column, type), mask.identity), REASON_PREFIX + mask.id
         if column.startswith(HIDDEN_COLUMN_PREFIX) and (self.rows or self.masks):
             return Predicate(null_sql(type)), f"{REASON_PREFIX}hidden_column"
         return None, UNRESTRICTED.by
@@ -123,6 +121,30 @@ _NEAR: Final = hide_everything(AmbiguousName.code)
 _NO_FACTS: Final = Facts.empty()
 
 
+class _PrincipalReader(NamedTuple):
+    """Principal as a reader of tables, by the facts of one revision."""
+
+    members: Members
+    principal: Principal
+    facts: Facts
+
+    def is_named(self, grantees: tuple[Grantee, ...]) -> bool:
+        return self.members.matches(self.principal, grantees, self.facts)
+
+    def may_be_named(self, grantees: tuple[Grantee, ...]) -> bool:
+        return self.members.may_match(self.principal, grantees, self.facts)
+
+    def is_in_doubt(self, grantees: tuple[Grantee, ...]) -> bool:
+        return self.members.is_in_doubt(self.principal, grantees)
+
+    @property
+    def is_unnamed(self) -> bool:
+        return self.members.is_unnamed(self.principal)
+
+    def bind(self, text: str) -> str | None:
+        return self.members.bind(text, self.principal, self.facts)
+
+
 class RowAccessEngine:
     """Policies and masks of files, joined with the rules of facts, for each table.
 
@@ -144,10 +166,14 @@ class RowAccessEngine:
         self.members = members
         self.protected = tuple(protected)
         """Paths of the protected containers, as configured."""
-        self._protected = tuple(widen_name(fold_name(path[0], path[1:])) for path in protected)
-        self._warehouses = frozenset(name[0] for name in (*tables, *self._protected))
-        self._near = NearNames(tables)
-        self._stored = StoredPolicies(columns)
+        filed = PolicySet(tables, [fold_name(path[0], path[1:]) for path in protected])
+        self._sets = StoredPolicySets(filed, self._join_stored)
+
+    def _join_stored(self, name: FoldedName, filed: TablePolicies, stored: TablePolicies) -> TablePolicies:
+        """Return the policies and masks of a table in Trino's SQL. Those of files are in it."""
+        identity = next((policy.identity for policy in filed.policies if policy.identity), "")
+        types = self.described.columns.get(name)
+        return filed.joined(table_policies(_stored_for_trino(one, identity, types) for one in stored.entries()))
 
     def restrict(self, principal: Principal, table: Resource, facts: Facts, *, stale: bool = False) -> Restriction:
         """Return the restriction of a table or view for a principal.
@@ -155,7 +181,7 @@ class RowAccessEngine:
         With `stale` facts a table with roles in its lists, or with policies of the store, shows nothing: a membership
         or a policy may have ended since.
         """
-        if not self.tables and not self._protected and not facts.index.rules:
+        if not self.tables and not self.protected and not facts.index.rules:
             return UNRESTRICTED
         return self._restrict(principal, fold_name(table.warehouse, table.path), facts, stale)
 
@@ -166,26 +192,18 @@ class RowAccessEngine:
 
         A protected container counts even without tables: a table can appear there later.
         """
-        warehouse, path = fold_name(container.warehouse, container.path)
-        inside = f"{path}." if path else ""
-        wide = widen_name((warehouse, inside))
-        if any(above == warehouse and f"{below}.".startswith(wide[1]) for above, below in self._protected):
+        if self._sets.at(facts).protects_in(fold_name(container.warehouse, container.path)):
             return _PROTECTED.by
-        if self._is_protected((warehouse, inside)):
-            return _PROTECTED.by
-        below = sorted(name for name in self._names(facts) if name[0] == warehouse and name[1].startswith(inside))
-        reasons = (self._restrict(principal, name, facts, stale).reason for name in below)
+        reasons = (self._restrict(principal, name, facts, stale).reason for name in self._names_in(container, facts))
         return next((reason for reason in reasons if reason), None)
 
     def count(self) -> int:
         """Return the number of policies and masks of files."""
-        masks = (mask for table in self.tables.values() for mask in table.masks.values())
-        return sum(len(table.policies) for table in self.tables.values()) + sum(map(len, masks))
+        return sum(len([*table.entries()]) for table in self.tables.values())
 
     def has_policies(self, table: Resource, facts: Facts = _NO_FACTS) -> bool:
         """Tell whether a policy or mask names a table."""
-        name = fold_name(table.warehouse, table.path)
-        return name in self.tables or name in facts.index.rules
+        return fold_name(table.warehouse, table.path) in self._sets.at(facts).tables
 
     def policies_of(self, table: Resource, facts: Facts = _NO_FACTS) -> TablePolicies:
         """Return the policies and masks of a table; empty if none names the table."""
@@ -194,120 +212,112 @@ class RowAccessEngine:
     def named_policies(self, table: Resource, facts: Facts = _NO_FACTS) -> tuple[FoldedName, TablePolicies]:
         """Return the policies and masks of a table with the name under which they cover the table."""
         name = fold_name(table.warehouse, table.path)
-        return name, self._policies(name, facts) or NO_POLICIES
+        return name, self._sets.at(facts).of(name)
 
     def restricts_in(self, warehouse: str, facts: Facts = _NO_FACTS) -> bool:
         """Tell whether a policy, a mask or a protected container is in a warehouse."""
-        return warehouse in self._warehouses or warehouse in self._stored.warehouses(facts.index.rules)
+        return warehouse in self._sets.at(facts).containers
 
     def covers(self, table: Resource, facts: Facts = _NO_FACTS) -> bool:
         """Tell whether a policy or mask names a table, or whether a protected container holds the table."""
-        name = fold_name(table.warehouse, table.path)
-        return self.has_policies(table, facts) or self._is_protected(name) or self._is_near(name, facts)
+        return self._sets.at(facts).hides(fold_name(table.warehouse, table.path))
 
     def tables_below(self, container: Resource, facts: Facts = _NO_FACTS) -> list[tuple[str, ...]]:
         """Return the folded paths of the tables with policies or masks below a namespace or warehouse."""
+        return [tuple(name.split(".")) for _, name in self._names_in(container, facts)]
+
+    def _names_in(self, container: Resource, facts: Facts) -> list[FoldedName]:
+        """Return the names of the tables with policies or masks below a namespace or warehouse, in order."""
         warehouse, path = fold_name(container.warehouse, container.path)
         inside = f"{path}." if path else ""
-        below = sorted(name for above, name in self._names(facts) if above == warehouse and name.startswith(inside))
-        return [tuple(name.split(".")) for name in below]
-
-    def _names(self, facts: Facts) -> Iterable[FoldedName]:
-        """Return the names of all tables with policies or masks."""
-        return {*self.tables, *facts.index.rules} if facts.index.rules else self.tables
-
-    def _policies(self, name: FoldedName, facts: Facts) -> TablePolicies | None:
-        """Return the policies and masks of a table in files and facts; None without any."""
-        filed, stored = self.tables.get(name), facts.index.rules.get(name)
-        return filed if stored is None else self._stored.joined(name, filed or NO_POLICIES, stored)
+        names = self._sets.at(facts).tables
+        return sorted(name for name in names if name[0] == warehouse and name[1].startswith(inside))
 
     def _restrict(self, principal: Principal, name: FoldedName, facts: Facts, stale: bool) -> Restriction:
-        table = self._policies(name, facts)
-        if table is None:
-            if self._is_near(name, facts):
-                return _NEAR
-            return _PROTECTED if self._is_protected(name) else UNRESTRICTED
+        policies = self._sets.at(facts)
+        table = policies.of(name)
+        container = _PROTECTED if policies.is_below(name) else UNRESTRICTED
+        if table is NO_POLICIES:
+            return _NEAR if policies.is_near(name) else container
         if stale and (name in facts.index.rules or table.reads_facts()):
             return hide_everything(STORE_STALE)
-        bind = self.members.bind
-        masks = {
-            column: mask.with_value(bind(mask.value, principal, facts))
-            for column in table.masks
-            if (mask := self._mask(principal, table, column, facts))
-        }
+        reader = _PrincipalReader(self.members, principal, facts)
+        found = (_held(masks, reader) for masks in table.masks.values())
+        masks = {mask.column: _bound(mask, reader) for mask in found if mask}
         if not table.policies:
-            rows = _PROTECTED if self._is_protected(name) else UNRESTRICTED
-            return Restriction(rows.rows, rows.by, masks)
-        matching = [policy for policy in table.policies if self._counts(principal, policy, facts)]
-        filters = [policy.predicate for policy in matching if policy.predicate is not None]
-        if any(CALLER in text for text in filters) and self.members.is_unnamed(principal):
-            return Restriction(NO_ROWS, f"{REASON_PREFIX}unknown_user", masks)
-        return _join(matching, [bind(text, principal, facts) or FALSE for text in filters], masks)
-
-    def _counts(self, principal: Principal, policy: Policy, facts: Facts) -> bool:
-        """Tell whether a policy counts for a principal. In doubt, a restrictive policy counts, and no other."""
-        matches = self.members.may_match if policy.restrictive else self.members.matches
-        return matches(principal, policy.grantees, facts)
-
-    def _mask(self, principal: Principal, table: TablePolicies, column: str, facts: Facts) -> Mask | None:
-        """Return the first mask that holds and hides most. Doubt about a grantee masks; doubt exempts nobody.
-
-        Where unknown evidence alone makes the principal a grantee, the column is NULL.
-        """
-        first: Mask | None = None
-        for mask in table.masks[column]:
-            is_masked = self.members.may_match(principal, mask.grantees, facts)
-            if is_masked and not self._matches(principal, mask.exempt, facts):
-                if not principal.unknown:
-                    return mask
-                if self._is_in_doubt(principal, mask, facts):
-                    return Mask(mask.id, "null", mask.grantees, mask.exempt)
-                first = first or mask
-        return first
-
-    def _is_in_doubt(self, principal: Principal, mask: Mask, facts: Facts) -> bool:
-        members = self.members
-        if members.is_unnamed(principal) and CALLER in mask.value:
-            return True
-        return members.is_in_doubt(principal, mask.grantees) and not self._matches(principal, mask.grantees, facts)
-
-    def _matches(self, principal: Principal, grantees: tuple[Grantee, ...], facts: Facts) -> bool:
-        return self.members.matches(principal, grantees, facts)
-
-    def _is_near(self, name: FoldedName, facts: Facts) -> bool:
-        """Tell whether a table without policies may be one with policies, for an engine that folds case another way."""
-        rules = facts.index.rules
-        return self._near.has_near(name, self.tables) or self._stored.near(rules).has_near(name, rules)
-
-    def _is_protected(self, name: FoldedName) -> bool:
-        if not self._protected:
-            return False
-        warehouse, path = widen_name(name)
-        return any(
-            warehouse == above and (not below or path.startswith(f"{below}.")) for above, below in self._protected
-        )
+            return Restriction(container.rows, container.by, masks)
+        return _rows(table.matching(reader), table.limiting(reader), reader, masks)
 
 
-def _join(policies: Sequence[Policy], filters: Sequence[str], masks: Mapping[str, Mask]) -> Restriction:
-    """Return the restriction of policies of a principal: the union of the rows of their filters, None for every row.
+def _held(masks: Iterable[Mask], reader: _PrincipalReader) -> Mask | None:
+    """Return the mask of a column that holds and hides most.
 
-    `filters` are those of the policies without `TRUE`, in order. Rows need the filter of each restrictive policy, too.
+    Where unknown evidence alone makes the principal a grantee, or decides the name of the caller, the column is NULL.
     """
-    pairs = list(zip(with_filter(policies), filters, strict=True))
-    everything = next((one for one in policies if one.predicate is None and not one.restrictive), None)
-    shown = [(one, text) for one, text in pairs if not one.restrictive and not everything]
-    limits = [(one, text) for one, text in pairs if one.restrictive]
-    if not shown and not everything:
+    held = [mask.for_reader(reader) for mask in masks if mask.holds(reader)]
+    certain = (mask.closed() if reader.is_unnamed and CALLER in mask.text else mask for mask in held)
+    return min(certain, key=lambda mask: mask.rank, default=None)
+
+
+def _bound(mask: Mask, reader: _PrincipalReader) -> Mask:
+    """Return a mask with the values of the principal; NULL without a certain literal."""
+    text = reader.bind(mask.text)
+    if text == mask.text:
+        return mask
+    return replace(mask, kind="null", text="") if text is None else replace(mask, text=text)
+
+
+def _rows(
+    matching: Sequence[Policy], limiting: Sequence[Policy], reader: _PrincipalReader, masks: Mapping[str, Mask]
+) -> Restriction:
+    """Return the restriction of policies of a principal: the union of the rows of the matching ones.
+
+    Rows need the filter of each limiting one, too.
+    """
+    filters = [policy for policy in (*matching, *limiting) if not policy.is_open]
+    if reader.is_unnamed and any(CALLER in policy.text for policy in filters):
+        return Restriction(NO_ROWS, f"{REASON_PREFIX}unknown_user", masks)
+    if not matching:
         return Restriction(NO_ROWS, f"{REASON_PREFIX}no_policy", masks)
+    everything = next((policy for policy in matching if policy.is_open), None)
+    shown = [] if everything else matching
+    limits = [policy for policy in limiting if not policy.is_open]
     counting = [*shown, *limits]
-    ids = [one.id for one, _ in counting]
-    by = REASON_PREFIX + ",".join([everything.id, *ids] if everything else ids)
+    by = REASON_PREFIX + ",".join(policy.id for policy in ([everything] if everything else []) + counting)
     if not counting:
         return Restriction(None, by, masks)
-    parts = [join_filters([text for _, text in shown])] if shown else []
-    # The compiler and `stored` see to one identity of all policies of a table with a filter.
-    rows = Predicate(require_filters([*parts, *(text for _, text in limits)]), counting[0][0].identity)
+    texts = [reader.bind(policy.text) or FALSE for policy in counting]
+    parts = [join_filters(texts[: len(shown)])] if shown else []
+    # The compiler and `_stored_for_trino` see to one identity of all policies of a table with a filter.
+    rows = Predicate(require_filters([*parts, *texts[len(shown) :]]), counting[0].identity)
     return Restriction(rows, by, masks)
+
+
+def _stored_for_trino(one: Policy | Mask, identity: str, types: Mapping[str, str] | None) -> Policy | Mask:
+    """Return a policy or mask of the store in Trino's SQL; one that hides, without a certain meaning there.
+
+    Trino evaluates the joined filters of a table as one user. Beside a file that names this user, a filter of the store
+    shows no row: the filter was written for the caller.
+    """
+    if isinstance(one, Mask):
+        if one.kind not in KINDS_WITH_VALUE:
+            return one
+        from pdp.engines.row_access.conditions import mask_for_trino  # noqa: PLC0415  its parser of SQL takes 30 MB
+
+        try:
+            return mask_for_trino(one, types)[0]
+        except ValueError:
+            return one.closed()
+    if not one.grantees:
+        return replace(one, text=FALSE, identity=identity)
+    from pdp.engines.row_access.conditions import policy_for_trino  # noqa: PLC0415  its parser of SQL takes 30 MB
+
+    try:
+        found = policy_for_trino(one, types)[0]
+    except ValueError:
+        grantees = one.grantees if one.restrictive else ()
+        return replace(one, grantees=grantees, text=FALSE, dialect="trino", others=(), identity=identity)
+    return replace(found, text=FALSE if identity and not found.is_open else found.text, identity=identity)
 
 
 _CONTAINERS: Final = frozenset({"warehouse", "namespace"})
@@ -341,52 +351,21 @@ def _container(text: str) -> TablePath:
     return resource.warehouse, *resource.path
 
 
-class StoredPolicies:
-    """Compiled rules by table. An entry is valid as long as the rules are the very same map."""
-
-    def __init__(self, columns: Mapping[FoldedName, Mapping[str, str]]) -> None:
-        self._columns = columns
-        self._known: BoundedCache[FoldedName, tuple[Map[RuleKey, RowPolicy], TablePolicies]] = BoundedCache(
-            _MEMO_ENTRIES
-        )
-        self._rules: Map[FoldedName, Map[RuleKey, RowPolicy]] = Map()
-        self._near = NearNames(())
-        self._warehouses: frozenset[str] = frozenset()
-
-    def near(self, rules: Map[FoldedName, Map[RuleKey, RowPolicy]]) -> NearNames:
-        """Return the near names of tables with rules. Costs a look at each table after a change of rules."""
-        self._follow(rules)
-        return self._near
-
-    def warehouses(self, rules: Map[FoldedName, Map[RuleKey, RowPolicy]]) -> frozenset[str]:
-        """Return the warehouses of tables with rules, at the same cost."""
-        self._follow(rules)
-        return self._warehouses
-
-    def _follow(self, rules: Map[FoldedName, Map[RuleKey, RowPolicy]]) -> None:
-        if rules is not self._rules:
-            self._near, self._warehouses = NearNames(rules), frozenset(name[0] for name in rules)
-            self._rules = rules
-
-    def joined(self, table: FoldedName, filed: TablePolicies, rules: Map[RuleKey, RowPolicy]) -> TablePolicies:
-        """Return the policies and masks of files and of the store for one table."""
-        known = self._known.get(table)
-        if known is not None and known[0] is rules:
-            return known[1]
-        return self._known.keep(table, (rules, _with_stored(filed, rules, self._columns.get(table))))[1]
+def is_filed(tables: Mapping[FoldedName, TablePolicies], rule: RowPolicy) -> bool:
+    """Tell whether files give the id of a policy or mask to another one of the same table or column."""
+    filed = tables.get(rule.covers, NO_POLICIES)
+    others: Sequence[Policy | Mask] = filed.policies
+    if rule.column:
+        others = filed.masks.get(fold_column(rule.column), ())
+    return any(other.id == rule.id for other in others)
 
 
-def _with_stored(
-    filed: TablePolicies, rules: Map[RuleKey, RowPolicy], types: Mapping[str, str] | None
-) -> TablePolicies:
-    stored = [rules[key] for key in sorted(rules)]
-    identity = next((policy.identity for policy in filed.policies if policy.identity), "")
-    policies = [
-        *filed.policies,
-        *(compile_stored_policy(policy, identity, types) for policy in stored_policies(stored)),
-    ]
-    masks = {column: {f"{number}": mask for number, mask in enumerate(some)} for column, some in filed.masks.items()}
-    for mask in stored_masks(stored):
-        masks.setdefault(mask.column, {})[f"{mask.rule.table}:{mask.rule.id}"] = compile_stored_mask(mask, types)
-    by_id = sorted(policies, key=lambda policy: policy.id)
-    return TablePolicies(tuple(by_id), {column: sort_masks(some.values()) for column, some in masks.items()})
+def find_doubled_ids(tables: Mapping[FoldedName, TablePolicies], rules: Iterable[RowPolicy]) -> Iterator[str]:
+    """Yield a warning for each id that both files and the store give."""
+    for rule in sorted(rules, key=lambda rule: rule.key):
+        if not rule.tombstone and is_filed(tables, rule):
+            table = key_text(("table", rule.table))
+            yield (
+                f"the id `{rule.id}` of `{table}` is in a file and in the store: both count, and reasons do not tell "
+                "them apart: drop the stored one, or give the one of the file another id"
+            )

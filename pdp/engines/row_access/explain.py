@@ -9,7 +9,7 @@ import msgspec
 
 from pdp.engines.row_access.engine import NO_ROWS, RowAccessEngine
 from pdp.engines.row_access.members import Grantee, Members
-from pdp.engines.row_access.policies import Mask, TablePolicies
+from pdp.engines.row_access.policy_set import Mask, TablePolicies
 from pdp.engines.row_access.trino import FALSE
 from pdp.facts.snapshot import Facts
 from pdp.model.answer import Reason
@@ -49,7 +49,7 @@ def explain_restriction(access: RowAccessEngine, principal: Principal, table: Re
         is_limit = policy.restrictive
         counts, why = explain_match(principal, policy.grantees, access.members, facts, generous=is_limit)
         why = f"{RESTRICTIVE}{why}" if is_limit else why
-        text = "TRUE" if policy.predicate is None else access.members.bind(policy.predicate, principal, facts) or FALSE
+        text = access.members.bind(policy.text, principal, facts) or FALSE
         policies.append(ExplainedEntry(policy.id, counts, why, text))
     held = {column: mask.id for column, mask in restriction.masks.items()}
     masks = _masks(entries, principal, access.members, facts, held)
@@ -70,7 +70,7 @@ def _masks(
 
 
 def _text(mask: Mask) -> str:
-    return f"{mask.kind}: {mask.value}" if mask.value else mask.kind
+    return f"{mask.kind}: {mask.text}" if mask.text else mask.kind
 
 
 def explain_mask(

@@ -1,4 +1,4 @@
-"""Policies and masks: the form of a file, those of one table, and those of the store, with their SQL in Trino's.
+"""Documents of policies and masks: the form of a file, which bodies of requests share, and the value of an entry.
 
 The form is part of the public contract: `default`, `tables`, `views`, `policies` and `masks`, in YAML or JSON. Owns the
 bounds on sizes, and the names of tables in policies.
@@ -7,17 +7,16 @@ bounds on sizes, and the names of tables in policies.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 from urllib.parse import quote
 
 import msgspec
-from msgspec.structs import force_setattr, replace
+from msgspec.structs import force_setattr
 
 from pdp.config.foreign_files import advice_for
 from pdp.engines.data_files import parse_data, path_in, place_of, read_text
-from pdp.engines.row_access.caller import ROLES
 from pdp.engines.row_access.mask_kinds import MASK_KINDS
 from pdp.engines.row_access.members import ALL_AUTHENTICATED, ALL_USERS, Grantee, parse_grantee
 from pdp.engines.row_access.trino import UNSAFE_SIGNS
@@ -205,66 +204,6 @@ def _where(message: str) -> Sequence[str | int]:
     """Return the path in a decoder's message, with the unknown field if there is one."""
     unknown = _UNKNOWN.search(message)
     return [*path_in(message), unknown[1]] if unknown else path_in(message)
-
-
-class Policy(msgspec.Struct, frozen=True):
-    """Rows that grantees see. `predicate` None means every row. `identity` is the user of Trino who evaluates.
-
-    `restrictive`: the grantees need the predicate for each row, beside another policy that shows the row.
-    """
-
-    id: str
-    grantees: tuple[Grantee, ...]
-    predicate: str | None
-    identity: str = ""
-    restrictive: bool = False
-
-
-def with_filter(policies: Iterable[Policy]) -> list[Policy]:
-    """Return the policies with a predicate."""
-    return [policy for policy in policies if policy.predicate is not None]
-
-
-class Mask(msgspec.Struct, frozen=True):
-    """Mask of a column for grantees, except for exempt members. `value` is SQL."""
-
-    id: str
-    kind: str
-    grantees: tuple[Grantee, ...]
-    exempt: tuple[Grantee, ...] = ()
-    value: str = ""
-    identity: str = ""
-
-    def with_value(self, value: str | None) -> Mask:
-        """Return the mask with a value; NULL without one."""
-        if value == self.value:
-            return self
-        return replace(self, kind="null", value="") if value is None else replace(self, value=value)
-
-
-class TablePolicies(msgspec.Struct, frozen=True):
-    """Policies of a table by id, and masks by folded column name. The mask that hides most comes first."""
-
-    policies: tuple[Policy, ...] = ()
-    masks: Mapping[str, tuple[Mask, ...]] = {}
-
-    def reads_facts(self) -> bool:
-        """Tell whether memberships of roles can change the restriction."""
-        masks = [mask for masks in self.masks.values() for mask in masks]
-        lists = [policy.grantees for policy in self.policies]
-        lists += [grantees for mask in masks for grantees in (mask.grantees, mask.exempt)]
-        texts = (*(policy.predicate or "" for policy in self.policies), *(mask.value for mask in masks))
-        return any(grantee.kind == "role" for grantees in lists for grantee in grantees) or any(
-            ROLES in text for text in texts
-        )
-
-
-def sort_masks(masks: Iterable[Mask]) -> tuple[Mask, ...]:
-    """Return the masks of a column in order: the mask that hides most first, by id among equals."""
-    return tuple(sorted(masks, key=lambda mask: (KINDS.index(mask.kind), mask.id)))
-
-
-NO_POLICIES: Final = TablePolicies()
 
 
 LONGEST_SQL: Final = 10_000

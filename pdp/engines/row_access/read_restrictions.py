@@ -19,7 +19,8 @@ from sqlglot import exp
 from pdp.engines.row_access.dialects import DIALECT, parse_expression
 from pdp.engines.row_access.engine import REASON_PREFIX, Restriction
 from pdp.engines.row_access.mask_kinds import iceberg_action
-from pdp.engines.row_access.policies import KINDS, LONGEST_SQL, Mask
+from pdp.engines.row_access.policies import KINDS, LONGEST_SQL
+from pdp.engines.row_access.policy_set import Mask
 from pdp.engines.row_access.portable_numbers import as_real, literal_number
 from pdp.engines.row_access.portable_values import date_of
 from pdp.facts.row_policies import fold_column
@@ -55,7 +56,7 @@ def _actions(masks: Mapping[str, Mask], columns: Sequence[SchemaColumn]) -> dict
     actions: dict[int, str] = {}
     for name, mask in sorted(masks.items(), key=lambda pair: KINDS.index(pair[1].kind)):
         covered = [column for column in columns if fold_column(column.name) == name]
-        found = {one.id: iceberg_action(mask.kind, mask.value, one.type, required=one.required) for one in covered}
+        found = {one.id: iceberg_action(mask.kind, mask.text, one.type, required=one.required) for one in covered}
         if not found or None in found.values():
             return None
         actions = {id: action for id, action in found.items() if action} | actions

@@ -13,7 +13,8 @@ from msgspec.structs import replace
 from pdp.config.policies import ThroughViews
 from pdp.config.trino import TrinoSettings
 from pdp.engines.row_access.engine import NO_ROWS, Restriction, RowAccessEngine, hide_everything
-from pdp.engines.row_access.policies import KINDS, Mask
+from pdp.engines.row_access.policies import KINDS
+from pdp.engines.row_access.policy_set import Mask
 from pdp.model.answer import Predicate, Reason
 
 UNKNOWN_USER: Final = "unknown_query_user"

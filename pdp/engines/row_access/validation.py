@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 import msgspec
 
 from pdp.config.references import unknown_warehouse
-from pdp.engines.row_access.conditions import read_expression, read_filter
-from pdp.engines.row_access.dialects import translate_constant
+from pdp.engines.row_access.conditions import mask_for_trino, policy_for_trino
 from pdp.engines.row_access.engine import RowPolicies
 from pdp.engines.row_access.entries import (
     NO_ROW_NAMES,
@@ -22,22 +20,17 @@ from pdp.engines.row_access.entries import (
     fault_message,
     faults_of,
 )
-from pdp.engines.row_access.members import parse_grantee
 from pdp.engines.row_access.policies import (
-    Mask,
     MaskBody,
     NamedDocument,
-    Policy,
     PolicyBody,
-    TablePolicies,
     entry_name,
     one_line,
     policy_path,
     rule_of,
-    sort_masks,
     table_path,
 )
-from pdp.engines.row_access.trino import FALSE
+from pdp.engines.row_access.policy_set import Mask, Policy, TablePolicies, mask_of, policy_of, table_policies
 from pdp.errors import DuplicateRule, InvalidReference, Notice, Place, PolicyError
 from pdp.facts.row_policies import FoldedName, RowPolicy, TablePath, fold_column, fold_name
 from pdp.model.references import refuse_star
@@ -89,8 +82,7 @@ class _Compiler:
         self._are_complete = are_complete
         self._described = NO_TABLES
         self.warnings: list[Notice] = []
-        self._policies: dict[FoldedName, dict[str, Policy]] = {}
-        self._masks: dict[FoldedName, dict[str, dict[str, Mask]]] = {}
+        self._entries: dict[FoldedName, dict[tuple[str, ...], Policy | Mask]] = {}
         self._spots: dict[tuple[FoldedName, str], _Spot] = {}
         self.columns: dict[FoldedName, dict[str, str]] = {}
 
@@ -119,12 +111,8 @@ class _Compiler:
         if names is not None:
             self._judge(rule, names, spot)
         name = self._known(rule.covers)
-        if isinstance(body, MaskBody):
-            masks = self._masks.setdefault(name, {}).setdefault(fold_column(rule.column), {})
-            self._insert(masks, self._mask(rule, body.identity, spot), spot)
-        else:
-            self._insert(self._policies.setdefault(name, {}), self._policy(rule, body.identity, spot), spot)
-            self._spots[name, rule.id] = spot
+        make = self._mask if isinstance(body, MaskBody) else self._policy
+        self._insert(name, make(rule, body.identity, spot), spot)
 
     def _judge(self, rule: RowPolicy, names: RowNames, spot: _Spot) -> None:
         """Raise ValueError for the first refused fault, and warn of the others."""
@@ -136,49 +124,42 @@ class _Compiler:
                 self._warn(fault_message(rule, fault), spot)
 
     def tables(self) -> dict[FoldedName, TablePolicies]:
-        return {
-            name: TablePolicies(self._policies_of(name), _sort_masks(self._masks.get(name, {})))
-            for name in sorted({*self._policies, *self._masks})
-        }
+        found = {name: table_policies(self._entries[name].values()) for name in sorted(self._entries)}
+        for name, table in found.items():
+            self._check_identity(name, table.policies)
+        return found
 
-    def _policies_of(self, name: FoldedName) -> tuple[Policy, ...]:
-        """Return a table's policies by id. Trino evaluates the joined filters as one user: all need one identity."""
-        policies = self._policies.get(name, {})
-        by_id = tuple(policies[id] for id in sorted(policies))
-        filters = [policy for policy in by_id if policy.predicate is not None]
+    def _check_identity(self, name: FoldedName, policies: Sequence[Policy]) -> None:
+        """Raise PolicyError for two identities: Trino evaluates the joined filters of a table as one user."""
+        filters = [policy for policy in policies if not policy.is_open]
         other = next((policy.id for policy in filters if policy.identity != filters[0].identity), None)
         if other:
             message = f"policies `{filters[0].id}` and `{other}` of one table have different identities"
             raise PolicyError(message, self._spots[name, other].place())
-        return by_id
 
     def _policy(self, rule: RowPolicy, identity: str, spot: _Spot) -> Policy:
         spot.field = ("filter",)
-        reading = read_filter(rule.text, rule.dialect, self.columns.get(rule.covers))
-        if reading.closed:
-            self._warn(f"policy `{rule.id}` lets no row through in Trino: {reading.closed}", spot)
-        sql = FALSE if reading.closed else reading.sql
-        return Policy(rule.id, tuple(map(parse_grantee, rule.grantees)), sql, identity, rule.restrictive)
+        policy, closed = policy_for_trino(policy_of(rule, identity), self.columns.get(rule.covers))
+        if closed:
+            self._warn(f"policy `{rule.id}` lets no row through in Trino: {closed}", spot)
+        return policy
 
     def _mask(self, rule: RowPolicy, identity: str, spot: _Spot) -> Mask:
-        kind, value = rule.kind, ""
         spot.field = ("expression",)
-        if kind == "constant":
-            value = translate_constant(rule.text)
-        elif kind == "expression":
-            reading = read_expression(rule.text, rule.dialect, self.columns.get(rule.covers))
-            value = reading.sql or ""
-            if reading.closed:
-                self._warn(f"mask `{rule.id}` is NULL in Trino: {reading.closed}", spot)
-                kind = "null"
-        grantees, exempt = (tuple(map(parse_grantee, texts)) for texts in (rule.grantees, rule.exempt))
-        return Mask(rule.id, kind, grantees, exempt, value, identity)
+        mask, closed = mask_for_trino(mask_of(rule, identity), self.columns.get(rule.covers))
+        if closed:
+            self._warn(f"mask `{rule.id}` is NULL in Trino: {closed}", spot)
+        return mask
 
-    def _insert(self, entries: dict[str, Any], entry: Policy | Mask, spot: _Spot) -> None:
+    def _insert(self, name: FoldedName, entry: Policy | Mask, spot: _Spot) -> None:
         spot.field = ("id",)
-        if entry.id in entries:
+        entries = self._entries.setdefault(name, {})
+        key = (entry.id, entry.column) if isinstance(entry, Mask) else (entry.id,)
+        if key in entries:
             raise DuplicateRule(f"`{entry.id}` stands there already for this table", spot.place())
-        entries[entry.id] = entry
+        entries[key] = entry
+        if isinstance(entry, Policy):
+            self._spots[name, entry.id] = spot
 
     def _warn(self, message: str, spot: _Spot) -> None:
         self.warnings.append(Notice(spot.place(), message))
@@ -208,7 +189,3 @@ def _located(entry: str, spot: _Spot) -> Iterator[None]:
         yield
     except (ValueError, InvalidReference) as error:
         raise PolicyError(one_line(f"{entry}: {error}"), spot.place()) from None
-
-
-def _sort_masks(masks: dict[str, dict[str, Mask]]) -> dict[str, tuple[Mask, ...]]:
-    return {column: sort_masks(here.values()) for column, here in masks.items()}

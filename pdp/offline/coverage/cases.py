@@ -13,7 +13,7 @@ from pdp.decision.active_policies import ActivePolicies
 from pdp.decision.service import Pdp
 from pdp.engines.row_access.engine import REASON_PREFIX, RowAccessEngine
 from pdp.engines.row_access.members import ALL_USERS, Grantee
-from pdp.engines.row_access.policies import Mask, Policy
+from pdp.engines.row_access.policy_set import Mask, Policy
 from pdp.facts.row_policies import FoldedName, fold_column
 from pdp.facts.snapshot import Facts
 from pdp.model.question import Principal
@@ -107,12 +107,12 @@ def _exempt_point(grantee: Grantee) -> str:
 
 
 def _policy_item(name: FoldedName, policy: Policy, origin: str) -> PolicyItem:
-    text = f"{policy.predicate} {policy.grantees}" + (" restrictive" if policy.restrictive else "")
+    text = f"{policy.text} {policy.grantees}" + (" restrictive" if policy.restrictive else "")
     return PolicyItem("row policy", f"{policy.id} of {_table(name)}", origin, text)
 
 
 def _mask_item(name: FoldedName, column: str, mask: Mask, origin: str) -> PolicyItem:
-    text = f"{mask.kind} {mask.value} {mask.grantees} {mask.exempt}"
+    text = f"{mask.kind} {mask.text} {mask.grantees} {mask.exempt}"
     return PolicyItem("mask", f"{mask.id} of {_table(name)} column {column}", origin, text)
 
 

@@ -71,7 +71,7 @@ def _parts(pdp: Pdp, check: Check, rows: Predicate, by: str) -> frozenset[str]:
     """Return the predicates of a filter; the filter as one predicate if the policies do not explain it."""
     ids = set(by.partition(" (")[0].removeprefix(REASON_PREFIX).split(","))
     policies = pdp.bundle.row_access.policies_of(check.resources[0], pdp.source.facts).policies
-    texts = [policy.predicate for policy in policies if policy.id in ids and policy.predicate is not None]
+    texts = [policy.text for policy in policies if policy.id in ids and not policy.is_open]
     bind, principal = pdp.bundle.row_access.members.bind, check.question.principal
     parts = [bind(text, principal, pdp.source.facts) or FALSE for text in texts]
     if not parts or join_filters(parts) != rows.expression:

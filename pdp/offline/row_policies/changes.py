@@ -26,7 +26,7 @@ from pdp.engines.row_access.policies import (
     rule_of,
     table_path,
 )
-from pdp.engines.row_access.stored import stored_policies
+from pdp.engines.row_access.policy_set import Policy, PolicySet, StoredPolicySets, stored_policies
 from pdp.engines.row_access.validation import compile_policies
 from pdp.errors import InvalidArgument, InvalidReference, Place, PolicyError
 from pdp.facts.objects import RowPolicyPut, key_text
@@ -35,10 +35,9 @@ from pdp.facts.snapshot import Facts
 from pdp.model.question import Principal
 from pdp.offline.row_policies.column_values import Truth
 from pdp.offline.row_policies.proofs import implies, truth_of_row
-from pdp.rewrite.catalog import RelationKey, key_name
+from pdp.rewrite.catalog import RelationKey, key_name, policy_set_of
 from pdp.rewrite.errors import RewriteRefused
 from pdp.rewrite.identity import CallerIdentity, PrincipalCaller
-from pdp.rewrite.policies import FilterPolicy, PolicySet, StoredPolicySets, policy_set_of
 from pdp.rewrite.process.messages import DIALECTS
 from pdp.rewrite.sql import ParsedText
 
@@ -92,7 +91,7 @@ def stored_changes(
 
 def set_changes(old: PolicySet, new: PolicySet, data: Mapping[RelationKey, TableRows]) -> list[RowChange]:
     """Return the changes between two sets of policies, by table and reader."""
-    tables = sorted({key for side in (old, new) for key in side.restricted()})
+    tables = sorted({key for side in (old, new) for key in side.tables})
     changes = []
     for table in tables:
         for label, reader in _readers(table, (old, new)):
@@ -106,9 +105,9 @@ def _readers(table: RelationKey, sides: Iterable[PolicySet]) -> Iterator[tuple[s
     """Yield a reader for each member that policies and masks of a table name, and one whom nobody names."""
     named: dict[str, Grantee] = {}
     for side in sides:
-        lists = [policy.grantees for policy in side.of(table)]
+        lists = [policy.grantees for policy in side.of(table).policies]
         lists += [
-            some for masks in side.masks(table).values() for mask in masks for some in (mask.grantees, mask.exempt)
+            some for masks in side.of(table).masks.values() for mask in masks for some in (mask.grantees, mask.exempt)
         ]
         for grantee in (one for some in lists for one in some):
             named[f"{grantee.kind}:{grantee.name}" if grantee.name else grantee.kind] = grantee
@@ -161,7 +160,7 @@ def _direction(old: _Filter, new: _Filter) -> Direction:
 def _masks(side: PolicySet, table: RelationKey, reader: CallerIdentity) -> dict[str, tuple[object, ...]]:
     """Return the masks that hide columns from a reader, each by kind, text and dialect."""
     found: dict[str, tuple[object, ...]] = {}
-    for column, masks in side.masks(table).items():
+    for column, masks in side.of(table).masks.items():
         mask = next((mask for mask in masks if mask.holds(reader)), None)
         if mask is not None:
             texts = ((mask.dialect, mask.text), *mask.others) if mask.kind == "expression" else (("", mask.text),)
@@ -173,7 +172,7 @@ class _Filter:
     """Filter of a table for a reader. `tree` is None if a text has no certain reading."""
 
     def __init__(self, side: PolicySet, table: RelationKey, reader: CallerIdentity) -> None:
-        matching, limiting = side.matching(table, reader), side.limiting(table, reader)
+        matching, limiting = side.of(table).matching(reader), side.of(table).limiting(reader)
         counting = [*matching, *limiting]
         has_others = any(policy.others for policy in counting)
         self.others = [(policy.dialect, policy.text, policy.others) for policy in counting] if has_others else []
@@ -200,7 +199,7 @@ class _Filter:
         return None if "unknown" in truths else truths.count(True)
 
 
-def _texts(policies: Iterable[FilterPolicy]) -> list[str]:
+def _texts(policies: Iterable[Policy]) -> list[str]:
     return list(dict.fromkeys(policy.text.strip() for policy in policies))
 
 
@@ -208,7 +207,7 @@ def _joined(texts: Sequence[str], word: str) -> str:
     return texts[0] if len(texts) == 1 else f" {word} ".join(f"({text})" for text in texts)
 
 
-def _tree(policy: FilterPolicy, reader: CallerIdentity) -> exp.Expr | None:
+def _tree(policy: Policy, reader: CallerIdentity) -> exp.Expr | None:
     """Return the tree of a filter with the name of the reader; None for a text without a certain reading."""
     if policy.dialect not in DIALECTS:
         return None

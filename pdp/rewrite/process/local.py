@@ -20,13 +20,13 @@ from pdp.engines.row_access.policies import (
     refuse_patterns,
     rule_of,
 )
+from pdp.engines.row_access.policy_set import Mask, Policy, PolicySet
 from pdp.errors import InvalidArgument, InvalidReference, PolicyError
 from pdp.facts.row_policies import fold_column
-from pdp.rewrite.catalog import Catalog, RelationKey, catalog_of, key_of
+from pdp.rewrite.catalog import Catalog, RelationKey, catalog_of, key_of, policy_set_of, read_entry, tables_of
 from pdp.rewrite.errors import FILTER_INVALID, RewriteRefused
 from pdp.rewrite.filters import NO_ROWS
 from pdp.rewrite.identity import CallerIdentity, owner_identity
-from pdp.rewrite.policies import PolicySet, filter_policy, policy_set_of
 from pdp.rewrite.process.messages import RelationUse
 from pdp.rewrite.rewriter import Rewriter
 
@@ -92,15 +92,19 @@ class LocalRewriter:
         """Return the statement of a request with row access enforced; raise RewriteRefused."""
         policies = self._policies
         if request.policies:
-            catalog = self._catalog
-            for body in request.policies:
-                fault = _fault(body)
-                if fault:
-                    raise RewriteRefused(FILTER_INVALID, fault.message)
-            new = (filter_policy(body, catalog.default, catalog.containers) for body in request.policies)
-            policies = policies.replaced(new)
+            policies = policies.replaced(tables_of(self._entries(request.policies)))
         policies = policies.written_for(request.dialect)
         return self._rewriter.rewrite(request.sql, request.dialect, request.caller(), policies).sql
+
+    def _entries(self, bodies: Iterable[PolicyBody]) -> dict[RelationKey, list[Policy | Mask]]:
+        """Return the policies of a request by table; raise RewriteRefused for one that binds nobody."""
+        found: dict[RelationKey, list[Policy | Mask]] = {}
+        for body in bodies:
+            if fault := _fault(body):
+                raise RewriteRefused(FILTER_INVALID, fault.message)
+            key, entry = read_entry(body, self._catalog.default, self._catalog.containers)
+            found.setdefault(key, []).append(entry)
+        return found
 
     def explain(self, request: RewriteRequest) -> ExplainedStatement:
         """Return the statement with each relation, and why policies and masks count or not; raise RewriteRefused."""
@@ -187,11 +191,11 @@ def _rows(
     is_new = not policies.hides(key)
     rows, columns = ("", []) if is_new else rewriter.visible(use.name, dialect, reader, policies)
     entries = []
-    for policy in policies.of(key):
+    for policy in policies.of(key).policies:
         counts, why = reader.explain_policy(policy.grantees, restrictive=policy.restrictive)
         entries.append(ExplainedEntry(policy.id, counts, why, policy.text))
     by = ",".join(entry.id for entry in entries if entry.counts)
-    if not policies.matching(key, reader):
+    if not policies.of(key).matching(reader):
         by = "no_policy" if entries else "unrestricted"
     shown = {"": True, NO_ROWS: False}.get(rows, rows)
     return RowExplanation(
@@ -204,7 +208,7 @@ def _masks(
 ) -> Iterator[ExplainedEntry]:
     """Yield the masks of a relation. The first mask that counts hides the column."""
     expressions = {fold_column(name): sql for name, sql in columns.items()}
-    for column, masks in policies.masks(key).items():
+    for column, masks in policies.of(key).masks.items():
         held = ""
         for mask in masks:
             counts, why = reader.explain_mask(mask.grantees, mask.exempt)

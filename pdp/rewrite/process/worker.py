@@ -10,23 +10,23 @@ import resource
 import signal
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from typing import BinaryIO, Final
 
 import msgspec
 
 from pdp.engines.row_access.members import Members
 from pdp.engines.row_access.policies import Document, TableBody
+from pdp.engines.row_access.policy_set import PolicySet, StoredPolicySets
 from pdp.facts.objects import RowPolicyPut
 from pdp.facts.snapshot import Facts
 from pdp.model.bounded_cache import BoundedCache
 from pdp.model.question import Principal
 from pdp.rewrite.barriers import BARRIERS
-from pdp.rewrite.catalog import Catalog, Relation, View, catalog_of, containers_of
+from pdp.rewrite.catalog import Catalog, Relation, View, catalog_of, containers_of, policy_set_of, renamed_key
 from pdp.rewrite.errors import FILTER_INVALID, UNKNOWN_RELATION, PoliciesNeeded, RewriteRefused
 from pdp.rewrite.identity import CallerIdentity, PrincipalCaller
 from pdp.rewrite.judge import DuckdbJudge
-from pdp.rewrite.policies import PolicySet, StoredPolicySets, policy_set_of
 from pdp.rewrite.process.messages import (
     CALLS,
     KNOWN,
@@ -167,7 +167,7 @@ class RewriteProcess:
 
     def _plain_names(self, catalog: Catalog, policies: PolicySet) -> _Names:
         through = Through(self._setup.through.get("", "owner"), self._setup.through, self._members)
-        return _Names(catalog, policies.joined(()), through, {}, self._setup.without_barrier, _judge())
+        return _Names(catalog, policies, through, {}, self._setup.without_barrier, _judge())
 
     def _trino_names(self, catalog: Catalog, policies: PolicySet) -> _Names:
         setup = self._setup
@@ -177,7 +177,12 @@ class RewriteProcess:
         modes = {name: setup.through[at] for name, at in setup.catalogs.items() if at in setup.through}
         others = {name: mode for name, mode in setup.through.items() if name not in setup.catalogs}
         through = Through(setup.through.get("", "owner"), others | modes, self._members)
-        return _Names(catalog.renamed(catalogs), policies.renamed(catalogs), through, setup.catalogs)
+        return _Names(
+            catalog.renamed(catalogs),
+            policies.renamed(partial(renamed_key, catalogs=catalogs)),
+            through,
+            setup.catalogs,
+        )
 
     def answer(self, call: Call) -> RewriteReply:
         """Return the answer to a call; a refusal is an answer, too."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from pdp.engines.row_access.dialects import translate_filter
-from pdp.rewrite.catalog import Catalog, Relation, key_of
+from pdp.engines.row_access.policy_set import Policy
+from pdp.rewrite.catalog import Catalog, Relation
 from pdp.rewrite.errors import RewriteRefused
 from pdp.rewrite.filters import check_filter
-from pdp.rewrite.policies import FilterPolicy
 
 NAME = ("lake", "sales", "t")
 TABLE = Relation(NAME, {"id": "BIGINT", "uuid": "VARCHAR", "random": "BIGINT", "shuffle": "VARCHAR"})
@@ -29,7 +29,7 @@ PASSED = [
 
 def rewriters(text: str, dialect: str) -> str:
     try:
-        check_filter(FilterPolicy("p", key_of(NAME), (), text, dialect), TABLE, Catalog([TABLE]))
+        check_filter(Policy("p", (), text, dialect), TABLE, Catalog([TABLE]))
     except RewriteRefused as error:
         return str(error).partition("not used: ")[2]
     return ""

@@ -21,7 +21,7 @@ from support.oracles.mask_kinds import TEXTS, text_wanted
 from pdp.engines.row_access.dialects import translate_filter
 from pdp.engines.row_access.engine import NO_ROWS, Restriction, hide_everything
 from pdp.engines.row_access.mask_kinds import MASK_KINDS
-from pdp.engines.row_access.policies import Mask
+from pdp.engines.row_access.policy_set import Mask
 from pdp.engines.row_access.read_restrictions import read_restrictions, row_filter
 from pdp.engines.row_access.trino import UntranslatableSql
 from pdp.model.answer import Predicate, SchemaColumn
@@ -232,7 +232,7 @@ def shown(action: str, type: str, value: Any) -> Any:
 
 
 def mask(kind: str, value: str = "") -> Mask:
-    return Mask("m", kind, (), (), value)
+    return Mask("m", "c", kind, (), (), value)
 
 
 def action(kind: str, type: str, value: str = "", *, required: bool = False) -> str | None:

@@ -83,7 +83,7 @@ masks:
     assert hidden.expression == "(false) OR (false)"
     masks = seen(bundle, who="a@x").masks
     assert masks["a"].kind == "null"
-    assert [masks[column].value for column in values] == ["5", "-1.5", "TRUE", "'x'", "''", "5", "1e3", "'2020-01-01x'"]
+    assert [masks[column].text for column in values] == ["5", "-1.5", "TRUE", "'x'", "''", "5", "1e3", "'2020-01-01x'"]
 
 
 def test_a_column_is_one_that_the_table_has(tmp_path: Path) -> None:

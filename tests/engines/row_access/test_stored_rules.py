@@ -12,10 +12,9 @@ from msgspec.structs import replace
 from support.oracles.rows import MASK, POLICY, load
 
 from pdp.decision.active_policies import ActivePolicies
-from pdp.engines.row_access.engine import NO_ROWS, UNRESTRICTED, Restriction
+from pdp.engines.row_access.engine import NO_ROWS, UNRESTRICTED, Restriction, find_doubled_ids
 from pdp.engines.row_access.mask_kinds import MASK_KINDS
 from pdp.engines.row_access.policies import parse_document
-from pdp.engines.row_access.stored import find_doubled_ids
 from pdp.engines.row_access.validation import compile_policies
 from pdp.facts.objects import Grant, GrantAdded, RowPolicyPut, RowPolicyRemoved
 from pdp.facts.row_policies import RowPolicy

@@ -18,11 +18,10 @@ from support.servers.engine_parsers import PROGRAMS, EngineParser, EngineSight, 
 
 from pdp.engines.row_access.policies import read_documents
 from pdp.rewrite import names
-from pdp.rewrite.catalog import catalog_of
+from pdp.rewrite.catalog import catalog_of, policy_set_of
 from pdp.rewrite.errors import RewriteRefused
 from pdp.rewrite.mentions import READ
 from pdp.rewrite.names import SCALARS, TABLE_FUNCTIONS, name_parts
-from pdp.rewrite.policies import policy_set_of
 from pdp.rewrite.process.local import LocalRewriter, RewriteRequest
 from pdp.rewrite.rewriter import Rewriter
 from pdp.rewrite.sql import ParsedText

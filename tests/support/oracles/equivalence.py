@@ -13,9 +13,8 @@ from support.oracles.secure_views import filtered_database, random_masks, random
 from support.rewriting import full_database, recorded_data, rows_of
 
 from pdp.engines.row_access.policies import parse_document
-from pdp.rewrite.catalog import catalog_of
+from pdp.rewrite.catalog import catalog_of, policy_set_of
 from pdp.rewrite.errors import RewriteRefused
-from pdp.rewrite.policies import policy_set_of
 from pdp.rewrite.process.local import LocalRewriter, RewriteRequest
 from pdp.rewrite.rewriter import Rewriter
 

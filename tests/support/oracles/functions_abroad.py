@@ -17,10 +17,10 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from pdp.engines.row_access.caller import CallerValues
 from pdp.engines.row_access.policies import parse_document
+from pdp.engines.row_access.policy_set import Policy
 from pdp.rewrite.catalog import Catalog, Relation, catalog_of
 from pdp.rewrite.errors import RewriteRefused
 from pdp.rewrite.filters import FilterCompiler
-from pdp.rewrite.policies import FilterPolicy
 
 Row: TypeAlias = Mapping[str, Any]
 DIALECTS: Final = ("bigquery", "trino", "spark", "duckdb")
@@ -306,7 +306,7 @@ class Printer:
             return None
 
     def _printed(self, text: str, source: str, target: str, caller: str = CALLER) -> str:
-        policy = FilterPolicy("p", self._relation.key, (), text, source)
+        policy = Policy("p", (), text, source)
         found = self._compiler.compile(policy, self._relation, target, lambda key: False)
         return found.bind(CallerValues(caller, caller, ()), target, "author")
 

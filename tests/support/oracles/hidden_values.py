@@ -14,9 +14,8 @@ from functools import cache
 from typing import Any, Final, NamedTuple
 
 from pdp.engines.row_access.policies import parse_document
-from pdp.rewrite.catalog import catalog_of
+from pdp.rewrite.catalog import catalog_of, policy_set_of
 from pdp.rewrite.errors import RewriteRefused
-from pdp.rewrite.policies import policy_set_of
 from pdp.rewrite.process.local import LocalRewriter, RewriteRequest
 from pdp.rewrite.rewriter import Rewriter
 
