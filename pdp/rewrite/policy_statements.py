@@ -19,8 +19,8 @@ import msgspec
 
 from pdp.engines.row_access.conditions import check_condition
 from pdp.engines.row_access.policies import EVERYONE, PolicyBody, entry_name
+from pdp.facts.row_policies import RowPolicy
 from pdp.rewrite.errors import FILTER_INVALID, METADATA_TABLE, PARSE_ERROR, PoliciesNeeded, RewriteRefused
-from pdp.rewrite.process.messages import PolicyRow
 from pdp.rewrite.sql import LexicalText, apply_edits, quote_text, without_spans
 
 _NAME: Final = r"(?:`[^`\\]+`|[A-Za-z_][\w-]*)(?:\s*\.\s*(?:`[^`\\]+`|[A-Za-z_][\w-]*))*"
@@ -139,7 +139,7 @@ def is_policy_view(parts: Sequence[str]) -> bool:
     return parts[-1].lower() == POLICY_VIEW
 
 
-def policy_source(rows: Sequence[PolicyRow] | None, parts: Sequence[str], default: Sequence[str], dialect: str) -> str:
+def policy_source(rows: Sequence[RowPolicy] | None, parts: Sequence[str], default: Sequence[str], dialect: str) -> str:
     """Return the subquery in place of a name of the view; raise RewriteRefused where nobody knows the policies.
 
     BigQuery's names have the schema before INFORMATION_SCHEMA, those of the other dialects the catalog.
@@ -152,24 +152,25 @@ def policy_source(rows: Sequence[PolicyRow] | None, parts: Sequence[str], defaul
     shown = [row for row in rows if _container(row)[: len(inside)] == inside]
     if len(shown) > _MOST:
         raise RewriteRefused(METADATA_TABLE, f"more than {_MOST} policies: name a schema")
-    empty = PolicyRow("", "", "", "", "", "")
+    empty = RowPolicy(("", ""), "", ())
     selects = [_select(row, dialect) for row in shown or [empty]]
     rest = "" if shown else " WHERE FALSE"
     return f"(SELECT * FROM ({' UNION ALL '.join(selects)}) AS policies{rest})"  # noqa: S608  literals
 
 
-def _container(row: PolicyRow) -> tuple[str, ...]:
-    return row.catalog.lower(), row.schema.lower()
+def _container(row: RowPolicy) -> tuple[str, ...]:
+    return row.table[0].lower(), ".".join(row.table[1:-1]).lower()
 
 
-def _select(row: PolicyRow, dialect: str) -> str:
-    texts = (row.catalog, row.schema, row.table, row.policy, row.grantees, row.filter)
+def _select(row: RowPolicy, dialect: str) -> str:
+    catalog, *schema, table = row.table
+    texts = (catalog, ".".join(schema), table, row.id, ",".join(row.grantees), row.text)
     kind, time = _TEXT_TYPE.get(dialect, "VARCHAR"), _TIME_TYPE.get(dialect, "TIMESTAMP WITH TIME ZONE")
     shown = [
         f"CAST({quote_text(_UNSAFE.sub(' ', text), dialect)} AS {kind}) AS {name}"
         for name, text in zip(_TEXTS, texts, strict=True)
     ]
-    moments = zip(_TIMES, (row.created, row.modified), strict=True)
+    moments = zip(_TIMES, (row.created, row.updated), strict=True)
     shown += [f"CAST({_moment(seconds)} AS {time}) AS {name}" for name, seconds in moments]
     return f"SELECT {', '.join(shown)}"
 

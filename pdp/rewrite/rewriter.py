@@ -16,6 +16,7 @@ from typing import Final, TypeVar
 from sqlglot import exp
 
 from pdp.engines.row_access.policy_set import PolicySet
+from pdp.facts.row_policies import RowPolicy
 from pdp.rewrite.barriers import BARRIERS
 from pdp.rewrite.catalog import Catalog, Relation
 from pdp.rewrite.errors import (
@@ -34,7 +35,7 @@ from pdp.rewrite.identity import CallerIdentity
 from pdp.rewrite.judge import DuckdbJudge
 from pdp.rewrite.mentions import CREATE, READ
 from pdp.rewrite.policy_statements import is_policy_statement, policy_source, read_policy_statement
-from pdp.rewrite.process.messages import DIALECTS, PolicyRow, RelationUse
+from pdp.rewrite.process.messages import DIALECTS, RelationUse
 from pdp.rewrite.rendering import Rendering, TextLevel
 from pdp.rewrite.sql import check_substitution
 from pdp.rewrite.uses import LookupTables, UseFinder
@@ -85,7 +86,7 @@ class Rewriter:
 
     def examine(
         self, text: str, dialect: str, caller: CallerIdentity, policies: PolicySet,
-        listed: Sequence[PolicyRow] | None = None,
+        listed: Sequence[RowPolicy] | None = None,
     ) -> RewrittenStatement:  # fmt: skip
         """Return the same with the uses of relations, which takes the parser for every text; raise RewriteRefused.
 
@@ -166,7 +167,7 @@ class Rewriter:
         return self._rewrite(text, dialect, caller, policies)
 
     def _examine(
-        self, listed: Sequence[PolicyRow] | None, text: str, dialect: str, caller: CallerIdentity, policies: PolicySet
+        self, listed: Sequence[RowPolicy] | None, text: str, dialect: str, caller: CallerIdentity, policies: PolicySet
     ) -> RewrittenStatement:
         _refuse_policy_statement(text, dialect)
         return self._rewrite(text, dialect, caller, policies, examined=True, listed=listed)
@@ -194,7 +195,7 @@ class Rewriter:
 
     def _rewrite(
         self, text: str, dialect: str, caller: CallerIdentity, policies: PolicySet, *, examined: bool = False,
-        listed: Sequence[PolicyRow] | None = None,
+        listed: Sequence[RowPolicy] | None = None,
     ) -> RewrittenStatement:  # fmt: skip
         restrictions = self._restrictions(dialect, policies)
         analyzed = self._analyzer.analyze(text, dialect, self._catalog.default)
@@ -209,7 +210,7 @@ class Rewriter:
 
     def _finish(
         self, analyzed: AnalyzedText, restrictions: VisibleRelations, caller: CallerIdentity, policies: PolicySet,
-        listed: Sequence[PolicyRow] | None,
+        listed: Sequence[RowPolicy] | None,
     ) -> str:  # fmt: skip
         """Return the text with the visible rows alone, the same text if nothing is hidden; raise RewriteRefused."""
         text, dialect, identities = analyzed.parsed.text, restrictions.dialect, (caller,)

@@ -15,14 +15,14 @@ from msgspec import UNSET, UnsetType
 
 from pdp.decision.active_policies import ActivePolicies
 from pdp.decision.bodies import JsonBody, PrincipalBody, ResourceBody
-from pdp.engines.row_access.policies import EVERYONE, table_path
+from pdp.engines.row_access.policies import PolicyBody, rule_of, table_path
 from pdp.errors import InvalidArgument
-from pdp.facts.row_policies import TablePath
+from pdp.facts.row_policies import RowPolicy
 from pdp.facts.snapshot import Facts
 from pdp.model.question import AtLeast, Resource
 from pdp.model.strict import decode
 from pdp.rewrite.errors import COPY_NEEDS_FULL_ACCESS, FILTER_INVALID, MATERIALIZE, NOT_COVERED, WRITE_NEEDS_FULL_ACCESS
-from pdp.rewrite.process.messages import PolicyRow, RelationUse, RewriteReply, SuppliedCatalog
+from pdp.rewrite.process.messages import RelationUse, RewriteReply, SuppliedCatalog
 
 _MOST_COLUMNS: Final = 10_000
 
@@ -170,21 +170,10 @@ def use_warnings(bundle: ActivePolicies, facts: Facts, uses: Iterable[RelationUs
             yield f"no row of `{name}` is visible: none of its row policies names the reader"
 
 
-def policy_rows(bundle: ActivePolicies, facts: Facts) -> Iterator[tuple[TablePath, PolicyRow]]:
-    """Yield all policies, each with the path of its table. Policies of files have no times."""
-    for document in bundle.row_sources.documents:
-        for policy in document.get("policies", ()):
-            path = table_path(policy["table"], document.get("default", ()))
-            filter = policy["filter"]
-            text = filter if isinstance(filter, str) else str(filter).upper()
-            yield path, _row(path, policy["id"], policy.get("grantees", EVERYONE), text)
-    for rule in facts.row_rules():
-        if not rule.column and not rule.tombstone:
-            yield rule.table, _row(rule.table, rule.id, rule.grantees, rule.text, (rule.created, rule.updated))
-
-
-def _row(
-    path: TablePath, id: str, grantees: tuple[str, ...], filter: str, times: tuple[float, float] = (0.0, 0.0)
-) -> PolicyRow:
-    catalog, *schema, table = path
-    return PolicyRow(catalog, ".".join(schema), table, id, ",".join(grantees), filter, *times)
+def listed_policies(bundle: ActivePolicies, facts: Facts) -> Iterator[RowPolicy]:
+    """Yield all policies, as INFORMATION_SCHEMA shows them. Policies of files have no times."""
+    for data in bundle.row_sources.documents:
+        for policy in data.get("policies", ()):
+            body = msgspec.convert(policy, PolicyBody)
+            yield rule_of(body, table_path(body.table, data.get("default", ())))
+    yield from (rule for rule in facts.row_rules() if not rule.column and not rule.tombstone)

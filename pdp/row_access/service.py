@@ -19,7 +19,7 @@ from pdp.decision.bodies import make_resource
 from pdp.decision.service import BatchResult, Pdp
 from pdp.decision.turns import run_aside
 from pdp.errors import AmbiguousName, AssertionNotAllowed, InvalidArgument, PdpError, TableDenied, Unavailable
-from pdp.facts.row_policies import TablePath
+from pdp.facts.row_policies import RowPolicy, TablePath
 from pdp.facts.snapshot import Facts
 from pdp.identity.evidence import refused_batch
 from pdp.management.codec import make_requester
@@ -40,7 +40,6 @@ from pdp.rewrite.iceberg.relations import KnownRelations, RelationSources
 from pdp.rewrite.process.messages import (
     DIALECTS,
     FilterCall,
-    PolicyRow,
     PolicyState,
     RelationUse,
     RewriteCall,
@@ -55,7 +54,7 @@ from pdp.row_access.bodies import (
     RewriteResult,
     SqlExpression,
     general_message,
-    policy_rows,
+    listed_policies,
     recorded_cause,
     shows_own_policies,
     tells_policies,
@@ -244,11 +243,11 @@ class StatementService:
         is_shown = not tables or (shows_own_policies(reply) and all(await self._may_read_grants(request, tables)))
         return RewriteRefused(reply.error, reply.message if is_shown else general_message(reply, call.dialect))
 
-    async def _listed(self, request: StatementRequest) -> tuple[PolicyRow, ...]:
+    async def _listed(self, request: StatementRequest) -> tuple[RowPolicy, ...]:
         """Return the policies that a principal may see."""
-        rows = dict[TablePath, list[PolicyRow]]()
-        for path, row in policy_rows(self._pdp.bundle, self._pdp.source.facts):
-            rows.setdefault(path, []).append(row)
+        rows = dict[TablePath, list[RowPolicy]]()
+        for row in listed_policies(self._pdp.bundle, self._pdp.source.facts):
+            rows.setdefault(row.table, []).append(row)
         tables = list(rows)
         if not tables:
             return ()

@@ -16,8 +16,10 @@ from typing import Any, Final
 
 import msgspec
 import pytest
-from support.service.command_line import policy
+from support.service.command_line import COMPOSITION, policy
 
+from pdp.config.load import load_settings
+from pdp.decision.active_policies import RowSources
 from pdp.engines.row_access.engine import RowAccessEngine
 from pdp.engines.row_access.members import Members
 from pdp.engines.row_access.policies import entry_name, parse_document, policy_path, rule_of
@@ -34,6 +36,7 @@ from pdp.model.question import Caller, Principal, Resource
 from pdp.offline.row_policies.changes import stored_findings
 from pdp.rewrite.catalog import policy_set_of
 from pdp.rewrite.policy_statements import read_policy_statement
+from pdp.row_access.bodies import listed_policies
 from pdp.store.rows import read_rules
 from pdp.surfaces.grpc.management import _rule as rule_of_message
 from pdp.surfaces.wire import decision_pb2 as wire
@@ -228,6 +231,21 @@ def test_a_value_of_a_file_and_of_the_store_restricts_alike(folder: Path) -> Non
         sets = policy_set_of([source.document]), StoredPolicySets(PolicySet({})).at(facts)
         key = ("lake", "sales.orders")
         assert sets[0].of(key) == sets[1].of(key), entry
+
+
+def test_the_view_of_policies_shows_the_values_of_files_and_of_the_store(folder: Path) -> None:
+    entries = [{**entry, "id": f"p{number}"} for number, entry in enumerate(SOUND) if "column" not in entry]
+    settings = json.loads((folder / "pdp.yaml").read_text()) | {"authorities": {"default": {"engines": ["grants"]}}}
+    settings["policies"] = {"rules": [], "row_access": ["rows.json"]}
+    (folder / "pdp.yaml").write_text(json.dumps(settings))
+    (folder / "rows.json").write_text(json.dumps({"policies": entries}))
+    loaded = load_settings(folder / "pdp.yaml", (), {})
+    bundle = COMPOSITION.build_pdp(loaded, Facts.empty(), COMPOSITION.read_rules(loaded)).bundle
+    values = [*map(read, entries)]
+    assert [*listed_policies(bundle, Facts.empty())] == values
+    nothing = msgspec.structs.replace(bundle, row_sources=RowSources())
+    facts = Facts.empty().apply(1, map(RowPolicyPut, values))
+    assert sorted(listed_policies(nothing, facts), key=values.index) == values
 
 
 # --- one message --------------------------------------------------------------------------------------------------

@@ -99,19 +99,6 @@ class PolicyState(msgspec.Struct, frozen=True, tag="setup"):
     without_barrier: tuple[str, ...] = ()
 
 
-class PolicyRow(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Row policy that the reader may see. `grantees` are joined by commas, times are seconds since 1970 or 0."""
-
-    catalog: str
-    schema: str
-    table: str
-    policy: str
-    grantees: str
-    filter: str
-    created: float = 0.0
-    modified: float = 0.0
-
-
 class RewriteCall(msgspec.Struct, frozen=True, tag="rewrite", omit_defaults=True):
     """Statement to rewrite. `policies` are those that the reader may see, if the statement can ask for them."""
 
@@ -119,7 +106,7 @@ class RewriteCall(msgspec.Struct, frozen=True, tag="rewrite", omit_defaults=True
     dialect: str
     reader: StatementUser
     catalog: SuppliedCatalog | None = None
-    policies: tuple[PolicyRow, ...] | None = None
+    policies: tuple[RowPolicy, ...] | None = None
 
 
 class FilterCall(msgspec.Struct, frozen=True, tag="filter", omit_defaults=True):

@@ -228,9 +228,7 @@ def _rewrite(rewriter: Rewriter, call: RewriteCall, reader: CallerIdentity, name
     listed = None
     if call.policies is not None:
         listed = [
-            msgspec.structs.replace(row, catalog=catalog)
-            for row in call.policies
-            for (catalog,) in names.of_catalogs((row.catalog,))
+            msgspec.structs.replace(row, table=name) for row in call.policies for name in names.of_catalogs(row.table)
         ]
     found = rewriter.examine(call.sql, call.dialect, reader, names.policies, listed)
     return RewriteReply(found.sql, found.changed, tuple(names.placed(use) for use in found.uses))

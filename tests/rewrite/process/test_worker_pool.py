@@ -15,7 +15,7 @@ import pytest
 from pdp.errors import Overloaded, Unavailable
 from pdp.facts.row_policies import RowPolicy
 from pdp.rewrite.errors import PARSE_ERROR, RewriteRefused
-from pdp.rewrite.process.messages import FilterCall, PolicyRow, PolicyState, RewriteCall, StatementUser
+from pdp.rewrite.process.messages import FilterCall, PolicyState, RewriteCall, StatementUser
 from pdp.rewrite.process.pool import WorkerPool
 from pdp.rewrite.process.worker import RewriteProcess
 
@@ -175,7 +175,7 @@ async def test_policies_are_asked_for_by_statements_that_read_them_alone() -> No
 
             async def completed(call: RewriteCall = call) -> RewriteCall:
                 asked.append(call.sql)
-                row = PolicyRow("lake", "sales", "items", "p", "allUsers", "id = 1")
+                row = RowPolicy(("lake", "sales", "items"), "p", ("allUsers",), "id = 1")
                 return msgspec.structs.replace(call, policies=(row,))
 
             reply = await pool.ask("a", SETUP, call, completed)
@@ -192,7 +192,7 @@ def test_policies_of_a_warehouse_are_those_of_each_of_its_catalogs() -> None:
     document = {**DOCUMENT, "policies": [{"id": "p", "table": "items", "grantees": ["allUsers"], "filter": "id = 1"}]}
     catalogs = {"first": "lake", "second": "lake", "other": "pond"}
     rewriting = RewriteProcess(PolicyState("1", [document], (), "user:{subject}", "oidc", {}, catalogs))
-    row = PolicyRow("lake", "sales", "items", "p", "allUsers", "id = 1")
+    row = RowPolicy(("lake", "sales", "items"), "p", ("allUsers",), "id = 1")
     for name, shown in (("first", True), ("second", True), ("other", False)):
         text = f"SELECT * FROM {name}.information_schema.row_access_policies"
         reply = rewriting.answer(RewriteCall(text, "trino", READER, policies=(row,)))
