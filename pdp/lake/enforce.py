@@ -9,7 +9,9 @@ import logging
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypedDict, Unpack
+
+from msgspec.structs import replace
 
 from pdp.errors import ConfigError, InvalidArgument
 from pdp.rewrite.errors import UNSUPPORTED_STATEMENT, RewriteRefused
@@ -51,10 +53,16 @@ def use_policies(*files: str | Path) -> None:
     _services[:] = [service_of_files([Path(file) for file in files])]
 
 
+class StatedEvidence(TypedDict, total=False):
+    """What a service states of a caller beside the groups. Roles that it does not state are unknown."""
+
+    roles: Iterable[str] | None
+    claims: Mapping[str, str]
+
+
 def sql(
-    spark: SparkSession, text: str, principal: str, groups: Iterable[str] = (), *,
-    roles: Iterable[str] | None = None, claims: Mapping[str, str] = _NO_CLAIMS,
-) -> DataFrame:  # fmt: skip
+    spark: SparkSession, text: str, principal: str, groups: Iterable[str] = (), **stated: Unpack[StatedEvidence]
+) -> DataFrame:
     """Return the result of a caller's statement on the rows and values that the caller may see.
 
     `principal` is an IAM member such as `user:alice@example.com`, from evidence that the service has verified. So are
@@ -64,20 +72,26 @@ def sql(
     """
     if not _services:
         raise ConfigError("no row policies are loaded: call `pdp.lake.enforce.use_policies` first")
-    if not _MEMBER.fullmatch(principal):
-        raise InvalidArgument(f"`{principal}` is no caller: give user:<address> or serviceAccount:<address>")
-    service = _services[0]
+    service, request = _services[0], replace(_request(principal, groups, **stated), sql=text)
     _warn_of_version(spark.version)
     _check_properties(spark, service)
     _check_names(spark, service)
+    rewritten = service.rewrite(request)
+    _refuse_temporary(text)
+    return spark.sql(rewritten)
+
+
+def _request(
+    principal: str, groups: Iterable[str], roles: Iterable[str] | None = None, claims: Mapping[str, str] = _NO_CLAIMS
+) -> RewriteRequest:
+    """Return the request of a caller, without a text; raise InvalidArgument for another principal, and for no lists."""
+    if not _MEMBER.fullmatch(principal):
+        raise InvalidArgument(f"`{principal}` is no caller: give user:<address> or serviceAccount:<address>")
     for name, names in (("groups", groups), ("roles", roles)):
         if isinstance(names, str):
             raise InvalidArgument(f"`{name}` is a text: give a list of texts")
     known = None if roles is None else tuple(roles)
-    request = RewriteRequest(text, _DIALECT, principal, tuple(groups), roles=known, claims=dict(claims))
-    rewritten = service.rewrite(request)
-    _refuse_temporary(text)
-    return spark.sql(rewritten)
+    return RewriteRequest("", _DIALECT, principal, tuple(groups), roles=known, claims=dict(claims))
 
 
 def _warn_of_version(version: str) -> None:

@@ -134,9 +134,9 @@ def object_edits(put: Sequence[Any], delete: Sequence[str], move: Sequence[tuple
 def decode_access(body: bytes, caller: Caller) -> tuple[Requester, str, Resource, PageRequest]:
     """Return requester, action, resource and page of a POST /v1/access."""
     request = decode(body, _ACCESS)
-    resource, refused = check_grantable(make_resource(request.resource), caller)
+    resource, unassertable = check_grantable(make_resource(request.resource), caller)
     page = make_page_request(request.page_size, request.page_token)
-    requester = also_refused(request.requester(caller), refused)
+    requester = also_unassertable(request.requester(caller), unassertable)
     return requester, canonical_action(resource.type, request.action), resource, page
 
 
@@ -201,18 +201,18 @@ def make_requester(
 ) -> Requester:
     """Return the requester with the named actor, else the caller's own principal, else none (an operator).
 
-    A requester that the caller may not speak for is `refused`: its request has a record, and is not carried out.
+    A requester that the caller may not speak for is `unassertable`: its request has a record, and is not carried out.
     """
-    refused = ""
+    unassertable = ""
     if principal is not UNSET:
-        actor, refused = judged_principal(caller, make_principal(principal))
+        actor, unassertable = judged_principal(caller, make_principal(principal))
     elif caller.own is not None:
         actor = caller.own
     elif role is not UNSET:
         raise InvalidArgument("`actingRole` needs an `actor` who assumes it")
     else:
         return Requester(caller, consistency=consistency)
-    return Requester(caller, actor, make_acting_role(role), consistency, refused)
+    return Requester(caller, actor, make_acting_role(role), consistency, unassertable)
 
 
 def query_requester(given: Mapping[str, str], caller: Caller) -> Requester:
@@ -229,11 +229,11 @@ def make_list_requester(
     """Return the requester of a list about the named principal, else about the caller's own.
 
     A caller may list for another principal with the right to speak for others, or with the right to inspect; then a
-    guard decides on each object. The list of any other caller is `refused`.
+    guard decides on each object. The list of any other caller is `unassertable`.
     """
     about = own_principal(caller) if principal is UNSET else make_principal(principal)
-    listed, refused = judged_principal(caller, about, inspects=True)
-    return Requester(caller, listed, make_acting_role(role), consistency, refused)
+    listed, unassertable = judged_principal(caller, about, inspects=True)
+    return Requester(caller, listed, make_acting_role(role), consistency, unassertable)
 
 
 def canonical_action(type: str, action: str) -> str:
@@ -317,6 +317,6 @@ def check_grantable(resource: Resource, caller: Caller) -> tuple[Resource, str]:
     return resource, ""
 
 
-def also_refused(requester: Requester, refused: str) -> Requester:
-    """Return a requester that is refused for a further reason, if there is one."""
-    return msgspec.structs.replace(requester, refused=refused) if refused else requester
+def also_unassertable(requester: Requester, unassertable: str) -> Requester:
+    """Return a requester that is not assertable for a further reason, if there is one."""
+    return msgspec.structs.replace(requester, unassertable=unassertable) if unassertable else requester

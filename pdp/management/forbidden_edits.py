@@ -139,8 +139,8 @@ async def denials_of(pdp: Pdp, caller: Caller, checks: Sequence[Check]) -> Seque
     result = await pdp.decide_unrecorded(Batch(LISTING, caller, len(placed), placed))
     found: list[Reason | None] = []
     for at, decided in enumerate(result.record.checks):
-        refused = any(leaf.verdicts.effects[0] in (FORBID, FAILED) for leaf in decided.concrete)
-        is_denied = refused or not _is_silent(result.record.answer.by[at])
+        is_forbidden = any(leaf.verdicts.effects[0] in (FORBID, FAILED) for leaf in decided.concrete)
+        is_denied = is_forbidden or not _is_silent(result.record.answer.by[at])
         denied = not result.record.answer.allowed[at] and is_denied
         found.append(result.answer.by[at] or DEFAULT_DENY if denied else None)
     return found

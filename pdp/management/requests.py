@@ -33,15 +33,15 @@ class Requester(msgspec.Struct, frozen=True):
     """The caller, and the actor on whose behalf the caller manages; without an actor the caller is an operator.
 
     A caller with a principal of its own always acts as that principal, never as an operator. `id` is the id of the
-    request's record. `refused` tells why the caller may not assert what the request states: then nothing but the record
-    is made of the request.
+    request's record. `unassertable` tells why the caller may not assert what the request states: then nothing but the
+    record is made of the request.
     """
 
     caller: Caller
     principal: Principal | None = None
     acting_role: str | None = None
     consistency: Consistency = "minimize_latency"
-    refused: str = ""
+    unassertable: str = ""
     id: str = msgspec.field(default_factory=new_id)
 
 
@@ -175,8 +175,8 @@ async def recorded(
     """
     try:
         log.admit()
-        if request.requester.refused:
-            raise AssertionNotAllowed(request.requester.refused)
+        if request.requester.unassertable:
+            raise AssertionNotAllowed(request.requester.unassertable)
         if request.changes and log.gate.holds:
             log.note(_begun(request))
             await log.gate.durable()
@@ -207,20 +207,20 @@ def _begun(request: ManagementRequest) -> ManagementEvent:
 
 
 def _refused(request: ManagementRequest, code: str, message: str) -> ManagementEvent:
-    shown: dict[str, Any] = {}
+    listed: dict[str, Any] = {}
     left_out = 0
     for key, entries in {**request.asked, **_statements(request.requester)}.items():
-        shown[key] = entries
+        listed[key] = entries
         if isinstance(entries, list):
-            shown[key] = entries[:MOST_REFUSED]
-            left_out += len(entries) - len(shown[key])
-    return _event(request, shown, allowed=False, code=code, message=message[:_LONGEST_MESSAGE], left_out=left_out)
+            listed[key] = entries[:MOST_REFUSED]
+            left_out += len(entries) - len(listed[key])
+    return _event(request, listed, allowed=False, code=code, message=message[:_LONGEST_MESSAGE], left_out=left_out)
 
 
 def _statements(requester: Requester) -> dict[str, Any]:
     """Return what a refused requester states about its actor beside the name; of attributes the names alone."""
     actor = requester.principal
-    if not requester.refused or actor is None:
+    if not requester.unassertable or actor is None:
         return {}
     stated = {
         "actorRoles": [*actor.roles, *actor.member_of],

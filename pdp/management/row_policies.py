@@ -296,8 +296,8 @@ def write_request(requester: Requester, edits: Sequence[RuleEdit]) -> Management
 
 def _rule_entry(rule: RowPolicy) -> dict[str, Any]:
     fields = msgspec.to_builtins(rule)
-    shown = ("id", "grantees", "text", "dialect", "column", "kind", "exempt", "others", "restrictive")
-    return {"table": _table_text(rule.table)} | {name: fields[name] for name in shown if fields[name]}
+    names = ("id", "grantees", "text", "dialect", "column", "kind", "exempt", "others", "restrictive")
+    return {"table": _table_text(rule.table)} | {name: fields[name] for name in names if fields[name]}
 
 
 def _written(facts: Facts, edit: RowPolicyWrite | RowPolicyDrop) -> RowPolicy | None:

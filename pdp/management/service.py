@@ -355,8 +355,8 @@ class Management:
 
         Raise AssertionNotAllowed for a refused requester, who has no rights: `recorded` should have refused before.
         """
-        if requester.refused:
-            raise AssertionNotAllowed(requester.refused)
+        if requester.unassertable:
+            raise AssertionNotAllowed(requester.unassertable)
         if requester.principal is None:
             return Actor(requester.caller.name)
         bundle, role = self._pdp.bundle, requester.acting_role

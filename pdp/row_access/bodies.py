@@ -162,11 +162,11 @@ def use_warnings(bundle: ActivePolicies, facts: Facts, uses: Iterable[RelationUs
     """Yield a warning for each copied table with policies or masks, and for each table without a visible row."""
     for use in uses:
         found = bundle.row_access.policies_of(Resource("table_or_view", use.name[0], use.name[1:]), facts)
-        name, shown = ".".join(use.name), {one.id for one in found.policies if not one.restrictive}
+        name, opening = ".".join(use.name), {one.id for one in found.policies if not one.restrictive}
         if use.role == "copy" and (found.policies or found.masks):
             yield f"policies and masks of `{name}` do not follow to the copy: write policies for the copy"
         # What stands behind a view with an owner is not told.
-        if use.role == "read" and found.policies and shown.isdisjoint(use.policies) and not (use.owner or use.author):
+        if use.role == "read" and found.policies and opening.isdisjoint(use.policies) and not (use.owner or use.author):
             yield f"no row of `{name}` is visible: none of its row policies names the reader"
 
 

@@ -18,7 +18,7 @@ from pdp.errors import InvalidArgument
 from pdp.facts.row_policies import RowPolicy
 from pdp.management.codec import (
     PAGE_SIZE,
-    also_refused,
+    also_unassertable,
     canonical_action,
     check_grantable,
     grant_body,
@@ -102,9 +102,9 @@ class GrantsService:
     async def access(self, body: bytes, caller: Caller) -> RpcAnswer:
         """List one page of the principals that may do an action on an object."""
         request, named = await converted(body, _read_access)
-        resource, refused = check_grantable(named, caller)
+        resource, unassertable = check_grantable(named, caller)
         action = canonical_action(resource.type, request.action)
-        requester = also_refused(read_requester(request, caller), refused)
+        requester = also_unassertable(read_requester(request, caller), unassertable)
         page = await self._management.list_access(requester, action, resource, read_page(request))
         principals = [wire.AccessResponse.Access(principal=name, by=[by]) for name, by in page.entries.items()]
         token = page_token(page.next)
