@@ -47,27 +47,25 @@ from pdp.rewrite.process.messages import (
     StatementUser,
 )
 from pdp.rewrite.process.pool import WorkerPool
-from pdp.row_access.bodies import (
+from pdp.row_access.requests import (
+    READS,
     FilterBody,
     FilterResult,
     RewriteBody,
     RewriteResult,
     SqlExpression,
-    general_message,
-    listed_policies,
-    recorded_cause,
-    shows_own_policies,
-    tells_policies,
-    use_warnings,
-)
-from pdp.row_access.requests import (
-    READS,
     StatementRequest,
     admitted,
     bound_text,
     checks_of_uses,
+    general_message,
+    listed_policies,
+    recorded_cause,
     recorded_use,
+    shows_own_policies,
+    tells_policies,
     unknown_dialect,
+    use_warnings,
 )
 
 _OF_VIEWS: Final = frozenset({UNSUPPORTED_SOURCE, VIEW_CYCLE, VIEW_DEPTH})

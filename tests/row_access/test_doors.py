@@ -36,7 +36,7 @@ from pdp.model.question import Caller, Principal, Resource
 from pdp.offline.row_policies.changes import stored_findings
 from pdp.rewrite.catalog import policy_set_of
 from pdp.rewrite.policy_statements import read_policy_statement
-from pdp.row_access.bodies import listed_policies
+from pdp.row_access.requests import listed_policies
 from pdp.store.rows import read_rules
 from pdp.surfaces.grpc.management import _rule as rule_of_message
 from pdp.surfaces.wire import decision_pb2 as wire

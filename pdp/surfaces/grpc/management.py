@@ -38,7 +38,7 @@ from pdp.management.row_policy_edits import RowPolicyDrop, RowPolicyWrite, table
 from pdp.management.service import Management
 from pdp.model.question import Caller, Resource
 from pdp.rewrite.process.messages import SuppliedCatalog, SuppliedTable, SuppliedView
-from pdp.row_access.bodies import ColumnBody, FilterBody, RewriteBody, bound_columns
+from pdp.row_access.requests import ColumnBody, FilterBody, RewriteBody, bound_columns
 from pdp.row_access.service import StatementService
 from pdp.surfaces.grpc.handlers import GrpcHandlers, GrpcMethod, RpcAnswer
 from pdp.surfaces.grpc.messages import parse, read_consistency, read_optional_principal, read_resource, read_struct

@@ -38,7 +38,7 @@ from pdp.management.row_policy_edits import Mode, RowPolicyDrop
 from pdp.management.service import Management
 from pdp.model.question import Caller
 from pdp.model.strict import read_parameters
-from pdp.row_access.bodies import decode_filter, decode_rewrite, encode_filter, encode_rewrite
+from pdp.row_access.requests import decode_filter, decode_rewrite, encode_filter, encode_rewrite
 from pdp.row_access.service import StatementService
 from pdp.surfaces.admission import BodyLimits
 from pdp.surfaces.http.answers import EndpointAnswer
