@@ -76,7 +76,7 @@ PLANTED = {
         ("cli.audit.export", "audit.files.segments"),
         ("lake.ingest.rows", "audit.records.entries"),
     ],
-    "faces-rewrite": [("row_access.bodies", "rewrite.rewriter"), ("cli.rewrite", "rewrite.process.worker")],
+    "faces-rewrite": [("row_access.requests", "rewrite.rewriter"), ("cli.rewrite", "rewrite.process.worker")],
     "faces-decision": [("surfaces.http.endpoints", "decision.evaluation"), ("views.loads", "decision.cache.redis")],
     "faces-store": [("management.service", "store.replica"), ("cli.grants.store", "store.sqlite")],
     "faces-cel": [("engines.grants.engine", "cel.values"), ("engines.cel.program", "cel.arithmetic")],
@@ -95,7 +95,7 @@ PLANTED = {
     "faces-lake": [("cli.lake.replay", "lake.replay.tasks"), ("lake.report.html", "lake.ingest.lines")],
     "faces-offline": [
         ("cli.test.command", "offline.cases.reasons"),
-        ("offline.replay.replay", "offline.coverage.grants"),
+        ("offline.replay.replay", "offline.coverage.rules"),
         ("cli.lint", "offline.row_policies.proofs"),
     ],
     "faces-app": [("app.service", "app.workers.worker_slot"), ("app.workers.worker", "app.sources.git")],

@@ -20,8 +20,7 @@ from pdp.model.question import Principal
 from pdp.offline.cases.cases import Case
 from pdp.offline.cases.reasons import EngineAnswer, observe
 from pdp.offline.coverage.coverage import Coverage, CoverageReport, PolicyItem
-from pdp.offline.coverage.grants import GrantCoverage
-from pdp.offline.coverage.rules import CedarCoverage, RuleCoverage, ScopeCoverage
+from pdp.offline.coverage.rules import CedarCoverage, GrantCoverage, RuleCoverage, ScopeCoverage
 
 NOT_REFUSED: Final = "no check asks for a principal whom it does not name"
 

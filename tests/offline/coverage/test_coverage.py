@@ -13,8 +13,13 @@ from pdp.offline.cases.cases import Case
 from pdp.offline.cases.runner import CaseRunner
 from pdp.offline.coverage.cases import NOT_REFUSED, CaseCoverage
 from pdp.offline.coverage.coverage import NOT_NEEDED, CoverageReport
-from pdp.offline.coverage.grants import NO_BOUNDARY_OF_PLACE, NO_BOUNDARY_OF_RIGHTS, NO_OUTSIDER, NOT_NEEDED_IN_FULL
-from pdp.offline.coverage.rules import NO_BOUNDARY
+from pdp.offline.coverage.rules import (
+    NO_BOUNDARY,
+    NO_BOUNDARY_OF_PLACE,
+    NO_BOUNDARY_OF_RIGHTS,
+    NO_OUTSIDER,
+    NOT_NEEDED_IN_FULL,
+)
 
 HERE = Path(__file__).parent
 CONFIG = {"warehouses": {"lake": {"default_ref": "main"}}}
