@@ -25,8 +25,7 @@ import pytest
 from support.service.serving import settings_of
 from yarl import URL
 
-from pdp.app.sources.http import HttpFetcher, HttpSource
-from pdp.app.sources.oci import OciSource
+from pdp.app.sources.http import HttpFetcher, HttpSource, OciSource
 from pdp.audit.push.http import DeliveryFailed, HttpSender, ReceiverSettings
 from pdp.config.identity import ProviderSettings
 from pdp.config.policies import SourceSettings

@@ -17,8 +17,7 @@ import msgspec
 
 from pdp.app.sources.client import BundleFolder, FetchedBundle, SourceClient, SourceState, SourceUnreachable
 from pdp.app.sources.git import GitSource
-from pdp.app.sources.http import HttpFetcher, HttpSource
-from pdp.app.sources.oci import OciSource
+from pdp.app.sources.http import HttpFetcher, HttpSource, OciSource
 from pdp.config.bundles.archive import unpack, write_files
 from pdp.config.bundles.manifest import BundleRefused
 from pdp.config.bundles.signing import read_public_key

@@ -19,8 +19,7 @@ from hypothesis import strategies as st
 from support.generators.bundles import ROOT, TAG, bundle_server, digest_of, git, layer_of, private_key, push
 
 from pdp.app.sources.git import GitSource
-from pdp.app.sources.http import HttpFetcher
-from pdp.app.sources.oci import OciSource
+from pdp.app.sources.http import HttpFetcher, OciSource
 from pdp.config.bundles.archive import BundleParts, build, pack, unpack
 from pdp.config.bundles.manifest import BundleRefused, check_names, make_manifest
 from pdp.config.bundles.signing import sign

@@ -25,8 +25,7 @@ from support.oracles.converging import until
 from support.service.serving import Process, serve_process, settings_of
 
 from pdp.app.sources.client import FetchedBundle, SourceUnreachable
-from pdp.app.sources.http import HttpFetcher
-from pdp.app.sources.oci import OciSource
+from pdp.app.sources.http import HttpFetcher, OciSource
 from pdp.config.bundles.archive import build
 from pdp.config.bundles.manifest import BundleRefused
 

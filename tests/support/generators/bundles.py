@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 
-from pdp.app.sources.oci import LAYER
+from pdp.app.sources.http import LAYER
 from pdp.config.bundles.archive import build
 
 PATH = "/bundle.tar.gz"
