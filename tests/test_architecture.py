@@ -100,8 +100,8 @@ PLANTED = {
     ],
     "faces-app": [("app.service", "app.workers.worker_slot"), ("app.workers.worker", "app.sources.git")],
     "faces-cli": [("app.service", "cli.serve")],
-    "inner": [("surfaces.http.endpoints", "management.forbidden_edits"), ("cli.explain.load", "views.chains")],
-    "rooms-cli": [("cli.check", "cli.explain.load"), ("cli.serve", "cli.config.problems")],
+    "inner": [("surfaces.http.endpoints", "management.forbidden_edits"), ("cli.explain", "views.chains")],
+    "rooms-cli": [("cli.check", "cli.lake.report"), ("cli.serve", "cli.config.problems")],
 }
 """Contract -> importers in `pdp` with a module that each of them must not import."""
 
@@ -251,7 +251,7 @@ def test_generated_pages_are_up_to_date(generated_pages: Path, page: str) -> Non
 PARTS = {"contracts", "real_trino"}
 """Folders of test modules about several packages."""
 WITHOUT_TESTS = {
-    "surfaces/wire", "store/migrations", "store/migrations/versions", "engines", "engines/cel/lint", "cli/explain",
+    "surfaces/wire", "store/migrations", "store/migrations/versions", "engines", "engines/cel/lint",
     "cli/starters/custom", "dialects",
 }  # fmt: skip
 """Packages that are generated, or that the tests of another package run."""

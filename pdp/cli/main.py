@@ -39,7 +39,6 @@ _COMMANDS: Final[Mapping[str, str]] = {
 _ROOMS: Final[Mapping[str, str]] = {
     "config": "config.command",
     "dry_run": "dry_run.command",
-    "explain": "explain.command",
     "grants": "grants.command",
     "healthcheck": "serve",
     "init": "config.init",

@@ -52,7 +52,7 @@ STARTS = {
     "pdp.cli.check": (9_600, f"click {VALUES} immutables prometheus_client uuid_utils"),
     "pdp.cli.test.command": (36_300, f"click {VALUES} {LOGS} {POLICIES}"),
     "pdp.cli.lint": (34_000, f"click {VALUES} {LOGS} {POLICIES} {HTTP} {TOKENS} zstandard"),
-    "pdp.cli.explain.command": (25_400, f"click {VALUES} {LOGS} {POLICIES}"),
+    "pdp.cli.explain": (25_300, f"click {VALUES} {LOGS} {POLICIES}"),
     "pdp.cli.rewrite": (4_100, f"click {VALUES}"),
     "pdp.cli.trino_config": (4_400, f"click {VALUES}"),
     "pdp.cli.bundle": (4_600, f"click {VALUES}"),
