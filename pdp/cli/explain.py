@@ -45,7 +45,7 @@ def explain_load(composition: Wiring, settings: Settings, file: str, form: str) 
     if form == "json":
         sys.stdout.buffer.write(encode_load(loaded) + b"\n")
     else:
-        _print_text(loaded)
+        _print_load(loaded)
 
 
 async def _decide(body: LoadBody, composition: Wiring, settings: Settings) -> LoadResult:
@@ -112,7 +112,7 @@ def _principal_text(step: LoadStep) -> str:
     return f"{'owner' if step.delegated else 'caller'} {name}"
 
 
-def _print_text(loaded: LoadResult) -> None:
+def _print_load(loaded: LoadResult) -> None:
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 1000)
     console.print(Text(visible(summary(loaded)), "bold green" if loaded.decision.allowed else "bold red"))
     if loaded.read_restrictions:
