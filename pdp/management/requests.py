@@ -1,15 +1,19 @@
-"""Values of management requests and results, and the records of both. Must not know a wire format."""
+"""Values of management requests and results, the records of both, and the grants of a listing.
+
+Knows no wire format and no rights.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
-from pdp.engines.grants.edits import GrantEdits, ObjectEdits, ObjectPatch
+from pdp.engines.grants.edits import GrantEdits, ObjectEdits, ObjectPatch, grant_flags
 from pdp.errors import AssertionNotAllowed, PdpError
-from pdp.facts.objects import Grant, ObjectKey, key_text
+from pdp.facts.objects import SERVER, Grant, ObjectKey, key_text
+from pdp.facts.snapshot import Facts
 from pdp.model.events import BEGUN, AnswerHold, EventLog, ManagementEvent, token_subject
 from pdp.model.question import Caller, Consistency, Principal, Resource
 from pdp.model.references import format_resource
@@ -251,3 +255,35 @@ def _patch(patch: ObjectPatch) -> dict[str, Any]:
     fields = {"parent": f"project:{patch.project}" if patch.project else None, "managedAccess": patch.managed}
     given = {**fields, "id": patch.id}
     return {"object": key_text(patch.key), **{key: value for key, value in given.items() if value is not None}}
+
+
+def matching_grants(facts: Facts, filter: GrantFilter) -> Iterator[Grant]:
+    """Yield the grants of a filter, in no order.
+
+    Starts from the smallest index: the grants on the object, below the object, to the principal, or all grants.
+    """
+    if filter.object is not None and not filter.below:
+        grants: Iterable[Grant] = facts.grants_on(filter.object)
+    elif filter.object is not None and not filter.principal:
+        grants = (grant for key, _ in facts.subtree(filter.object) for grant in facts.grants_on(key))
+    else:
+        grants = facts.grants_to(filter.principal) if filter.principal else facts.grants()
+        top = filter.object
+        if top is not None:
+            grants = (
+                grant for grant in grants if top in (SERVER, grant.object) or top in facts.ancestors(grant.object)
+            )
+    for grant in grants:
+        if filter.principal in ("", grant.principal) and filter.privilege in ("", grant.privilege):
+            yield grant
+
+
+def sorted_grants(facts: Facts, grants: Iterable[Grant]) -> list[GrantListing]:
+    """Return grants in order, with their flags."""
+    return sorted((describe_grant(facts, grant) for grant in grants), key=lambda listing: listing.name)
+
+
+def describe_grant(facts: Facts, grant: Grant) -> GrantListing:
+    """Return a grant with its flags and its name for sorting."""
+    name = "\x00".join((key_text(grant.object), grant.privilege, grant.principal, grant.id))
+    return GrantListing(grant, grant_flags(facts, grant), name)

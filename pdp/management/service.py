@@ -26,7 +26,6 @@ from pdp.errors import AssertionNotAllowed, Forbidden, InvalidArgument, Unavaila
 from pdp.facts.objects import Change, Grant, ObjectKey, key_of, key_text, resource_of
 from pdp.facts.snapshot import Facts
 from pdp.management.forbidden_edits import edit_questions, grant_questions, refuse_forbidden, unforbidden
-from pdp.management.listing import describe_grant, list_grants, matching_grants
 from pdp.management.requests import (
     GrantFilter,
     GrantListing,
@@ -35,13 +34,16 @@ from pdp.management.requests import (
     PageRequest,
     PageResult,
     Requester,
+    describe_grant,
     grants_request,
     linked,
     list_access_request,
     list_grants_request,
     list_objects_request,
+    matching_grants,
     objects_request,
     recorded,
+    sorted_grants,
 )
 from pdp.model.answer import Reason
 from pdp.model.arrays import positions_by
@@ -321,7 +323,7 @@ class Management:
                 known = readable[grant.object] = self.rights.may(facts, actor, READ, grant.object)
             return known
 
-        return list_grants(facts, (grant for grant in matching_grants(facts, filter) if is_readable(grant)))
+        return sorted_grants(facts, (grant for grant in matching_grants(facts, filter) if is_readable(grant)))
 
     def _candidates(self, facts: Facts, action: str, key: ObjectKey) -> set[str]:
         """Return all principals that may have access: every known one, or fewer if grants alone decide."""

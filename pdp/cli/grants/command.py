@@ -27,9 +27,8 @@ from pdp.engines.grants.edits import GrantEdits, ObjectEdits
 from pdp.errors import InvalidArgument, Unavailable
 from pdp.facts.objects import Change, ObjectKey
 from pdp.facts.snapshot import Facts
-from pdp.management import listing as grant_listing
 from pdp.management.codec import grant_body, make_grant_filter
-from pdp.management.requests import GrantListing
+from pdp.management.requests import GrantListing, describe_grant, matching_grants, sorted_grants
 from pdp.model.vocabulary import PRIVILEGES
 from pdp.store.store import EpochChanged
 from pdp.store.world import is_yaml, read_grant, read_key, read_known_grant, read_world_file, unknown_of
@@ -177,7 +176,7 @@ def list_grants(
     options = {"object": object_, "principal": principal, "privilege": privilege, "below": "true" if below else None}
     filter = make_grant_filter({name: value for name, value in options.items() if value is not None})
     facts = read_store(composition, readable_settings(composition, config, overrides))
-    listings = grant_listing.list_grants(facts, grant_listing.matching_grants(facts, filter))
+    listings = sorted_grants(facts, matching_grants(facts, filter))
     print_lines((entry_text(grant_body(listing)) for listing in listings) if form == "json" else _table(listings))
 
 
@@ -222,7 +221,7 @@ def add_grant(
     with composition.writing(settings, actor().name, seeded=True) as writer:
         is_new = writer.write(lambda facts: Administration().edit_grants(facts, actor(), GrantEdits(add=[grant])))
         click.echo(visible(f"{'added' if is_new else 'there already'}: {grant_text(grant)}"))
-        for flag in grant_listing.describe_grant(writer.facts, grant).flags:
+        for flag in describe_grant(writer.facts, grant).flags:
             explanation = _FLAGS[flag].format(principal=principal, object=object_)
             click.echo(visible(f"{flag}: {explanation}"))
         click.echo(f"revision {writer.revision}")
