@@ -54,7 +54,7 @@ def use_policies(*files: str | Path) -> None:
 
 
 class StatedEvidence(TypedDict, total=False):
-    """What a service states of a caller beside the groups. Roles that it does not state are unknown."""
+    """Evidence of a caller beside the groups, as the service states it. Roles without a statement are unknown."""
 
     roles: Iterable[str] | None
     claims: Mapping[str, str]

@@ -106,7 +106,7 @@ _remembered: Final = lru_cache(_READINGS)(_read)
 
 
 def policy_for_trino(policy: Policy, types: Mapping[str, str] | None) -> tuple[Policy, str]:
-    """Return a policy in Trino's SQL, and why it lets no row through there, if so; raise ValueError as `read_filter`.
+    """Return a policy in Trino's SQL, and why no row passes there, or nothing; raise ValueError as `read_filter`.
 
     The filter TRUE stays the word.
     """
@@ -116,7 +116,7 @@ def policy_for_trino(policy: Policy, types: Mapping[str, str] | None) -> tuple[P
 
 
 def mask_for_trino(mask: Mask, types: Mapping[str, str] | None) -> tuple[Mask, str]:
-    """Return a mask in Trino's SQL, and why it is NULL there, if so; raise ValueError as `read_expression`."""
+    """Return a mask in Trino's SQL, and why the value is NULL there, or nothing; raise ValueError as `read_expression`."""
     text, closed = "", ""
     if mask.kind == "constant":
         text = translate_constant(mask.text)

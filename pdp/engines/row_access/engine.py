@@ -294,7 +294,7 @@ def _rows(
 
 
 def _stored_for_trino(one: Policy | Mask, identity: str, types: Mapping[str, str] | None) -> Policy | Mask:
-    """Return a policy or mask of the store in Trino's SQL; one that hides, without a certain meaning there.
+    """Return a policy or mask of the store in Trino's SQL. Without a certain meaning there, the result hides.
 
     Trino evaluates the joined filters of a table as one user. Beside a file that names this user, a filter of the store
     shows no row: the filter was written for the caller.

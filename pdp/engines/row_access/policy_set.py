@@ -1,7 +1,7 @@
 """Policies and masks with their grantees, by table: one value for entries of files and of the store.
 
 One set serves the filters of Trino and the rewriting of statements. An unusable entry of the store hides, and never
-shows. Reads no SQL, and knows no principal: a reader tells whether grantees name the reader.
+shows. Reads no SQL, and knows no principal: readers compare lists of grantees with their own names.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _Entry = TypeVar("_Entry", "Policy", "Mask")
 
 
 class Reader(Protocol):
-    """Somebody who reads a table, as lists of grantees see them."""
+    """Reader of a table, as lists of grantees see the reader."""
 
     def is_named(self, grantees: tuple[Grantee, ...]) -> bool:
         """Tell whether grantees certainly name the reader: for lists whose members see more."""
@@ -120,7 +120,7 @@ def mask_of(rule: RowPolicy, identity: str = "") -> Mask:
 def stored_policies(rules: Iterable[RowPolicy]) -> Iterator[Policy]:
     """Yield the policies of one table. The tombstone of a mask closes a new table of the name, too.
 
-    A policy that shows no row has no grantees. An unusable `restrictive` one is for everybody, so that no row is left.
+    A policy without a visible row has no grantees. An unusable `restrictive` policy is for everybody: no row is left.
     """
     for rule in rules:
         if rule.tombstone:
@@ -299,11 +299,11 @@ class PolicySet:
 
     @cached_property
     def has_texts(self) -> bool:
-        """Tell whether a policy or mask has texts in several dialects."""
+        """Tell whether any policy or mask has texts in several dialects."""
         return any(one.others for some in self.tables.values() for one in some.entries())
 
     def written_for(self, dialect: str) -> PolicySet:
-        """Return a set in which each policy and mask has the text for engines of a dialect, if it has several."""
+        """Return a set with the text for engines of a dialect in each policy and mask with several texts."""
         if not self.has_texts:
             return self
         items = self.tables.items()
@@ -343,7 +343,7 @@ class StoredPolicySets:
     """Policy sets of one revision after the other: those of files and of the store.
 
     Revisions with the same rules share one set. A new set costs a look at the name of each table with rules; the rules
-    of a table are read when somebody first asks for the table.
+    of a table are read at the first use of the table.
     """
 
     def __init__(self, filed: PolicySet, join: Join = lambda name, filed, stored: filed.joined(stored)) -> None:
