@@ -116,7 +116,7 @@ def policy_for_trino(policy: Policy, types: Mapping[str, str] | None) -> tuple[P
 
 
 def mask_for_trino(mask: Mask, types: Mapping[str, str] | None) -> tuple[Mask, str]:
-    """Return a mask in Trino's SQL, and why the value is NULL there, or nothing; raise ValueError as `read_expression`."""
+    """Return a mask in Trino's SQL, and why it is NULL there, or nothing; raise ValueError as `read_expression`."""
     text, closed = "", ""
     if mask.kind == "constant":
         text = translate_constant(mask.text)
