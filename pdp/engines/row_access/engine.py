@@ -236,17 +236,21 @@ class RowAccessEngine:
     def _restrict(self, principal: Principal, name: FoldedName, facts: Facts, stale: bool) -> Restriction:
         policies = self._sets.at(facts)
         table = policies.of(name)
-        container = _PROTECTED if policies.is_below(name) else UNRESTRICTED
         if table is NO_POLICIES:
-            return _NEAR if policies.is_near(name) else container
+            return _NEAR if policies.is_near(name) else _unnamed(policies, name)
         if stale and (name in facts.index.rules or table.reads_facts()):
             return hide_everything(STORE_STALE)
         reader = _PrincipalReader(self.members, principal, facts)
         found = (_held(masks, reader) for masks in table.masks.values())
         masks = {mask.column: _bound(mask, reader) for mask in found if mask}
         if not table.policies:
-            return Restriction(container.rows, container.by, masks)
+            return replace(_unnamed(policies, name), masks=masks)
         return _rows(table.matching(reader), table.limiting(reader), reader, masks)
+
+
+def _unnamed(policies: PolicySet, name: FoldedName) -> Restriction:
+    """Return the restriction of a table without policies."""
+    return _PROTECTED if policies.is_below(name) else UNRESTRICTED
 
 
 def _held(masks: Iterable[Mask], reader: _PrincipalReader) -> Mask | None:
@@ -254,8 +258,11 @@ def _held(masks: Iterable[Mask], reader: _PrincipalReader) -> Mask | None:
 
     Where unknown evidence alone makes the principal a grantee, or decides the name of the caller, the column is NULL.
     """
-    held = [mask.for_reader(reader) for mask in masks if mask.holds(reader)]
-    certain = (mask.closed() if reader.is_unnamed and CALLER in mask.text else mask for mask in held)
+    held = (mask for mask in masks if mask.holds(reader))
+    if not reader.principal.unknown:
+        return next(held, None)
+    doubted = (mask.for_reader(reader) for mask in held)
+    certain = (mask.closed() if reader.is_unnamed and CALLER in mask.text else mask for mask in doubted)
     return min(certain, key=lambda mask: mask.rank, default=None)
 
 

@@ -218,7 +218,10 @@ class PolicySet:
         self.tables = tables
         self.is_passing = is_passing
         self._protected = tuple(map(widen_name, protected))
-        self._near = NearNames(tables)
+
+    @cached_property
+    def _near(self) -> NearNames:
+        return NearNames(self.tables)
 
     @property
     def has_containers(self) -> bool:
@@ -227,7 +230,7 @@ class PolicySet:
 
     def of(self, table: FoldedName) -> TablePolicies:
         """Return the policies and masks of a table; empty if none names the table."""
-        return self.tables.get(table, NO_POLICIES)
+        return self.tables[table] if table in self.tables else NO_POLICIES
 
     def protects(self, table: FoldedName) -> bool:
         """Tell whether a table has policies, is in a protected container, or is near a table with policies."""
@@ -342,8 +345,8 @@ Join: TypeAlias = Callable[[FoldedName, TablePolicies, TablePolicies], TablePoli
 class StoredPolicySets:
     """Policy sets of one revision after the other: those of files and of the store.
 
-    Revisions with the same rules share one set. A new set costs a look at the name of each table with rules; the rules
-    of a table are read at the first use of the table.
+    Revisions with the same rules share one set. The rules of a table are read at the first use of the table. The first
+    question for a near name, or for a warehouse, costs a look at the name of each table.
     """
 
     def __init__(self, filed: PolicySet, join: Join = lambda name, filed, stored: filed.joined(stored)) -> None:
@@ -377,17 +380,16 @@ class _Tables(Mapping[FoldedName, TablePolicies]):
         self, filed: Mapping[FoldedName, TablePolicies], rules: Map[FoldedName, Rules], sets: StoredPolicySets
     ) -> None:
         self._filed, self._rules, self._sets = filed, rules, sets
-        self._names = dict.fromkeys((*filed, *rules))
 
     def __getitem__(self, name: FoldedName) -> TablePolicies:
         rules = self._rules.get(name)
         return self._filed[name] if rules is None else self._sets.joined(name, rules)
 
     def __contains__(self, name: object) -> bool:
-        return name in self._names
+        return name in self._filed or name in self._rules
 
     def __iter__(self) -> Iterator[FoldedName]:
-        return iter(self._names)
+        return iter(dict.fromkeys((*self._filed, *self._rules)))
 
     def __len__(self) -> int:
-        return len(self._names)
+        return len({*self._filed, *self._rules})
