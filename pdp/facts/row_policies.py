@@ -53,7 +53,10 @@ class NearNames:
 
 
 class RowPolicy(msgspec.Struct, frozen=True):
-    """Stored row policy, or the mask of `column` if there is one. Times are seconds since 1970.
+    """Row policy, or the mask of `column` if there is one: the value of every way in, and the form of the store's rows.
+
+    Names of grantees are texts, because a row stays as written, whatever a version reads in it. Times are seconds since
+    1970.
 
     `text` is the filter of a policy, or the expression of a mask. `others` are texts for engines of other dialects than
     `dialect`: an engine without a text of its own gets the meaning of `text`. A `tombstone` is that of a dropped table:

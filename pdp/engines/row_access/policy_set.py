@@ -230,7 +230,7 @@ class PolicySet:
 
     def of(self, table: FoldedName) -> TablePolicies:
         """Return the policies and masks of a table; empty if none names the table."""
-        return self.tables[table] if table in self.tables else NO_POLICIES
+        return self.tables[table] if table in self.tables else NO_POLICIES  # noqa: SIM401  `get` of tables read on demand is slower
 
     def protects(self, table: FoldedName) -> bool:
         """Tell whether a table has policies, is in a protected container, or is near a table with policies."""
@@ -287,13 +287,6 @@ class PolicySet:
             and not any(mask.holds(reader) for masks in table.masks.values() for mask in masks)
             for reader in readers
         )
-
-    def joined(self, others: Mapping[FoldedName, TablePolicies]) -> PolicySet:
-        """Return a set with more policies and masks of some tables."""
-        tables = {**self.tables}
-        for name, more in others.items():
-            tables[name] = self.of(name).joined(more)
-        return self.with_tables(tables)
 
     def renamed(self, names: Callable[[FoldedName], Iterable[FoldedName]]) -> PolicySet:
         """Return a set with other names of tables and containers. A name can have several others."""
