@@ -328,19 +328,24 @@ def test_a_bad_document_gets_one_message_by_every_door(folder: Path, part: int) 
         assert found == dict.fromkeys(found, wanted), entry
 
 
-def test_the_rewriter_refuses_what_it_refuses_with_the_same_message(folder: Path) -> None:
-    """It reads short names and judges a filter where somebody uses the filter, so it takes some of the documents."""
-    refused = 0
-    for entry in BAD:
-        (folder / "rows.json").write_text(json.dumps({kind_of(entry): [entry]}))
-        try:
-            service_of_files([folder / "rows.json"])
-        except PolicyError as error:
-            refused += 1
-            assert own_words(error) == said("file", entry), entry
-        except InvalidArgument:
-            assert entry["table"] != ENTRY["table"], entry
-    assert refused >= 60
+def by_rewriter(entry: Entry) -> str:
+    """Return the refusal of a file of the rewriter, but for names of tables: short ones are names there."""
+    Path("rows.json").write_text(json.dumps({kind_of(entry): [entry]}))
+    try:
+        service_of_files([Path("rows.json")])
+    except PolicyError as error:
+        return own_words(error)
+    except InvalidArgument:
+        assert entry["table"] != ENTRY["table"], entry
+    return ""
+
+
+def test_the_rewriter_refuses_with_the_same_message(folder: Path) -> None:
+    """It judges a filter where somebody uses the filter, so it takes some of the documents."""
+    found = [(entry, message) for entry in BAD if (message := by_rewriter(entry))]
+    assert len(found) >= 60
+    for entry, message in found:
+        assert message == said("file", entry), entry
 
 
 def test_there_are_many_bad_documents() -> None:
