@@ -20,8 +20,7 @@ from pdp.lake.ingest.batches import BatchCounts, BatchWriter, batch_frame, escap
 from pdp.lake.ingest.facts import FactsExport
 from pdp.lake.ingest.files import AuditFile, audit_file, audit_folder, check_folder
 from pdp.lake.ingest.passes import IngestBatch
-from pdp.lake.lake import Lake
-from pdp.lake.lock import ingest_lock
+from pdp.lake.lake import Lake, ingest_lock
 from pdp.lake.session import spark_failure
 from pdp.lake.tables import DECISIONS, TABLES
 

@@ -11,8 +11,7 @@ import msgspec
 from pdp.errors import Unavailable
 from pdp.lake.catalog import CATALOG
 from pdp.lake.ingest.batches import unfinished_batches
-from pdp.lake.lake import Lake
-from pdp.lake.lock import ingest_lock
+from pdp.lake.lake import Lake, ingest_lock
 from pdp.lake.report.asking import QUESTIONS
 from pdp.lake.report.outputs import PREFIX
 from pdp.lake.tables import REPLAY_DIFFERENCES, TABLES

@@ -11,7 +11,7 @@ from support.servers.spark import folder_lake
 from pdp.errors import InvalidArgument, Unavailable
 from pdp.lake.ingest.batches import BatchCounts
 from pdp.lake.ingest.upkeep import compact, expire
-from pdp.lake.lock import ingest_lock
+from pdp.lake.lake import ingest_lock
 
 pytestmark = [pytest.mark.spark, pytest.mark.process, pytest.mark.timeout(600)]
 
