@@ -15,13 +15,12 @@ import structlog
 from aiohttp import web
 
 from pdp.app.assembly import PLANNERS
-from pdp.app.audit import open_audit
 from pdp.app.facts import WorldEdits, read_source, record_facts
 from pdp.app.process import PAUSE_SECONDS, FreedMemory
 from pdp.app.reload.load_messages import LoadedPolicies, Published
 from pdp.app.reload.published import PreparedPolicies, load_bundle, prepare
 from pdp.app.reload.reloader import Reloader, ServedPolicies
-from pdp.app.wiring import Probes, ServiceCore, Surfaces, build_cache
+from pdp.app.wiring import Probes, ServiceCore, Surfaces, build_cache, open_audit
 from pdp.audit.files.locks import KnownInstance, known_instances
 from pdp.audit.queue.queue import NoAudit
 from pdp.config.section import is_loopback, split_address

@@ -19,7 +19,7 @@ from support.servers.audit_receiver import receiving
 from support.servers.idp import Authority
 from support.service.audit_sinks import FAST, PipeReader, assert_complete, batches, new_instance, until
 
-from pdp.app.audit import open_sinks
+from pdp.app.wiring import open_sinks
 from pdp.audit.push import delivery
 from pdp.audit.push.bodies import OtlpLogs
 from pdp.audit.push.spool import RefusedRecords, Spool, SpoolFull

@@ -16,7 +16,7 @@ from typing import Any
 
 from uuid_utils import uuid7
 
-from pdp.app.audit import open_sinks
+from pdp.app.wiring import open_sinks
 from pdp.audit.push.spool_reader import spooled_instances
 from pdp.audit.queue.sinks import AuditSink, LineBatch
 from pdp.config.load import make_settings
