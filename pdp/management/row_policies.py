@@ -49,6 +49,8 @@ PERMISSIONS: Final = {
 }
 """Permission -> action on the table that the permission requires."""
 _VENDOR: Final = "bigquery."
+_OF_STORES: Final = frozenset({"author", "created", "updated", "tombstone", "object_id"})
+"""Fields of a rule that the store gives, and no edit."""
 MOST_RULES: Final = 10_000
 """Edits of rules in one request."""
 MOST_PERMISSIONS: Final = 100
@@ -295,9 +297,8 @@ def write_request(requester: Requester, edits: Sequence[RuleEdit]) -> Management
 
 
 def _rule_entry(rule: RowPolicy) -> dict[str, Any]:
-    fields = msgspec.to_builtins(rule)
-    names = ("id", "grantees", "text", "dialect", "column", "kind", "exempt", "others", "restrictive")
-    return {"table": _table_text(rule.table)} | {name: fields[name] for name in names if fields[name]}
+    fields = msgspec.to_builtins(rule) | {"table": _table_text(rule.table)}
+    return {name: value for name, value in fields.items() if value and name not in _OF_STORES}
 
 
 def _written(facts: Facts, edit: RowPolicyWrite | RowPolicyDrop) -> RowPolicy | None:

@@ -251,22 +251,26 @@ class PolicyService:
         return RpcAnswer(wire.TestRowPolicyPermissionsResponse(permissions=found), requester.id)
 
 
+_OF_ANSWERS: Final = frozenset({"etag", "author", "created", "updated", "tombstone"})
+"""Fields of a message beside those of a policy or mask: of answers, and the tag of an update."""
+
+
 def _rule(message: wire.RowPolicy) -> RowPolicy:
     """Return the rule of a message; empty fields count as missing ones of JSON."""
-    fields: dict[str, Any] = {"id": message.id, "table": message.table}
-    names = ("grantees", "dialect", "column", "kind", "expression", "except", "restrictive")
-    given = {name: getattr(message, name) for name in names if getattr(message, name)}
-    lists = {name: list(value) for name, value in given.items() if name in ("grantees", "except")}
-    field = "expression" if message.column else "filter"
-    if message.texts:
-        if getattr(message, field) or message.dialect:
-            raise InvalidArgument(f"`texts` stand in place of `{field}` and `dialect`")
-        fields[field] = dict(message.texts)
+    given = {field.name: getattr(message, field.name) for field, _ in message.ListFields()}
+    fields = {name: value for name, value in given.items() if name not in _OF_ANSWERS}
+    lists = {name: list(fields[name]) for name in ("grantees", "except") if name in fields}
+    fields |= lists | {"id": message.id, "table": message.table}
+    text = "expression" if message.column else "filter"
+    if texts := fields.pop("texts", None):
+        if text in fields or message.dialect:
+            raise InvalidArgument(f"`texts` stand in place of `{text}` and `dialect`")
+        fields[text] = dict(texts)
     elif not message.column:
         fields["filter"] = message.filter
     if message.column and message.filter:
         raise InvalidArgument("a mask has no `filter`")
-    return make_rule(fields | given | lists)
+    return make_rule(fields)
 
 
 def _policy(rule: RowPolicy) -> wire.RowPolicy:
