@@ -102,8 +102,11 @@ with quick_imports():
         import aiohttp
         inner = ssl.create_default_context()
     outer = ssl.create_default_context()
-contexts = [inner, outer, ssl.create_default_context()]
-loaded = [context.cert_store_stats()["x509"] for context in (*contexts, aiohttp.connector._SSL_CONTEXT_VERIFIED)]
+    by_paths = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    by_paths.set_default_verify_paths()
+contexts = [inner, outer, ssl.create_default_context(), by_paths]
+clients = aiohttp.connector._SSL_CONTEXT_VERIFIED, aiohttp.connector._SSL_CONTEXT_UNVERIFIED
+loaded = [context.cert_store_stats()["x509"] for context in (*contexts, *clients)]
 
 class Server(HTTPServer):
     def __init__(self, host):
@@ -155,11 +158,40 @@ def test_authorities_of_tls_come_with_the_first_client(tmp_path: Path, trusted: 
     )
     assert done.returncode == 0, done.stderr
     loaded, found = json.loads(done.stdout)
-    assert loaded == [0, 0, 1, 0]
-    assert found == [501 if trusted else 0] * 4 + [0] * 4, "the certificate has no name 127.0.0.2"
+    assert loaded == [0, 0, 1, 0, 0, 0]
+    assert found == [501 if trusted else 0] * 5 + [0] * 5, "the certificate has no name 127.0.0.2"
 
 
 def test_row_policies_bring_the_parser_of_sql(tmp_path: Path) -> None:
     (tmp_path / "rows.yaml").write_text(ROW_POLICY)
     policies = {"rules": ["rules.properties"], "row_access": ["rows.yaml"]}
     assert "sqlglot" in imported(tmp_path, PLAIN | {"policies": policies})
+
+
+CHECKED = """
+import json, sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+from pdp.config.load import load_settings
+from pdp.config.section import Section
+load_settings(Path(sys.argv[1], "pdp.yaml"))
+print(json.dumps([sorted(one.__name__ for one in Section.__subclasses__() if one.__pydantic_complete__), "spy" in sys.modules]))
+"""
+
+
+def test_a_load_of_settings_makes_one_validator_and_asks_no_plugin(tmp_path: Path) -> None:
+    (tmp_path / "pdp.yaml").write_text(json.dumps(PLAIN | {"audit": {"sinks": [{"file": "audit"}]}}))
+    (tmp_path / "spy.py").write_text("plugin = None")
+    (tmp_path / "spy-1.dist-info").mkdir()
+    (tmp_path / "spy-1.dist-info/METADATA").write_text("Metadata-Version: 2.1\nName: spy\nVersion: 1\n")
+    (tmp_path / "spy-1.dist-info/entry_points.txt").write_text("[pydantic]\nspy = spy:plugin\n")
+    done = subprocess.run(
+        [sys.executable, "-c", CHECKED, str(tmp_path)],
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == [["Settings"], False]
