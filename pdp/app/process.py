@@ -70,7 +70,7 @@ def quick_imports() -> Iterator[None]:
     """Run imports without collections of garbage, import structlog alone, and load no authorities of TLS.
 
     Imports leave little garbage, but each collection visits all that was imported before. structlog imports rich where
-    it is installed, to print tracebacks in colours, and greenlet: 5 MB for nothing. aiohttp makes two contexts for https
+    it is installed, to print tracebacks in colours, and greenlet: 5 MB for nothing. aiohttp makes contexts for https
     clients, whose authorities take a tenth of the time of a start: they come with the first client.
     """
     gc.disable()

@@ -73,7 +73,7 @@ def defaults(section: type[AnySection], **given: Any) -> AnySection:
 
     A check needs the validator of the section. Its making takes milliseconds, and the settings as a whole do without.
     """
-    return section.model_construct(**given)
+    return section.model_construct(**given)  # type: ignore[return-value]  # pydantic names no type of its own
 
 
 _PORT: Final = re.compile("0|[1-9][0-9]{0,4}")
