@@ -19,7 +19,6 @@ from google.protobuf.json_format import MessageToDict, Parse, ParseError
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 from google.protobuf.struct_pb2 import Struct
-from multidict import CIMultiDictProxy
 
 from pdp import errors
 from pdp.config.server import LimitSettings
@@ -39,6 +38,7 @@ from pdp.telemetry import Telemetry
 
 if TYPE_CHECKING:
     from aiohttp import web
+    from multidict import CIMultiDictProxy
 
 M = TypeVar("M", bound=Message)
 
