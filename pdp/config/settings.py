@@ -193,10 +193,11 @@ def secret_keys() -> tuple[SecretKey, ...]:
 def _marked(section: type[BaseModel], path: tuple[str, ...]) -> Iterator[SecretKey]:
     for name, field in section.model_fields.items():
         at, has_file_key = (*path, name), f"{name}_file" in section.model_fields
-        for below, part in _parts(field.annotation, at):
+        parts = [*_parts(field.annotation, at)]
+        for below, part in parts:
             if isinstance(part, type) and issubclass(part, BaseModel):
                 yield from _marked(part, below)
-        marks = (part for _, part in _parts(field.annotation, at) if isinstance(part, Secret))
+        marks = (part for _, part in parts if isinstance(part, Secret))
         yield from (SecretKey(at, mark, has_file_key) for mark in (*field.metadata, *marks) if isinstance(mark, Secret))
 
 
