@@ -13,10 +13,11 @@ import re
 import sys
 import tempfile
 import time
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from http.client import HTTPConnection
+from operator import itemgetter
 from pathlib import Path
 from statistics import median
 from typing import Final
@@ -92,12 +93,12 @@ def measure(settings: Sequence[str]) -> dict[str, float]:
     return found
 
 
-def imports(settings: Sequence[str]) -> Counter[str]:
+def imports(settings: Sequence[str]) -> dict[str, float]:
     """Return the milliseconds of imports by package. An import counts without those within it."""
     with example(("-X", "importtime"), settings) as (_, _, output):
         time.sleep(_REST)
         text = output.read_text()
-    found: Counter[str] = Counter()
+    found: dict[str, float] = defaultdict(float)
     for microseconds, module in _IMPORT.findall(text):
         parts = module.split(".")
         found[".".join(parts[: 2 if parts[0] == "pdp" else 1])] += int(microseconds) / 1000
@@ -121,8 +122,9 @@ def main() -> None:
         unit, base = name.rpartition(", ")[2], {"s": cpu, "MB": memory}.get(name.rpartition(", ")[2])
         ratio = f"{median(values) / base:8.1f} of a bare interpreter" if base and not name.startswith("ready") else ""
         print(f"{name:<46}{median(values):9.2f} {unit:<3} best {min(values):9.2f}  worst {max(values):9.2f} {ratio}")
-    print(f"\nimports, ms ({sum((once := imports(given.set)).values()):.0f} in all, slower while they are measured):")
-    for package, milliseconds in once.most_common(_PACKAGES):
+    once = imports(given.set)
+    print(f"\nimports, ms ({sum(once.values()):.0f} in all, slower while they are measured):")
+    for package, milliseconds in sorted(once.items(), key=itemgetter(1), reverse=True)[:_PACKAGES]:
         print(f"  {milliseconds:7.1f}  {package}")
 
 

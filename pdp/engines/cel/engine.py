@@ -26,10 +26,10 @@ from pdp.engines.cel.group_checks import (
     find_rules,
     prepare_question,
 )
-from pdp.engines.cel.path_tables import NEVER, path_strings, paths_of
+from pdp.engines.cel.path_tables import NEVER, RankReasons, path_strings, paths_of
 from pdp.engines.cel.program import PATH, forbid_program
 from pdp.engines.cel.residue import PathRanks, ResidueSet
-from pdp.engines.cel.rules import RankReasons, Rule, RuleSet, find_rule, with_implicit_rule
+from pdp.engines.cel.rules import Rule, RuleSet, find_rule, with_implicit_rule
 from pdp.engines.cel.selection import MAX_VALUES_LENGTH, Selector
 from pdp.engines.engine import (
     FORBID,
@@ -112,7 +112,7 @@ class _RuleEngine:
         self._last = _LastColumn(None, (), "", RuleRanks((), {}))
         self._groups: BoundedCache[EngineQuestion, GroupChecks] = BoundedCache(_MAX_GROUPS, MAX_VALUES_LENGTH)
         self._ids = [rule.id for rule in rules]
-        self._reasons = RankReasons(rules)
+        self._reasons = RankReasons(self._ids)
         self._verdicts = RankVerdicts(self._effect, self._reasons)
 
     @property

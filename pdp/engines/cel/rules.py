@@ -28,7 +28,6 @@ from pdp.config.references import name_check
 from pdp.config.settings import Settings
 from pdp.config.trino import TrinoSettings
 from pdp.engines.cel.conditions import forget_conditions, role_names, warehouses_of
-from pdp.engines.cel.path_tables import NEVER
 from pdp.engines.cel.program import (
     RULE_ARGUMENTS,
     RULE_FIELDS,
@@ -42,7 +41,6 @@ from pdp.engines.cel.sources import RuleText, advice_for_rule, inline_rule, read
 from pdp.errors import DuplicateRule, Notice, Place, RuleCompileError
 from pdp.facts.nodes import UNKNOWN
 from pdp.facts.snapshot import Facts
-from pdp.model.answer import Reason
 
 IMPLICIT_RULE: Final = "__ALLOW_VIEWING_REF_ID"
 """Nessie's rule that permits everyone to view references, added unless the text of a rule contains VIEW_REFERENCE."""
@@ -216,18 +214,6 @@ def find_rule(rules: Sequence[Rule], id: str) -> Rule | None:
     """Return the rule of an id; None without such a rule. `rules` are sorted by id."""
     at = bisect_left(rules, id, key=lambda rule: rule.id)
     return rules[at] if at < len(rules) and rules[at].id == id else None
-
-
-class RankReasons(dict[int, Reason | None]):
-    """Reasons by the smallest rank of a true rule, made when they are first needed. NEVER has none."""
-
-    def __init__(self, rules: Sequence[Rule]) -> None:
-        super().__init__({NEVER: None})
-        self._rules = rules
-
-    def __missing__(self, rank: int) -> Reason:
-        reason = self[rank] = f"cel:{self._rules[rank].id}"
-        return reason
 
 
 class RulePart(msgspec.Struct, frozen=True, eq=False):
