@@ -16,7 +16,7 @@ import structlog
 from pdp.app.assembly import PLANNERS
 from pdp.app.audit import open_audit
 from pdp.app.facts import WorldEdits, read_source, record_facts
-from pdp.app.process import PAUSE_SECONDS, FreedMemory
+from pdp.app.process import PAUSE_SECONDS, FreedMemory, quick_imports
 from pdp.app.reload.load_messages import LoadedPolicies, Published
 from pdp.app.reload.published import PreparedPolicies, load_bundle, prepare
 from pdp.app.reload.reloader import Reloader, ServedPolicies
@@ -72,13 +72,15 @@ class Service:
         self.counts["grants"] = self.source.facts.count_grants()
         self.draining = False
         self.addresses: dict[str, str] = {}
-        self._tokens = Tokens(settings, telemetry)
+        with quick_imports():  # a provider brings aiohttp, and so does a catalog
+            self._tokens = Tokens(settings, telemetry)
         self._certificates = _live_certificates(settings, given)
         self.scheme = "https" if self._certificates else "http"
         gate = self.audit.gate if self.audit else OPEN_GATE
         core = ServiceCore(settings, telemetry, self.pdp, self.source, self._tokens, self._certificates, gate)
         probes = Probes(self.unready, self.metrics, self.details)
-        self.surfaces = Surfaces(core, probes, shares_sockets=bool(inherited))
+        with quick_imports():
+            self.surfaces = Surfaces(core, probes, shares_sockets=bool(inherited))
         self._out_of_files_until = 0.0
         self._hurry = asyncio.Event()
         self._following: asyncio.Task[None] | None = None

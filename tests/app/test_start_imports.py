@@ -7,10 +7,11 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.paths import ROOT
-from support.servers.idp import Authority
+from support.servers.idp import Authority, jwk
 from support.service.serving import FREE_PORTS
 
 pytestmark = pytest.mark.process
@@ -32,6 +33,24 @@ async def start_and_stop():
 asyncio.run(start_and_stop())
 print(json.dumps(sorted(sys.modules)))
 """
+MADE = """
+import asyncio, json, sys
+from pathlib import Path
+from pdp.app.process import quick_imports
+with quick_imports():
+    import pdp.cli.main, pdp.cli.serve
+    from pdp.app.service import Service
+from pdp.config.load import load_settings
+
+async def make():
+    Service(load_settings(Path(sys.argv[1]), sys.argv[2:]))
+
+asyncio.run(make())
+connector = sys.modules.get("aiohttp.connector")
+contexts = connector and (connector._SSL_CONTEXT_VERIFIED, connector._SSL_CONTEXT_UNVERIFIED)
+print(json.dumps(contexts and [context.cert_store_stats()["x509"] for context in contexts]))
+"""
+"""Makes a service, and prints the authorities of https clients; null without aiohttp."""
 PLAIN = {
     "authorities": {"default": {"engines": ["cel", "grants"]}},
     "policies": {"rules": ["rules.properties"]},
@@ -65,11 +84,16 @@ policies:
 
 def imported(folder: Path, settings: object) -> set[str]:
     """Return the modules of a service that has started in a new process."""
+    return set(printed(folder, settings, SERVE))
+
+
+def printed(folder: Path, settings: object, script: str) -> Any:
+    """Return what a script prints about a service in a new process."""
     (folder / "pdp.yaml").write_text(json.dumps(settings))
     (folder / "rules.properties").write_text(RULES)
     free = [f"server.{name}={value}" for name, value in FREE_PORTS.items()]
     done = subprocess.run(
-        [sys.executable, "-c", SERVE, str(folder / "pdp.yaml"), *free],
+        [sys.executable, "-c", script, str(folder / "pdp.yaml"), *free],
         env=os.environ | {"PYTHONPATH": str(ROOT)},
         cwd=folder,
         capture_output=True,
@@ -78,13 +102,24 @@ def imported(folder: Path, settings: object) -> set[str]:
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    return set(json.loads(done.stdout))
+    return json.loads(done.stdout)
 
 
 def test_a_service_imports_no_module_that_it_does_not_need(tmp_path: Path) -> None:
     modules = imported(tmp_path, PLAIN)
     assert modules & UNUSED == set()
     assert {"pdp.engines.cel.engine", "pdp.surfaces.grpc.server", "pdp.store.sqlite"} <= modules
+
+
+def test_only_configured_clients_bring_aiohttp_before_the_service_listens(tmp_path: Path) -> None:
+    (tmp_path / "keys.json").write_text(json.dumps({"keys": [jwk()]}))
+    provider = {"issuer": "https://idp", "jwks": "keys.json", "audiences": ["pdp"]}
+    assert printed(tmp_path, PLAIN, MADE) is None
+    assert printed(tmp_path, PLAIN | {"identity": {"providers": {"oidc": provider}}}, MADE) == [0, 0]
+    assert printed(tmp_path, PLAIN | {"warehouses": {"lake": {"catalog": {"uri": "https://127.0.0.1:1"}}}}, MADE) == [
+        0,
+        0,
+    ]
 
 
 def test_other_imports_succeed_after_the_quick_imports() -> None:
