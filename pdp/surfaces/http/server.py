@@ -10,8 +10,9 @@ import asyncio
 import contextlib
 import heapq
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from itertools import islice
 from math import inf
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -158,10 +159,9 @@ class AiohttpServer:
         if beyond >= 0:
             # all that are beyond: a burst may come before the first of them counts
             count = max(beyond + 1, self._most // 16)
-            idle: Sequence[TlsHandshake | _WaitingConnection] = (*self.handshakes, *self.waiting)
-            silent = idle[:count]
-            for connection in silent:
-                connection.abort()
+            silent = [*islice(self.handshakes, count)]
+            for handshake in silent:
+                handshake.abort()
             self._make_room(count - len(silent))
             if self._count() >= 2 * self._most and not (aiohttp and aiohttp.end_leaving()):
                 self._refused_at = time.monotonic()
@@ -169,7 +169,9 @@ class AiohttpServer:
         return True
 
     def _make_room(self, count: int) -> None:
-        """Close some connections, each after its present answer."""
+        """Close some connections, each after its present answer. Before aiohttp, nobody knows who asks something."""
+        for connection in [*islice(self.waiting, count)]:
+            connection.abort()
         if self._aiohttp:
             self._aiohttp.make_room(count)
 
