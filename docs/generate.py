@@ -69,6 +69,7 @@ def configuration() -> str:
         "A variable that names a key in another spelling, such as `PDP_TRINO_ADMIN_USERS`, `PDP_TRINO__...` or",
         "`pdp__...`, stops the start. So does a variable for two keys, such as `my-lake` and `my_lake`, and one for a",
         "new key beside a name with other signs, such as `LAKE_EU` beside `lake.eu`: write the value in the file.",
+        "The start and `pdp config check` name each other variable `PDP_...` that nothing reads, with the nearest key.",
         "Variables that Kubernetes sets for a service `pdp` mean nothing. Numbers and ports are plain decimal digits:",
         "`010`, `1_000`, `0x10`, `1:30` and `1e3` are errors, because readers of YAML differ.\n",
         f"Secrets are no YAML in variables and options, but taken to the letter: {_secrets()}, and",

@@ -37,6 +37,12 @@ def output_options(command: F) -> F:
     return out(force(form(command)))
 
 
+wider_option: Final = click.option(
+    "--accept-wider", "accepted", multiple=True, metavar="NAME",
+    help="Write what allows more than the old files do, by the name that the report gives. Can be repeated.",
+)  # fmt: skip
+
+
 def finish(composition: Wiring, migration: Migration, out: Path | None, form: str, *, force: bool) -> None:
     """Run the new policy tests, write the files, print the report, and exit with 1 if a part is left.
 
@@ -130,12 +136,13 @@ def migrate() -> None:
 )  # fmt: skip
 @click.option("--profile", metavar="NAMES", help="Active Quarkus profiles, such as `prod` or `common,prod`.")
 @click.option("--warehouse", default="nessie", show_default=True, help="Name of the warehouse in the new files.")
+@wider_option
 @output_options
 @click.pass_obj
 @one_line_errors
 def nessie(
     composition: Wiring, files: tuple[Path, ...], env_files: tuple[Path, ...], profile: str | None, warehouse: str,
-    out: Path | None, force: bool, form: str,
+    accepted: tuple[str, ...], out: Path | None, force: bool, form: str,
 ) -> None:  # fmt: skip
     """Translate the rules of Nessie's authorization.
 
@@ -147,7 +154,8 @@ def nessie(
     if not files and not env_files:
         raise click.UsageError("nothing to migrate: give files, or `--env-file`")
     profiles = tuple(name.strip() for name in profile.split(",")) if profile else ()
-    finish(composition, migrate_nessie(files, env_files, profiles, warehouse), out, form, force=force)
+    migration = migrate_nessie(files, env_files, profiles, warehouse, accepted=accepted)
+    finish(composition, migration, out, form, force=force)
 
 
 @migrate.command("lakekeeper")
@@ -173,10 +181,7 @@ def lakekeeper(composition: Wiring, files: tuple[Path, ...], out: Path | None, f
     "--tests", "most", type=click.IntRange(min=0), default=300, show_default=True,
     help="Most pairs of user and object in the generated policy tests.",
 )  # fmt: skip
-@click.option(
-    "--accept-wider", "accepted", multiple=True, metavar="NAME",
-    help="Write what allows more than OpenFGA, by the name that the report gives. Can be repeated.",
-)  # fmt: skip
+@wider_option
 @output_options
 @click.pass_obj
 @one_line_errors

@@ -5,16 +5,17 @@ Secrets may stand in files of their own. An unknown key is an error: a misspelt 
 
 from __future__ import annotations
 
+import difflib
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import yaml
 from pydantic import ValidationError
 
-from pdp.config.origins import Key, Origins, key_text, known_keys, spelt_key, suggest
+from pdp.config.origins import Key, Origins, every_key, key_text, known_keys, spelt_key, suggest
 from pdp.config.policies import FORMS
 from pdp.config.references import misspelt_names, unknown_names
 from pdp.config.section import is_loopback, split_address
@@ -234,6 +235,20 @@ def _meant(name: str) -> str:
     if spelt and not (is_divided and keys[-1] in known_keys(Settings, keys[:-1])):
         return f"{ENV_PREFIX}{'__'.join(spelt).upper()}"
     return _override(found[1]) if is_divided and not name.startswith(ENV_PREFIX) else ""
+
+
+_READ_ELSEWHERE: Final = frozenset({"PDP_DEVELOPMENT", "PDP_LOG_LEVEL"})
+"""Variables of the service that set no key."""
+
+
+def unread_variables(environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Yield each variable in a form of the service that nothing reads, with the nearest one; empty without one."""
+    near = {"_".join(key): f"{ENV_PREFIX}{'__'.join(key).upper()}" for key in every_key(Settings)}
+    for name in sorted(environ.keys() - _READ_ELSEWHERE):
+        found = _LIKE_OVERRIDE.fullmatch(name.strip())
+        if found and not name.startswith(ENV_PREFIX) and not _OF_KUBERNETES.fullmatch(name):
+            close = difflib.get_close_matches(_in_capitals(found[1]).lower(), near, 1)
+            yield name, near[close[0]] if close else ""
 
 
 def _spelt(words: Sequence[str]) -> Sequence[str]:

@@ -113,6 +113,19 @@ def known_keys(model: type[BaseModel], key: Sequence[str | int]) -> frozenset[st
     return frozenset(section.model_fields) if section else frozenset()
 
 
+def every_key(annotation: Any, above: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """Yield all keys of the sections of an annotation. `<name>` stands for a name in a map."""
+    for form in _forms(annotation):
+        if get_origin(form) is tuple:
+            continue
+        if get_origin(form) is Mapping:
+            yield from every_key(get_args(form)[1], (*above, "<name>"))
+            continue
+        for name, info in form.model_fields.items():
+            yield (*above, name)
+            yield from every_key(info.annotation, (*above, name))
+
+
 def spelt_key(annotation: Any, words: Sequence[str]) -> Sequence[str] | None:
     """Return the key spelt by words in lower case, in any division into names; None for words without a key.
 

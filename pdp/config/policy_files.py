@@ -43,6 +43,7 @@ _QUARKUS: Final = re.compile(
 _RULE_KEYS: Final = ("rules", "forbid")
 _MOST_NAMED: Final = 8
 _CONTENT: Final = {
+    "rules": "rule",
     "forbid": "rule",
     "row_access": "policy and no mask",
     "scopes.permissions": "entry",
@@ -79,7 +80,8 @@ class PolicyFileList(NamedTuple):
 def policy_files(settings: Settings, key: FileKey) -> PolicyFileList:
     """Return the files of a key; raise ConfigError if a pattern matches none and does not allow that.
 
-    The default of `policies.rules` may match none, and files of rules may be empty: rules permit.
+    The default of `policies.rules` may match none. A listed file of rules must hold one: without the rules that read
+    VIEW_REFERENCE, Nessie's implicit rule permits everyone to view references.
     """
     patterns, is_default = patterns_of(settings.policies, key), _is_default(settings.policies, key)
     paths: list[Path] = []
@@ -96,7 +98,7 @@ def policy_files(settings: Settings, key: FileKey) -> PolicyFileList:
         for file in existing:
             _require_readable(settings, key, place, file)
         paths += existing
-        required |= {} if may_be_empty or key == "rules" else dict.fromkeys(files, place)
+        required |= {} if may_be_empty else dict.fromkeys(files, place)
     return PolicyFileList(settings, key, tuple(dict.fromkeys(paths)), required)
 
 

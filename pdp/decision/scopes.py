@@ -18,9 +18,9 @@ from pdp.decision.bodies import JsonBody, bound_values, read_values
 from pdp.decision.codec import bound_checks
 from pdp.decision.plan import Node, PlanContext
 from pdp.decision.service import Pdp
-from pdp.errors import InvalidArgument, InvalidReference
-from pdp.identity.evidence import admit, asserted_principal
-from pdp.model.answer import DEFAULT_DENY, Decision, Reason
+from pdp.errors import AssertionNotAllowed, InvalidArgument, InvalidReference
+from pdp.identity.evidence import admit, judged_principal, refused_batch
+from pdp.model.answer import DEFAULT_DENY, Decision, Reason, Rejection
 from pdp.model.question import Batch, BatchRequest, Caller, Check, Principal, Question, Resource, attributes_text
 from pdp.model.references import NESSIE_SIGNS, check_part, check_path
 from pdp.model.strict import decode
@@ -108,10 +108,15 @@ def make_request(body: ScopesBody, provider: str, max_checks: int) -> ScopeReque
 async def decide_scopes(pdp: Pdp, request: ScopeRequest, caller: Caller, surface: str) -> ScopeAnswer:
     """Decide the scopes of a field and record the decision.
 
-    Raise AssertionNotAllowed for a user that the caller may not assert, InvalidReference for a name of a table that
-    Nessie may read as a reference, Unavailable as `Pdp.check` does.
+    Raise AssertionNotAllowed for a user that the caller may not assert, after the refusal is recorded. Raise
+    InvalidReference for a name of a table that Nessie may read as a reference, Unavailable as `Pdp.check` does.
     """
-    asserted_principal(caller, request.principal)
+    _, refused = judged_principal(caller, request.principal)
+    if refused:
+        error = AssertionNotAllowed(refused)
+        asked = refused_batch(surface, caller, request.checks, Rejection(error.code, refused))
+        error.record_id = (await pdp.check(asked)).id
+        raise error
     _require_plain_names(request.checks, pdp.bundle.warehouses)
     size = len(request.checks)
     batch: Batch = admit(BatchRequest(surface, size, request.checks, {}), caller)

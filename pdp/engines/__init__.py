@@ -4,8 +4,8 @@
 packages, and `contract` their tests. `allow_all` permits everything. Rooms, each with its faces:
 
 - `cel`, rules in files: `cel.engine`, `cel.rules`, `cel.sources`, `cel.nessie_keys`, `cel.lint.linter` and
-  `cel.lint.remarks`. Coverage of tests reads `cel.rule_conditions`, the migration of Nessie `cel.program`
-  and `cel.lint.search`.
+  `cel.lint.remarks`. Coverage of tests reads `cel.rule_conditions`, the migration of Nessie `cel.program`,
+  `cel.lint.search` and `cel.lint.check_bindings`.
 - `grants`, stored grants under Lakekeeper's model: `grants.engine`, `grants.model`, `grants.administration`,
   `grants.edits` and `grants.effective_access`. Coverage reads `grants.rules`.
 - `cedar`, Cedar policies under Lakekeeper's schema: `cedar.kind`, `cedar.model`, `cedar.schema` and `cedar.lint`.

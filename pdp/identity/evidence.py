@@ -99,7 +99,7 @@ def admit_check(check: Check, caller: Caller, evidence: frozenset[str] = _NONE) 
         return check
     if _is_inspection(caller, missing):
         return check.asking(inspected=True)
-    return Rejection("assertion_not_allowed", _refusal(caller, missing))
+    return Rejection(AssertionNotAllowed.code, _refusal(caller, missing))
 
 
 def own_principal(caller: Caller) -> Principal:
@@ -109,19 +109,18 @@ def own_principal(caller: Caller) -> Principal:
     return caller.own
 
 
-def asserted_principal(caller: Caller, principal: Principal, *, inspects: bool = False) -> Principal:
-    """Return the principal that a caller acts for; raise AssertionNotAllowed if the caller may not assert it.
-
-    With `inspects`, a caller with the right to inspect can name another principal. Each answer then needs a guard.
-    """
-    resolved, refused = judged_principal(caller, principal, inspects=inspects)
-    if refused:
-        raise AssertionNotAllowed(refused)
-    return resolved
+def refused_batch(surface: str, caller: Caller, checks: Sequence[Check], rejection: Rejection) -> Batch:
+    """Return the batch of checks that the caller may not ask. Nothing decides, and the audit has what was asked."""
+    rejected = {at: rejection for check in checks for at in check.at}
+    return Batch(surface, caller, len(rejected), (), rejected, refused=tuple(checks))
 
 
 def judged_principal(caller: Caller, principal: Principal, *, inspects: bool = False) -> tuple[Principal, str]:
-    """Return the principal that a caller acts for, and why the caller may not assert it; empty if it may."""
+    """Return the principal that a caller acts for, and why the caller may not assert it; empty if it may.
+
+    With `inspects`, a caller with the right to inspect can name another principal. Each answer then needs a guard.
+    A surface that refuses a request as a whole records the principal.
+    """
     resolved, stated = _resolve(caller, principal)
     missing = stated - caller.may_assert
     allowed = not missing or (inspects and _is_inspection(caller, missing))

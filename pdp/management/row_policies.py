@@ -104,7 +104,7 @@ class RowPolicyService:
         work = self._write(requester, edits)
         facts = await recorded(self._pdp.audit, write_request(requester, edits), work, self._management.revision)
         found = [_written(facts, edit) for edit in edits if not isinstance(edit, RowPoliciesClear)]
-        warnings = await run_aside(self._administration().remarks, facts, edits)
+        warnings = await self._remarks(facts, requester, edits)
         return RowPolicyResult(self._management.revision(facts), found, warnings)
 
     async def get_rule(self, requester: Requester, table: TablePath, id: str, column: str = "") -> RowPolicyPage:
@@ -144,7 +144,7 @@ class RowPolicyService:
         changes: list[Change] = []
         work = self._write(requester, (edit,), changes)
         facts = await recorded(self._pdp.audit, write_request(requester, (edit,)), work, self._management.revision)
-        warnings = await run_aside(self._administration().remarks, facts, (edit,))
+        warnings = await self._remarks(facts, requester, (edit,))
         return StatementResult(operation_of(statement), self._management.revision(facts), bool(changes), warnings)
 
     async def denials(self, caller: Caller, checks: Sequence[Check]) -> Sequence[Reason | None]:
@@ -175,6 +175,10 @@ class RowPolicyService:
             return changes
 
         return await self._management.write(requester, decide)
+
+    async def _remarks(self, facts: Facts, requester: Requester, edits: Sequence[RuleEdit]) -> tuple[str, ...]:
+        """Return the warnings about names of written rules."""
+        return await run_aside(self._administration().remarks, facts, self._management.actor(facts, requester), edits)
 
     async def _get(self, requester: Requester, table: TablePath, id: str, column: str) -> RowPolicyPage:
         facts = await self._management.facts(requester)

@@ -126,22 +126,38 @@ class RowPolicyAdministration:
             if isinstance(edit, RowPolicyWrite):
                 check_rule(edit.rule, self._access)
 
-    def remarks(self, facts: Facts, edits: Sequence[RuleEdit]) -> tuple[str, ...]:
-        """Return the unknown names of written rules: grantees, and tables beside known tables. Parses SQL."""
+    def remarks(self, facts: Facts, actor: Actor, edits: Sequence[RuleEdit]) -> tuple[str, ...]:
+        """Return the unknown names of written rules: grantees, and tables beside known tables. Parses SQL.
+
+        Of a name that the actor may not see, nothing is said, whether or not a table has the name.
+        """
         found = []
         for rule in (edit.rule for edit in edits if isinstance(edit, RowPolicyWrite)):
             messages = [one.message for one in binding_faults(rule, self._access.names) if one.weight == "unknown"]
-            if not _is_known(facts, rule.table):
+            if self._sees(facts, actor, rule.table) and not self._is_known(facts, actor, rule.table):
                 messages.append(_unknown_table(rule.table))
             described = self._access.described
             for path in tables_read(rule):
+                if not self._sees(facts, actor, path):
+                    continue
                 name = fold_name(path[0], path[1:])
-                # Of another namespace, facts tell nothing: the author may have no rights there.
-                is_missing = path[:-1] == rule.table[:-1] and not _is_known(facts, path)
+                is_missing = path[:-1] == rule.table[:-1] and not self._is_known(facts, actor, path)
                 if name not in described.columns and (described.has_beside(name) or is_missing):
                     messages.append(f"the filter reads `{path[-1]}`: {_unknown_table(path)}")
             found += [f"{entry_name(rule)}: {message}" for message in messages]
         return tuple(found)
+
+    def _sees(self, facts: Facts, actor: Actor, table: TablePath) -> bool:
+        """Tell whether the actor may see a table of exactly this name, known or not."""
+        known = [(type, table) for type in TABULAR_TYPES if facts.node((type, table)).is_known]
+        return all(self._rules.may(facts, actor, "get_metadata", key) for key in known or [("table", table)])
+
+    def _is_known(self, facts: Facts, actor: Actor, table: TablePath) -> bool:
+        """Tell whether facts know a table that the actor may see, or no table at all in its namespace."""
+        if not any(type in TABULAR_TYPES for type, _ in facts.index.objects.get(table[:-1], ())):
+            return True
+        known = (key for key in known_tables(facts, table) if facts.node(key).is_known)
+        return any(self._rules.may(facts, actor, "get_metadata", key) for key in known)
 
     def require_rights(self, facts: Facts, actor: Actor, edits: Sequence[RuleEdit]) -> None:
         """Raise Forbidden for the first table whose rules the actor may not write."""
@@ -254,13 +270,6 @@ def find_rule(facts: Facts, table: TablePath, id: str, column: str = "") -> RowP
     folded = fold_column(column)
     same = [rule for rule in _rules_of(facts, table) if rule.id == id and rule.key[1] == folded]
     return min(same, key=lambda rule: (rule.tombstone, rule.table != table, rule.table), default=None)
-
-
-def _is_known(facts: Facts, table: TablePath) -> bool:
-    """Tell whether facts know a table, or no table at all in its namespace."""
-    if not any(type in TABULAR_TYPES for type, _ in facts.index.objects.get(table[:-1], ())):
-        return True
-    return any(facts.node(key).is_known for key in known_tables(facts, table))
 
 
 def _unknown_table(table: TablePath) -> str:

@@ -25,14 +25,14 @@ MAX_PATH = 16_384
 """Most characters of a name, and of all parts of a path. Catalogs allow far fewer."""
 _MAX_REFERENCE = 4 * MAX_PATH
 """Most characters of a reference: an escape needs three for each byte of a character."""
-_MOST_PARTS = 256
+MOST_PARTS = 256
 """Most parts of a path. Catalogs allow far fewer. The bound limits the loops over all parts of all containers."""
-_ANY_PATH = (1, _MOST_PARTS)
+_ANY_PATH = (1, MOST_PARTS)
 _PATH_LENGTH = {
     "warehouse": (0, 0),
     "reference": (0, 0),
     "repository_config": (1, 1),
-    **dict.fromkeys(("catalog", "system_catalog"), (0, _MOST_PARTS)),
+    **dict.fromkeys(("catalog", "system_catalog"), (0, MOST_PARTS)),
 }
 """Resource type -> least and most number of parts below the warehouse."""
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")

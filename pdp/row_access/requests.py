@@ -14,7 +14,7 @@ from pdp.decision.bodies import make_acting_role, make_principal
 from pdp.decision.plan import parent_of
 from pdp.engines.row_access.members import Members
 from pdp.errors import AssertionNotAllowed, InvalidArgument, TableDenied
-from pdp.identity.evidence import asserted_principal, own_principal
+from pdp.identity.evidence import judged_principal, own_principal
 from pdp.model.question import Caller, Check, Principal, Question, Resource
 from pdp.model.references import check_path, format_resource
 from pdp.model.revision import new_id
@@ -29,7 +29,10 @@ READS: Final = {"table": "read_data", "view": "select", "table_or_view": "read_d
 
 
 class StatementRequest(msgspec.Struct, frozen=True):
-    """Request of a caller for a principal, after evidence. `started` is a time of `perf_counter`."""
+    """Request of a caller for a principal. `started` is a time of `perf_counter`.
+
+    `refused` is the reason against the request: evidence beyond the caller's rights. Empty without a reason.
+    """
 
     caller: Caller
     surface: str
@@ -37,6 +40,7 @@ class StatementRequest(msgspec.Struct, frozen=True):
     acting_role: str | None
     id: str
     started: float
+    refused: str = ""
 
     def question(self, action: str) -> Question:
         """Return the question for the right of the principal to an action."""
@@ -44,35 +48,41 @@ class StatementRequest(msgspec.Struct, frozen=True):
 
 
 def admitted(body: RewriteBody | FilterBody, caller: Caller, surface: str) -> StatementRequest:
-    """Return the request with its principal; raise AssertionNotAllowed for evidence beyond the caller's rights."""
-    principal = _principal(body, caller)
-    if body.catalog is not UNSET and "properties" not in caller.may_assert:
-        raise AssertionNotAllowed(f"caller `{caller.name}` may not assert properties: `catalog` describes tables")
-    if body.catalog is not UNSET and _names_owners(body.catalog) and "delegated" not in caller.may_assert:
-        raise AssertionNotAllowed(f"caller `{caller.name}` may not assert delegated: a view of `catalog` has an owner")
-    if body.catalog is not UNSET and len(body.catalog.default) not in (0, _DEFAULT_PARTS):
-        raise InvalidArgument("`catalog.default` is a catalog and a schema")
-    role = make_acting_role(body.acting_role)
-    return StatementRequest(caller, surface, principal, role, new_id(), time.perf_counter())
-
-
-def _principal(body: RewriteBody | FilterBody, caller: Caller) -> Principal:
-    """Return the principal of a request: that of the body, else that of headers in development, else the caller's own.
+    """Return the request with its principal, `refused` for evidence beyond the caller's rights.
 
     Raise AssertionNotAllowed for headers outside of development: their sender takes them for an identity.
+    """
+    principal, refused = _principal(body, caller)
+    if body.catalog is not UNSET:
+        refused = refused or _against_catalog(body.catalog, caller)
+        if len(body.catalog.default) not in (0, _DEFAULT_PARTS):
+            raise InvalidArgument("`catalog.default` is a catalog and a schema")
+    role = make_acting_role(body.acting_role)
+    return StatementRequest(caller, surface, principal, role, new_id(), time.perf_counter(), refused)
+
+
+def _principal(body: RewriteBody | FilterBody, caller: Caller) -> tuple[Principal, str]:
+    """Return the principal of a request, and the reason against the assertion; empty without a reason.
+
+    The principal is that of the body, else that of headers in development, else the caller's own.
     """
     stated = caller.stated
     if stated is not None and stated.problem:
         raise AssertionNotAllowed(stated.problem)
     if body.principal is not UNSET:
-        return asserted_principal(caller, make_principal(body.principal))
+        return judged_principal(caller, make_principal(body.principal))
     if stated is not None and stated.principal is not None and caller.own is None:
-        return asserted_principal(caller, stated.principal)
-    return own_principal(caller)
+        return judged_principal(caller, stated.principal)
+    return own_principal(caller), ""
 
 
-def _names_owners(catalog: SuppliedCatalog) -> bool:
-    return any(view.owner for view in catalog.views.values())
+def _against_catalog(catalog: SuppliedCatalog, caller: Caller) -> str:
+    """Return the reason against a description of tables and views by a caller; empty without a reason."""
+    if "properties" not in caller.may_assert:
+        return f"caller `{caller.name}` may not assert properties: `catalog` describes tables"
+    if any(view.owner for view in catalog.views.values()) and "delegated" not in caller.may_assert:
+        return f"caller `{caller.name}` may not assert delegated: a view of `catalog` has an owner"
+    return ""
 
 
 def bound_text(body: RewriteBody) -> None:

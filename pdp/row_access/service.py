@@ -18,12 +18,13 @@ from pdp.decision.active_policies import ActivePolicies
 from pdp.decision.bodies import make_resource
 from pdp.decision.service import BatchResult, Pdp
 from pdp.decision.turns import run_aside
-from pdp.errors import AmbiguousName, InvalidArgument, PdpError, TableDenied, Unavailable
+from pdp.errors import AmbiguousName, AssertionNotAllowed, InvalidArgument, PdpError, TableDenied, Unavailable
 from pdp.facts.row_policies import TablePath
 from pdp.facts.snapshot import Facts
+from pdp.identity.evidence import refused_batch
 from pdp.management.codec import make_requester
 from pdp.management.row_policies import RowPolicyService
-from pdp.model.answer import TypedColumn
+from pdp.model.answer import Rejection, TypedColumn
 from pdp.model.events import RewriteEvent, token_subject
 from pdp.model.question import Batch, Caller, Check, Principal, Resource
 from pdp.model.references import format_resource
@@ -101,6 +102,8 @@ class StatementService:
         uses: tuple[RelationUse, ...] = ()
         decision = cause = ""
         try:
+            if request.refused:
+                raise AssertionNotAllowed(request.refused)
             bound_text(body)
             await self._pdp.await_consistency(body.consistency)
             catalog = None if body.catalog is UNSET else body.catalog
@@ -146,9 +149,14 @@ class StatementService:
             raise InvalidArgument(f"`{format_resource(table)}` is no table or view")
         if body.dialect not in DIALECTS:
             raise unknown_dialect(body.dialect)
+        check = Check(request.question(READS[table.type]), (table,), (0,))
+        if request.refused:
+            error = AssertionNotAllowed(request.refused)
+            batch = refused_batch(surface, caller, (check,), Rejection(error.code, request.refused))
+            error.record_id = (await self._pdp.check(batch)).id
+            raise error
         await self._pdp.await_consistency(body.consistency)
         reader = self._reader(request)
-        check = Check(request.question(READS[table.type]), (table,), (0,))
         decided = await self._decide(request, [check])
         others = self._pdp.bundle.spelled.other_paths(table.warehouse, table.path)
         spelled = [msgspec.structs.replace(table, path=path) for path in others]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
@@ -46,11 +47,23 @@ class SchemaBody(msgspec.Struct, rename="kebab"):
     fields: list[FieldBody]
 
 
-class MetadataBody(msgspec.Struct, rename="kebab"):
-    """Metadata of an Iceberg table. Further members are ignored."""
+class FirstSchemaBody(msgspec.Struct, rename="kebab"):
+    """Iceberg schema of a table in version 1 of the format, where the id may be missing."""
 
-    schemas: list[SchemaBody]
-    current_schema_id: int
+    fields: list[FieldBody]
+    schema_id: int | UnsetType = UNSET
+
+
+class MetadataBody(msgspec.Struct, rename="kebab"):
+    """Metadata of an Iceberg table. Further members are ignored.
+
+    Version 1 of the format has `schema`, and may have the two members of later versions, too.
+    """
+
+    schemas: list[SchemaBody] | UnsetType = UNSET
+    current_schema_id: int | UnsetType = UNSET
+    schema: FirstSchemaBody | UnsetType = UNSET
+    format_version: int = 1
 
 
 class LoadBody(JsonBody):
@@ -137,16 +150,19 @@ def decode_metadata(text: str) -> MetadataBody:
 
 def columns_of(metadata: MetadataBody) -> tuple[SchemaColumn, ...]:
     """Return the columns of the current schema, and other names and fields of older ones; raise InvalidArgument."""
-    if sum(len(schema.fields) for schema in metadata.schemas) > _MOST_FIELDS:
+    schemas, current_id = _schemas(metadata)
+    if sum(len(schema.fields) for schema in schemas) > _MOST_FIELDS:
         raise InvalidArgument(f"`metadata` has more than {_MOST_FIELDS} fields")
-    current = [schema for schema in metadata.schemas if schema.schema_id == metadata.current_schema_id]
+    current = [schema for schema in schemas if schema.schema_id == current_id]
     if len(current) != 1:
         raise InvalidArgument("`metadata` has no current schema, or two")
+    if metadata.schema is not UNSET and not _is_same(metadata.schema, current[0]):
+        raise InvalidArgument("`metadata` has a `schema` other than the current one: old readers would use it")
     columns = list(map(_column, current[0].fields))
     known = {column.id: column for column in columns}
     if not columns or len(known) < len(columns):
         raise InvalidArgument("`metadata` has a current schema without fields, or with two of one id")
-    older = (_column(field) for schema in reversed(metadata.schemas) for field in schema.fields)
+    older = (_column(field) for schema in reversed(schemas) for field in schema.fields)
     names = {(column.id, column.name) for column in columns}
     for column in older:
         if (column.id, column.name) not in names:
@@ -154,6 +170,21 @@ def columns_of(metadata: MetadataBody) -> tuple[SchemaColumn, ...]:
             same = known.setdefault(column.id, column)
             columns.append(replace(same, name=column.name, current=False))
     return tuple(columns)
+
+
+def _schemas(metadata: MetadataBody) -> tuple[Sequence[SchemaBody], int | UnsetType]:
+    """Return all schemas of a table, and the id of the current one; raise InvalidArgument without any."""
+    first, current_id = metadata.schema, metadata.current_schema_id
+    if metadata.schemas is not UNSET:
+        return metadata.schemas, current_id
+    if first is UNSET or metadata.format_version != 1:
+        raise InvalidArgument("`metadata` has no `schemas`: version 1 of the format alone has `schema` instead")
+    id = 0 if first.schema_id is UNSET else first.schema_id
+    return [SchemaBody(id, first.fields)], id if current_id is UNSET else current_id
+
+
+def _is_same(first: FirstSchemaBody, current: SchemaBody) -> bool:
+    return first.schema_id in (UNSET, current.schema_id) and first.fields == current.fields
 
 
 def _column(field: FieldBody) -> SchemaColumn:

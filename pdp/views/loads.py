@@ -24,7 +24,7 @@ from pdp.decision.service import BatchResult, Pdp
 from pdp.engines.engine import PERMIT
 from pdp.errors import InvalidArgument, InvalidReference, ProtectedPropertyModification
 from pdp.identity.callers import trusted_engines_of
-from pdp.identity.evidence import admit_check, own_principal
+from pdp.identity.evidence import admit_check, own_principal, refused_batch
 from pdp.model.answer import DEFAULT_DENY, Rejection, SchemaColumn
 from pdp.model.question import (
     Batch,
@@ -178,7 +178,7 @@ class ViewSecurity:
 
     async def _reject(self, surface: str, caller: Caller, rejected: Rejection, check: Check) -> LoadResult:
         """Record and return the denial of a request with evidence beyond the caller's rights."""
-        batch = Batch(surface, caller, 1, (), {0: rejected}, refused=(check,))
+        batch = refused_batch(surface, caller, (check,), rejected)
         return load_result(await self._pdp.decide(batch), _NO_CHAIN)
 
     async def _chain(

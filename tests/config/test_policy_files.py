@@ -54,7 +54,7 @@ def test_an_entry_of_an_unknown_key_names_the_known_ones(tmp_path: Path, key: st
         bundle_of(tmp_path, key, {"files": "x.yaml"})
 
 
-@pytest.mark.parametrize("key", ["forbid", "row_access"])
+@pytest.mark.parametrize("key", KEYS)
 def test_a_file_that_holds_no_policy(tmp_path: Path, key: str) -> None:
     file = tmp_path / FILES[key]
     for text in (EMPTY[key], ""):
@@ -108,9 +108,7 @@ def test_the_error_names_the_place_of_the_pattern(tmp_path: Path) -> None:
         read_rules(load_settings(tmp_path / "pdp.yaml", ("policies.forbid=[none/*]",), {}))
 
 
-def test_the_default_rules_may_be_missing_and_files_of_rules_empty(tmp_path: Path) -> None:
-    (tmp_path / "a.properties").write_text(EMPTY["rules"])
-    assert any("no rules are loaded" in warning for warning in bundle_of(tmp_path, "rules", "a.properties").warnings)
+def test_the_default_rules_may_be_missing(tmp_path: Path) -> None:
     (tmp_path / "pdp.yaml").write_text("")
     settings = load_settings(tmp_path / "pdp.yaml", (), {})
     rules = read_rules(settings)

@@ -18,15 +18,19 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+import psutil  # type: ignore[import-untyped]
 import pytest
+from aiohttp import web
+from support.clients.http_client import client_of
 from support.generators.setting_keys import NAME, setting_keys
 from support.paths import ROOT
 from support.servers.audit_receiver import receiving
 from support.servers.idp import ISSUER, jwk, rsa_key, token
 from support.service.audit_sinks import new_instance, record_line, until
+from support.service.serving import settings_of
 
 from pdp.app.assembly import read_rules
-from pdp.app.facts import build_pdp
+from pdp.app.facts import build_pdp, build_relations
 from pdp.app.sources.source import open_source
 from pdp.audit.push.delivery import open_spool_output
 from pdp.audit.queue.sinks import SinkMetrics
@@ -215,6 +219,50 @@ def delivered(seconds: float = 20, conduct: str = "ok") -> Outcome:
     return probe
 
 
+def spooled(settings: Settings) -> str:
+    """Return the outcome of four megabytes of records beside a receiver that is away."""
+    (sink,) = settings.audit.sinks
+    instance = new_instance()
+    assert sink.push is not None
+    output = open_spool_output(settings, sink.push, instance, SinkMetrics(Telemetry(), "s"))
+    try:
+        for seq in range(4):
+            output.append(record_line(instance, seq, "x" * (1 << 20)))
+    except OSError as error:
+        return error.strerror or ""
+    finally:
+        output.close(0)
+    return ""
+
+
+def readings(settings: Settings) -> int:
+    """Return the number of times that the names of a catalog are read in a little more than a second."""
+
+    async def read() -> int:
+        asked: list[str] = []
+
+        async def answer(request: web.BaseRequest) -> web.Response:
+            asked.append(request.path)
+            return web.json_response({"namespaces": []} if request.path.endswith("/namespaces") else {})
+
+        runner = web.ServerRunner(web.Server(answer, access_log=None))
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        own = f"http://127.0.0.1:{runner.addresses[0][1]}"
+        lake = settings.warehouses["lake"]
+        assert lake.catalog is not None
+        catalog = lake.catalog.model_copy(update={"uri": own})
+        warehouses = {**settings.warehouses, "lake": lake.model_copy(update={"catalog": catalog})}
+        relations = build_relations(settings.model_copy(update={"warehouses": warehouses}), Telemetry())
+        relations.start()
+        await asyncio.sleep(1.5)
+        await relations.stop()
+        await runner.cleanup()
+        return sum(path.endswith("/namespaces") for path in asked)
+
+    return asyncio.run(read())
+
+
 def start(settings: Settings) -> None:
     """Make the service's policies; the error is the effect."""
     build_pdp(settings, WORLD, read_rules(settings))
@@ -315,6 +363,10 @@ SHOWN: Final[dict[str, Case]] = {
     "limits.trino_max_resources": (large_trino_body, 1, {"limits.max_values": 1000}),
     "trino.on_internal_failure": (failed, "error", {}),
     "trusted_engines.e.delegated_storage": (load(), "as_owner", {"trusted_engines.e": {**ENGINE}}),
+    "trusted_engines.e.type": (load(), "other", {"trusted_engines.e": {**ENGINE}}),
+    "warehouses.lake.catalog.relations.refresh_seconds": (
+        readings, 1, {"warehouses.lake.catalog": {"uri": "http://127.0.0.1:1", "relations": {}}},
+    ),
     "row_access.barrier.duckdb": (rewritten("duckdb"), False, {}),
     "row_access.barrier.spark": (rewritten("spark"), False, {}),
     "lakes.l.namespace": (spark_session, "other", {"lakes.l": {**LAKE}}),
@@ -329,6 +381,9 @@ SHOWN: Final[dict[str, Case]] = {
     "audit.sinks.0.http.timeout_seconds": (delivered(2.5, "hang"), 0.1, {"audit.sinks": [{"http": {**PUSH}}]}),
     "audit.sinks.0.otlp.batch_kib": (delivered(), 1, {"audit.sinks": [{"otlp": {**OTLP}}]}),
     "audit.sinks.0.otlp.batch_records": (delivered(), 5, {"audit.sinks": [{"otlp": {**OTLP}}]}),
+    "audit.sinks.0.otlp.batch_seconds": (delivered(2.5), 30, {"audit.sinks": [{"otlp": {**OTLP}}]}),
+    "audit.sinks.0.otlp.timeout_seconds": (delivered(2.5, "hang"), 0.1, {"audit.sinks": [{"otlp": {**OTLP}}]}),
+    "audit.sinks.0.otlp.spool_mib": (spooled, 1, {"audit.sinks": [{"otlp": {**OTLP}}]}),
     "audit.sinks.0.otlp.gzip": (delivered(), False, {"audit.sinks": [{"otlp": {**OTLP}}]}),
     "audit.sinks.0.otlp.headers_file": (delivered(), "headers", {"audit.sinks": [{"otlp": {**OTLP}}]}),
     "audit.sinks.0.otlp.spool": (delivered(), "own", {"audit.sinks": [{"otlp": {**OTLP}}]}),
@@ -378,6 +433,24 @@ def test_a_key_changes_what_is_seen_outside(tmp_path: Path, key: str) -> None:
     assert found[0] != found[1], found[0]
 
 
+@pytest.mark.process
+async def test_the_processes_that_rewrite_and_their_time_are_bounded(tmp_path: Path) -> None:
+    async def rewritten(**limits: Any) -> tuple[set[tuple[int, str]], int]:
+        """Return the outcomes of three statements at once, and the number of processes that rewrite."""
+        async with client_of(settings_of({"limits": {"request_timeout_seconds": 60, **limits}}, tmp_path)) as client:
+            before = set(psutil.Process().children())
+            sql = f"SELECT {', '.join(['1'] * 2_000)}"
+            bodies = [{"sql": sql, "dialect": "duckdb", "principal": f"user:oidc~u{at}"} for at in range(3)]
+            answers = await asyncio.gather(*(client.post("/v1/rewrite", body) for body in bodies))
+            workers = set(psutil.Process().children()) - before
+            return {(status, found.get("error", {}).get("message", "")) for status, found in answers}, len(workers)
+
+    assert await rewritten(rewrite_seconds=60, rewrite_processes=1) == ({(200, "")}, 1)
+    assert await rewritten(rewrite_seconds=60, rewrite_processes=3) == ({(200, "")}, 3)
+    ((status, message),), _ = await rewritten(rewrite_seconds=0.001, rewrite_processes=1)
+    assert (status, "longer than 0.001 seconds" in message) == (400, True)
+
+
 BY_NAME: Final = (
     (r"^(authorities|warehouses|trusted_engines|lakes)\.[^.]+", r"\1.<name>"),
     (r"^(identity\.(?:providers|callers)|trino\.catalogs)\.[^.]+", r"\1.<name>"),
@@ -407,6 +480,8 @@ TESTED: Final = {
     "limits.max_values": "surfaces/test_content_attacks.py::test_values_beyond_the_limit_are_refused_before_parsing",
     "limits.max_in_flight": "surfaces/test_http.py::test_a_client_that_disconnects_frees_its_place",
     "limits.request_timeout_seconds": "audit/queue/test_refusals.py::test_a_body_that_never_comes_is_recorded",
+    "limits.rewrite_processes": "config/test_setting_effects.py::test_the_processes_that_rewrite_and_their_time_are_bounded",
+    "limits.rewrite_seconds": "config/test_setting_effects.py::test_the_processes_that_rewrite_and_their_time_are_bounded",
     "limits.referenced_by_depth": "views/test_views.py::test_both_numbers_are_in_the_text",
     "limits.trino_max_body_bytes": "surfaces/test_http.py::test_trino_has_its_own_body_limit",
     "policies.refresh_seconds": "app/sources/test_git_policies.py::test_each_commit_serves_and_edits_without_one_do_not",
@@ -453,16 +528,6 @@ TESTED: Final = {
     "warehouses.<name>.through_views": "dialects/trino/test_through_views.py::test_a_warehouse_can_have_another_mode",
 }  # fmt: skip
 """Key -> the test that sets the key and sees the effect, because a process, a clock or another server takes part."""
-DECLARED: Final = {
-    **dict.fromkeys(
-        (f"audit.sinks.0.otlp.{name}" for name in ("batch_seconds", "spool_mib", "timeout_seconds")),
-        "a sink of `otlp` is sent as one of `http` is",
-    ),
-    **dict.fromkeys(("limits.rewrite_processes", "limits.rewrite_seconds"), "processes of the rewriter"),
-    "trusted_engines.<name>.type": "there is one value",
-    "warehouses.<name>.catalog.relations.refresh_seconds": "the shortest time is a second",
-}  # fmt: skip
-"""Key whose effect no test here shows -> why. Code of the product must read the key."""
 
 
 def kind_of(key: str) -> str:
@@ -479,8 +544,7 @@ def test_every_key_is_shown_or_named_with_a_test_or_a_reason() -> None:
     starred = {key: tuple("*" if part in (NAME, "0") else part for part in key.split(".")) for key in leaves}
     always = {key for key, parts in starred.items() if not any(parts[: len(rule)] == rule for rule in rules)}
     shown = {kind_of(key) for key in SHOWN}
-    assert sorted([*shown, *TESTED, *DECLARED]) == sorted(always)
-    assert len(DECLARED) <= 7
+    assert sorted([*shown, *TESTED]) == sorted(always)
 
 
 def test_the_tests_of_keys_are_there_and_set_the_keys() -> None:
@@ -499,8 +563,6 @@ def test_code_of_the_product_reads_each_key() -> None:
         for node in ast.walk(ast.parse(file.read_text())):
             if isinstance(node, ast.Attribute):
                 attributes.add(node.attr)
-    names = {
-        part for key in (*TESTED, *DECLARED, *SHOWN) for part in kind_of(key).split(".") if not part.startswith("<")
-    }
+    names = {part for key in (*TESTED, *SHOWN) for part in kind_of(key).split(".") if not part.startswith("<")}
     read_as_maps = {"duckdb", "spark", "credential", "0"}
     assert names - attributes - read_as_maps == set()

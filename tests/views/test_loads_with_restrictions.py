@@ -36,7 +36,7 @@ from pdp.offline.replay.replay import replay
 from pdp.store.replica import FixedFacts
 from pdp.surfaces.grpc.messages import read_load
 from pdp.surfaces.wire import decision_pb2 as wire
-from pdp.views.codec import decode_load, decode_metadata, encode_load
+from pdp.views.codec import columns_of, decode_load, decode_metadata, encode_load
 from pdp.views.loads import ViewSecurity
 
 OWNER: Final = "trino.run-as-owner"
@@ -268,6 +268,56 @@ def test_values_of_metadata_are_counted_over_grpc() -> None:
 def test_metadata_of_no_table_are_refused(change: dict[str, Any]) -> None:
     with pytest.raises(InvalidArgument):
         asked(APPLIES | change)
+
+
+OLD: Final[dict[str, Any]] = {
+    "format-version": 1,
+    "schema": {"type": "struct", "fields": FIELDS},
+    "location": "s3://b/t",
+}
+BOTH: Final = OLD | {"schemas": SCHEMA["schemas"], "current-schema-id": 2}
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        OLD,
+        {key: value for key, value in OLD.items() if key != "format-version"},
+        OLD | {"schema": {**OLD["schema"], "schema-id": 0}},
+        OLD | {"schema": {**OLD["schema"], "schema-id": 3}, "current-schema-id": 3},
+        OLD | {"current-schema-id": 0},
+        BOTH,
+        BOTH | {"schema": {**OLD["schema"], "schema-id": 2}},
+    ],
+)
+def test_metadata_of_the_first_version_have_one_schema(form: dict[str, Any]) -> None:
+    """The answer is that of the same fields in the form of the second version."""
+    assert given(asked(APPLIES | {"metadata": form})) == (True, "read", OF_ALICE)
+    assert columns_of(decode_metadata(json.dumps(form))) == columns_of(decode_metadata(json.dumps(SCHEMA)))
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        OLD | {"format-version": 2},
+        OLD | {"format-version": 3},
+        OLD | {"current-schema-id": 1},
+        OLD | {"schema": {**OLD["schema"], "schema-id": 3}, "current-schema-id": 0},
+        OLD | {"schemas": []},
+        OLD | {"schemas": [], "current-schema-id": 0},
+        OLD | {"schemas": None},
+        OLD | {"schema": None},
+        OLD | {"schema": {"type": "struct", "fields": []}},
+        OLD | {"schema": {"type": "struct", "fields": FIELDS * 2}},
+        OLD | {"schema": {"type": "struct", "fields": [field(at, f"c{at}") for at in range(1, 100_002)]}},
+        BOTH | {"schema": {**OLD["schema"], "fields": FIELDS[:3]}},
+        BOTH | {"schema": {**OLD["schema"], "schema-id": 3}},
+        {key: value for key, value in BOTH.items() if key != "current-schema-id"},
+    ],
+)
+def test_metadata_that_two_readers_read_differently_are_refused(form: dict[str, Any]) -> None:
+    with pytest.raises(InvalidArgument):
+        asked(APPLIES | {"metadata": form})
 
 
 def test_a_member_that_stands_twice_is_refused() -> None:

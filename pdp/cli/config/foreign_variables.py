@@ -1,13 +1,14 @@
-"""Environment variables of Nessie and Lakekeeper in the environment of the service."""
+"""Environment variables that the service does not read: of Nessie and Lakekeeper, and misspelt ones of its own."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 import structlog
 
+from pdp.config.load import unread_variables
 from pdp.errors import ConfigError
 
 LAKEKEEPER: Final = "LAKEKEEPER__"
@@ -17,12 +18,11 @@ log = structlog.get_logger()
 
 
 def check_foreign_variables(environment: Mapping[str, str]) -> None:
-    """Warn of Lakekeeper's variables; raise ConfigError for a variable of Nessie's authorization."""
+    """Warn of variables that nothing reads; raise ConfigError for a variable of Nessie's authorization."""
     error = refuse_nessie(environment)
     if error:
         raise ConfigError(error)
-    warning = warn_of_lakekeeper(environment)
-    if warning:
+    for warning in unread_warnings(environment):
         log.warning("server", warning=warning)
 
 
@@ -40,15 +40,19 @@ def refuse_nessie(environment: Mapping[str, str]) -> str:
     )
 
 
-def warn_of_lakekeeper(environment: Mapping[str, str]) -> str:
-    """Return the warning of an environment with Lakekeeper's variables; "" without such variables."""
+def unread_warnings(environment: Mapping[str, str]) -> Iterator[str]:
+    """Yield the warnings of an environment with Lakekeeper's variables, and with names that begin like the service's.
+
+    A misspelt name that spells a key stops the start before.
+    """
     others = sorted(name for name in environment if name.startswith(LAKEKEEPER))
-    if not others:
-        return ""
-    return (
-        f"the environment has `{others[0]}`{_more(others)}, which the service does not read: "
-        "`pdp migrate lakekeeper` translates them"
-    )
+    if others:
+        yield (
+            f"the environment has `{others[0]}`{_more(others)}, which the service does not read: "
+            "`pdp migrate lakekeeper` translates them"
+        )
+    for name, near in unread_variables(environment):
+        yield f"the environment has `{name}`, which nothing reads{f': the nearest key is `{near}`' if near else ''}"
 
 
 def _more(names: list[str]) -> str:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from pdp.audit.push.http import open_receiver
-from pdp.cli.config.foreign_variables import refuse_nessie, warn_of_lakekeeper
+from pdp.cli.config.foreign_variables import refuse_nessie, unread_warnings
 from pdp.cli.config.rules import (
     KeyRules,
     seen_roles,
@@ -123,7 +123,7 @@ def _unplaced_problems(composition: Wiring, settings: Settings) -> Iterator[Conf
     rules = {key: KeyRules(settings, key) for key in RULE_KEYS}
     if error := refuse_nessie(os.environ):
         yield ConfigProblem("environment", "error", error)
-    if warning := warn_of_lakekeeper(os.environ):
+    for warning in unread_warnings(os.environ):
         yield ConfigProblem("environment", "warning", warning)
     for key, message in idle_settings(settings):
         yield ConfigProblem(settings.origins.nearest(key), "warning", message)

@@ -174,7 +174,7 @@ def _write(composition: Wiring, settings: Settings, edit: RuleEdit) -> None:
         before, now = writer.facts, time.time()
         changes = writer.write(lambda facts: rules.edit(facts, actor(), (edit,), now))
         report = ChangeReport(changes, before, writer.revision)
-        warnings = rules.remarks(before, (edit,))
+        warnings = rules.remarks(before, actor(), (edit,))
     for warning in warnings:
         click.echo(f"warning: {visible(warning)}", err=True)
     print_lines(text_lines(report, "written" if changes else "nothing to change"))

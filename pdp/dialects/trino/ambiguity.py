@@ -11,8 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
-from itertools import islice
-from typing import Final, Generic, TypeAlias, TypeVar
+from typing import Final, Generic, NamedTuple, TypeAlias, TypeVar
 from unicodedata import category
 
 import msgspec
@@ -35,9 +34,6 @@ _MEMO_ENTRIES: Final = 4096
 _WAREHOUSES: Final = 16
 _LONGEST_REMEMBERED: Final = 256
 """Warehouses with remembered schemas, and characters of a remembered name."""
-_LONGEST_NAME: Final = 8192
-_MOST_PARTS: Final = 32
-"""Characters and dot-separated parts of a schema name. A longer name counts as ambiguous: the search is not bounded."""
 
 
 class KnownObjects(msgspec.Struct, frozen=True, eq=False):
@@ -67,8 +63,10 @@ class KnownObjects(msgspec.Struct, frozen=True, eq=False):
 
         The schema must not be ambiguous: then at most one container matches.
         """
-        found = next(_matches(self, (warehouse,), ".".join(path).casefold()), None)
-        return found if found in self.objects or found in self.declared else None
+        folded = ".".join(path).casefold()
+        end, containers = _nearest(self, warehouse, folded)
+        found = containers[0]
+        return found if end == len(folded) and (found in self.objects or found in self.declared) else None
 
 
 _joined: Final[BoundedCache[ContainerPath, tuple[_Content, _Content, _Content]]] = BoundedCache(_MEMO_ENTRIES)
@@ -197,17 +195,14 @@ def _find_names(
 ) -> SchemaNames | None:
     joined = ".".join(path)
     folded = joined.casefold()
-    if len(folded) > _LONGEST_NAME or folded.count(".") >= _MOST_PARTS or has_unknown_sign(joined):
+    if has_unknown_sign(joined):
         return AMBIGUOUS
-    # The nearest known schema decides on an unknown one. The loop ends at the warehouse, which the empty name matches.
-    nearest = folded
-    while not (containers := list(islice(_matches(known, (warehouse,), nearest), 2))):
-        nearest = nearest.rpartition(".")[0]
+    end, containers = _nearest(known, warehouse, folded)  # the nearest known schema decides on an unknown one
     above = containers[0][1:]
     if len(containers) > 1 or not _is_spelled_alike(above, path[: len(above)]):
         return AMBIGUOUS
     own = (*above, *path[len(above) :])
-    content = known.content(containers[0]) if nearest == folded else _EMPTY
+    content = known.content(containers[0]) if end == len(folded) else _EMPTY
     doubled, unfolded = _doubled_tables.get(containers[0], content), _unfolded_tables.get(containers[0], content)
     is_plain = own == path and joined == folded and not unfolded and not has_capitals
     # To a name without capitals, a text without capitals is no other spelling.
@@ -233,32 +228,55 @@ def _is_spelled_alike(own: ContainerPath, path: ContainerPath) -> bool:
     return is_divided_alike and ".".join(own).lower() == ".".join(path).lower()
 
 
-def _matches(known: KnownObjects, container: ContainerPath, spelling: str) -> Iterator[ContainerPath]:
-    """Yield the known containers below `container` whose relative path is `spelling`, joined by dots and folded."""
-    if not spelling:
-        yield container
-        return
-    namespaces = _namespaces.get(container, known.content(container))
-    if not namespaces:
-        return
-    # a namespace's own name may contain dots: the first name may end at each dot, or with the text
-    end = spelling.find(".")
+def _nearest(known: KnownObjects, warehouse: str, spelling: str) -> tuple[int, list[ContainerPath]]:
+    """Return the known containers whose path, joined by dots and folded, is the longest beginning of a spelling.
+
+    Return the length of the beginning first. The warehouse matches the empty one. A namespace's own name may contain
+    dots, so a name may end at each dot, or with the text. A container's path tells where the container ends, so no
+    container is looked at twice.
+    """
+    top: ContainerPath = (warehouse,)
+    longest, found, pending = 0, [top], [(0, top)]
+    while pending:
+        start, container = pending.pop()
+        namespaces = _namespaces.get(container, known.content(container))
+        for end in _ends(spelling, start, namespaces.longest):
+            for name in namespaces.by_folded.get(spelling[start:end], ()):
+                inside = (*container, name)
+                pending.append((end + 1, inside))
+                if end > longest:
+                    longest, found = end, []
+                if end == longest:
+                    found.append(inside)
+    return longest, found
+
+
+def _ends(spelling: str, start: int, most: int) -> Iterator[int]:
+    """Yield where a name of up to `most` characters that begins at `start` may end."""
+    last = min(start + most, len(spelling))
+    end = spelling.find(".", start, last + 1)
     while end >= 0:
-        for name in namespaces.get(spelling[:end], ()):
-            yield from _matches(known, (*container, name), spelling[end + 1 :])
-        end = spelling.find(".", end + 1)
-    for name in namespaces.get(spelling, ()):
-        yield (*container, name)
+        yield end
+        end = spelling.find(".", end + 1, last + 1)
+    if last == len(spelling) > start:
+        yield last
 
 
-def _names_by_folding(content: _Content) -> Mapping[str, tuple[str, ...]]:
+class _FoldedNames(NamedTuple):
+    """Namespaces of a container by their case-folded names, and the length of the longest of these."""
+
+    by_folded: Mapping[str, tuple[str, ...]]
+    longest: int
+
+
+def _names_by_folding(content: _Content) -> _FoldedNames:
     """Return the namespaces of a container by their case-folded names."""
     names: dict[str, tuple[str, ...]] = {}
     for type, name in content:
         if type == "namespace":
             folded = name.casefold()
             names[folded] = (*names.get(folded, ()), name)
-    return names
+    return _FoldedNames(names, max(map(len, names), default=0))
 
 
 def _names_with_doubles(content: _Content) -> frozenset[str]:

@@ -24,7 +24,7 @@ from pdp.decision.service import BatchResult, Pdp
 from pdp.decision.turns import converted, run_aside
 from pdp.dialects.trino.bodies import OpaInput, ResourceName, TableName
 from pdp.dialects.trino.known_objects import ListedNames, NameCatalog
-from pdp.dialects.trino.requests import RequestDecoder, TrinoRequest
+from pdp.dialects.trino.requests import EXECUTE_QUERY, RequestDecoder, TrinoRequest
 from pdp.errors import Forbidden, InvalidArgument, Unavailable
 from pdp.identity.evidence import admit
 from pdp.model.answer import Answer, Predicate, Rejection, TypedColumn
@@ -270,6 +270,8 @@ class TrinoSurface:
         if self._pdp.bundle.trino.on_internal_failure == "error" and result.record.failed:
             self._failures.handle(question.request.operation, Unavailable("an engine failed"))
         answer = result.answer
+        if question.request.operation == EXECUTE_QUERY and question.denial is DENIED and answer.allowed == b"\x01":
+            self._decoder.remember_user(result.record.batch)
         return EndpointAnswer(question.encode(answer), answer.id)
 
     async def _view(self, view: _RowView, body: bytes, caller: Caller) -> EndpointAnswer:
@@ -298,10 +300,11 @@ class TrinoSurface:
             return DecidedAccess(hidden_view(columns), self._failures.handle(input.action.operation, error, caller))
 
     async def _admit_long(self, request: TrinoRequest, caller: Caller) -> Batch:
-        return admit(await self._decoder.to_long_batch_request(request, caller.name), caller)
+        batch = admit(await self._decoder.to_long_batch_request(request, caller.name), caller)
+        return self._decoder.remember_owner(batch)
 
     def _admit(self, request: TrinoRequest, caller: Caller) -> Batch:
-        return admit(self._decoder.to_batch_request(request, caller.name), caller)
+        return self._decoder.remember_owner(admit(self._decoder.to_batch_request(request, caller.name), caller))
 
 
 def _require_operation(input: OpaInput, operation: str) -> None:

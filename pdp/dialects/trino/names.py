@@ -17,7 +17,7 @@ from pdp.errors import AmbiguousName, InvalidArgument
 from pdp.model.arrays import Path
 from pdp.model.bounded_cache import BoundedCache
 from pdp.model.question import Principal, Resource
-from pdp.model.references import MAX_NAME, NESSIE_SIGNS, bound_path, check_part
+from pdp.model.references import MAX_NAME, MAX_PATH, MOST_PARTS, NESSIE_SIGNS, check_part, check_path
 from pdp.model.trino_operations import METADATA_TABLES, SYSTEM_TABLES
 
 _PRINCIPALS: Final = 4096
@@ -80,7 +80,7 @@ class Names:
         return resource
 
     def namespaces(self, catalog: str, schemas: Collection[str]) -> dict[str, Path | None]:
-        """Return the paths of the namespaces of schemas; None for other schemas and invalid names."""
+        """Return the paths of the namespaces of schemas, each as `namespace` does."""
         known = self._paths.get(catalog)
         if known is None:
             known = self._paths.keep(catalog, BoundedCache(_PATHS, _LONGEST_SCHEMA), len(catalog))
@@ -92,12 +92,15 @@ class Names:
         return found
 
     def namespace(self, catalog: str, schema: str) -> Path | None:
-        """Return the path of the namespace of a schema; None for another schema or an invalid name."""
+        """Return the path of the namespace of a schema that has room for any name.
+
+        Return None for another schema, an invalid name, and one that is too long for some names of tables.
+        """
         try:
             resource = self.schema(catalog, schema)
         except InvalidArgument:
             return None
-        return resource.path if resource.type == "namespace" else None
+        return resource.path if resource.type == "namespace" and _has_room(resource.path, schema) else None
 
     def table(self, catalog: str, schema: str, table: str) -> Resource:
         """Return the table or view of a name; a metadata table for `t$files` and similar names.
@@ -106,14 +109,15 @@ class Names:
         """
         parent = self.schema(catalog, schema)
         type = parent.type
-        if type == "namespace" and len(table) < MAX_NAME and table.isascii() and table.isidentifier():
+        is_plain = len(table) <= MAX_NAME and table.isascii() and table.isidentifier()
+        if is_plain and type == "namespace" and _has_room(parent.path, schema):
             return Resource("table_or_view", parent.warehouse, (*parent.path, table), parent.ref)
         if type == "namespace":
             if parent.warehouse in self._nessie and _nessie_sign(table):
                 raise AmbiguousName(f"`{table}` may be a table reference of Nessie's")
             is_metadata = "$" in table and suffix_of(table) in METADATA_TABLES
             type = "metadata_table" if is_metadata else "table_or_view"
-        return Resource(type, parent.warehouse, (*parent.path, check_part(table)), parent.ref)
+        return Resource(type, parent.warehouse, check_path(type, (*parent.path, table)), parent.ref)
 
     def function(self, catalog: str, schema: str, name: str) -> Resource:
         """Return a function or procedure, with Trino's catalog in place of a warehouse."""
@@ -128,9 +132,12 @@ class Names:
             return Resource(catalog.type, catalog.warehouse, (check_part(schema),))
         if schema in SYSTEM_TABLES:
             return Resource("system_schema", catalog.warehouse, (schema,), catalog.ref)
-        path = schema.split(".")
-        bound_path(path)
-        return Resource("namespace", catalog.warehouse, tuple(map(check_part, path)), catalog.ref)
+        return Resource("namespace", catalog.warehouse, check_path("namespace", tuple(schema.split("."))), catalog.ref)
+
+
+def _has_room(path: Path, schema: str) -> bool:
+    """Tell whether a namespace has room for any name of a table, however long."""
+    return len(path) < MOST_PARTS and len(schema) <= MAX_PATH - MAX_NAME
 
 
 def suffix_of(table: str) -> str:

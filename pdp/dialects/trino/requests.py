@@ -4,7 +4,8 @@ Remembers the ExecuteQuery of each query: its owner, for the audit alone, and it
 not know decisions, answers or routes.
 
 Trino asks for the rows behind a view as the owner of the view, and names the query, not the user. A query is known to
-the process that decided its ExecuteQuery. Two users of one query make the query unknown.
+the process that allowed its ExecuteQuery. Two users of one query make the query unknown. A request that the caller may
+not make is not remembered: the caller could name any user.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from pdp.dialects.trino.table_lists import TableList, decode_table_list, refuse_
 from pdp.errors import InvalidArgument, TooManyChecks
 from pdp.model.answer import Rejection
 from pdp.model.bounded_cache import BoundedCache
-from pdp.model.question import Arguments, BatchRequest, Check, Principal, QuerySession, Question, Resource
+from pdp.model.question import Arguments, Batch, BatchRequest, Check, Principal, QuerySession, Question, Resource
 from pdp.model.references import bound_claims, check_part, is_id
 from pdp.model.strict import decode
 from pdp.model.trino_operations import TRINO_PREFIX
@@ -116,6 +117,19 @@ class RequestDecoder:
             return question
         return await run_aside(_with_resources, names, request, question)
 
+    def remember_owner(self, batch: Batch) -> Batch:
+        """Remember the principal of an admitted batch as the owner of the query, and return the batch."""
+        for check in batch.checks[:1]:
+            if check.query_id and not check.query_user and not check.question.inspected:
+                self._query_owners.keep_first(batch.caller.name, check.query_id, check.question.principal.id)
+        return batch
+
+    def remember_user(self, batch: Batch) -> None:
+        """Remember the principal of an allowed ExecuteQuery as the user of the query."""
+        for check in batch.checks:
+            if check.query_id and not check.question.inspected and self._pdp.bundle.looks_through_views:
+                self._query_sessions.execute(batch.caller.name, check.query_id, check.question.principal)
+
     def _question(self, names: Names, request: TrinoRequest, caller: str) -> _Question | BatchRequest:
         """Return what all resources of a request share; a request whose principal is invalid is rejected."""
         context, action = request.input.context, request.input.action
@@ -131,8 +145,8 @@ class RequestDecoder:
             query = query if is_id(query) else ""
             user = self._query_owners.other_user(caller, query, principal.id) if query else ""
         session = None
-        if self._pdp.bundle.looks_through_views:
-            session = self._query_sessions.session(caller, query, action.operation, principal)
+        if self._pdp.bundle.looks_through_views and action.operation != EXECUTE_QUERY:
+            session = self._query_sessions.session(caller, query)
         return _Question(principal, TRINO_PREFIX + action.operation, query, user, session)
 
     def _check_objects(self, body: bytes) -> None:
@@ -280,15 +294,20 @@ class QueryOwners:
         key = (caller, query)
         owner = self._owners.get(key)
         if owner is None:
-            self._owners.keep(key, principal, len(principal))
             return ""
         self._owners.move_to_end(key)
         return "" if owner == principal else owner
 
+    def keep_first(self, caller: str, query: str, principal: str) -> None:
+        """Keep a principal as the owner of a caller's query, unless the query has one."""
+        key = (caller, query)
+        if key not in self._owners:
+            self._owners.keep(key, principal, len(principal))
+
 
 _LONGEST: Final = 4096
 """Characters of a principal with groups. A longer principal is not remembered."""
-_EXECUTE: Final = "ExecuteQuery"
+EXECUTE_QUERY: Final = "ExecuteQuery"
 _UNKNOWN: Final = QuerySession(None)
 
 
@@ -298,17 +317,19 @@ class QuerySessions:
     def __init__(self) -> None:
         self._sessions: BoundedCache[tuple[str, str], QuerySession] = BoundedCache(_QUERIES, _LONGEST)
 
-    def session(self, caller: str, query: str, operation: str, principal: Principal) -> QuerySession:
-        """Return the session of a query, and remember the user who executes the query."""
-        if not query:
+    def session(self, caller: str, query: str) -> QuerySession:
+        """Return the session of a query. Without an id, the query is unknown."""
+        known = self._sessions.get((caller, query))
+        if known is None:
             return _UNKNOWN
+        self._sessions.move_to_end((caller, query))
+        return known
+
+    def execute(self, caller: str, query: str, principal: Principal) -> None:
+        """Remember the user who executes a query. A second user makes the query unknown."""
         key = (caller, query)
         known = self._sessions.get(key)
-        if operation == _EXECUTE:
-            if known is None:
-                return self._sessions.keep(key, QuerySession(principal), principal.length())
-            if known.user != principal:
-                return self._sessions.keep(key, _UNKNOWN)
-        elif known is not None:
-            self._sessions.move_to_end(key)
-        return known or _UNKNOWN
+        if known is None:
+            self._sessions.keep(key, QuerySession(principal), principal.length())
+        elif known.user != principal:
+            self._sessions.keep(key, _UNKNOWN)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
@@ -26,7 +26,13 @@ from pdp.engines.cel.nessie_keys import (
 from pdp.engines.cel.sources import PROFILE_VARIABLE, read_entries
 from pdp.errors import InvalidArgument, PolicyError
 from pdp.offline.migration.manifests import is_host_file
-from pdp.offline.migration.nessie_rules import keep_branches_closed, settled_rules, usable_rules, write_rules
+from pdp.offline.migration.nessie_rules import (
+    keep_branches_closed,
+    new_migration,
+    settled_rules,
+    usable_rules,
+    write_rules,
+)
 from pdp.offline.migration.nessie_server import CONFIG, IMAGE, READ_THERE, NessieServer, read_server
 from pdp.offline.migration.report import (
     COPIED_OVER,
@@ -56,13 +62,15 @@ _OWN: Final = ("nessie.", "quarkus.", "smallrye.", "mp.")
 
 
 def migrate_nessie(
-    files: Sequence[Path], env_files: Sequence[Path] = (), profiles: Sequence[str] = (), warehouse: str = "nessie"
-) -> Migration:
+    files: Sequence[Path], env_files: Sequence[Path] = (), profiles: Sequence[str] = (), warehouse: str = "nessie",
+    *, accepted: Collection[str] = (),
+) -> Migration:  # fmt: skip
     """Return the migration of files and of the variables in env files or manifests.
 
-    `profiles` default to the variable QUARKUS_PROFILE, then to `prod`. Raise PolicyError if a file cannot be read.
+    `profiles` default to the variable QUARKUS_PROFILE, then to `prod`. `accepted` has names of widenings. Raise
+    PolicyError if a file cannot be read, InvalidArgument for an unknown widening.
     """
-    migration = Migration()
+    migration = new_migration(accepted)
     manifests = [file for file in files if is_manifest(file)]
     plain = [file for file in (*files, *env_files) if file not in manifests and (file in files or is_quarkus(file))]
     read = read_server([*manifests, *(file for file in env_files if file not in plain)], plain, migration)

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from pdp.cel.values import RuleError
+from pdp.engines.cel.lint.check_bindings import WIDENINGS, wider_parts
 from pdp.engines.cel.lint.linter import LintOptions, lint_rules
 from pdp.engines.cel.lint.search import Input
 from pdp.engines.cel.nessie_keys import NessieConfig
 from pdp.engines.cel.program import RULE_VARIABLES
 from pdp.engines.cel.rules import IMPLICIT_RULE, inline_rules
 from pdp.engines.cel.sources import RuleText, advice_for_rule, inline_rule
-from pdp.errors import RuleCompileError
+from pdp.errors import InvalidArgument, RuleCompileError
 from pdp.model.vocabulary import CONFIG_CHECKS, CONTENT_CHECKS
 from pdp.offline.migration.nessie_server import NessieServer
-from pdp.offline.migration.report import SHUT, TESTS_FILE, Migration, shut_text, to_yaml
+from pdp.offline.migration.report import SHUT, TESTS_FILE, Migration, accepting, shut_text, to_yaml
 
 _CLOSED: Final = "left-parts"
 _STRANGER: Final = "nobody-in-the-rules"
@@ -116,7 +117,25 @@ def usable_rules(migration: Migration, rules: Sequence[RuleText]) -> Iterator[Ru
             migration.add("left", rule.place(), f"rule `{rule.id}`", message + advice)
             yield rule._replace(text=shut_text(f"does not compile: {rule.text}"))
         else:
-            yield rule
+            yield _no_wider(migration, rule)
+
+
+def _no_wider(migration: Migration, rule: RuleText) -> RuleText:
+    """Return a rule, `false` if it may permit more here than in Nessie and nobody accepts that. Report it."""
+    found = list(wider_parts(rule.text))
+    refused = [(name, why) for name, why in found if name not in migration.accepted]
+    for name, why in refused:
+        migration.add("left", rule.place(), f"rule `{rule.id}`", f"{why}, so it is `false`; {accepting(name)}")
+    for _, why in found if not refused else ():
+        migration.add("note", rule.place(), f"rule `{rule.id}`", f"{why}, and is written as it is")
+    return rule._replace(text=shut_text(rule.text)) if refused else rule
+
+
+def new_migration(accepted: Collection[str]) -> Migration:
+    """Return a migration without parts; raise InvalidArgument for the name of no widening."""
+    if unknown := sorted({*accepted} - {*WIDENINGS}):
+        raise InvalidArgument(f"`--accept-wider {unknown[0]}`: there are {', '.join(WIDENINGS)}")
+    return Migration(accepted=frozenset(accepted))
 
 
 def write_rules(migration: Migration, rules: Sequence[RuleText], warehouse: str, branch: str) -> None:

@@ -15,6 +15,7 @@ from aiohttp import web
 from aiohttp.streams import EMPTY_PAYLOAD, StreamReader
 from aiohttp.web_protocol import _ErrInfo
 
+from pdp.decision.turns import TurnClock
 from pdp.errors import InvalidArgument
 from pdp.model.revision import new_id
 from pdp.surfaces.http.answers import HttpAnswer, failure_of
@@ -35,11 +36,12 @@ _MALFORMED: Final = "the request is not valid HTTP"
 class AiohttpConnection(web.RequestHandler):
     """Connection of aiohttp whose own errors have the product's form."""
 
-    __slots__ = ("_malformed", "_refuse", "body")
+    __slots__ = ("_malformed", "_parse_soon", "_refuse", "body")
 
     def __init__(self, server: AiohttpConnections, **settings: Any) -> None:
         super().__init__(server, **settings)
         self._refuse = server.refuse
+        self._parse_soon = server.parse_soon
         self._malformed = False
         """True after bytes that are no HTTP. Nothing more is taken."""
         self.body: StreamReader = EMPTY_PAYLOAD
@@ -65,6 +67,18 @@ class AiohttpConnection(web.RequestHandler):
             body.set_exception(InvalidArgument(_MALFORMED))
             self._lingering_time = 0
             self.close()
+
+    def resume_reading(self, resume_parser: bool = True) -> None:
+        """Read on in a turn of the event loop. aiohttp alone would parse all bytes of a body at hand."""
+        if resume_parser and not self._upgraded:
+            self._parse_soon(self)
+        else:
+            super().resume_reading(resume_parser)
+
+    def parse(self) -> None:
+        """Parse bytes at hand, until aiohttp has enough of them; then read on."""
+        if self.transport is not None:
+            super().resume_reading()
 
     def connection_lost(self, exc: BaseException | None) -> None:
         """Forget the connection. Nothing waits for the rest of a body whose request is answered."""
@@ -99,6 +113,8 @@ class AiohttpConnections(web.Server):
         """Connections that close after their present answer, and since when."""
         self._ended: set[Any] = set()
         """Closed connections, until the event loop tells so."""
+        self._parsing: dict[AiohttpConnection, None] = {}
+        """Connections that wait to parse more of a body, in order."""
         super().__init__(
             self._handle,
             auto_decompress=False,
@@ -123,6 +139,21 @@ class AiohttpConnections(web.Server):
     def count_leaving(self) -> int:
         """Count the connections that close after their present answer."""
         return len(self._leaving)
+
+    def parse_soon(self, connection: AiohttpConnection) -> None:
+        """Let a connection parse more in a later turn. Bodies in tiny chunks take long, so all connections share."""
+        if not self._parsing:
+            self._loop.call_soon(self._parse)
+        self._parsing[connection] = None
+
+    def _parse(self) -> None:
+        pace = TurnClock()
+        while self._parsing and not pace.is_over():
+            connection = next(iter(self._parsing))
+            del self._parsing[connection]
+            connection.parse()
+        if self._parsing:
+            self._loop.call_soon(self._parse)
 
     def make_room(self, count: int) -> None:
         """Close some connections, each after its present answer."""

@@ -202,7 +202,7 @@ class HttpServer(AiohttpServer):
     """Server of all routes."""
 
     lingering = LINGER_SECONDS
-    read_ahead = 1 << 16
+    read_ahead = 1 << 13
 
     def __init__(
         self, routes: Routes, callers: Callers, admission: Admission, limits: LimitSettings, most: int = _MOST

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from support.generators.setting_keys import NAME, setting_keys
 from support.service.commands import run_pdp
 
-from pdp.cli.config.foreign_variables import check_foreign_variables
+from pdp.cli.config.foreign_variables import check_foreign_variables, unread_warnings
+from pdp.config.load import load_settings
 from pdp.errors import ConfigError
 
 PREFIX = "nessie.server.authorization.rules."
@@ -98,3 +101,72 @@ def test_other_variables_are_not_mentioned(capsys: pytest.CaptureFixture[str]) -
     check_foreign_variables({"NESSIE_VERSION_STORE_TYPE": "JDBC", "QUARKUS_HTTP_PORT": "1"})
     output = capsys.readouterr()
     assert output.out + output.err == ""
+
+
+WRONG: list[Callable[[str], str]] = [
+    lambda text: text[:-1],
+    lambda text: f"{text}S",
+    lambda text: f"{text[:-2]}{text[-1]}{text[-2]}",
+    lambda text: f"{text[:1]}{text[2:]}",
+]
+"""Mistakes in a key."""
+FORMS: list[Callable[[tuple[str, ...]], str]] = [
+    lambda names: f"PDP_{'_'.join(names)}",
+    lambda names: f"pdp_{'_'.join(names)}".lower(),
+    lambda names: f"PDP_{'__'.join(names)}",
+    lambda names: f"PDP__{'_'.join(names)}",
+    lambda names: f"PDP__{'__'.join(names)}",
+]
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_each_misspelt_key_in_a_variable_stops_the_start_or_is_named_with_the_nearest(
+    wrong: Callable[[str], str],
+) -> None:
+    """Keys outside of maps and lists, in all forms of variables: `PDP_TRINO_ADMIN_USER` meant nothing, silently."""
+    keys = [key.path for key in setting_keys() if len(key.path) > 1 and NAME not in key.path and 0 not in key.path]
+    named = near = 0
+    for path in keys:
+        names = tuple(str(name).upper() for name in path)
+        for form in FORMS:
+            variable = form((*names[:-1], wrong(names[-1])))
+            try:
+                load_settings(None, (), {variable: "1"})
+            except ConfigError:
+                continue
+            texts = [text for text in unread_warnings({variable: "hunter2"}) if f"`{variable}`" in text]
+            assert len(texts) == 1, variable
+            assert "hunter2" not in texts[0]
+            named += 1
+            near += f"`PDP__{'__'.join(names)}`" in texts[0]
+    assert near > 0.9 * named > 0, (near, named)
+
+
+@pytest.mark.parametrize(
+    ("variable", "near"),
+    [
+        ("PDP_TRINO_ADMIN_USER", "PDP__TRINO__ADMIN_USERS"),
+        ("PDP_IDENTITY_CALLERS_X_MAY_ASERT", "PDP__IDENTITY__CALLERS__<NAME>__MAY_ASSERT"),
+        ("PDP_ZZZZ", ""),
+    ],
+)
+def test_the_start_and_the_check_name_a_variable_that_nothing_reads(
+    capsys: pytest.CaptureFixture[str], variable: str, near: str
+) -> None:
+    check_foreign_variables({variable: "x"})
+    output = capsys.readouterr()
+    (line,) = (output.out + output.err).splitlines()
+    assert f"`{variable}`, which nothing reads" in line
+    assert (f"the nearest key is `{near}`" in line) is bool(near)
+
+
+def test_variables_of_the_service_and_of_kubernetes_are_no_mistakes() -> None:
+    names = [
+        "PDP_DEVELOPMENT",
+        "PDP_LOG_LEVEL",
+        "PDP_SERVICE_HOST",
+        "PDP_PORT_8181_TCP_ADDR",
+        "PDP__TRINO__ADMIN_USERS",
+        "PATH",
+    ]
+    assert list(unread_warnings(dict.fromkeys(names, "1"))) == []

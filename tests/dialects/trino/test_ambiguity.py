@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import time
@@ -15,14 +16,18 @@ from hypothesis import strategies as st
 
 from pdp.app.facts import build_pdp
 from pdp.config.load import make_settings
+from pdp.decision.codec import decode_batch
 from pdp.decision.service import Pdp
 from pdp.dialects.trino import ambiguity
 from pdp.dialects.trino.ambiguity import AMBIGUOUS, names_of_schema, need_care
 from pdp.dialects.trino.endpoints import TrinoSurface
+from pdp.dialects.trino.requests import RequestDecoder
 from pdp.engines.cel.rules import inline_rules
 from pdp.facts.objects import Grant, GrantAdded, GrantRemoved, Object, ObjectDeleted, ObjectKey, ObjectPut
 from pdp.facts.snapshot import Facts
 from pdp.identity.callers import EMBEDDED_CALLER
+from pdp.identity.evidence import admit
+from pdp.model.answer import Answer
 from pdp.model.trino_operations import TRINO_OPERATIONS
 from pdp.store.replica import FixedFacts
 
@@ -178,12 +183,64 @@ def test_what_is_remembered_does_not_grow_with_names() -> None:
     assert len(ambiguity._doubled_tables.values) <= 4096
 
 
-@pytest.mark.parametrize("name", ["a." * 100_000 + "a", "a" * 10_000, ".".join("a" * 300)])
-def test_a_name_that_takes_long_to_read_is_ambiguous_at_once(name: str) -> None:
-    facts = known(*[("namespace", *["a"] * depth) for depth in range(1, 200)])
-    began = time.monotonic()
-    assert schema(facts, *name.split("."))
-    assert time.monotonic() - began < 1
+@pytest.mark.parametrize("part", ["a", "a" * 60])
+@pytest.mark.parametrize("more", [0, 1, 56])
+def test_a_long_name_is_read_at_once(part: str, more: int) -> None:
+    """Names in a chain of known namespaces, beside names with dots that end on the way."""
+    chain = [("namespace", *[part] * depth) for depth in range(1, 201)]
+    dotted = [("namespace", *[part] * depth, f"{part}.{part}") for depth in range(198)]
+    facts = known(*chain, *dotted)
+    began = time.process_time()
+    assert not schema(facts, *[part] * 200, *["b"] * more)
+    assert schema(facts, *[part] * 199, *["b"] * more)
+    assert time.process_time() - began < 0.2
+
+
+def asked_as_trino(pdp: Pdp, operation: str, *resources: dict[str, Any]) -> Answer:
+    """Ask about resources in a list as Trino does."""
+    body = {"input": {"context": {"identity": {"user": "a"}},
+                      "action": {"operation": operation, "filterResources": resources}}}  # fmt: skip
+    decoder = RequestDecoder(pdp, 1000)
+    batch = admit(decoder.to_batch_request(decoder.decode_batch(json.dumps(body).encode()), "x"), EMBEDDED_CALLER)
+    return asyncio.run(pdp.decide(batch)).answer
+
+
+LONG_PATHS = [
+    *([*["a"] * (depth - 1), "t"] for depth in (2, 31, 32, 33, 34, 40, 128, 255, 256, 257, 258, 300)),
+    *(["a" * length, "t"] for length in (255, 256, 257, 4095, 4096, 4097)),
+    *([*["a" * 4000] * parts, "t" * length] for parts in (2, 3, 4) for length in (1, 383, 384, 385, 4096, 4097)),
+    ["\u00e4" * 4096, "\u00e4" * 4096, "\u00e4" * 4096, "\u00e4" * 4095, "t"],
+]
+
+
+@pytest.mark.parametrize("path", LONG_PATHS, ids=lambda path: f"{len(path)} parts, {len(''.join(path))} signs")
+@pytest.mark.parametrize("privilege", ["select", "nothing"])
+def test_a_long_name_has_one_answer_on_all_surfaces(path: list[str], privilege: str) -> None:
+    """As a table and as a schema, alone and in lists, in columns and one by one."""
+    service = LocalService(*[("namespace", *path[:1])])
+    service.facts = service.facts.apply(3, [GrantRemoved(grant) for grant in MINE])
+    if privilege == "select":
+        service.facts = service.facts.apply(4, [GrantAdded(Grant(("warehouse", ("lake",)), "select", "user:oidc~a"))])
+    for form, action, operation in (
+        ("table_or_view", "read_data", "SelectFromColumns"),
+        ("namespace", "get_metadata", "FilterSchemas"),
+    ):
+        own = path if form == "table_or_view" else path[:-1]
+        asked = {"principal": "user:oidc~a", "action": action,
+                 "resource": {"type": form, "warehouse": "lake", "path": own, "ref": "main"}}  # fmt: skip
+        native = asyncio.run(
+            service.pdp.decide(admit(decode_batch(json.dumps({"checks": [asked]}).encode(), 10), EMBEDDED_CALLER))
+        ).answer
+        resource = named(".".join(path[:-1]), path[-1]) if form == "table_or_view" else named(".".join(own))
+        plain = named("a", "plain") if form == "table_or_view" else named("a")
+        operations = ("FilterTables", operation) if form == "table_or_view" else (operation,)
+        alone = asked_as_trino(service.pdp, operation, resource)
+        for each in operations:
+            several = asked_as_trino(service.pdp, each, plain, resource, plain)
+            assert several.allowed[1] == native.allowed[0]
+            assert [one.code for one in several.rejected.values()] == [one.code for one in native.rejected.values()]
+        assert (alone.allowed, list(alone.by)) == (native.allowed, list(native.by))
+        assert [one.code for one in alone.rejected.values()] == [one.code for one in native.rejected.values()]
 
 
 # --- what Trino is told -------------------------------------------------------------------------------------------

@@ -10,8 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.authentication import bearer
 from support.clients.http_client import HttpClient, client_of
+from support.oracles.audit_files import audit_text
 from support.paths import RECORDED
+from support.servers.idp import ISSUER, jwk, token
 from support.service.serving import settings_of
 
 ROWS = {
@@ -60,9 +63,10 @@ class Engine:
 
     def __init__(self, client: HttpClient) -> None:
         self._client = client
+        self.headers: Mapping[str, str] = {}
 
     async def _ask(self, endpoint: str, body: Mapping[str, Any]) -> Any:
-        path, headers = f"/v1/data/trino/{endpoint}", {"Content-Type": "application/json"}
+        path, headers = f"/v1/data/trino/{endpoint}", {"Content-Type": "application/json", **self.headers}
         answer = await self._client.send("POST", path, json.dumps(body).encode(), headers)
         assert answer.status == 200, answer.text
         return answer.json()["result"]
@@ -183,3 +187,44 @@ async def test_storage_behind_a_view_follows_the_setting(tmp_path: Path, mode: s
             "POST", "/v1/load", json.dumps(load).encode(), {"Content-Type": "application/json"}
         )
         assert answer.json()["storageAccess"] == storage, answer.text
+
+
+IDENTITY = {
+    "providers": {"oidc": {"issuer": ISSUER, "jwks": "keys.json", "audiences": ["pdp"]}},
+    "callers": {"trino": {"loopback": True, "may_assert": ["principals", "groups"]}},
+}
+
+
+async def test_only_an_execution_that_was_allowed_tells_the_user(tmp_path: Path) -> None:
+    """Not a list that names the operation, not a denied one, not one in another's name, not another operation."""
+    (tmp_path / "keys.json").write_text(json.dumps({"keys": [jwk()]}))
+    limits = {"execute_query": {"allow": ["bob", "olga"]}, "catalogs": {"lakehouse": {"warehouse": "lake"}}}
+    async with engine(tmp_path, "caller", trino=limits, identity=IDENTITY) as trino:
+        listed = body_of(EXECUTE, "bob", "listed")
+        listed["input"]["action"]["filterResources"] = [{}]
+        await trino._ask("batch", listed)
+        await trino.execute("carl", "denied", "eu")
+        other = body_of(EXECUTE, "bob", "other")
+        other["input"]["action"]["operation"] = "ReadSystemInformation"
+        await trino._ask("allow", other)
+        for query in ("listed", "denied", "other"):
+            assert await trino.filters("olga", query) == NOTHING, query
+        await trino.execute("bob", "q")
+        await trino._ask("batch", body_of(EXECUTE, "eve", "q"))
+        await trino.execute("eve", "q")
+        assert await trino.filters("olga", "q") == [BOB_ROWS], "what is refused spoils no query"
+
+
+async def test_a_forged_execution_tells_no_user(tmp_path: Path) -> None:
+    """Olga asks about her own rows in a query that she says is bob's."""
+    (tmp_path / "keys.json").write_text(json.dumps({"keys": [jwk()]}))
+    async with engine(tmp_path, "caller", identity=IDENTITY) as trino:
+        trino.headers = bearer(token(sub="olga"))
+        await trino.execute("bob", "q1")
+        assert await trino.filters("olga", "q1") == NOTHING
+        await trino.execute("olga", "q2")
+        await trino.execute("bob", "q2")
+        assert await trino.filters("olga", "q2") == [OLGA_ROWS]
+    text = audit_text(tmp_path)
+    assert '"queryId":"q1"' in text
+    assert '"queryUser":"user:oidc~bob"' not in text

@@ -388,6 +388,50 @@ async def test_an_unknown_table_beside_known_ones_is_a_warning_in_the_answer(cli
         assert all("the filter reads `nope`: no table `nope` is known" in text for text in made.get("warnings", ()))
 
 
+LIMITED = "user:oidc~limited@example.com"
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    ("described", "warned"),
+    [((), {"nope", "described"}), (("sales", "hr"), {"hidden", "nope", "v", "other", "orders"})],
+)
+async def test_warnings_tell_nobody_of_tables_that_the_writer_may_not_see(
+    tmp_path: Path, described: tuple[str, ...], warned: set[str]
+) -> None:
+    """The owner of one table gets one answer for siblings that exist and for names of nothing, in every spelling."""
+    (tmp_path / "rows.json").write_text(
+        json.dumps({"tables": {f"lake.{place}.described": {"columns": {"region": "VARCHAR"}} for place in described}})
+    )
+    config = config_of(tmp_path) | {
+        "policies": {"rules": [], "row_access": [{"path": "rows.json", "allow_empty": True}]}
+    }
+    hidden = [
+        "table:lake/sales/hidden",
+        "view:lake/sales/v",
+        "table:lake/sales/Other",
+        "table:lake/hr/mine",
+        "table:lake/hr/hidden",
+    ]
+    async with client_of(settings_of(config, tmp_path)) as http:
+        assert (await http.post("/v1/objects", {"put": [*OBJECTS, "namespace:lake/hr", *hidden]}))[0] == 200
+        grants = [
+            {"principal": LIMITED, "privilege": "ownership", "object": each} for each in (ORDERS, "table:lake/hr/mine")
+        ]
+        grants += [{"principal": OWNER, "privilege": "ownership", "object": "namespace:lake/sales"}]
+        assert (await http.post("/v1/grants", {"add": grants}))[0] == 200
+        texts = {actor: dict[str, str]() for actor in (LIMITED, OWNER)}
+        for actor, found in texts.items():
+            for name in ("hidden", "nope", "v", "other", "described", "orders"):
+                read = f"region IN (SELECT k.region FROM {name} AS k)"
+                rule = EU | {"actor": actor, "id": f"{name}{actor[10:13]}", "filter": read}
+                status, made = await ask(http, "POST", PATH, rule)
+                assert status == 200, made
+                found[name] = " ".join(made.get("warnings", ()))
+    shown = {actor: {name for name, text in found.items() if text} for actor, found in texts.items()}
+    assert shown == {LIMITED: warned & {"orders"}, OWNER: warned}
+
+
 @pytest.mark.process
 async def test_a_name_that_means_nothing_is_refused_with_what_to_write(client: HttpClient) -> None:
     ddl = "CREATE ROW ACCESS POLICY q ON {} GRANT TO ('{}') FILTER USING (TRUE)"

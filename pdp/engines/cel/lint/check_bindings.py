@@ -1,18 +1,20 @@
 """Findings that follow from the values of variables in checks: empty variables, references without a viewer.
 
-Every finding is proven by a search. If a search gives up, there is no finding.
+Every finding is proven by a search. If a search gives up, there is no finding. Owns the parts of a rule that may permit
+more here than in Nessie, too: of these, a doubtful one counts.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from pdp.cel.checker import CheckedExpression, check
 from pdp.cel.compiler import function_table
 from pdp.cel.parser import parse
-from pdp.cel.syntax import CompileError, Comprehension
-from pdp.cel.unparse import variable_name, walk
+from pdp.cel.syntax import Call, CompileError, Comprehension, ListOf, Logic, Name, Node
+from pdp.cel.unparse import constant_text, variable_name, walk
 from pdp.engines.cel.lint import remarks
 from pdp.engines.cel.lint.formula import Connective, Formula, TextTest, formula_of
 from pdp.engines.cel.lint.remarks import Remark, comparisons
@@ -172,3 +174,78 @@ def _can_meet(rule: Formula, view: Formula, budget: SearchBudget) -> bool:
     """
     both = Connective(True, (rule, view))
     return satisfy(view, (), budget) is not None and satisfy(both, (), budget) is not None
+
+
+UNKNOWN: Final = "unknown-names"
+UNBOUND: Final = "unbound-names"
+PATTERNS: Final = "patterns"
+WIDENINGS: Final = (UNKNOWN, UNBOUND, PATTERNS)
+"""Names of widenings: what Nessie does not know, raises on, and reads otherwise."""
+_OF_NESSIE: Final = {"op", "role", "roles", "ref", "path", "contentType", "type", "api", "actions"}
+_OURS: Final = frozenset(RULE_VARIABLES) - _OF_NESSIE
+"""Variables of this service alone. Nessie's manual has `api` and `actions`, and its own authorizers have them."""
+_BOUND: Final[Mapping[str, frozenset[str]]] = {"contentType": NESSIE_CHECKS - CONFIG_CHECKS, "type": CONFIG_CHECKS}
+"""Variable that Nessie sets for some checks alone -> these checks. For the others, a rule raises there."""
+_JAVA_DIFFERS: Final = re.compile(r"\(\?(?:P|[a-z]*[iU])|\{,|\\C|\[[^\]]*(?:\[|&&)")
+"""Parts of patterns that Java refuses or reads otherwise: groups and flags, `{,n}`, classes inside of classes."""
+
+
+def wider_parts(text: str) -> Iterator[tuple[str, str]]:
+    """Yield the name of each widening of a rule that compiles, and what the rule does."""
+    rule = parse(text)
+    nodes = list(walk(rule))
+    unknown = sorted({node.name for node in nodes if isinstance(node, Name) and node.name in _OURS})
+    if any(isinstance(node, Call) and node.function == "matches" and node.target is None for node in nodes):
+        unknown.append("matches(text, pattern)")
+    if unknown:
+        yield UNKNOWN, f"has `{'`, `'.join(unknown)}`, which no Nessie knows: it would not start with this rule"
+    for name in sorted(_BOUND):
+        if _may_hold_unset(rule, name):
+            yield UNBOUND, f"may be true for checks without `{name}`, where Nessie fails and denies"
+    patterns = [constant_text(node.args[-1]) for node in nodes if isinstance(node, Call) and node.function == "matches"]
+    if any(text is not None and _JAVA_DIFFERS.search(text) for text in patterns):
+        yield PATTERNS, "has a pattern that Java reads in another way, or refuses"
+
+
+def _may_hold_unset(node: Node, name: str) -> bool:
+    """Tell whether a part of a rule may be true because a variable is empty, where Nessie has no value for it.
+
+    A test that is false for the empty text is sound below AND and OR alone: Nessie's failure takes nothing from a rule
+    that is true without the test. So is whatever stands beside a test of `op` that excludes these checks.
+    """
+    if not any(isinstance(part, Name) and part.name == name for part in walk(node)):
+        return False
+    if isinstance(node, Logic):
+        is_excluded = node.conjunction and any(_tests_op(part, _BOUND[name]) for part in node.parts)
+        return not is_excluded and any(_may_hold_unset(part, name) for part in node.parts)
+    return not _fails_when_empty(node, name)
+
+
+def _tests_op(node: Node, bound: frozenset[str]) -> bool:
+    """Tell whether a test of `op` is true for none of Nessie's checks but those in `bound`."""
+    texts = _compared(node, "op")
+    return texts is not None and bound.issuperset(NESSIE_CHECKS.intersection(texts))
+
+
+def _fails_when_empty(node: Node, name: str) -> bool:
+    """Tell whether a node is a plain test of a variable against texts, none of them empty."""
+    texts = _compared(node, name)
+    if texts is None and isinstance(node, Call) and node.function in ("startsWith", "endsWith", "contains"):
+        is_plain = isinstance(node.target, Name) and node.target.name == name
+        text = constant_text(node.args[0])
+        texts = [text] if is_plain and text is not None else None
+    return texts is not None and all(texts)
+
+
+def _compared(node: Node, name: str) -> list[str] | None:
+    """Return the constant texts that `==` or `in` compare a variable with; None for any other node."""
+    if not isinstance(node, Call) or node.function not in ("_==_", "@in"):
+        return None
+    left, right = node.args
+    if node.function == "_==_" and isinstance(right, Name):
+        left, right = right, left
+    if not isinstance(left, Name) or left.name != name:
+        return None
+    items = right.items if node.function == "@in" and isinstance(right, ListOf) else (right,)
+    texts = [constant_text(item) for item in items]
+    return None if None in texts else [text for text in texts if text is not None]

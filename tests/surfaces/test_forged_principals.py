@@ -1,4 +1,7 @@
-"""Refused assertions of management: each leaves a record with the token's subject, the claimed actor and the request."""
+"""Refused assertions on every surface: each leaves a record with the token's subject, the claimed principal and more.
+
+The lists of routes and methods are those of a running service: a new one without a case here fails.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +11,16 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
+import grpc
+import pytest
+from google.protobuf import json_format, message_factory
 from support.authentication import bearer, oidc
 from support.clients.http_client import HttpClient, client_of
 from support.oracles.audit_files import all_records
 from support.servers.idp import provider, token
 from support.service.serving import settings_of
 
+from pdp.surfaces.http.server import HttpServer
 from pdp.surfaces.wire import decision_pb2 as wire
 
 MALLORY, FORGED, TABLE = "user:oidc~mallory", "user:oidc~FORGEDADMIN", "table:lake/PROBE/x"
@@ -56,6 +63,47 @@ RPCS: dict[str, dict[str, Any]] = {
     "PolicyService/TestRowPolicyPermissions": {"table": TABLE, "permissions": ["rowAccessPolicies.list"]},
 }
 """Each method of management of gRPC."""
+SELECT = {
+    "operation": "SelectFromColumns",
+    "resource": {"table": {"catalogName": "lk", "schemaName": "PROBE", "tableName": "x"}},
+}
+COLUMN = {
+    "column": {"catalogName": "lk", "schemaName": "PROBE", "tableName": "x", "columnName": "c", "columnType": "bigint"}
+}
+TRINO: dict[str, dict[str, Any]] = {
+    "allow": SELECT,
+    "batch": {"operation": "FilterTables", "filterResources": [SELECT["resource"]]},
+    "rowFilters": {**SELECT, "operation": "GetRowFilters"},
+    "columnMask": {"operation": "GetColumnMask", "resource": COLUMN},
+    "batchColumnMasks": {"operation": "GetColumnMask", "filterResources": [COLUMN]},
+}
+"""Path of Trino's plugin -> an action. The user of the session is the claimed principal."""
+SCOPES = {"readPermission": {"catalog": "lake", "schema": "PROBE", "tableName": "x"}}
+DECISIONS: dict[str, dict[str, Any]] = {
+    "/v1/check": {"checks": [{"action": "read_data", "resource": TABLE, "principal": FORGED}]},
+    "/v1/load": {"action": "loadTable", "target": TABLE, "principal": FORGED},
+    "/v1/commit-view": {"operation": "create", "view": "view:lake/PROBE/x", "principal": FORGED},
+    "/v1/scopes": {"currentUser": {"userName": "FORGEDADMIN"}, "scopes": SCOPES},
+    "/v1/rewrite": {"sql": "SELECT 1", "dialect": "duckdb", "principal": FORGED},
+    "/v1/filters": {"resource": TABLE, "dialect": "duckdb", "principal": FORGED},
+    **{
+        f"/v1/data/trino/{path}": {"input": {"context": {"identity": {"user": "FORGEDADMIN"}}, "action": action}}
+        for path, action in TRINO.items()
+    },
+}
+"""Each route of decisions over HTTP, with a body in the name of another."""
+WHO: dict[str, Any] = {"principal": {"id": FORGED}}
+DECISION_RPCS: dict[str, dict[str, Any]] = {
+    "DecisionService/Check": {"checks": [{"action": "read_data", "resource": {"reference": TABLE}, **WHO}]},
+    "DecisionService/CheckLoad": {"action": "loadTable", "target": {"reference": TABLE}, **WHO},
+    "DecisionService/CheckViewCommit": {"operation": "create", "view": {"reference": "view:lake/PROBE/x"}, **WHO},
+    "DecisionService/CheckScopes": DECISIONS["/v1/scopes"],
+    "DecisionService/Rewrite": {"sql": "SELECT 1", "dialect": "duckdb", **WHO},
+    "DecisionService/RowFilter": {"resource": {"reference": TABLE}, "dialect": "duckdb", **WHO},
+}
+"""Each method of decisions of gRPC."""
+WITHOUT_OBJECT = ("/v1/rewrite", "DecisionService/Rewrite")
+"""Records of statements hold no text of a statement, and a refused statement is not read."""
 
 
 @asynccontextmanager
@@ -65,7 +113,10 @@ async def writer(folder: Path) -> AsyncIterator[HttpClient]:
         rule = {"bearer": {"idp": "oidc", "audiences": ["writers"]}, "may_write": True}
         providers = {"oidc": oidc(idp, audiences=["writers"])}
         identity = {"providers": providers, "callers": {"writer": rule}, "inspect": "deny"}
-        config = {"store": {"url": "sqlite:///pdp.db"}, "warehouses": {"lake": {}}, "identity": identity}
+        config = {
+            "store": {"url": "sqlite:///pdp.db"}, "warehouses": {"lake": {}}, "identity": identity,
+            "trino": {"catalogs": {"lk": {"warehouse": "lake"}}},
+        }  # fmt: skip
         async with client_of(settings_of(config, folder)) as client:
             yield client
 
@@ -108,6 +159,78 @@ def test_each_method_of_management_is_here() -> None:
     services = wire.DESCRIPTOR.services_by_name
     names = {f"{name}/{each}" for name in ("GrantsService", "PolicyService") for each in services[name].methods_by_name}
     assert names | {"DecisionService/List"} == RPCS.keys()
+    assert {f"DecisionService/{each}" for each in services["DecisionService"].methods_by_name} == {
+        *DECISION_RPCS, "DecisionService/List",
+    }  # fmt: skip
+
+
+async def test_each_route_is_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    served: set[tuple[str, str]] = set()
+
+    class Recorder(HttpServer):
+        def __init__(self, routes: Any, *more: Any) -> None:
+            served.update(routes)
+            super().__init__(routes, *more)
+
+    monkeypatch.setattr("pdp.app.wiring.HttpServer", Recorder)
+    async with writer(tmp_path):
+        pass
+    own = {(method, path) for method, path in served if not path.startswith("/pdp.v1.")}
+    managed = {(method, path.removesuffix("/p").removesuffix("/m") + "/*" * path.endswith(("/p", "/m")))
+               for method, path, _ in HTTP}  # fmt: skip
+    assert own == managed | {("POST", path) for path in DECISIONS}
+
+
+def told(record: dict[str, Any], way: str) -> None:
+    """Check that a record of a decision or a statement names the sender, the claimed principal and the object."""
+    text = str(record)
+    assert record["event"] in ("decision", "filter", "rewrite"), (way, record)
+    assert (record["caller"], record["callerPrincipal"]) == ("writer", MALLORY), way
+    assert FORGED in text, (way, record)
+    assert "assertion_not_allowed" in text, (way, record)
+    assert "True" not in text, (way, record)
+    assert "PROBE" in text or way in WITHOUT_OBJECT, (way, record)
+
+
+async def test_each_decision_records_a_forged_principal(tmp_path: Path) -> None:
+    async with writer(tmp_path) as client:
+        for path, body in DECISIONS.items():
+            assert await ask(client, "POST", path, body) in (200, 403), path
+        for name, body in DECISION_RPCS.items():
+            assert await ask(client, "POST", f"/pdp.v1.{name}", body) in (200, 403), name
+        await over_grpc(client, DECISION_RPCS)
+        records = await events(client, tmp_path)
+    ways = [*DECISIONS, *DECISION_RPCS, *DECISION_RPCS]
+    assert len(records) == len(ways)
+    for record, way in zip(records, ways, strict=True):
+        told(record, way)
+
+
+async def over_grpc(client: HttpClient, calls: dict[str, dict[str, Any]]) -> None:
+    """Call methods of gRPC with a token of mallory; each is refused, or answered with a denial."""
+    metadata = [(name.lower(), value) for name, value in bearer(token(sub="mallory", aud="writers")).items()]
+    async with grpc.aio.insecure_channel(client.service.addresses["grpc"]) as channel:
+        for name, body in calls.items():
+            service, _, method = name.partition("/")
+            types = wire.DESCRIPTOR.services_by_name[service].methods_by_name[method]
+            message = json_format.ParseDict(body, message_factory.GetMessageClass(types.input_type)())
+            call: Any = channel.unary_unary(f"/pdp.v1.{name}", response_deserializer=None)
+            try:
+                await call(message.SerializeToString(), metadata=metadata, timeout=10)
+            except grpc.aio.AioRpcError as error:
+                assert error.code() == grpc.StatusCode.PERMISSION_DENIED, (name, error)  # noqa: PT017
+
+
+async def test_other_evidence_of_a_statement_is_recorded_too(tmp_path: Path) -> None:
+    """Tables of a request describe objects, and their views name owners."""
+    async with writer(tmp_path) as client:
+        for path in ("/v1/rewrite", "/v1/filters"):
+            body = {key: value for key, value in DECISIONS[path].items() if key != "principal"}
+            assert await ask(client, "POST", path, {**body, "catalog": {}}) == 403, path
+        records = await events(client, tmp_path)
+    for record in records:
+        assert (record["event"] in ("decision", "rewrite"), record["callerPrincipal"]) == (True, MALLORY)
+        assert "may not assert properties" in str(record)
 
 
 async def test_each_method_records_a_forged_actor(tmp_path: Path) -> None:
