@@ -138,7 +138,7 @@ class Surfaces:
         self.grpc = GrpcServer(methods, limits, core.certificates, most=shares.grpc, shared=shares_sockets)
 
     async def load_aiohttp(self) -> None:
-        """Load what answers requests that are not plain, without which the service listens already."""
+        """Load aiohttp for requests other than plain ones."""
         for server in (self.http_server, self.diagnostics_server):
             await server.load()
 

@@ -1,7 +1,6 @@
-"""Connections of aiohttp: requests that `HttpConnection` does not take, and all requests of diagnostics.
+"""Connections of aiohttp: for requests beyond `HttpConnection`, and for diagnostics.
 
-The only module of the server that loads aiohttp, which takes an eighth of the time of a start: a service loads it when
-it listens already.
+Alone in loading aiohttp, an eighth of the time of a start. So a listening service loads this module.
 """
 
 from __future__ import annotations
@@ -137,7 +136,7 @@ class AiohttpConnections(web.Server):
         return len(self._connections) - len(self._ended)
 
     def count_leaving(self) -> int:
-        """Count the connections that close after their present answer."""
+        """Count the connections to be closed after the present answer."""
         return len(self._leaving)
 
     def parse_soon(self, connection: AiohttpConnection) -> None:

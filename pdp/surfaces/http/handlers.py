@@ -212,7 +212,7 @@ def response_of(answer: HttpAnswer) -> web.Response:
 def make_response(
     status: int, body: bytes, headers: Mapping[str, str], content_type: str | None = JSON
 ) -> web.Response:
-    """Return a response of aiohttp, which answers a request: so it is loaded."""
+    """Return a response of aiohttp."""
     from aiohttp import web  # noqa: PLC0415  see `AiohttpServer.load`
 
     return web.Response(status=status, body=body, headers=headers, content_type=content_type)

@@ -45,7 +45,7 @@ class _RefusedConnection(asyncio.Protocol):
 
 
 class _WaitingConnection(asyncio.Protocol):
-    """Connection that waits until aiohttp is loaded. Meanwhile nothing is read."""
+    """Connection before aiohttp is loaded. Meanwhile nothing is read."""
 
     def __init__(self, server: AiohttpServer) -> None:
         self._server = server
@@ -59,7 +59,7 @@ class _WaitingConnection(asyncio.Protocol):
         self._server.await_aiohttp(self)
 
     def data_received(self, data: bytes) -> None:
-        """Keep the bytes that came with the connection."""
+        """Keep the first bytes of the connection."""
         self._received += data
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -121,7 +121,7 @@ class AiohttpServer:
         return self._aiohttp.requests_count if self._aiohttp else 0
 
     async def load(self) -> None:
-        """Load aiohttp in a thread: plain requests are answered meanwhile, and others wait."""
+        """Load aiohttp in a thread. Meanwhile plain requests are answered, and other requests wait."""
         if self._loading is None:
             self._loading = asyncio.create_task(self._load())
         await asyncio.shield(self._loading)
@@ -169,7 +169,7 @@ class AiohttpServer:
         return True
 
     def _make_room(self, count: int) -> None:
-        """Close some connections, each after its present answer. Before aiohttp, nobody knows who asks something."""
+        """Close some connections, each after the present answer; before aiohttp is loaded, at once."""
         for connection in [*islice(self.waiting, count)]:
             connection.abort()
         if self._aiohttp:
