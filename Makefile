@@ -19,7 +19,7 @@ define in_two_pools
 $(PYTEST) --dist worksteal --junitxml=$(VENV)/.workers.xml -m "not waits and ($(1))"; exit $$(($$? | slept))
 endef
 
-.PHONY: help setup run test-fast test test-slow test-durations test-trino test-spark test-spark-long test-engines test-judges chaos way lint fmt type cases bench bench-audit bench-cache bench-cedar bench-engines bench-pipeline bench-reload bench-replay bench-rewrite bench-trino bench-more bench-workers soak protos docs check check-all
+.PHONY: help setup run test-fast test test-slow test-durations test-trino test-spark test-spark-long test-engines test-judges chaos way lint fmt type cases bench bench-audit bench-cache bench-cedar bench-engines bench-pipeline bench-reload bench-replay bench-rewrite bench-start bench-trino bench-more bench-workers soak protos docs check check-all
 
 help: ## what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -154,6 +154,9 @@ bench-replay: $(SPARK) ## replay of a million checks beside a hand-written lambd
 
 bench-rewrite: $(STAMP) ## rewriting of SQL beside parsing and generating with sqlglot, with few and with 10,000 policies
 	$(PY) bench/rewrite.py
+
+bench-start: $(STAMP) ## start of the example: processor time, memory, first requests, and imports by package
+	$(PY) bench/start.py $(ARGS)
 
 bench-workers: $(STAMP) ## throughput of two workers beside one
 	$(PY) bench/workers.py $(ARGS)

@@ -107,7 +107,7 @@ def temporary_folder(files: Mapping[str, str]) -> Iterator[Path]:
 @contextmanager
 def our_service(files: Mapping[str, str], settings: Sequence[str] = (), grpc_port: int = 0) -> Iterator[Server]:
     """Run `pdp serve` of this source tree with its default settings but for the ports and `settings`, such as `a.b=1`."""
-    _compile_sources()
+    compile_sources()
     port = free_port()
     ports = {"http": port, "grpc": grpc_port, "diagnostics": 0}
     sets = [*(f"server.{name}=127.0.0.1:{number}" for name, number in ports.items()), *settings]
@@ -119,7 +119,7 @@ def our_service(files: Mapping[str, str], settings: Sequence[str] = (), grpc_por
 
 
 @cache
-def _compile_sources() -> None:
+def compile_sources() -> None:
     """Compile the source tree to bytecode, as the installation of a package does, so that no start compiles it."""
     compileall.compile_dir(ROOT / "pdp", quiet=1)
 

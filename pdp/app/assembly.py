@@ -6,7 +6,7 @@ This part of the composition root names the engines. `app` names the classes tha
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from msgspec.structs import replace
@@ -21,7 +21,6 @@ from pdp.decision.scopes import plan_scope
 from pdp.dialects.trino.known_objects import meant_by_names, own_names, restriction_of
 from pdp.dialects.trino.operations import plan_operation
 from pdp.engines.allow_all import WARNING, build_allow_all, permit_development
-from pdp.engines.cedar.kind import build_cedar, cedar_unfed_by_trino, read_cedar
 from pdp.engines.cel.engine import CelEngine, CelForbid
 from pdp.engines.cel.rules import RuleSet, configured_check, load_rules, rules_unfed_by_trino
 from pdp.engines.custom import installed_kind, missing_engine
@@ -33,7 +32,6 @@ from pdp.engines.row_access.entries import names_of
 from pdp.engines.row_access.members import configured_members
 from pdp.engines.row_access.policies import NamedDocument, read_documents
 from pdp.engines.row_access.through_views import unprotected_catalogs
-from pdp.engines.scopes.kind import build_scopes, describe_scopes, read_permissions
 from pdp.engines.spelled_names import SpelledNames
 from pdp.errors import ConfigError, InvalidReference
 from pdp.facts.row_policies import fold_name
@@ -47,13 +45,28 @@ PLANNERS: Final = Planners(
     (plan_views, plan_operation, plan_scope, plan_missing_arguments), restriction_of, own_names, meant_by_names
 )
 """Planners of view chains, of Trino's operations, of LakeQL's scopes and of checks without a needed name."""
-ENGINES: Final[Mapping[str, EngineType]] = {
-    "grants": EngineType(lambda settings, _: GrantsEngine(frozenset(settings.store.bootstrap_admins))),
-    "scopes": EngineType(build_scopes, read_permissions, describe_scopes),
-    "cedar": EngineType(build_cedar, read_cedar),
-    "allow_all": EngineType(build_allow_all, permit_development),
+
+
+def _scopes() -> EngineType:
+    from pdp.engines.scopes.kind import build_scopes, describe_scopes, read_permissions  # noqa: PLC0415  see ENGINES
+
+    return EngineType(build_scopes, read_permissions, describe_scopes)
+
+
+def _cedar() -> EngineType:
+    from pdp.engines.cedar.kind import build_cedar, read_cedar  # noqa: PLC0415  see ENGINES
+
+    return EngineType(build_cedar, read_cedar)
+
+
+ENGINES: Final[Mapping[str, Callable[[], EngineType]]] = {
+    "grants": lambda: EngineType(lambda settings, _: GrantsEngine(frozenset(settings.store.bootstrap_admins))),
+    "scopes": _scopes,
+    "cedar": _cedar,
+    "allow_all": lambda: EngineType(build_allow_all, permit_development),
 }
-"""Engines that authorities may name, beside `cel`, whose rules are read with those of `policies.forbid`."""
+"""Engines that authorities may name, beside `cel`, whose rules are read with those of `policies.forbid`. Those with
+many modules are loaded when an authority names them."""
 
 
 def read_rules(settings: Settings) -> tuple[RuleSet, RuleSet]:
@@ -87,7 +100,7 @@ def build_bundle(
     """
     provider, masker = settings.identity.cel_provider, Redactor(settings.audit.mask)
     stored = settings.identity.cel_roles == "all"
-    kinds = {"cel": EngineType(lambda *_: CelEngine(rules, provider, masker, stored=stored)), **ENGINES}
+    kinds = {"cel": lambda: EngineType(lambda *_: CelEngine(rules, provider, masker, stored=stored)), **ENGINES}
     chosen = _chosen_kinds(settings, kinds)
     read = {name: (sources or {}).get(name) or kind.read(settings) for name, kind in chosen.items()}
     engines = {name: kind.build(settings, read[name]) for name, kind in chosen.items()}
@@ -111,7 +124,7 @@ def build_bundle(
         (
             *_warnings(settings, rules, forbid),
             *_broad_forbids(settings, forbids),
-            *(notice.message for notice in cedar_unfed_by_trino(settings, engines.get("cedar"))),
+            *_cedar_warnings(settings, engines.get("cedar")),
             *unprotected_catalogs(settings.trino, row_access),
             *map(str, policies.warnings),
         ),
@@ -125,6 +138,13 @@ def build_bundle(
     return _with_reports(settings, bundle, authorities)
 
 
+def _cedar_warnings(settings: Settings, cedar: Engine | None) -> Iterator[str]:
+    if cedar:
+        from pdp.engines.cedar.kind import cedar_unfed_by_trino  # noqa: PLC0415  loaded with the engine
+
+        yield from (notice.message for notice in cedar_unfed_by_trino(settings, cedar))
+
+
 def _paths_of(ops: Sequence[str], forbids: Sequence[CelForbid], engines: Iterable[Engine]) -> tuple[ForbiddenPath, ...]:
     """Return the paths that forbids of Nessie's checks may name, of all engines."""
     others = [engine for engine in engines if isinstance(engine, NamingEngine) and engine.forbids]
@@ -132,12 +152,12 @@ def _paths_of(ops: Sequence[str], forbids: Sequence[CelForbid], engines: Iterabl
     return tuple(path for paths in found for path in paths)
 
 
-def _chosen_kinds(settings: Settings, kinds: Mapping[str, EngineType]) -> dict[str, EngineType]:
+def _chosen_kinds(settings: Settings, kinds: Mapping[str, Callable[[], EngineType]]) -> dict[str, EngineType]:
     """Return the kinds of the engines that authorities name; raise ConfigError for an unknown name."""
     chosen: dict[str, EngineType] = {}
     for name, authority in settings.authorities.items():
         for engine in authority.engines:
-            kind = chosen.get(engine) or kinds.get(engine) or installed_kind(engine)
+            kind = chosen.get(engine) or (kinds[engine]() if engine in kinds else installed_kind(engine))
             if kind is None:
                 found = f"no engine `{engine}`, there are {', '.join(kinds)}; {missing_engine(engine)}"
                 raise ConfigError(f"`authorities.{name}.engines`: {found}")

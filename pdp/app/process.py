@@ -11,7 +11,7 @@ import gc
 import os
 import ssl
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -70,17 +70,17 @@ def quick_imports() -> Iterator[None]:
     """Run imports without collections of garbage, import structlog alone, and load no authorities of TLS.
 
     Imports leave little garbage, but each collection visits all that was imported before. structlog imports rich where
-    it is installed, to print tracebacks in colours, and greenlet: 5 MB for nothing. aiohttp makes a context for https
+    it is installed, to print tracebacks in colours, and greenlet: 5 MB for nothing. aiohttp makes contexts for https
     clients, whose authorities take a tenth of the time of a start: they come with the first client.
     """
     gc.disable()
     _import_structlog()
-    load_default_certs = ssl.SSLContext.load_default_certs
-    ssl.SSLContext.load_default_certs = LateTrust.postpone  # type: ignore[method-assign,assignment]
+    loaders = ssl.SSLContext.load_default_certs, ssl.SSLContext.set_default_verify_paths
+    _use_loaders(LateTrust.postpone, LateTrust.postpone_paths)
     try:
         yield
     finally:
-        ssl.SSLContext.load_default_certs = load_default_certs  # type: ignore[method-assign]
+        _use_loaders(*loaders)
         gc.freeze()  # modules stay: exclude them from every later collection
         gc.enable()
 
@@ -99,6 +99,13 @@ def _import_structlog() -> None:
 _UNUSED: Final = frozenset({"greenlet", "rich"})
 """Packages that structlog imports where they are installed. The product has no greenlets, and logs JSON."""
 _load_authorities: Final = ssl.SSLContext.load_default_certs
+_load_paths: Final = ssl.SSLContext.set_default_verify_paths
+
+
+def _use_loaders(load_authorities: Callable[..., None], load_paths: Callable[..., None]) -> None:
+    """Let contexts of TLS load the authorities of the system by other functions."""
+    ssl.SSLContext.load_default_certs = load_authorities  # type: ignore[method-assign]
+    ssl.SSLContext.set_default_verify_paths = load_paths  # type: ignore[method-assign]
 
 
 class LateTrust(ssl.SSLContext):
@@ -107,31 +114,40 @@ class LateTrust(ssl.SSLContext):
     Until then it trusts nobody. To load them takes 45 ms.
     """
 
-    _purpose: ssl.Purpose | None
+    _load: Callable[[ssl.SSLContext], None] | None
 
     @staticmethod
     def postpone(context: ssl.SSLContext, purpose: ssl.Purpose = ssl.Purpose.SERVER_AUTH) -> None:
         """Let a context load its authorities later."""
+        LateTrust._postpone(context, lambda late: _load_authorities(late, purpose))
+
+    @staticmethod
+    def postpone_paths(context: ssl.SSLContext) -> None:
+        """Let a context load the authorities of OpenSSL's own places later."""
+        LateTrust._postpone(context, _load_paths)
+
+    @staticmethod
+    def _postpone(context: ssl.SSLContext, load: Callable[[ssl.SSLContext], None]) -> None:
         if type(context) is not ssl.SSLContext:
-            _load_authorities(context, purpose)
+            load(context)
             return
         context.__class__ = LateTrust
-        context._purpose = purpose  # type: ignore[attr-defined]  # noqa: SLF001  the context is one of this class now
+        context._load = load  # type: ignore[attr-defined]  # noqa: SLF001  the context is one of this class now
 
     def wrap_bio(self, *args: Any, **named: Any) -> ssl.SSLObject:
         """Return the TLS of a connection, as event loops open one."""
-        self._load()
+        self._trust()
         return super().wrap_bio(*args, **named)
 
     def wrap_socket(self, *args: Any, **named: Any) -> ssl.SSLSocket:
         """Return the TLS of a socket."""
-        self._load()
+        self._trust()
         return super().wrap_socket(*args, **named)
 
-    def _load(self) -> None:
-        if self._purpose:
-            _load_authorities(self, self._purpose)
-            self._purpose = None
+    def _trust(self) -> None:
+        if self._load:
+            self._load(self)
+            self._load = None
 
 
 _ROOT: Final = Path("/")

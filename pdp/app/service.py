@@ -12,11 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import structlog
-from aiohttp import web
 
 from pdp.app.assembly import PLANNERS
 from pdp.app.facts import WorldEdits, read_source, record_facts
-from pdp.app.process import PAUSE_SECONDS, FreedMemory
+from pdp.app.process import PAUSE_SECONDS, FreedMemory, quick_imports
 from pdp.app.reload.load_messages import LoadedPolicies, Published
 from pdp.app.reload.published import PreparedPolicies, load_bundle, prepare
 from pdp.app.reload.reloader import Reloader, ServedPolicies
@@ -36,6 +35,7 @@ from pdp.rewrite.process.pool import judge_notice
 from pdp.store.replica import Replica
 from pdp.surfaces.listeners import (
     Listeners,
+    ServerRunner,
     ServerSite,
     Sockets,
     bound_address,
@@ -71,16 +71,19 @@ class Service:
         self.counts["grants"] = self.source.facts.count_grants()
         self.draining = False
         self.addresses: dict[str, str] = {}
-        self._tokens = Tokens(settings, telemetry)
+        with quick_imports():  # a provider brings aiohttp, and so does a catalog
+            self._tokens = Tokens(settings, telemetry)
         self._certificates = _live_certificates(settings, given)
         self.scheme = "https" if self._certificates else "http"
         gate = self.audit.gate if self.audit else OPEN_GATE
         core = ServiceCore(settings, telemetry, self.pdp, self.source, self._tokens, self._certificates, gate)
         probes = Probes(self.unready, self.metrics, self.details)
-        self.surfaces = Surfaces(core, probes, shares_sockets=bool(inherited))
+        with quick_imports():
+            self.surfaces = Surfaces(core, probes, shares_sockets=bool(inherited))
         self._out_of_files_until = 0.0
         self._hurry = asyncio.Event()
         self._following: asyncio.Task[None] | None = None
+        self._loading: asyncio.Task[None] | None = None
 
     def _make_pdp(self, bundle: ActivePolicies) -> Pdp:
         cache = build_cache(self.settings, self._telemetry, bundle)
@@ -139,8 +142,10 @@ class Service:
         await self._listen(self._inherited or open_listeners(self.settings))
         await self.surfaces.grpc.set_ready(True)
         self.note("started", revision=self.pdp.revision(), addresses=self.addresses, audit=_audit_before(self.settings))
+        self._loading = asyncio.create_task(self.surfaces.load_aiohttp())
+        self._loading.add_done_callback(_log_failure)
 
-    async def accept_on(self, sockets: Sockets) -> list[web.SockSite]:
+    async def accept_on(self, sockets: Sockets) -> list[ServerSite]:
         """Serve HTTP on more sockets. Each site can be stopped on its own."""
         return await _serve_on(
             self.surfaces.http, sockets, self._certificates.listening if self._certificates else None
@@ -174,8 +179,8 @@ class Service:
         self.surfaces.http_server.drain()
         seconds = 0.0 if self._hurry.is_set() else server.drain_seconds
         grpc_stop = asyncio.create_task(self.surfaces.grpc.stop(seconds))
-        for site in self.surfaces.http.sites:
-            await site.stop()
+        for site in [*self.surfaces.http.sites]:
+            site.stop()
         await self.surfaces.http_server.drained(pauses().handover)
         await self._wait(seconds, self.surfaces.admission.idle())
         # do not wait longer for requests in flight: they may wait for the store themselves
@@ -323,12 +328,13 @@ def _log_end(task: asyncio.Task[None]) -> None:
         log.error("store is no longer followed", exc_info=task.exception())
 
 
-async def _serve_on(
-    runner: web.ServerRunner, sockets: Sockets, tls: ssl.SSLContext | None = None
-) -> list[web.SockSite]:
-    if runner.server is None:
-        await runner.setup()
-    sites: list[web.SockSite] = [ServerSite(runner, listening, tls) for listening in sockets]
+def _log_failure(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and task.exception():
+        log.error("cannot load aiohttp: only plain requests are answered", exc_info=task.exception())
+
+
+async def _serve_on(runner: ServerRunner, sockets: Sockets, tls: ssl.SSLContext | None = None) -> list[ServerSite]:
+    sites: list[ServerSite] = [ServerSite(runner, listening, tls) for listening in sockets]
     for site in sites:
         await site.start()
     return sites

@@ -8,9 +8,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 import structlog
-from aiohttp import web
 
 from pdp.app.facts import build_catalogs, build_relations
+from pdp.app.process import quick_imports
 from pdp.config.settings import Settings
 from pdp.decision.active_policies import ActivePolicies
 from pdp.decision.cache.cache import Cache, read_authorities
@@ -36,7 +36,6 @@ from pdp.surfaces.grpc.answers import DecisionService
 from pdp.surfaces.grpc.handlers import MOST_ARRIVING, Arrivals, GrpcHandlers
 from pdp.surfaces.grpc.management import GrantsService, PolicyService
 from pdp.surfaces.grpc.server import GrpcServer
-from pdp.surfaces.http.diagnostics import diagnostics_routes
 from pdp.surfaces.http.endpoints import (
     decision_routes,
     management_routes,
@@ -45,9 +44,9 @@ from pdp.surfaces.http.endpoints import (
     scope_routes,
     view_routes,
 )
-from pdp.surfaces.http.handlers import HttpHandlers
+from pdp.surfaces.http.handlers import HttpHandlers, diagnostics_routes
 from pdp.surfaces.http.server import AiohttpServer, HttpServer
-from pdp.surfaces.listeners import ConnectionShares
+from pdp.surfaces.listeners import ConnectionShares, ServerRunner
 from pdp.surfaces.refusals import RefusalRecorder
 from pdp.telemetry import Telemetry
 from pdp.views.loads import ViewSecurity
@@ -140,15 +139,22 @@ class Surfaces:
             routes |= connect.routes(service, limits)
         shares = ConnectionShares.of_process()
         self.http_server = HttpServer(routes, callers, self.admission, limits, shares.http)
-        self.http = _runner(self.http_server)
+        self.http = ServerRunner(self.http_server)
         diagnostics = diagnostics_routes(_as_async(probes.unready), _as_async(probes.metrics), probes.details)
-        self.diagnostics = _runner(AiohttpServer(diagnostics, limits.idle_timeout_seconds, shares.diagnostics))
+        self.diagnostics_server = AiohttpServer(diagnostics, limits.idle_timeout_seconds, shares.diagnostics)
+        self.diagnostics = ServerRunner(self.diagnostics_server)
+        self.http_server.imports = self.diagnostics_server.imports = quick_imports
 
         arrivals, certified = Arrivals(MOST_ARRIVING, limits.request_timeout_seconds), bool(core.certificates)
         rpcs = GrpcHandlers(*shared, arrivals=arrivals, limits=sizes, certified=certified, refusals=self.refusals)
         rpc_services: tuple[RpcService, ...] = (decisions(), *managing)
         methods = {each.name: each.handler(rpcs) for each in rpc_services}
         self.grpc = GrpcServer(methods, limits, core.certificates, most=shares.grpc, shared=shares_sockets)
+
+    async def load_aiohttp(self) -> None:
+        """Load aiohttp for requests other than plain ones."""
+        for server in (self.http_server, self.diagnostics_server):
+            await server.load()
 
 
 def _manage(core: ServiceCore) -> Management:
@@ -161,10 +167,6 @@ def _as_async(answer: Callable[[], T]) -> Callable[[], Coroutine[Any, Any, T]]:
         return answer()
 
     return wrapped
-
-
-def _runner(server: web.Server) -> web.ServerRunner:
-    return web.ServerRunner(server, shutdown_timeout=1)
 
 
 def build_cache(settings: Settings, telemetry: Telemetry, bundle: ActivePolicies) -> VerdictCache | None:

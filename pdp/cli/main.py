@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import sys
 from collections.abc import Mapping
@@ -75,7 +76,12 @@ class _LazyGroup(click.Group):
         if cmd_name not in _COMMANDS:
             return None
         name = cmd_name.replace("-", "_")
-        command: click.Command = getattr(importlib.import_module(f"pdp.cli.{_ROOMS.get(name, name)}"), name)
+        gc.disable()  # imports leave little garbage, but each collection visits all that was imported before
+        try:
+            command: click.Command = getattr(importlib.import_module(f"pdp.cli.{_ROOMS.get(name, name)}"), name)
+        finally:
+            gc.freeze()
+            gc.enable()
         return command
 
 

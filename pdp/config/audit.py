@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 
-from pdp.config.section import SecretText, Section, is_loopback
+from pdp.config.section import SecretText, Section, defaults, is_loopback
 from pdp.errors import ConfigError
 
 
@@ -170,7 +170,7 @@ class AuditSettings(Section):
     """Destinations of the record of every request."""
 
     sinks: Annotated[tuple[SinkSettings, ...], AfterValidator(check_sinks)] = Field(
-        (SinkSettings(file="audit/"),),
+        (defaults(SinkSettings, file="audit/"),),
         description="destinations of all records, each an entry with one of the keys below; none writes no audit",
     )
     sample_allows: Mapping[str, SampleSettings] = Field(

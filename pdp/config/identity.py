@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
-from pdp.config.section import Section, is_loopback
+from pdp.config.section import Section, defaults, is_loopback
 
 EVIDENCE = ("principals", "roles", "groups", "attributes", "delegated", "properties", "callers")
 Evidence = Literal["principals", "roles", "groups", "attributes", "delegated", "properties", "callers"]
@@ -181,7 +181,7 @@ class ProviderSettings(Section):
         description="tokens with `cnf`, which count only with a proof of the sender's key (DPoP, mTLS): the service "
         "checks no proof, and `allow` takes them from everybody who has them",
     )
-    claims: ClaimSettings = ClaimSettings()
+    claims: ClaimSettings = defaults(ClaimSettings)
     users: tuple[Name, ...] = Field(
         (),
         description="subjects of all its users, where it has a list: the owner of a view outside of the list is an "

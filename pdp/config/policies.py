@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, model_validator
 
-from pdp.config.section import Section, is_loopback
+from pdp.config.section import Section, defaults, is_loopback
 
 _KINDS: Final = ("http", "oci", "git")
 OCI_PATH: Final = re.compile(
@@ -210,8 +210,8 @@ class PolicySettings(Section):
     row_access: tuple[FilePattern, ...] = Field(
         (), description="files (globs) of row policies and masks: .yaml or .json"
     )
-    scopes: ScopesSettings = ScopesSettings()
-    cedar: CedarSettings = CedarSettings()
+    scopes: ScopesSettings = defaults(ScopesSettings)
+    cedar: CedarSettings = defaults(CedarSettings)
     engines: Mapping[str, CustomEngineSettings] = Field({}, description="engines of other packages, by name")
     strict_names: bool = Field(
         False,
@@ -263,10 +263,10 @@ class RowAccessSettings(Section):
     protected: tuple[str, ...] = Field(
         (), description="warehouses and namespaces below which a table without policies shows no rows"
     )
-    member: MemberSettings = MemberSettings()
+    member: MemberSettings = defaults(MemberSettings)
     through_views: ThroughViews = Field(
         "owner",
         description="whose policies hold behind a view that runs as its owner: the owner's, those of the user of the "
         "query, or both",
     )
-    barrier: BarrierSettings = BarrierSettings()
+    barrier: BarrierSettings = defaults(BarrierSettings)

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import ipaddress
+import os
 import re
 from functools import lru_cache
-from typing import Annotated, Any, Final, NamedTuple, TypeAlias
+from typing import Annotated, Any, Final, NamedTuple, TypeAlias, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationInfo, field_validator
 
 from pdp.model.strict import PLAIN_NUMBERS, is_plain_number
+
+os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
+"""pydantic looks for plugins in the metadata of all installed packages. A plugin would see the secrets of settings."""
 
 
 class Secret(NamedTuple):
@@ -39,6 +43,8 @@ def names_secret(name: str) -> bool:
 SecretText: TypeAlias = Annotated[str, Secret()]
 SecretAddress: TypeAlias = Annotated[str, Secret(address=True)]
 
+AnySection = TypeVar("AnySection", bound="Section")
+
 
 class Section(BaseModel):
     """Group of keys: frozen, without unknown keys and empty texts."""
@@ -60,6 +66,14 @@ class Section(BaseModel):
         if isinstance(value, str) and not is_plain_number(value):
             raise ValueError(f"input should be a valid number: {PLAIN_NUMBERS}, or a unit")
         return value
+
+
+def defaults(section: type[AnySection], **given: Any) -> AnySection:
+    """Return a section with `given` values and defaults, none of them checked.
+
+    A check needs the validator of the section. Its making takes milliseconds, and the settings as a whole do without.
+    """
+    return section.model_construct(**given)  # type: ignore[return-value]  # pydantic names no type of its own
 
 
 _PORT: Final = re.compile("0|[1-9][0-9]{0,4}")

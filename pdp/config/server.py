@@ -6,7 +6,7 @@ from typing import Annotated, Final, Literal, Self
 
 from pydantic import AfterValidator, AliasChoices, Field, PlainValidator, model_validator
 
-from pdp.config.section import Section, split_address
+from pdp.config.section import Section, defaults, split_address
 
 _MOST_WORKERS: Final = 256
 
@@ -57,7 +57,7 @@ class ServerSettings(Section):
     workers: Annotated[int | Literal["auto"], PlainValidator(_workers)] = Field(
         1, description="processes that serve HTTP and gRPC on the same addresses; `auto` is one for each CPU"
     )
-    tls: TlsSettings = TlsSettings()
+    tls: TlsSettings = defaults(TlsSettings)
     lame_duck_seconds: float = Field(
         2, ge=0, le=600, description="how long a stop still serves all, while readiness tells balancers to go elsewhere"
     )

@@ -17,7 +17,7 @@ from pdp.config.cache import CacheSettings
 from pdp.config.identity import IdentitySettings, TrustedEngineSettings, grantee_id
 from pdp.config.origins import Key, Origins, key_text
 from pdp.config.policies import PolicyFiles, PolicySettings, RowAccessSettings
-from pdp.config.section import Secret, SecretAddress, Section, names_secret
+from pdp.config.section import Secret, SecretAddress, Section, defaults, names_secret
 from pdp.config.server import LimitSettings, ServerSettings
 from pdp.config.trino import TrinoSettings
 from pdp.config.warehouses import AuthoritySettings, LakeSettings, WarehouseSettings
@@ -53,23 +53,23 @@ _UNPACK: Final = "unpack the bundle by `pdp bundle verify --unpack`, and give `p
 class Settings(Section):
     """Configuration of the service."""
 
-    server: ServerSettings = ServerSettings()
-    limits: LimitSettings = LimitSettings()
+    server: ServerSettings = defaults(ServerSettings)
+    limits: LimitSettings = defaults(LimitSettings)
     authorities: Mapping[str, AuthoritySettings] = Field(
-        {"default": AuthoritySettings(engines=("cel", "grants"))},
+        {"default": defaults(AuthoritySettings, engines=("cel", "grants"))},
         description="which engines decide for which warehouses",
     )
     warehouses: Mapping[str, WarehouseSettings] = Field({}, description="warehouses by name")
-    policies: PolicySettings = PolicySettings()
-    row_access: RowAccessSettings = RowAccessSettings()
-    store: StoreSettings = StoreSettings()
-    cache: CacheSettings = CacheSettings()
-    audit: AuditSettings = AuditSettings()
-    identity: IdentitySettings = IdentitySettings()
+    policies: PolicySettings = defaults(PolicySettings)
+    row_access: RowAccessSettings = defaults(RowAccessSettings)
+    store: StoreSettings = defaults(StoreSettings)
+    cache: CacheSettings = defaults(CacheSettings)
+    audit: AuditSettings = defaults(AuditSettings)
+    identity: IdentitySettings = defaults(IdentitySettings)
     trusted_engines: Mapping[str, TrustedEngineSettings] = Field(
         default_factory=dict, description="query engines whose word on views counts, by name"
     )
-    trino: TrinoSettings = TrinoSettings()
+    trino: TrinoSettings = defaults(TrinoSettings)
     lakes: Mapping[str, LakeSettings] = Field({}, description="Iceberg catalogs of `pdp pipeline`, by name")
     _base: Path = PrivateAttr(default_factory=Path.cwd)
     _origins: Origins = PrivateAttr(default_factory=Origins)
@@ -193,10 +193,11 @@ def secret_keys() -> tuple[SecretKey, ...]:
 def _marked(section: type[BaseModel], path: tuple[str, ...]) -> Iterator[SecretKey]:
     for name, field in section.model_fields.items():
         at, has_file_key = (*path, name), f"{name}_file" in section.model_fields
-        for below, part in _parts(field.annotation, at):
+        parts = [*_parts(field.annotation, at)]
+        for below, part in parts:
             if isinstance(part, type) and issubclass(part, BaseModel):
                 yield from _marked(part, below)
-        marks = (part for _, part in _parts(field.annotation, at) if isinstance(part, Secret))
+        marks = (part for _, part in parts if isinstance(part, Secret))
         yield from (SecretKey(at, mark, has_file_key) for mark in (*field.metadata, *marks) if isinstance(mark, Secret))
 
 

@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from pdp.config.section import Section
+from pdp.config.section import Section, defaults
 
 
 class TrinoCatalogSettings(Section):
@@ -63,10 +63,10 @@ class TrinoSettings(Section):
         (), description="evidence that Trino's users may have and Trino does not send: what reads it raises"
     )
     unmanaged_catalogs: Literal["deny", "allow"] = Field("deny", description="catalogs that no warehouse stands behind")
-    functions: TrinoFunctionSettings = TrinoFunctionSettings()
-    procedures: TrinoProcedureSettings = TrinoProcedureSettings()
-    session_properties: TrinoSessionPropertySettings = TrinoSessionPropertySettings()
-    execute_query: TrinoExecuteQuerySettings = TrinoExecuteQuerySettings()
+    functions: TrinoFunctionSettings = defaults(TrinoFunctionSettings)
+    procedures: TrinoProcedureSettings = defaults(TrinoProcedureSettings)
+    session_properties: TrinoSessionPropertySettings = defaults(TrinoSessionPropertySettings)
+    execute_query: TrinoExecuteQuerySettings = defaults(TrinoExecuteQuerySettings)
     external_locations: Literal["deny", "allow"] = Field(
         "deny", description="new tables over existing files, by properties such as Hive's `external_location`"
     )

@@ -1,6 +1,6 @@
 """Types of engines: the seam between names in `authorities.<name>.engines` and the classes behind the names.
 
-A new engine of the product needs one entry in `ENGINES` of `pdp/app/assembly.py`.
+A new engine of the product needs one entry in `ENGINES` of `pdp/app/assembly.py`, which imports the engine when called.
 """
 
 from __future__ import annotations

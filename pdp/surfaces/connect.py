@@ -11,16 +11,14 @@ import json
 import re
 from collections.abc import Mapping
 from contextlib import ExitStack
-from typing import Any, Final, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
 
 import msgspec
 import structlog
-from aiohttp import web
 from google.protobuf.json_format import MessageToDict, Parse, ParseError
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 from google.protobuf.struct_pb2 import Struct
-from multidict import CIMultiDictProxy
 
 from pdp import errors
 from pdp.config.server import LimitSettings
@@ -31,12 +29,16 @@ from pdp.model.strict import sentence
 from pdp.surfaces.admission import Admission, BodyLimits
 from pdp.surfaces.grpc.handlers import GrpcMethod, as_bytes
 from pdp.surfaces.http.answers import JSON, EndpointAnswer, extra_headers, id_headers
-from pdp.surfaces.http.handlers import Routes, ids_of, read_body
+from pdp.surfaces.http.handlers import Routes, ids_of, make_response, read_body
 from pdp.surfaces.http.routes import Handler
 from pdp.surfaces.peers import http_peer
 from pdp.surfaces.refusals import Refusal, RefusalRecorder, Sender, stranger, with_ids
 from pdp.surfaces.wire import decision_pb2 as wire
 from pdp.telemetry import Telemetry
+
+if TYPE_CHECKING:
+    from aiohttp import web
+    from multidict import CIMultiDictProxy
 
 M = TypeVar("M", bound=Message)
 
@@ -193,7 +195,7 @@ class ConnectHandlers:
 
     def _answer(self, status: int, body: bytes, headers: Mapping[str, str], content_type: str = JSON) -> web.Response:
         self._telemetry.count_request("connect", str(status))
-        return web.Response(status=status, body=body, headers=dict(headers), content_type=content_type)
+        return make_response(status, body, headers, content_type)
 
 
 class _Call:

@@ -18,8 +18,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol, cast
 
-from aiohttp import web
-
 from pdp.config.section import split_address
 from pdp.config.settings import Settings
 from pdp.errors import ConfigError
@@ -308,22 +306,58 @@ class TlsListener:
                 accepted.close()
 
 
-class ServerSite(web.SockSite):
+class ServedConnections(ConnectionServer, Protocol):
+    """Server whose connections end with it."""
+
+    def pre_shutdown(self) -> None:
+        """Close the connections without a request under way."""
+
+    async def shutdown(self, timeout: float | None) -> None:  # noqa: ASYNC109  aiohttp's parameter
+        """Close all connections, after `timeout` seconds at the latest."""
+
+
+class ServerRunner:
+    """Server with the sites that it listens on."""
+
+    def __init__(self, server: ServedConnections, shutdown_timeout: float = 1) -> None:
+        self.server = server
+        self.sites: set[ServerSite] = set()
+        self._shutdown_timeout = shutdown_timeout
+
+    async def cleanup(self) -> None:
+        """Stop to listen, then close all connections."""
+        for site in [*self.sites]:
+            site.stop()
+        await asyncio.sleep(0)  # what has arrived begins before idle connections close
+        self.server.pre_shutdown()
+        await self.server.shutdown(self._shutdown_timeout)
+
+
+class ServerSite:
     """Socket on which a server listens, with TLS if a context is given.
 
     Few connections are accepted at once: a burst would take files before the server counts it.
     """
 
-    def __init__(self, runner: web.ServerRunner, listening: socket.socket, tls: ssl.SSLContext | None = None) -> None:
-        super().__init__(runner, listening, ssl_context=tls)
+    def __init__(self, runner: ServerRunner, listening: socket.socket, tls: ssl.SSLContext | None = None) -> None:
+        self._runner = runner
+        self._sock = listening
+        self._tls = tls
+        self._listener: asyncio.Server | TlsListener | None = None
 
     async def start(self) -> None:
         """Begin to accept."""
-        await web.BaseSite.start(self)
-        server = cast(ConnectionServer, self._runner.server)
-        if self._ssl_context:
-            self._server = cast(asyncio.Server, TlsListener(self._sock, server, self._ssl_context))
+        self._runner.sites.add(self)
+        server = self._runner.server
+        if self._tls:
+            self._listener = TlsListener(self._sock, server, self._tls)
             return
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(server, sock=self._sock, backlog=_ACCEPTED_AT_ONCE)
+        self._listener = await loop.create_server(server, sock=self._sock, backlog=_ACCEPTED_AT_ONCE)
         self._sock.listen(BACKLOG)  # asyncio takes one number for both, and as many may wait as ever
+
+    def stop(self) -> None:
+        """Stop to accept. Open connections stay."""
+        if self._listener:
+            self._listener.close()
+        self._runner.sites.discard(self)

@@ -12,10 +12,9 @@ import socket
 import struct
 from collections.abc import Container, Iterable
 from functools import lru_cache
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
-from aiohttp import web
 from yarl import URL
 
 from pdp import errors
@@ -23,6 +22,9 @@ from pdp.config.section import is_loopback
 from pdp.identity.callers import IDENTITY_HEADERS, Peer
 from pdp.identity.tls import names_of_certificate
 from pdp.surfaces.refusals import NO_IDS, REQUEST_ID, TRACE_PARENT, SentIds, read_ids
+
+if TYPE_CHECKING:
+    from aiohttp import web
 
 _REQUEST_ID: Final = REQUEST_ID.lower()
 _JSON: Final = ("application/json",)

@@ -7,10 +7,11 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.paths import ROOT
-from support.servers.idp import Authority
+from support.servers.idp import Authority, jwk
 from support.service.serving import FREE_PORTS
 
 pytestmark = pytest.mark.process
@@ -32,6 +33,24 @@ async def start_and_stop():
 asyncio.run(start_and_stop())
 print(json.dumps(sorted(sys.modules)))
 """
+MADE = """
+import asyncio, json, sys
+from pathlib import Path
+from pdp.app.process import quick_imports
+with quick_imports():
+    import pdp.cli.main, pdp.cli.serve
+    from pdp.app.service import Service
+from pdp.config.load import load_settings
+
+async def make():
+    Service(load_settings(Path(sys.argv[1]), sys.argv[2:]))
+
+asyncio.run(make())
+connector = sys.modules.get("aiohttp.connector")
+contexts = connector and (connector._SSL_CONTEXT_VERIFIED, connector._SSL_CONTEXT_UNVERIFIED)
+print(json.dumps(contexts and [context.cert_store_stats()["x509"] for context in contexts]))
+"""
+"""Makes a service, and prints the authorities of https clients; null without aiohttp."""
 PLAIN = {
     "authorities": {"default": {"engines": ["cel", "grants"]}},
     "policies": {"rules": ["rules.properties"]},
@@ -65,11 +84,16 @@ policies:
 
 def imported(folder: Path, settings: object) -> set[str]:
     """Return the modules of a service that has started in a new process."""
+    return set(printed(folder, settings, SERVE))
+
+
+def printed(folder: Path, settings: object, script: str) -> Any:
+    """Return what a script prints about a service in a new process."""
     (folder / "pdp.yaml").write_text(json.dumps(settings))
     (folder / "rules.properties").write_text(RULES)
     free = [f"server.{name}={value}" for name, value in FREE_PORTS.items()]
     done = subprocess.run(
-        [sys.executable, "-c", SERVE, str(folder / "pdp.yaml"), *free],
+        [sys.executable, "-c", script, str(folder / "pdp.yaml"), *free],
         env=os.environ | {"PYTHONPATH": str(ROOT)},
         cwd=folder,
         capture_output=True,
@@ -78,13 +102,24 @@ def imported(folder: Path, settings: object) -> set[str]:
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    return set(json.loads(done.stdout))
+    return json.loads(done.stdout)
 
 
 def test_a_service_imports_no_module_that_it_does_not_need(tmp_path: Path) -> None:
     modules = imported(tmp_path, PLAIN)
     assert modules & UNUSED == set()
     assert {"pdp.engines.cel.engine", "pdp.surfaces.grpc.server", "pdp.store.sqlite"} <= modules
+
+
+def test_only_configured_clients_bring_aiohttp_before_the_service_listens(tmp_path: Path) -> None:
+    (tmp_path / "keys.json").write_text(json.dumps({"keys": [jwk()]}))
+    provider = {"issuer": "https://idp", "jwks": "keys.json", "audiences": ["pdp"]}
+    assert printed(tmp_path, PLAIN, MADE) is None
+    assert printed(tmp_path, PLAIN | {"identity": {"providers": {"oidc": provider}}}, MADE) == [0, 0]
+    assert printed(tmp_path, PLAIN | {"warehouses": {"lake": {"catalog": {"uri": "https://127.0.0.1:1"}}}}, MADE) == [
+        0,
+        0,
+    ]
 
 
 def test_other_imports_succeed_after_the_quick_imports() -> None:
@@ -102,8 +137,11 @@ with quick_imports():
         import aiohttp
         inner = ssl.create_default_context()
     outer = ssl.create_default_context()
-contexts = [inner, outer, ssl.create_default_context()]
-loaded = [context.cert_store_stats()["x509"] for context in (*contexts, aiohttp.connector._SSL_CONTEXT_VERIFIED)]
+    by_paths = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    by_paths.set_default_verify_paths()
+contexts = [inner, outer, ssl.create_default_context(), by_paths]
+clients = aiohttp.connector._SSL_CONTEXT_VERIFIED, aiohttp.connector._SSL_CONTEXT_UNVERIFIED
+loaded = [context.cert_store_stats()["x509"] for context in (*contexts, *clients)]
 
 class Server(HTTPServer):
     def __init__(self, host):
@@ -155,11 +193,40 @@ def test_authorities_of_tls_come_with_the_first_client(tmp_path: Path, trusted: 
     )
     assert done.returncode == 0, done.stderr
     loaded, found = json.loads(done.stdout)
-    assert loaded == [0, 0, 1, 0]
-    assert found == [501 if trusted else 0] * 4 + [0] * 4, "the certificate has no name 127.0.0.2"
+    assert loaded == [0, 0, 1, 0, 0, 0]
+    assert found == [501 if trusted else 0] * 5 + [0] * 5, "the certificate has no name 127.0.0.2"
 
 
 def test_row_policies_bring_the_parser_of_sql(tmp_path: Path) -> None:
     (tmp_path / "rows.yaml").write_text(ROW_POLICY)
     policies = {"rules": ["rules.properties"], "row_access": ["rows.yaml"]}
     assert "sqlglot" in imported(tmp_path, PLAIN | {"policies": policies})
+
+
+CHECKED = """
+import json, sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+from pdp.config.load import load_settings
+from pdp.config.section import Section
+load_settings(Path(sys.argv[1], "pdp.yaml"))
+print(json.dumps([sorted(one.__name__ for one in Section.__subclasses__() if one.__pydantic_complete__), "spy" in sys.modules]))
+"""
+
+
+def test_a_load_of_settings_makes_one_validator_and_asks_no_plugin(tmp_path: Path) -> None:
+    (tmp_path / "pdp.yaml").write_text(json.dumps(PLAIN | {"audit": {"sinks": [{"file": "audit"}]}}))
+    (tmp_path / "spy.py").write_text("plugin = None")
+    (tmp_path / "spy-1.dist-info").mkdir()
+    (tmp_path / "spy-1.dist-info/METADATA").write_text("Metadata-Version: 2.1\nName: spy\nVersion: 1\n")
+    (tmp_path / "spy-1.dist-info/entry_points.txt").write_text("[pydantic]\nspy = spy:plugin\n")
+    done = subprocess.run(
+        [sys.executable, "-c", CHECKED, str(tmp_path)],
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == [["Settings"], False]

@@ -33,36 +33,37 @@ VALUES = "annotated_types msgspec pydantic pydantic_core typing_extensions typin
 LOGS = "attr greenlet pygments rich structlog"
 RECORDS = "immutables prometheus_client uuid_utils zstandard"
 POLICIES = "immutables javaproperties prometheus_client uuid_utils"
-HTTP = "aiohappyeyeballs aiohttp aiosignal frozenlist idna multidict propcache yarl"
+URLS = "idna multidict propcache yarl"
+HTTP = f"{URLS} aiohappyeyeballs aiohttp aiosignal frozenlist"
 TOKENS = "_cffi_backend cryptography jwt"
 GRPC = "google grpc grpc_health grpc_reflection grpc_tools"
 ALWAYS = {"_distutils_hack"}
 
 STARTS = {
-    "pdp.app": (300, ""),
-    "pdp.app.run": (4_300, f"{VALUES} {LOGS}"),
-    "pdp.app.workers.supervisor": (12_500, f"{VALUES} {LOGS} {HTTP} immutables prometheus_client uuid_utils"),
-    "pdp.app.workers.worker": (54_500, f"{VALUES} {LOGS} {POLICIES} {HTTP} {GRPC} uvloop zstandard"),
-    "pdp.app.serving": (54_100, f"{VALUES} {LOGS} {POLICIES} {HTTP} {GRPC} uvloop zstandard"),
-    "pdp.app.reload.loader_process": (34_800, f"{VALUES} {LOGS} {POLICIES}"),
+    "pdp.app": (320, ""),
+    "pdp.app.run": (4_400, f"{VALUES} {LOGS}"),
+    "pdp.app.workers.supervisor": (12_400, f"{VALUES} {LOGS} {URLS} immutables prometheus_client uuid_utils"),
+    "pdp.app.workers.worker": (50_500, f"{VALUES} {LOGS} {POLICIES} {URLS} {GRPC} uvloop zstandard"),
+    "pdp.app.serving": (50_100, f"{VALUES} {LOGS} {POLICIES} {URLS} {GRPC} uvloop zstandard"),
+    "pdp.app.reload.loader_process": (30_600, f"{VALUES} {LOGS} {POLICIES}"),
     "pdp.rewrite.process.worker": (16_500, f"{VALUES} immutables mypy_extensions sqlglot uuid_utils"),
-    "pdp.app.archived_bundle": (40_400, f"{VALUES} {LOGS} {POLICIES} {HTTP}"),
+    "pdp.app.archived_bundle": (36_200, f"{VALUES} {LOGS} {POLICIES} {URLS}"),
     "pdp.cli.main": (750, f"click {LOGS}"),
     "pdp.cli.serve": (4_700, f"click {VALUES} {LOGS}"),
     "pdp.cli.check": (9_600, f"click {VALUES} immutables prometheus_client uuid_utils"),
-    "pdp.cli.test.command": (36_400, f"click {VALUES} {LOGS} {POLICIES}"),
-    "pdp.cli.lint": (34_200, f"click {VALUES} {LOGS} {POLICIES} {HTTP} {TOKENS} zstandard"),
-    "pdp.cli.explain": (25_500, f"click {VALUES} {LOGS} {POLICIES}"),
+    "pdp.cli.test.command": (36_300, f"click {VALUES} {LOGS} {POLICIES}"),
+    "pdp.cli.lint": (34_100, f"click {VALUES} {LOGS} {POLICIES} {HTTP} {TOKENS} zstandard"),
+    "pdp.cli.explain": (25_400, f"click {VALUES} {LOGS} {POLICIES}"),
     "pdp.cli.rewrite": (4_100, f"click {VALUES}"),
     "pdp.cli.trino_config": (4_400, f"click {VALUES}"),
     "pdp.cli.bundle": (4_600, f"click {VALUES}"),
-    "pdp.cli.migrate": (37_100, f"click {VALUES} {LOGS} {POLICIES}"),
+    "pdp.cli.migrate": (37_000, f"click {VALUES} {LOGS} {POLICIES}"),
     "pdp.cli.config.command": (25_300, f"click {VALUES} {LOGS} {POLICIES} {HTTP} {TOKENS}"),
     "pdp.cli.config.init": (540, "click"),
-    "pdp.cli.dry_run.command": (34_000, f"click {VALUES} {LOGS} {POLICIES} zstandard"),
-    "pdp.cli.grants.command": (11_800, f"click {VALUES} {LOGS} immutables uuid_utils"),
+    "pdp.cli.dry_run.command": (33_900, f"click {VALUES} {LOGS} {POLICIES} zstandard"),
+    "pdp.cli.grants.command": (11_900, f"click {VALUES} {LOGS} immutables uuid_utils"),
     "pdp.cli.grants.policy": (7_100, f"click {VALUES} immutables uuid_utils"),
-    "pdp.cli.audit": (15_200, f"click {VALUES} {LOGS} {RECORDS}"),
+    "pdp.cli.audit": (15_300, f"click {VALUES} {LOGS} {RECORDS}"),
     "pdp.cli.lake": (100, "click"),
     "pdp.cli.lake.ingest": (4_300, f"click {VALUES} rich"),
     "pdp.cli.lake.replay": (34_300, f"click {VALUES} {LOGS} {POLICIES} zstandard"),

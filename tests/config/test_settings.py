@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from support.service.serving import settings_of
 from pdp.app.assembly import build_bundle, read_rules
 from pdp.app.service import Service
 from pdp.config.load import UNSUPPORTED, load_settings, make_settings
+from pdp.config.section import Section
 from pdp.config.settings import Settings
 from pdp.errors import ConfigError
 
@@ -636,3 +638,26 @@ def test_the_address_of_the_store_may_stand_in_a_file(tmp_path: Path) -> None:
     assert "canary" not in str(raised.value)
     with pytest.raises(ConfigError, match="FileNotFoundError"):
         load("store: {url_file: none}", tmp_path)
+
+
+def sections(section: type[Section]) -> Iterator[Section]:
+    """Yield the sections that are defaults of a section's keys, and those below them."""
+    for field in section.model_fields.values():
+        default = field.get_default(call_default_factory=True, validated_data={})
+        for one in (
+            *(default.values() if isinstance(default, dict) else ()),
+            *(default if isinstance(default, tuple) else (default,)),
+        ):
+            if isinstance(one, Section):
+                yield one
+                yield from sections(type(one))
+
+
+def test_defaults_are_as_checked_values() -> None:
+    found = list(sections(Settings))
+    assert len(found) >= 20
+    for default in found:
+        given = {name: getattr(default, name) for name in default.model_fields_set}
+        checked = type(default)(**given)
+        assert checked == default
+        assert checked.model_dump_json() == default.model_dump_json()

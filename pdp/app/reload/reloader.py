@@ -30,7 +30,7 @@ from pdp.app.sources.client import SourceState
 from pdp.config.settings import Settings
 from pdp.errors import ConfigError, PdpError
 from pdp.identity.tls import Certificates
-from pdp.surfaces.http.diagnostics import RELOAD_FAILED
+from pdp.surfaces.http.handlers import RELOAD_FAILED
 
 Outcome = Literal["published", "unchanged", "failed"]
 _OUTCOMES: Final[tuple[Outcome, ...]] = ("published", "unchanged", "failed")

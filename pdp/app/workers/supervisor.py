@@ -13,9 +13,9 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final
 
 import structlog
-from aiohttp import web
 from prometheus_client import CollectorRegistry, generate_latest
 
+from pdp.app.process import quick_imports
 from pdp.app.reload.load_messages import LoadedPolicies
 from pdp.app.reload.reloader import Reloader, ServedPolicies
 from pdp.app.workers.metrics import MergedMetrics
@@ -23,10 +23,11 @@ from pdp.app.workers.process import WorkerProcess
 from pdp.app.workers.worker_slot import ServiceSockets, WorkerSlot
 from pdp.config.settings import Settings
 from pdp.errors import PdpError
-from pdp.surfaces.http.diagnostics import RELOAD_FAILED, diagnostics_routes
+from pdp.surfaces.http.handlers import RELOAD_FAILED, diagnostics_routes
 from pdp.surfaces.http.server import AiohttpServer
 from pdp.surfaces.listeners import (
     ConnectionShares,
+    ServerRunner,
     ServerSite,
     Sockets,
     bind,
@@ -69,8 +70,10 @@ class Supervisor:
         self._held = contextlib.ExitStack()
         """Sockets of this process, to be closed at the end. The workers have them, too."""
         routes = diagnostics_routes(self.unready, self.metrics, self.details)
-        server = AiohttpServer(routes, settings.limits.idle_timeout_seconds, ConnectionShares.of_process().diagnostics)
-        self._diagnostics = web.ServerRunner(server, shutdown_timeout=1)
+        most = ConnectionShares.of_process().diagnostics
+        self._server = AiohttpServer(routes, settings.limits.idle_timeout_seconds, most)
+        self._server.imports = quick_imports
+        self._diagnostics = ServerRunner(self._server)
 
     async def unready(self) -> list[str]:
         """Return the reasons why the service is not ready: it is ready if every worker is."""
@@ -199,7 +202,7 @@ class Supervisor:
         """Take all addresses, and serve diagnostics."""
         server = self._settings.server
         diagnostics = listen(server.diagnostics, "server.diagnostics")
-        await self._diagnostics.setup()
+        await self._server.load()
         for each in diagnostics:
             await ServerSite(self._diagnostics, each).start()
         http = {1: self._hold(reserve(server.http, "server.http"))}

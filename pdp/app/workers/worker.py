@@ -17,7 +17,6 @@ from typing import NoReturn
 
 import msgspec
 import structlog
-from aiohttp import web
 
 from pdp.app.reload.published import PreparedPolicies
 from pdp.app.service import Service
@@ -43,7 +42,7 @@ from pdp.cli.logs import configure_logging
 from pdp.config.load import make_settings
 from pdp.errors import PdpError
 from pdp.model.pauses import set_pauses
-from pdp.surfaces.listeners import Listeners, Sockets, close
+from pdp.surfaces.listeners import Listeners, ServerSite, Sockets, close
 
 log = structlog.get_logger()
 
@@ -78,7 +77,7 @@ class _Worker:
     def __init__(self, channel: Channel, assignment: Assignment) -> None:
         self._channel = channel
         self._sockets = {number: tuple(map(_socket, found)) for number, found in assignment.http.items()}
-        self._sites: dict[int, list[web.SockSite]] = {}
+        self._sites: dict[int, list[ServerSite]] = {}
         """Sites on the sockets of other places."""
         self._stopping = StopEvent()
         self._prepared: PreparedPolicies | None = None
@@ -148,7 +147,7 @@ class _Worker:
         """Accept the connections of these workers, too, and of no others."""
         for number in self._sites.keys() - workers:
             for site in self._sites.pop(number):
-                await site.stop()
+                site.stop()
         try:
             for number in workers:
                 if number not in self._sites:

@@ -33,7 +33,7 @@ _STRING_TESTS: Final[Mapping[str, Kind]] = {"startsWith": "starts", "endsWith": 
 _PATTERN_KINDS: Final[Mapping[str, Kind]] = {kind: kind for kind in ("equals", "starts", "ends", "contains")}
 
 
-class Condition(msgspec.Struct, frozen=True):
+class Condition(msgspec.Struct, frozen=True, gc=False):
     """A test of a variable against alternative `texts`.
 
     A string variable equals, starts with, ends with or contains a text, or a list variable holds a text.
@@ -70,7 +70,7 @@ class Condition(msgspec.Struct, frozen=True):
         return (row for row, text in enumerate(texts) if self.is_met_by(text))
 
 
-class Requirements(msgspec.Struct, frozen=True):
+class Requirements(msgspec.Struct, frozen=True, gc=False):
     """The necessary `conditions` of a rule. `sufficient`: the rule is true if all conditions hold, and never raises."""
 
     conditions: tuple[Condition, ...]
@@ -281,6 +281,10 @@ def _on_string(kind: Kind, tested: Node, text: str | None, checked: CheckedExpre
 def _condition_on(variable: str, kind: Kind, texts: tuple[str, ...]) -> Condition:
     """Return a condition. Equal conditions of a large rule set are one object."""
     return Condition(variable, kind, frozenset(texts))
+
+
+forget_conditions: Final = _condition_on.cache_clear
+"""Forget which conditions are one object. A cache of thousands takes as much memory as the conditions."""
 
 
 def _text(node: Node) -> str | None:

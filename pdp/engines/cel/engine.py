@@ -26,10 +26,10 @@ from pdp.engines.cel.group_checks import (
     find_rules,
     prepare_question,
 )
-from pdp.engines.cel.path_tables import NEVER, path_strings, paths_of
+from pdp.engines.cel.path_tables import NEVER, RankReasons, path_strings, paths_of
 from pdp.engines.cel.program import PATH, forbid_program
 from pdp.engines.cel.residue import PathRanks, ResidueSet
-from pdp.engines.cel.rules import Rule, RuleSet, with_implicit_rule
+from pdp.engines.cel.rules import Rule, RuleSet, find_rule, with_implicit_rule
 from pdp.engines.cel.selection import MAX_VALUES_LENGTH, Selector
 from pdp.engines.engine import (
     FORBID,
@@ -112,9 +112,8 @@ class _RuleEngine:
         self._last = _LastColumn(None, (), "", RuleRanks((), {}))
         self._groups: BoundedCache[EngineQuestion, GroupChecks] = BoundedCache(_MAX_GROUPS, MAX_VALUES_LENGTH)
         self._ids = [rule.id for rule in rules]
-        self._reasons: dict[int, Reason] = {rank: f"cel:{id}" for rank, id in enumerate(self._ids)}
+        self._reasons = RankReasons(self._ids)
         self._verdicts = RankVerdicts(self._effect, self._reasons)
-        self._on_path = frozenset(rule.id for rule in rules if PATH in rule.program.variables)
 
     @property
     def reads(self) -> frozenset[Dependency]:
@@ -184,7 +183,8 @@ class _RuleEngine:
             return verdicts
         errors = dict(verdicts.errors)
         for row, raised in verdicts.errors.items():
-            if group_checks.has_missing_argument(resources[row]) and not self._on_path.isdisjoint(raised):
+            on_path = any((rule := find_rule(self.rules, id)) and PATH in rule.program.variables for id in raised)
+            if on_path and group_checks.has_missing_argument(resources[row]):
                 errors[row] = tuple(sorted({*raised, MISSING_ARGUMENT}))
         return msgspec.structs.replace(verdicts, errors=errors)
 
@@ -294,7 +294,7 @@ class CelEngine(_RuleEngine):
         if any(len(column.ranks) == 1 and column.ranks[0] == NEVER for column in columns[:-1]):
             return Verdicts(bytes(count), [None] * count, self._errors(columns, range(count)))
         last = columns[-1].ranks if len(columns[-1].ranks) == count else list(columns[-1].ranks) * count
-        by: list[Reason | None] = list(map(self._reasons.get, last))
+        by: list[Reason | None] = list(map(self._reasons.__getitem__, last))
         for column in columns[:-1]:
             if len(column.ranks) > 1:
                 by = [None if rank == NEVER else reason for rank, reason in zip(column.ranks, by, strict=True)]

@@ -5,7 +5,7 @@ A prepared question answers with fewer calls than the engine, because principal 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
 from pdp.engines.cel.conditions import EVERY_ROLE
@@ -307,7 +307,7 @@ class RuleQuestion:
 class RankVerdicts(dict[int, Verdicts]):
     """Verdicts on one resource by the smallest rank of a true rule, where none raises. `effect` is of true rules."""
 
-    def __init__(self, effect: int, reasons: dict[int, Reason]) -> None:
+    def __init__(self, effect: int, reasons: Mapping[int, Reason | None]) -> None:
         super().__init__({NEVER: SILENT})
         self._effect = bytes([effect])
         self._reasons = reasons

@@ -11,6 +11,7 @@ from itertools import compress, repeat
 from operator import add
 from typing import Final, NamedTuple
 
+from pdp.model.answer import Reason
 from pdp.model.arrays import Path, PathArray
 from pdp.model.bounded_cache import BoundedCache
 from pdp.model.question import Resource
@@ -19,6 +20,18 @@ from pdp.model.vocabulary import NessieCheck
 NEVER: Final = 1 << 60
 """The rank that stands for "no rule"."""
 _FEW_PREFIXES: Final = 16
+
+
+class RankReasons(dict[int, Reason | None]):
+    """Reasons by the smallest rank of a true rule, made when they are first needed. NEVER has none."""
+
+    def __init__(self, ids: Sequence[str]) -> None:
+        super().__init__({NEVER: None})
+        self._ids = ids
+
+    def __missing__(self, rank: int) -> Reason:
+        reason = self[rank] = f"cel:{self._ids[rank]}"
+        return reason
 
 
 class PathTables:

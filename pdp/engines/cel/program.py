@@ -224,8 +224,9 @@ def forbid_program(program: Program) -> Program:
     return forbid
 
 
-_PROGRAMS: Final[WeakValueDictionary[tuple[str, frozenset[str]], Program]] = WeakValueDictionary()
-"""Programs of living rule sets: a new set compiles nothing but its new texts, and a program ends with its last set."""
+_PROGRAMS: Final[dict[frozenset[str], WeakValueDictionary[str, Program]]] = {}
+"""By extensions and text, the programs of living rule sets: a new set compiles nothing but its new texts, and a program
+ends with its last set."""
 
 
 def compile_program(text: str, extensions: frozenset[str] = frozenset()) -> Program:
@@ -233,9 +234,12 @@ def compile_program(text: str, extensions: frozenset[str] = frozenset()) -> Prog
 
     Raise CompileError if the rule is not valid.
     """
-    program = _PROGRAMS.get((text, extensions))
+    programs = _PROGRAMS.get(extensions)
+    if programs is None:
+        programs = _PROGRAMS.setdefault(extensions, WeakValueDictionary())
+    program = programs.get(text)
     if program is None:
-        program = _PROGRAMS[text, extensions] = Program(text, extensions, (check_rule(text, extensions),))
+        program = programs[text] = Program(text, extensions, (check_rule(text, extensions),))
     return program
 
 

@@ -49,24 +49,25 @@ class PathRanks(NamedTuple):
 class Candidate:
     """A rule that a check can concern: its rank, and what selection needs of the program."""
 
-    __slots__ = ("_program", "bound", "counts_roles", "lacking", "rank", "requirements", "uses_path")
+    __slots__ = ("_program", "rank", "requirements", "uses_path")
 
     def __init__(self, rank: int, program: Program) -> None:
         self._program = program
         self.rank = rank
         self.requirements: Requirements = program.requirements
         self.uses_path = "path" in program.variables
-        self.lacking = program.lacking
-        self.counts_roles = program.counts_roles
-        self.bound = program.bound
+
+    def lacking(self, unknown: Iterable[str]) -> frozenset[str]:
+        """Return the variables of the rule without a value because of unknown evidence, or of an unknown path."""
+        return self._program.lacking(unknown)
 
     def evaluate(self, values: CheckValues, lacking: frozenset[str]) -> Evaluate:
         """Return the function of the rule, for values without those of `lacking` variables.
 
         The first use may compile the rule: ask only if conditions do not decide.
         """
-        if lacking or self.counts_roles:
-            return self.bound(values.every_role, lacking)
+        if lacking or self._program.counts_roles:
+            return self._program.bound(values.every_role, lacking)
         return self._program.evaluate
 
 

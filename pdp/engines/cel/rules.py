@@ -5,6 +5,7 @@ Must not know any engine.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -26,7 +27,7 @@ from pdp.config.quarkus.profiles import PROD
 from pdp.config.references import name_check
 from pdp.config.settings import Settings
 from pdp.config.trino import TrinoSettings
-from pdp.engines.cel.conditions import role_names, warehouses_of
+from pdp.engines.cel.conditions import forget_conditions, role_names, warehouses_of
 from pdp.engines.cel.program import (
     RULE_ARGUMENTS,
     RULE_FIELDS,
@@ -151,6 +152,7 @@ def _rule_set(texts: Iterable[RuleText], extensions: frozenset[str], warnings: I
             raise DuplicateRule(f"rule `{text.id}` stands at {by_id[text.id].place()} already", text.place())
         by_id[text.id] = text
     rules = tuple(_compile(by_id[id], extensions) for id in sorted(by_id))
+    forget_conditions()
     return RuleSet(rules, MappingProxyType({id: by_id[id].text for id in sorted(by_id)}), tuple(warnings))
 
 
@@ -206,6 +208,12 @@ def permits_on_stored_roles(rules: Sequence[Rule], fed: Container[str], facts: F
                         "`identity.cel_roles: all` lets members in the store pass, too"
                     )
                     yield Notice(rule.place, message)
+
+
+def find_rule(rules: Sequence[Rule], id: str) -> Rule | None:
+    """Return the rule of an id; None without such a rule. `rules` are sorted by id."""
+    at = bisect_left(rules, id, key=lambda rule: rule.id)
+    return rules[at] if at < len(rules) and rules[at].id == id else None
 
 
 class RulePart(msgspec.Struct, frozen=True, eq=False):

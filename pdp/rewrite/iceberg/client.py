@@ -10,17 +10,20 @@ import asyncio
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from http import HTTPStatus
+from importlib import import_module
 from pathlib import Path
-from typing import Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 from urllib.parse import quote
 
-import aiohttp
 import msgspec
 import structlog
 from yarl import URL
 
 from pdp.config.warehouses import CatalogSettings
 from pdp.errors import ConfigError, Unavailable
+
+if TYPE_CHECKING:
+    import aiohttp
 
 A = TypeVar("A")
 Q = TypeVar("Q")
@@ -78,6 +81,7 @@ class RestCatalogClient:
 
     def __init__(self, warehouse: str, rule: CatalogSettings, token_file: Path | None) -> None:
         """Read the token and the CA; raise ConfigError for an unusable file."""
+        import_module("aiohttp")  # with the first client: most services have none, and no question waits for it
         self.name = f"the catalog of warehouse `{warehouse}`"
         self._rule, self._token_file, self._warehouse = rule, token_file, warehouse
         self._token = self._read_token() if token_file else rule.token or ""
@@ -158,6 +162,8 @@ class RestCatalogClient:
         headers = {"Authorization": f"Bearer {self._token}"} if self._token else {}
         if etag:
             headers["If-None-Match"] = etag
+        import aiohttp  # noqa: PLC0415  loaded with the client
+
         url = URL(f"{self._rule.uri.rstrip('/')}/{path}", encoded=True)
         try:
             async with self._opened().get(url, headers=headers, allow_redirects=False) as response:
@@ -178,6 +184,8 @@ class RestCatalogClient:
 
     def _opened(self) -> aiohttp.ClientSession:
         if self._session is None:
+            import aiohttp  # noqa: PLC0415  loaded with the client
+
             timeout = aiohttp.ClientTimeout(total=self._rule.timeout_seconds)
             connector = aiohttp.TCPConnector(limit=_MOST_CONNECTIONS, ssl=self._tls or True)
             accept = {"Accept": "application/json"}

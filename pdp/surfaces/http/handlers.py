@@ -1,17 +1,18 @@
 """Handlers of aiohttp for all endpoints: limits, caller, deadline and routing.
 
 Reads a body within the limits, names the caller, calls the endpoint, and maps every error by the table of
-`answers`. Holds no policy and knows no endpoint.
+`answers`. Holds no policy and knows no endpoint but those for operators: liveness says that the event loop runs, and
+readiness whether to send traffic. They have an address apart from decisions.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
-from aiohttp import web
+import msgspec
 
 from pdp import errors
 from pdp.identity.callers import Callers
@@ -34,6 +35,9 @@ from pdp.surfaces.refusals import (
 )
 from pdp.telemetry import Telemetry
 
+if TYPE_CHECKING:
+    from aiohttp import web
+
 _NATIVE: Final = "http"
 """Surface whose endpoints refuse what they do not read. Other protocols have parameters without a meaning here."""
 _NO_PARAMETERS: Final = frozenset[str]()
@@ -55,7 +59,7 @@ QueryEndpoint = Callable[[Query, Caller], Awaitable[EndpointAnswer]]
 """Endpoint without a request body: (query parameters, caller) -> the 200 response."""
 Routes = dict[tuple[str, str], Handler]
 """(method, path) -> handler."""
-_Answer = Callable[[web.BaseRequest, Caller, AdmittedRequest], Awaitable[EndpointAnswer]]
+_Answer: TypeAlias = "Callable[[web.BaseRequest, Caller, AdmittedRequest], Awaitable[EndpointAnswer]]"
 
 
 class HttpHandlers:
@@ -202,4 +206,49 @@ async def read_body(request: web.BaseRequest, max_body: int, admitted: AdmittedR
 def response_of(answer: HttpAnswer) -> web.Response:
     """Return an answer as a response of aiohttp."""
     headers = {**id_headers(answer.request_id, answer.decision_id), **extra_headers(answer.status)}
-    return web.Response(status=answer.status, body=answer.body, content_type=JSON, headers=headers)
+    return make_response(answer.status, answer.body, headers)
+
+
+def make_response(
+    status: int, body: bytes, headers: Mapping[str, str], content_type: str | None = JSON
+) -> web.Response:
+    """Return a response of aiohttp."""
+    from aiohttp import web  # noqa: PLC0415  see `AiohttpServer.load`
+
+    return web.Response(status=status, body=body, headers=headers, content_type=content_type)
+
+
+RELOAD_FAILED: Final = "the last reload failed"
+"""Beginning of the reason of a service that serves its last good policies: it is degraded."""
+
+
+def diagnostics_routes(
+    unready: Callable[[], Awaitable[Sequence[str]]],
+    metrics: Callable[[], Awaitable[bytes]],
+    details: Callable[[], Mapping[str, str]] = dict,
+) -> Routes:
+    """Return the routes of the diagnostics API. `unready` lists why the service is not ready; empty if ready.
+
+    `details` has the condition of parts by name. Readiness does not rest on them.
+    """
+
+    async def live(request: web.BaseRequest) -> web.Response:
+        return _json(200, {"status": "live"})
+
+    async def ready(request: web.BaseRequest) -> web.Response:
+        reasons = await unready()
+        more = {"details": found} if (found := details()) else {}
+        if reasons:
+            degraded = all(reason.startswith(RELOAD_FAILED) for reason in reasons)
+            return _json(503, {"status": "degraded" if degraded else "not ready", "reasons": reasons, **more})
+        return _json(200, {"status": "ready", **more})
+
+    async def show_metrics(request: web.BaseRequest) -> web.Response:
+        content_type = "text/plain; version=0.0.4; charset=utf-8"
+        return make_response(200, await metrics(), {"Content-Type": content_type}, None)
+
+    return {("GET", "/health/live"): live, ("GET", "/health/ready"): ready, ("GET", "/metrics"): show_metrics}
+
+
+def _json(status: int, body: object) -> web.Response:
+    return make_response(status, msgspec.json.encode(body), {})

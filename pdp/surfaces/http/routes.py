@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Final
-
-from aiohttp import web
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from pdp.decision.turns import LONGEST_IMMEDIATE
 from pdp.errors import PdpError, Unavailable
@@ -21,11 +19,14 @@ from pdp.surfaces.http.answers import EndpointAnswer, HttpAnswer, failure_of
 from pdp.surfaces.refusals import Refusal, RefusalRecorder, Sender
 from pdp.telemetry import RequestTally, Telemetry
 
+if TYPE_CHECKING:
+    from aiohttp import web
+
 BodyEndpoint = Callable[[bytes, Caller], Awaitable[EndpointAnswer]]
 """Endpoint with a request body: (body, caller) -> the 200 response."""
 ImmediateEndpoint = Callable[[bytes, Caller], EndpointAnswer | None]
 """Endpoint that answers without waiting: (body, caller) -> the 200 response; None if it must wait."""
-Handler = Callable[[web.BaseRequest], Awaitable[web.Response]]
+Handler: TypeAlias = "Callable[[web.BaseRequest], Awaitable[web.Response]]"
 """Handler of aiohttp."""
 
 

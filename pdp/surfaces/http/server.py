@@ -10,38 +10,28 @@ import asyncio
 import contextlib
 import heapq
 import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from itertools import islice
 from math import inf
-from typing import Any, Final, cast
-
-from aiohttp import web
-from aiohttp.streams import EMPTY_PAYLOAD, StreamReader
-from aiohttp.web_protocol import _ErrInfo
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from pdp.config.server import LimitSettings
-from pdp.decision.turns import TurnClock
-from pdp.errors import InvalidArgument
 from pdp.identity.callers import Callers
-from pdp.model.revision import new_id
 from pdp.surfaces.admission import Admission
-from pdp.surfaces.http.answers import HttpAnswer, failure_of
 from pdp.surfaces.http.connection import LINGER_SECONDS, ConnectionContext, HttpConnection
-from pdp.surfaces.http.handlers import Routes, response_of, router
-from pdp.surfaces.http.requests import LONGEST_HEAD, MOST_HEADERS
+from pdp.surfaces.http.handlers import Routes, router
 from pdp.surfaces.http.routes import DecisionRoute, Outcomes
 from pdp.surfaces.listeners import TlsHandshake
-from pdp.surfaces.refusals import Stranger
 
-_LONGEST_LINE: Final = 8192
-"""Bytes of a request line."""
-_LONGEST_FIELD: Final = LONGEST_HEAD
-"""Bytes of one header: its name, or its value. The longest token has room in it."""
+if TYPE_CHECKING:
+    from pdp.surfaces.http.aiohttp_connections import AiohttpConnections
+
 _LONGEST_SWEEP: Final = 1.0
 """Most seconds between two looks for connections that wait too long."""
 _CROWDED_SECONDS: Final = 10.0
 """Time for which a refused connection shows in readiness. Probes come seldom."""
 _MOST: Final = 65_536
-_MALFORMED: Final = "the request is not valid HTTP"
 _DRAIN_PAUSE: Final = 0.01
 """Seconds between two looks for connections that are still open."""
 
@@ -54,148 +44,118 @@ class _RefusedConnection(asyncio.Protocol):
         transport.close()
 
 
-class _AiohttpConnection(web.RequestHandler):
-    """Connection of aiohttp whose own errors have the product's form."""
+class _WaitingConnection(asyncio.Protocol):
+    """Connection before aiohttp is loaded. Meanwhile nothing is read."""
 
-    __slots__ = ("_malformed", "_parse_soon", "_refuse", "body")
+    def __init__(self, server: AiohttpServer) -> None:
+        self._server = server
+        self._transport: asyncio.Transport
+        self._received = b""
 
-    def __init__(self, server: AiohttpServer, **settings: Any) -> None:
-        super().__init__(server, **settings)
-        self._refuse = server.refuse
-        self._parse_soon = server.parse_soon
-        self._malformed = False
-        """True after bytes that are no HTTP. Nothing more is taken."""
-        self.body: StreamReader = EMPTY_PAYLOAD
-        """Body of the newest request that was handled."""
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin to wait."""
+        self._transport = cast(asyncio.Transport, transport)
+        self._transport.pause_reading()
+        self._server.await_aiohttp(self)
 
     def data_received(self, data: bytes) -> None:
-        """Take bytes. A body with bytes that are no HTTP fails at once, and its request is the last one."""
-        if self._malformed:
-            return
-        super().data_received(data)
-        messages = self._messages
-        newest = messages[-1][0] if messages else None
-        if not isinstance(newest, _ErrInfo):
-            return
-        self._malformed = True
-        newest.exc.with_traceback(None)  # its frames keep the bytes and the error itself
-        error = messages.pop()
-        request = self._current_request
-        body = messages[-1][1] if messages else request.content if request else EMPTY_PAYLOAD
-        if body.is_eof():
-            messages.append(error)
-        else:
-            body.set_exception(InvalidArgument(_MALFORMED))
-            self._lingering_time = 0
-            self.close()
+        """Keep the first bytes of the connection."""
+        self._received += data
 
-    def resume_reading(self, resume_parser: bool = True) -> None:
-        """Read on in a turn of the event loop. aiohttp alone would parse all bytes of a body at hand."""
-        if resume_parser and not self._upgraded:
-            self._parse_soon(self)
-        else:
-            super().resume_reading(resume_parser)
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Wait no longer."""
+        self._server.waiting.pop(self, None)
 
-    def parse(self) -> None:
-        """Parse bytes at hand, until aiohttp has enough of them; then read on."""
-        if self.transport is not None:
-            super().resume_reading()
+    def become(self, protocol: asyncio.Protocol) -> None:
+        """Give the connection to a protocol of aiohttp."""
+        self._transport.set_protocol(protocol)
+        protocol.connection_made(self._transport)
+        if self._received:
+            protocol.data_received(self._received)
+        self._transport.resume_reading()
 
-    def connection_lost(self, exc: BaseException | None) -> None:
-        """Forget the connection. Nothing waits for the rest of a body whose request is answered."""
-        is_answered = self._current_request is None
-        super().connection_lost(exc)
-        if is_answered:
-            self.body.feed_eof()
-        self.body = EMPTY_PAYLOAD
-
-    def handle_error(
-        self,
-        request: web.BaseRequest,
-        status: int = 500,
-        exc: BaseException | None = None,
-        message: str | None = None,
-    ) -> web.StreamResponse:
-        """Return the answer to bytes that are no request, or to a failure. The connection closes after the answer."""
-        if request.writer.output_size > 0:
-            raise ConnectionError("a part of another answer was sent")
-        error = exc if status != 400 and isinstance(exc, Exception) else InvalidArgument(_MALFORMED)
-        response = self._refuse(request, error)
-        response.force_close()
-        return response
+    def abort(self) -> None:
+        """Close the connection. From now on it does not count as open."""
+        self._server.waiting.pop(self, None)
+        self._transport.abort()
 
 
-class AiohttpServer(web.Server):
-    """aiohttp's server with the limits of the service. A call makes the protocol of a new connection.
+class AiohttpServer:
+    """Server by aiohttp with the limits of the service. A call makes the protocol of a new connection.
 
     Beyond `most` connections, those that ask nothing are closed for new ones, the longest idle first.
     """
 
-    _patience = 0.0
+    patience = 0.0
     """Time for a connection that is to close after its present answer. Diagnostics are answered at once."""
-    _lingering = 0.0
+    lingering = 0.0
     """Time for the rest of a body after its answer. Diagnostics take no bodies: the connection closes at once."""
-    _read_ahead = 2048
+    read_ahead = 2048
     """Half of the bytes of a body that are read before somebody takes them, and 16 times the number of its chunks."""
 
     def __init__(self, routes: Routes, idle_timeout: float, most: int = _MOST) -> None:
-        self._route = router(routes)
+        self.route = router(routes)
+        self.idle_timeout = idle_timeout
         self._most = most
-        self._outcomes: Outcomes | None = None
+        self.outcomes: Outcomes | None = None
         """Outcomes of requests that no route sees."""
         self._refused_at = -inf
         self.handshake_timeout = idle_timeout
         self.handshakes: dict[TlsHandshake, None] = {}
         """Connections whose TLS has not begun, the oldest first."""
-        self._leaving: dict[Any, float] = {}
-        """Connections of aiohttp that close after their present answer, and since when."""
-        self._ended: set[Any] = set()
-        """Closed connections of aiohttp, until the event loop tells so."""
-        self._parsing: dict[_AiohttpConnection, None] = {}
-        """Connections that wait to parse more of a body, in order."""
+        self.waiting: dict[_WaitingConnection, None] = {}
+        """Connections that wait for aiohttp."""
+        self._aiohttp: AiohttpConnections | None = None
+        self._loading: asyncio.Task[None] | None = None
+        self.imports: Callable[[], AbstractContextManager[None]] = nullcontext
+        """Context of the import of aiohttp."""
         self.draining = False
-        super().__init__(
-            self._handle,
-            auto_decompress=False,
-            keepalive_timeout=idle_timeout,
-            lingering_time=self._lingering,
-            read_bufsize=self._read_ahead,
-            timeout_ceil_threshold=3600,
-            access_log=None,
-            max_line_size=_LONGEST_LINE,
-            max_field_size=_LONGEST_FIELD,
-            max_headers=MOST_HEADERS,
-        )
 
     def __call__(self) -> Any:
         """Return the protocol of a new connection."""
         return self.new_connection() if self.has_room() else _RefusedConnection()
 
+    @property
+    def requests_count(self) -> int:
+        """Number of requests that aiohttp has answered."""
+        return self._aiohttp.requests_count if self._aiohttp else 0
+
+    async def load(self) -> None:
+        """Load aiohttp in a thread. Meanwhile plain requests are answered, and other requests wait."""
+        if self._loading is None:
+            self._loading = asyncio.create_task(self._load())
+        await asyncio.shield(self._loading)
+
+    async def _load(self) -> None:
+        try:
+            self._aiohttp = (await asyncio.to_thread(_import_aiohttp, self.imports))(self)
+        finally:
+            waiting, self.waiting = self.waiting, {}
+            if self._aiohttp is None:
+                self._loading = None
+            for connection in waiting:
+                if self._aiohttp:
+                    connection.become(self._aiohttp.open())
+                else:
+                    connection.abort()
+
+    def await_aiohttp(self, connection: _WaitingConnection) -> None:
+        """Let a connection wait for aiohttp."""
+        self.waiting[connection] = None
+        if self._loading is None:
+            self._loading = asyncio.create_task(self._load())
+
     def is_crowded(self) -> bool:
         """Tell whether connections were refused during the last ten seconds."""
         return time.monotonic() < self._refused_at + _CROWDED_SECONDS
 
-    def parse_soon(self, connection: _AiohttpConnection) -> None:
-        """Let a connection parse more in a later turn. Bodies in tiny chunks take long, so all connections share."""
-        if not self._parsing:
-            self._loop.call_soon(self._parse)
-        self._parsing[connection] = None
-
-    def _parse(self) -> None:
-        pace = TurnClock()
-        while self._parsing and not pace.is_over():
-            connection = next(iter(self._parsing))
-            del self._parsing[connection]
-            connection.parse()
-        if self._parsing:
-            self._loop.call_soon(self._parse)
-
     def _count(self) -> int:
-        return len(self._connections) - len(self._ended) + len(self.handshakes)
+        return (self._aiohttp.count() if self._aiohttp else 0) + len(self.handshakes) + len(self.waiting)
 
     def has_room(self) -> bool:
         """Tell whether a new connection has a place: others are closed for it, unless too many wait for answers."""
-        beyond = self._count() - len(self._leaving) - self._most
+        aiohttp = self._aiohttp
+        beyond = self._count() - (aiohttp.count_leaving() if aiohttp else 0) - self._most
         if beyond >= 0:
             # all that are beyond: a burst may come before the first of them counts
             count = max(beyond + 1, self._most // 16)
@@ -203,97 +163,56 @@ class AiohttpServer(web.Server):
             for handshake in silent:
                 handshake.abort()
             self._make_room(count - len(silent))
-            if self._count() >= 2 * self._most and not self._end_leaving():
+            if self._count() >= 2 * self._most and not (aiohttp and aiohttp.end_leaving()):
                 self._refused_at = time.monotonic()
                 return False
         return True
 
     def _make_room(self, count: int) -> None:
-        """Close some connections, each after its present answer."""
-        staying = (one for one in self._connections if one not in self._leaving and one not in self._ended)
-        for connection in [*islice(staying, count)]:  # the oldest
-            connection.close()
-            if connection._request_in_progress or connection._messages:  # noqa: SLF001  aiohttp does not tell
-                self._leaving[connection] = time.monotonic()
-            else:
-                self._abort(connection)
-
-    def _end_leaving(self) -> bool:
-        """Close the connection that was to leave first, if it had its time. Tell whether there was one."""
-        connection, since = next(iter(self._leaving.items()), (None, inf))
-        if time.monotonic() < since + self._patience:
-            return False
-        del self._leaving[connection]
-        self._abort(connection)
-        return True
-
-    def _abort(self, connection: Any) -> None:
-        """Close a connection of aiohttp, also if its client does not read."""
-        transport = connection.transport
-        connection.force_close()
-        if transport:
-            transport.abort()
-        self._ended.add(connection)
-
-    def connection_lost(self, handler: Any, exc: BaseException | None = None) -> None:
-        """Forget a connection of aiohttp, when the server does: at the end of its task."""
-        super().connection_lost(handler, exc)
-        task = handler._task_handler  # noqa: SLF001  aiohttp does not tell
-        if task:
-            task.add_done_callback(lambda _: self._forget(handler))
-        else:
-            self._forget(handler)
-
-    def _forget(self, handler: Any) -> None:
-        self._leaving.pop(handler, None)
-        self._ended.discard(handler)
-        handler._messages.clear()  # noqa: SLF001  bodies of requests that nobody began would keep the connection
-
-    def refuse(self, request: web.BaseRequest, error: Exception) -> web.Response:
-        """Return the answer to an error outside of all routes, and record the refusal if there is an audit."""
-        sender = Stranger(request.remote or "")  # aiohttp keeps no headers of such bytes
-        if self._outcomes:
-            answer = self._outcomes.failure(error, sender, "")
-        else:
-            failure = failure_of(error, "diagnostics", 0)
-            answer = HttpAnswer(failure.status, failure.body, new_id())
-        return _without_version(response_of(answer))
+        """Close some connections, each after the present answer; before aiohttp is loaded, at once."""
+        for connection in [*islice(self.waiting, count)]:
+            connection.abort()
+        if self._aiohttp:
+            self._aiohttp.make_room(count)
 
     def new_connection(self) -> Any:
         """Return the protocol of a connection that has a place."""
-        return _AiohttpConnection(self, loop=self._loop, **self._kwargs)
+        return self._aiohttp.open() if self._aiohttp else _WaitingConnection(self)
 
-    async def _handle(self, request: web.BaseRequest) -> web.Response:
-        connection = cast(_AiohttpConnection, request.protocol)
-        if connection.transport:
-            connection.body = request.content
-        try:
-            response = _without_version(await self._route(request))
-        except ConnectionError as error:  # the client is gone: no answer leaves
-            error.with_traceback(None)  # its frames keep the request, which keeps the error
-            if connection.transport:
-                connection.transport.abort()
-            return web.Response()
-        if self.draining:
-            response.force_close()
-        return response
+    def pre_shutdown(self) -> None:
+        """Close the connections without a request under way."""
+        if self._aiohttp:
+            self._aiohttp.pre_shutdown()
+
+    async def shutdown(self, timeout: float | None) -> None:  # noqa: ASYNC109  aiohttp's parameter
+        """Close all connections, after `timeout` seconds at the latest."""
+        for connection in [*self.waiting]:
+            connection.abort()
+        if self._aiohttp:
+            await self._aiohttp.shutdown(timeout)
+
+
+def _import_aiohttp(imports: Callable[[], AbstractContextManager[None]]) -> type[AiohttpConnections]:
+    with imports():
+        from pdp.surfaces.http.aiohttp_connections import AiohttpConnections  # noqa: PLC0415  aiohttp takes 60 ms
+    return AiohttpConnections
 
 
 class HttpServer(AiohttpServer):
     """Server of all routes."""
 
-    _lingering = LINGER_SECONDS
-    _read_ahead = 1 << 13
+    lingering = LINGER_SECONDS
+    read_ahead = 1 << 13
 
     def __init__(
         self, routes: Routes, callers: Callers, admission: Admission, limits: LimitSettings, most: int = _MOST
     ) -> None:
         super().__init__(routes, limits.idle_timeout_seconds, most)
-        self._patience = limits.idle_timeout_seconds
+        self.patience = limits.idle_timeout_seconds
         self.handshake_timeout = limits.request_timeout_seconds
         decisions = {path: route for (_, path), route in routes.items() if isinstance(route, DecisionRoute)}
         check = routes.get(("POST", "/v1/check"))
-        self._outcomes = check.outcomes if isinstance(check, DecisionRoute) else None
+        self.outcomes = check.outcomes if isinstance(check, DecisionRoute) else None
         self._shared = ConnectionContext(
             decisions, callers, admission, limits.idle_timeout_seconds, self._aiohttp_connection
         )
@@ -335,7 +254,7 @@ class HttpServer(AiohttpServer):
             await asyncio.sleep(_DRAIN_PAUSE)
 
     def _has_open(self) -> bool:
-        return bool(self._shared.open or self.connections or self.handshakes)
+        return bool(self._count())
 
     def pre_shutdown(self) -> None:
         """Close the connections without a request under way."""
@@ -347,7 +266,7 @@ class HttpServer(AiohttpServer):
         for connection in list(self._shared.open):
             connection.close_if_idle()
 
-    async def shutdown(self, timeout: float | None = None) -> None:  # noqa: ASYNC109  aiohttp's parameter
+    async def shutdown(self, timeout: float | None) -> None:  # noqa: ASYNC109  aiohttp's parameter
         """Close all connections, after `timeout` seconds at the latest, or at once after `hurry`."""
         timeout = 0 if self._hurried else timeout
         await asyncio.gather(super().shutdown(timeout), self._close(timeout))
@@ -373,12 +292,6 @@ class HttpServer(AiohttpServer):
             if connection.deadline < now:
                 connection.expire()
         self._sweeper = self._shared.loop.call_later(self._pause, self._sweep) if self._shared.open else None
-
-
-def _without_version(response: web.Response) -> web.Response:
-    """Return a response that does not tell aiohttp's version, as aiohttp's own `Server` header does."""
-    response.headers.setdefault("Server", "pdp")
-    return response
 
 
 def _deadline(connection: HttpConnection) -> float:

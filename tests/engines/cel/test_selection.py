@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -123,3 +125,27 @@ def test_a_rule_about_time_needs_the_time_of_the_decision() -> None:
     group = EngineQuestion(Question(Principal("user", "oidc~a"), "read_data"), "table", "w", "main")
     with pytest.raises(ValueError, match="time of the decision"):
         engine.decide(group, [Resource("table", "w", ("n", "t"))], Facts.empty())
+
+
+def traced(count: int) -> tuple[int, int]:
+    """Return the bytes of an engine with rules of one op, and those that the first check of the op adds."""
+    texts = (
+        f"role=='r{at % 97}' && op in ['UPDATE_ENTITY'] && path.startsWith('n{at % 193}.{at}')" for at in range(count)
+    )
+    rules = {f"r{at:04}": text for at, text in enumerate(texts)}
+    group = EngineQuestion(Question(Principal("user", "oidc~r1"), "write_data"), "table", "w", "main")
+    gc.collect()
+    tracemalloc.start()
+    engine = CelEngine(inline_rules(rules), "oidc")
+    loaded, _ = tracemalloc.get_traced_memory()
+    engine.decide(group, [Resource("table", "w", ("n1", "t"))], Facts.empty())
+    asked, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    return loaded, asked - loaded
+
+
+def test_a_rule_takes_little_memory_at_the_load_and_under_load() -> None:
+    few, many = traced(20), traced(2_020)
+    loaded, asked = ((most - least) / 2_000 for least, most in zip(few, many, strict=True))
+    assert loaded < 1_050
+    assert 50 < asked < 150

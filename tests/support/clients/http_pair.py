@@ -132,7 +132,7 @@ class WatchedServer(HttpServer):
 class ReferenceServer(AiohttpServer):
     """aiohttp alone, which takes bodies as the own server does."""
 
-    _lingering, _read_ahead = HttpServer._lingering, HttpServer._read_ahead
+    lingering, read_ahead = HttpServer.lingering, HttpServer.read_ahead
 
 
 class ServerPair:

@@ -16,9 +16,9 @@ from support.clients.http_pair import on_every_loop, server_pair, settle
 from support.servers.idp import Authority
 
 from pdp.identity.tls import Certificates, make_context
-from pdp.surfaces.http.diagnostics import diagnostics_routes
+from pdp.surfaces.http.handlers import diagnostics_routes
 from pdp.surfaces.http.server import AiohttpServer
-from pdp.surfaces.listeners import MOST_HANDSHAKES, ServerSite, listen
+from pdp.surfaces.listeners import MOST_HANDSHAKES, ServerRunner, ServerSite, listen
 
 MOST: Final = 10
 """Connections of the server."""
@@ -49,8 +49,7 @@ async def _long() -> bytes:
 async def diagnostics(tls: ssl.SSLContext | None = None) -> AsyncIterator[tuple[AiohttpServer, int]]:
     """Serve the diagnostics on a free port, as a supervisor does."""
     server = AiohttpServer(diagnostics_routes(_ready, _long), 30, MOST)
-    runner = web.ServerRunner(server, shutdown_timeout=0)
-    await runner.setup()
+    runner = ServerRunner(server, shutdown_timeout=0)
     (listening,) = listen("127.0.0.1:0", "server.diagnostics")
     await ServerSite(runner, listening, tls).start()
     try:
@@ -109,13 +108,13 @@ async def test_diagnostics_read_little_of_a_body(monkeypatch: pytest.MonkeyPatch
     """A body in chunks of a byte costs far more to read than to send."""
     taken: list[int] = []
     async with diagnostics() as (server, port):
-        route = server._route
+        route = server.route
 
-        async def answer(request: web.BaseRequest) -> web.StreamResponse:
+        async def answer(request: web.BaseRequest) -> web.Response:
             taken.append(request.content.total_bytes)
             return await route(request)
 
-        monkeypatch.setattr(server, "_route", answer)
+        monkeypatch.setattr(server, "route", answer)
         with ExitStack() as held:
             (client,) = burst(held, port, CHUNKED + b"1\r\n[\r\n" * 20_000, 1)
             assert await settle(lambda: bool(taken) and not _open([client]) and not server._count(), 2)
