@@ -8,6 +8,7 @@ comparison is kept, rewritten with the author's meaning, or refused. Types decid
 from __future__ import annotations
 
 import re
+from itertools import islice
 from typing import Final
 
 from sqlglot import exp
@@ -15,7 +16,7 @@ from sqlglot import exp
 from pdp.engines.row_access.portable_casts import CASTS
 from pdp.engines.row_access.portable_numbers import NUMBERS, LiteralNumber, as_real, double, is_within, literal_number
 from pdp.engines.row_access.portable_patterns import PATTERNS
-from pdp.engines.row_access.portable_texts import TEXTS
+from pdp.engines.row_access.portable_texts import TEXTS, membership
 from pdp.engines.row_access.portable_times import TIMES, fit_times
 from pdp.engines.row_access.portable_values import (
     Kind,
@@ -47,11 +48,17 @@ _ON_DATES: Final = (*_COMPARISONS, exp.NullSafeEQ, exp.NullSafeNEQ, exp.Between,
 _CLAMPED: Final = (
     "a moved date, or a day in a zone, is compared with literals between 0001-01-02 and 9999-12-30 alone in BigQuery"
 )
+_PARTIAL: Final = (
+    "what can fail, such as CAST or `+` of Spark, stands below comparisons alone: write TRY_CAST, SAFE_CAST or "
+    "SAFE_OFFSET, or CAST smaller numbers AS BIGINT"
+)
 _STRICT: Final = (
     *_COMPARISONS, exp.Between, exp.In, exp.And, exp.Or, exp.Not, exp.Paren, exp.Cast, exp.Like, exp.Escape,
-    exp.StartsWith, exp.EndsWith, exp.Substring, exp.DPipe, exp.Length, exp.Add, exp.Sub, exp.Mul, exp.Mod,
+    exp.StartsWith, exp.EndsWith, exp.Substring, exp.DPipe, exp.Length, exp.Add, exp.Sub, exp.Mul, exp.Mod, exp.Abs,
 )  # fmt: skip
 """Expressions that are NULL for NULL, or that take NULL for unknown."""
+_MOST_NODES: Final = 2_000
+"""Parts of one printed expression. Some functions print a part twice, so that their nesting doubles the text."""
 _CONDITIONS: Final = (exp.And, exp.Or, exp.Not, exp.Where)
 _NUMBERS: Final = frozenset({"integer", "decimal", "real", "double"})
 _FLOATS: Final = frozenset({"real", "double"})
@@ -98,6 +105,7 @@ class _Comparisons:
 
     def adapted(self, node: exp.Expr) -> exp.Expr:
         """Return a node in its place, or the new one; raise UntranslatableSql."""
+        node = membership(node)
         compile = _COMPILERS.get(type(node))
         if compile is not None and not (isinstance(node, exp.If) and isinstance(node.parent, exp.Case)):
             return self._noted(node, compile(self._values, node))
@@ -124,15 +132,15 @@ class _Comparisons:
 
     def _noted(self, node: exp.Expr, value: PortableValue) -> exp.Expr:
         """Return the expression of a compiled function; raise UntranslatableSql for a value in place of a condition."""
+        if len(list(islice(value.node.walk(), _MOST_NODES))) == _MOST_NODES:
+            raise UntranslatableSql("it is too long in another engine: write fewer functions within functions")
         if isinstance(_outside(node), _CONDITIONS) and value.kind != "boolean":
             raise UntranslatableSql("a value stands in place of a condition")
         is_inner = isinstance(node, exp.AtTimeZone)  # a cast around takes the day
         if value.is_clamped and not is_inner and not isinstance(_outside(node), (*_ON_DATES, exp.Is)):
             raise UntranslatableSql(_CLAMPED)
         if value.is_partial and not _is_strict(node):
-            raise UntranslatableSql(
-                "`CAST` can fail, so it stands below comparisons alone: write TRY_CAST or SAFE_CAST"
-            )
+            raise UntranslatableSql(_PARTIAL)
         if isinstance(node, (exp.Like, exp.Escape)):
             self._tests.add(id(value.node.unnest()))
         return self._values.note(value)
@@ -196,9 +204,7 @@ class _Comparisons:
         return self._kind(column) in ("", "boolean")
 
     def _listed(self, node: exp.In) -> None:
-        query, listed = node.args.get("query"), node.args.get("unnest")
-        if listed is not None:
-            _unnest(node, listed)
+        query = node.args.get("query")
         self._check_clamped(node.this, *node.expressions, *([query] if query is not None else []))
         if query is None:
             fit_times(self._values, node.this, *node.expressions)
@@ -352,15 +358,6 @@ class _Comparisons:
         query = node.unnest() if isinstance(node, exp.Query) else node
         shown = query.expressions if isinstance(query, exp.Select) else []
         return self._atom(shown[0].unalias()) if len(shown) == 1 else node
-
-
-def _unnest(node: exp.In, listed: exp.Expr) -> None:
-    """Write `IN UNNEST([..])` as a list; raise UntranslatableSql for another array."""
-    arrays = listed.expressions
-    if len(arrays) != 1 or not isinstance(arrays[0], exp.Array) or not arrays[0].expressions:
-        raise UntranslatableSql("`UNNEST` takes an array of literals: write IN (..)")
-    node.set("expressions", arrays[0].expressions)
-    node.set("unnest", None)
 
 
 def _no_nan(dialect: str, what: str) -> str:

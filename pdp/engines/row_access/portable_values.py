@@ -318,6 +318,14 @@ def families_of(text: str) -> frozenset[Family | None]:
     return frozenset(map(family_of, _types(text)))
 
 
+@lru_cache(_TYPES)
+def is_list_of_texts(text: str) -> bool:
+    """Tell whether all dialects that read a type read lists of texts."""
+    found = list(_types(text))
+    inner = [one.expressions[0].this for one in found if one.this in (_T.ARRAY, _T.LIST) and len(one.expressions) == 1]
+    return bool(found) and len(inner) == len(found) and all(_KINDS.get(one) == "text" for one in inner)
+
+
 def _is_digits(text: str) -> bool:
     return text.isascii() and text.isdigit()
 
