@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import trino.dbapi
-from support.oracles import casts_abroad, functions_abroad, times_abroad
+from support.oracles import casts_abroad, functions_abroad, pieces_abroad, times_abroad
 from support.oracles.functions_abroad import printed, wanted
 from support.servers.real_trino import PATIENCE
 from support.servers.trino_distribution import java, server_folder
@@ -16,13 +16,15 @@ from support.servers.trino_server import Setup, trino_server
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(600)]
 _AT_ONCE = 50
-_SUITES = (functions_abroad, times_abroad, casts_abroad)
+_SUITES = (functions_abroad, times_abroad, casts_abroad, pieces_abroad)
 
 
 def literal(value: Any, kind: str) -> str:
     """Return a value of a column as Trino's SQL."""
     if value is None:
         return f"CAST(NULL AS {kind})"
+    if isinstance(value, list):
+        return f"CAST(ARRAY[{', '.join(literal(one, 'VARCHAR') for one in value)}] AS {kind})"
     if kind == "VARCHAR":
         return f"CAST(from_utf8(from_hex('{value.encode().hex()}')) AS VARCHAR)"
     text = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}.get(str(value), str(value))
@@ -38,6 +40,9 @@ def fill(cursor: Any, suite: ModuleType) -> None:
     )
     cursor.execute("DROP TABLE IF EXISTS lake.s.t").fetchall()
     cursor.execute(f"CREATE TABLE lake.s.t AS SELECT * FROM (VALUES {values}) AS t ({', '.join(kinds)})").fetchall()
+    lookup = ", ".join(f"({literal(text, 'VARCHAR')})" for text in pieces_abroad.LOOKUP)
+    cursor.execute("DROP TABLE IF EXISTS lake.s.m").fetchall()
+    cursor.execute(f"CREATE TABLE lake.s.m AS SELECT * FROM (VALUES {lookup}) AS m (x)").fetchall()
 
 
 def check(cursor: Any, suite: ModuleType, library: str) -> None:

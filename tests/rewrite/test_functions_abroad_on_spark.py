@@ -10,8 +10,8 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from support.oracles import casts_abroad, functions_abroad, times_abroad
-from support.oracles.functions_abroad import printed, wanted
+from support.oracles import casts_abroad, functions_abroad, pieces_abroad, times_abroad
+from support.oracles.functions_abroad import local, printed, wanted
 from support.servers.spark import plain_session
 from support.servers.spark_tables import QUICK
 
@@ -38,6 +38,7 @@ def fill(session: Any, suite: ModuleType) -> None:
             *(f"CAST(concat(seen, '+00:00') AS {kinds['seen']}) AS seen" if name == "seen" else name for name in kinds)
         )
     frame.createOrReplaceTempView("t")
+    session.createDataFrame([(text,) for text in pieces_abroad.LOOKUP], "x STRING").createOrReplaceTempView("m")
 
 
 @pytest.mark.timeout(900)
@@ -45,7 +46,7 @@ def test_spark_shows_the_rows_of_the_author(tmp_path: Path) -> None:
     session = plain_session(tmp_path)
     for name, value in QUICK.items():
         session.conf.set(name, value)
-    for suite in (functions_abroad, times_abroad, casts_abroad):
+    for suite in (functions_abroad, times_abroad, casts_abroad, pieces_abroad):
         session.conf.set("spark.sql.ansi.enabled", "true")
         fill(session, suite)
         data = suite.rows()
@@ -55,7 +56,7 @@ def test_spark_shows_the_rows_of_the_author(tmp_path: Path) -> None:
             session.conf.set("spark.sql.session.timeZone", zone)
             for start in range(0, len(cases), 60):
                 some = cases[start : start + 60]
-                columns = ", ".join(f"({condition}) AS c{at}" for at, (_, _, condition) in enumerate(some))
+                columns = ", ".join(f"({local(condition)}) AS c{at}" for at, (_, _, condition) in enumerate(some))
                 found = [row.asDict() for row in session.sql(f"SELECT id, {columns} FROM t").collect()]
                 for at, (form, source, condition) in enumerate(some):
                     shown = sorted(row["id"] for row in found if row[f"c{at}"] is True)

@@ -8,7 +8,7 @@ from typing import Final
 
 from sqlglot import Dialect, TokenType, exp
 
-from pdp.engines.row_access.portable_regular import RE2, Group, Reading, pattern_sql, plain_text, quoted, read_pattern
+from pdp.engines.row_access.portable_regular import RE2, Group, PatternReading, pattern_sql, plain_text, quoted, read_pattern
 from pdp.engines.row_access.portable_values import Compile, PortableValue, PortableValues, function, number_sql, text_of
 from pdp.engines.row_access.trino import UntranslatableSql
 
@@ -100,7 +100,7 @@ def _search(values: PortableValues, node: exp.RegexpLike) -> PortableValue:
     return PortableValue(_found(values, value, reading), "boolean")
 
 
-def _read(values: PortableValues, node: exp.Func, name: str) -> tuple[PortableValue, Reading]:
+def _read(values: PortableValues, node: exp.Func, name: str) -> tuple[PortableValue, PatternReading]:
     """Return the text of a call and the reading of its pattern; raise UntranslatableSql."""
     value, pattern = text_of(values, node.this, name), text_of(values, node.expression, name)
     if not pattern.text or any(node.args.get(part) for part in _FURTHER):
@@ -112,7 +112,7 @@ def _read(values: PortableValues, node: exp.Func, name: str) -> tuple[PortableVa
     return value._replace(folds=folds), reading
 
 
-def _found(values: PortableValues, value: PortableValue, reading: Reading) -> exp.Expr:
+def _found(values: PortableValues, value: PortableValue, reading: PatternReading) -> exp.Expr:
     return function(_SEARCHES[values.target], value.node, pattern_sql(reading.text()))
 
 
@@ -139,7 +139,7 @@ def or_empty(text: exp.Expr, found: exp.Expr) -> exp.Expr:
 
 
 def _null_if_missing(
-    values: PortableValues, value: PortableValue, reading: Reading, number: int, call: exp.Expr
+    values: PortableValues, value: PortableValue, reading: PatternReading, number: int, call: exp.Expr
 ) -> exp.Expr:
     """Return a call whose empty text stands for a missing match as NULL; raise UntranslatableSql."""
     group = reading.groups[number - 1] if number else Group(0, may_be_empty=reading.may_be_empty)
@@ -150,7 +150,7 @@ def _null_if_missing(
     return exp.Case(ifs=[exp.If(this=_found(values, value._replace(node=value.node.copy()), reading), true=call)])
 
 
-def _group_number(values: PortableValues, node: exp.RegexpExtract | exp.RegexpSubstr, reading: Reading) -> int:
+def _group_number(values: PortableValues, node: exp.RegexpExtract | exp.RegexpSubstr, reading: PatternReading) -> int:
     """Return the number of the group that a call takes, 0 for the whole match; raise UntranslatableSql."""
     if isinstance(node, exp.RegexpSubstr):
         return 0
@@ -165,7 +165,7 @@ def _group_number(values: PortableValues, node: exp.RegexpExtract | exp.RegexpSu
     return number
 
 
-def _check_ends(values: PortableValues, reading: Reading) -> None:
+def _check_ends(values: PortableValues, reading: PatternReading) -> None:
     """Raise UntranslatableSql for a `$` of Java, which is printed with the end of a line that it stands before."""
     if values.source == "spark" and reading.has_end:
         raise UntranslatableSql("`$` differs where a part of the text is taken: write \\z")
@@ -201,7 +201,7 @@ def _substituted(values: PortableValues, node: exp.RegexpReplace) -> PortableVal
 
 _NEW_PARTS: Final = {
     True: re.compile(r"\\(?P<group>\d)|\\(?P<escaped>\\)|(?P<sign>[^\\])", re.ASCII | re.DOTALL),
-    False: re.compile(r"\$(?P<group>\d)(?!\d)|\\(?P<escaped>[\\$])|(?P<sign>[^\\$])", re.ASCII | re.DOTALL),
+    False: re.compile(r"\$(?P<group>\d)(?!\d)|\\(?P<escaped>[\\$0-9])|(?P<sign>[^\\$])", re.ASCII | re.DOTALL),
 }
 """Parts of a new text: those of RE2, and those of Java."""
 

@@ -44,7 +44,7 @@ class Group(NamedTuple):
     may_be_missing: bool = False
 
 
-class Reading(NamedTuple):
+class PatternReading(NamedTuple):
     """Parts of a pattern as printed, its signs without meaning, and its groups."""
 
     parts: tuple[str, ...]
@@ -80,7 +80,7 @@ class _Level:
 
 
 class _PatternReader:
-    """Reading of one pattern from the left; raises UntranslatableSql for one that engines read differently."""
+    """Reader of one pattern from the left; raises UntranslatableSql for one that engines read differently."""
 
     def __init__(self, pattern: str, source: str, target: str) -> None:
         self._pattern, self._source, self._target = pattern, source, target
@@ -91,7 +91,7 @@ class _PatternReader:
         self._groups: list[Group] = []
         self._levels = [_Level(0)]
 
-    def read(self) -> Reading:
+    def read(self) -> PatternReading:
         """Return the reading of the pattern."""
         at, depth = 0, 0
         last, ends = "or", False
@@ -117,7 +117,7 @@ class _PatternReader:
             raise UntranslatableSql("`$` beside a part that takes ends of lines differs: write \\z")
         level = self._levels[0]
         self._miss(level.first, level.has_choice)
-        return Reading(tuple(self._printed), "".join(self._letters), tuple(self._groups), level.may_be_empty, ends)
+        return PatternReading(tuple(self._printed), "".join(self._letters), tuple(self._groups), level.may_be_empty, ends)
 
     def _note(self, kind: str, text: str) -> None:
         """Note an opened bracket, or another part beside `|`."""
@@ -235,7 +235,7 @@ def _is_range(first: str, to: str) -> bool:
     return first <= to and any(kind(first) and kind(to) for kind in kinds)
 
 
-def read_pattern(pattern: str, source: str, target: str) -> Reading:
+def read_pattern(pattern: str, source: str, target: str) -> PatternReading:
     """Return the reading of a pattern of one dialect for another; raise UntranslatableSql."""
     return _PatternReader(pattern, source, target).read()
 
