@@ -19,7 +19,7 @@ from support.paths import ROOT
 
 PRODUCT: Final = ROOT / "pdp"
 
-MOST_FILES: Final = 471
+MOST_FILES: Final = 470
 """Modules with content. An empty `__init__.py` is none."""
 LONGEST_FILE: Final = 400
 """Lines of a file, but for those of LONG_FILES."""

@@ -14,7 +14,6 @@ from typing import Final
 
 from sqlglot import exp
 
-from pdp.engines.row_access.caller import LISTS, CallerValues, call_caller
 from pdp.engines.row_access.caller_calls import is_caller_call, mark_calls, mark_of
 from pdp.engines.row_access.conditions import check_form
 from pdp.engines.row_access.dialects import (
@@ -29,7 +28,7 @@ from pdp.engines.row_access.dialects import (
 )
 from pdp.engines.row_access.portable import FUNCTIONS, PARTS, adapt, folds_caller
 from pdp.engines.row_access.portable_patterns import check_operators
-from pdp.engines.row_access.trino import CALLER, UntranslatableSql
+from pdp.engines.row_access.trino import CALLER, LISTS, CallerValues, UntranslatableSql, call_caller
 from pdp.facts.row_policies import fold_column
 from pdp.rewrite.binding import (
     ROW,

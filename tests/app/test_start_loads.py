@@ -45,7 +45,7 @@ STARTS = {
     "pdp.app.workers.worker": (54_400, f"{VALUES} {LOGS} {POLICIES} {HTTP} {GRPC} uvloop zstandard"),
     "pdp.app.serving": (54_000, f"{VALUES} {LOGS} {POLICIES} {HTTP} {GRPC} uvloop zstandard"),
     "pdp.app.reload.loader_process": (34_600, f"{VALUES} {LOGS} {POLICIES}"),
-    "pdp.rewrite.process.worker": (16_500, f"{VALUES} immutables mypy_extensions sqlglot uuid_utils"),
+    "pdp.rewrite.process.worker": (16_900, f"{VALUES} immutables mypy_extensions sqlglot uuid_utils"),
     "pdp.app.archived_bundle": (40_200, f"{VALUES} {LOGS} {POLICIES} {HTTP}"),
     "pdp.cli.main": (750, f"click {LOGS}"),
     "pdp.cli.serve": (4_600, f"click {VALUES} {LOGS}"),

@@ -13,12 +13,11 @@ from support.oracles import casts_abroad, functions_abroad, pieces_abroad, times
 from support.oracles.functions_abroad import DIALECTS, FORMS, MEANINGS, TYPES, Form, Printer, rows, wanted
 from support.paths import ROOT
 
-from pdp.engines.row_access.caller import CallerValues, bind_caller
 from pdp.engines.row_access.conditions import check_condition
 from pdp.engines.row_access.dialects import translate_filter
 from pdp.engines.row_access.policies import parse_document
 from pdp.engines.row_access.portable_values import is_certain
-from pdp.engines.row_access.trino import UntranslatableSql
+from pdp.engines.row_access.trino import CallerValues, UntranslatableSql, bind_caller
 from pdp.rewrite.catalog import catalog_of
 from pdp.rewrite.policies import policy_set_of
 from pdp.rewrite.process.local import LocalRewriter

@@ -17,10 +17,9 @@ from msgspec.structs import force_setattr, replace
 
 from pdp.config.foreign_files import advice_for
 from pdp.engines.data_files import parse_data, path_in, place_of, read_text
-from pdp.engines.row_access.caller import ROLES
 from pdp.engines.row_access.mask_kinds import MASK_KINDS
 from pdp.engines.row_access.members import ALL_AUTHENTICATED, ALL_USERS, Grantee, parse_grantee
-from pdp.engines.row_access.trino import UNSAFE_SIGNS
+from pdp.engines.row_access.trino import ROLES, UNSAFE_SIGNS
 from pdp.errors import InvalidReference, Place, PolicyError
 from pdp.facts.row_policies import DialectText, RowPolicy, TablePath, fold_column
 from pdp.model.references import check_part, parse_resource, refuse_star

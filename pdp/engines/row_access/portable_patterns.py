@@ -8,7 +8,15 @@ from typing import Final
 
 from sqlglot import Dialect, TokenType, exp
 
-from pdp.engines.row_access.portable_regular import RE2, Group, PatternReading, pattern_sql, plain_text, quoted, read_pattern
+from pdp.engines.row_access.portable_regular import (
+    RE2,
+    Group,
+    PatternReading,
+    pattern_sql,
+    plain_text,
+    quoted,
+    read_pattern,
+)
 from pdp.engines.row_access.portable_values import Compile, PortableValue, PortableValues, function, number_sql, text_of
 from pdp.engines.row_access.trino import UntranslatableSql
 

@@ -117,7 +117,9 @@ class _PatternReader:
             raise UntranslatableSql("`$` beside a part that takes ends of lines differs: write \\z")
         level = self._levels[0]
         self._miss(level.first, level.has_choice)
-        return PatternReading(tuple(self._printed), "".join(self._letters), tuple(self._groups), level.may_be_empty, ends)
+        return PatternReading(
+            tuple(self._printed), "".join(self._letters), tuple(self._groups), level.may_be_empty, ends
+        )
 
     def _note(self, kind: str, text: str) -> None:
         """Note an opened bracket, or another part beside `|`."""

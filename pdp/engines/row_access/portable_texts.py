@@ -11,7 +11,6 @@ from typing import Final
 
 from sqlglot import exp
 
-from pdp.engines.row_access.caller import LISTS
 from pdp.engines.row_access.caller_calls import mark_of
 from pdp.engines.row_access.portable_values import (
     INT,
@@ -29,7 +28,7 @@ from pdp.engines.row_access.portable_values import (
     settled,
     text_of,
 )
-from pdp.engines.row_access.trino import UntranslatableSql
+from pdp.engines.row_access.trino import LISTS, UntranslatableSql
 
 _T: Final = exp.DataType.Type
 _BLANK: Final = " "

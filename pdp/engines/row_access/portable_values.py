@@ -15,10 +15,9 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
-from pdp.engines.row_access.caller import LISTS
 from pdp.engines.row_access.caller_calls import mark_of
 from pdp.engines.row_access.mask_kinds import Family
-from pdp.engines.row_access.trino import UntranslatableSql
+from pdp.engines.row_access.trino import LISTS, UntranslatableSql
 
 TypeOf: TypeAlias = Callable[[exp.Column], str]
 """Type of a column as text; empty for an unknown one."""

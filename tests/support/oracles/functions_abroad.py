@@ -15,8 +15,8 @@ import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from pdp.engines.row_access.caller import CallerValues
 from pdp.engines.row_access.policies import parse_document
+from pdp.engines.row_access.trino import CallerValues
 from pdp.rewrite.catalog import Catalog, Relation, catalog_of
 from pdp.rewrite.errors import RewriteRefused
 from pdp.rewrite.filters import FilterCompiler
