@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import itertools
+import re
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import duckdb
 import pytest
 import trino.dbapi
-from support.oracles import casts_abroad, functions_abroad, pieces_abroad, times_abroad
+from support.oracles import casts_abroad, functions_abroad, pieces_abroad, times_abroad, typed_abroad
 from support.oracles.functions_abroad import printed, wanted
 from support.oracles.zones_abroad import samples
 from support.servers.real_trino import PATIENCE
 from support.servers.trino_distribution import java, server_folder
 from support.servers.trino_server import Setup, trino_server
+from trino.exceptions import TrinoUserError
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(600)]
 _AT_ONCE = 50
@@ -62,6 +67,28 @@ def check(cursor: Any, suite: ModuleType, library: str) -> None:
             assert shown == wanted(form, source, data), (source, condition)
 
 
+def check_typed(cursor: Any) -> None:
+    """Compare filters over each type of column with DuckDB, in both directions."""
+    fill(cursor, typed_abroad)
+
+    def shown(conditions: Sequence[str]) -> list[list[int] | None]:
+        found: list[list[int] | None] = []
+        for condition in conditions:
+            text = re.sub(r"\bFROM m\b", "FROM lake.s.m", condition)
+            try:
+                rows = cursor.execute(f"SELECT id FROM lake.s.t WHERE {text}").fetchall()
+                found.append(sorted(row[0] for row in rows))
+            except TrinoUserError:
+                found.append(None)
+        return found
+
+    with duckdb.connect() as con:
+        typed_abroad.fill_duckdb(con)
+        duck = partial(typed_abroad.shown_by_duckdb, con)
+        assert typed_abroad.differences("trino", "duckdb", shown, duck) == []
+        assert typed_abroad.differences("duckdb", "trino", duck, shown) == []
+
+
 def differing_zones(cursor: Any) -> set[str]:
     """Return the zones whose clocks are not those of the service."""
     queries = []
@@ -95,6 +122,7 @@ def test_trino_shows_the_rows_of_the_author(tmp_path: Path, library: str) -> Non
                 cursor.execute("CREATE CATALOG IF NOT EXISTS lake USING memory").fetchall()
                 cursor.execute("CREATE SCHEMA IF NOT EXISTS lake.s").fetchall()
                 if library == "JONI" and zone == times_abroad.ZONES[0]:
+                    check_typed(cursor)
                     assert differing_zones(cursor) == set(), "`portable_times` names disputed zones"
                 for suite in _SUITES if zone == times_abroad.ZONES[0] else (times_abroad,):
                     check(cursor, suite, library)

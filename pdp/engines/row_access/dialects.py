@@ -22,8 +22,9 @@ from sqlglot import Dialect, Parser, Token, Tokenizer, TokenType, exp
 from sqlglot.errors import ParseError, SqlglotError, TokenError
 
 from pdp.engines.row_access.caller_calls import mark_calls
-from pdp.engines.row_access.portable import FUNCTIONS, PARTS, adapt, folds_caller
+from pdp.engines.row_access.portable import FUNCTIONS, PARTS, adapt
 from pdp.engines.row_access.portable_patterns import check_operators
+from pdp.engines.row_access.portable_values import folds_caller
 from pdp.engines.row_access.trino import FALSE, MARK, PLAIN, UntranslatableSql, mark_caller, text_sql
 
 PARSER_ERRORS: Final = (SqlglotError, ValueError, TypeError, AttributeError, IndexError, KeyError, AssertionError)

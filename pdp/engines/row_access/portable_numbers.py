@@ -273,6 +273,17 @@ def literal_number(node: exp.Expr | None) -> LiteralNumber | None:
     return LiteralNumber(sign * value, not exponent and "." not in mantissa, bool(exponent), is_plain)
 
 
+def word_kind(node: exp.Expr) -> str:
+    """Return the kind of a literal or of the caller's name: text, number or boolean; empty for another value."""
+    if isinstance(node, exp.Boolean):
+        return "boolean"
+    if isinstance(node, exp.Literal):
+        return "text" if node.is_string else "number"
+    if isinstance(node, (exp.SessionUser, exp.CurrentUser)):
+        return "text"
+    return "number" if isinstance(node, exp.Neg) else ""
+
+
 def as_real(value: float) -> float:
     """Return the nearest number of 32 bits; infinity beyond them."""
     try:

@@ -68,8 +68,8 @@ _REGIONS: Final = (
 )
 _DISPUTED: Final = frozenset(
     """Africa/Casablanca Africa/El_Aaiun America/Bogota America/Coyhaique America/Edmonton America/Ensenada
-    America/Inuvik America/Santa_Isabel America/Tijuana America/Vancouver America/Yellowknife Asia/Tehran Europe/Chisinau
-    Europe/Tiraspol""".split()  # noqa: SIM905
+    America/Inuvik America/Santa_Isabel America/Tijuana America/Vancouver America/Yellowknife Asia/Tehran
+    Europe/Chisinau Europe/Tiraspol""".split()  # noqa: SIM905
 )
 """Zones on whose clocks the databases of engines differ. Tests ask DuckDB, Spark and Trino about all others."""
 _FIRST: Final = datetime(1, 1, 1, 0, 1)  # noqa: DTZ001  a time on any clock

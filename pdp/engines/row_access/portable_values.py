@@ -260,6 +260,11 @@ def is_caller(node: exp.Expr) -> bool:
     return isinstance(node, (exp.SessionUser, exp.CurrentUser)) or bool(mark_of(node) and mark_of(node) not in LISTS)
 
 
+def folds_caller(tree: exp.Expr) -> bool:
+    """Tell whether an adapted tree folds the case of the caller's name, or compares it with folded text."""
+    return any(is_caller(node) and node.meta.get("plain") for node in tree.walk())
+
+
 def converted(node: exp.Expr, type: Any) -> exp.Cast:
     """Return a cast to a type without parameters."""
     return exp.Cast(this=node, to=exp.DataType(this=type))
