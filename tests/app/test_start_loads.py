@@ -54,7 +54,7 @@ STARTS = {
     "pdp.cli.lint": (33_900, f"click {VALUES} {LOGS} {POLICIES} {HTTP} {TOKENS} zstandard"),
     "pdp.cli.explain.command": (25_300, f"click {VALUES} {LOGS} {POLICIES}"),
     "pdp.cli.rewrite": (4_100, f"click {VALUES}"),
-    "pdp.cli.trino_config": (4_300, f"click {VALUES}"),
+    "pdp.cli.trino_config": (4_400, f"click {VALUES}"),
     "pdp.cli.bundle": (4_600, f"click {VALUES}"),
     "pdp.cli.migrate": (36_900, f"click {VALUES} {LOGS} {POLICIES}"),
     "pdp.cli.config.command": (25_100, f"click {VALUES} {LOGS} {POLICIES} {HTTP} {TOKENS}"),

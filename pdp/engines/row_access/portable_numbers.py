@@ -2,7 +2,7 @@
 
 Where a whole number could overflow, every value of an operation has the next wider type, and each bound is checked. So
 the mathematical result counts where the author's engine would fail. Spark may be set to wrap instead of failing, so
-what leaves Spark's type is NULL and stands in comparisons alone, where no row is shown for NULL.
+a result beyond Spark's type is NULL, in comparisons alone, where NULL shows no row.
 """
 
 from __future__ import annotations

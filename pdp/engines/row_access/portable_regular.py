@@ -1,8 +1,8 @@
 r"""Patterns of regular expressions, read so that another engine finds the same texts.
 
 A pattern may have what RE2 (BigQuery, DuckDB), Java (Spark), and Joni or RE2J (Trino, by its setting `regex-library`)
-read alike by their manuals. They differ on `.` and `$` beside ends of lines, on `\d`, `\w` and `\s`, on empty matches,
-and on all that is not read here. All of them take the leftmost match, and of two parts beside `|` the first that fits.
+read alike by the manuals. Engines differ on `.` and `$` beside ends of lines, on `\d`, `\w` and `\s`, and on empty
+matches. All engines take the leftmost match, and the first fitting part beside `|`. Everything else is refused.
 Tests run DuckDB, Spark 4.1.4, Trino 476 with both libraries, and GoogleSQL's evaluator.
 """
 
