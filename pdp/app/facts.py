@@ -168,13 +168,21 @@ def with_projects(settings: Settings, facts: Facts) -> Facts:
 
 def build_catalogs(settings: Settings) -> dict[str, IcebergCatalog]:
     """Return the catalogs of views by warehouse; raise ConfigError if a file cannot be read."""
-    return {name: IcebergCatalog(name, rule, token) for name, rule, token in _catalog_rules(settings)}
+    return {
+        name: IcebergCatalog(name, rule, token, settings.warehouses[name].namespace_separator)
+        for name, rule, token in _catalog_rules(settings)
+    }
 
 
 def build_relations(settings: Settings, telemetry: Telemetry) -> RelationSources:
     """Return the tables and views of catalogs for the rewriter; raise ConfigError if a file cannot be read."""
     return RelationSources(
-        CatalogRelations(name, RestCatalogClient(name, rule, token), rule, telemetry)
+        CatalogRelations(
+            name,
+            RestCatalogClient(name, rule, token, settings.warehouses[name].namespace_separator),
+            rule,
+            telemetry,
+        )
         for name, rule, token in _catalog_rules(settings)
         if rule.relations
     )

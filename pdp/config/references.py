@@ -270,6 +270,7 @@ def name_check(settings: Settings, *, forbid: bool = True) -> NameCheck:
 _BLANKS: Final = frozenset(
     {
         "identity.providers.<name>.claims.separator",
+        "warehouses.<name>.namespace_separator",
         "trino.session_properties.deny",
         "trino.procedures.allow",
         "trino.functions.allow",

@@ -37,6 +37,10 @@ class RelationSettings(Section):
     max_relations: int = Field(10_000, ge=1, le=200_000, description="the most tables and views; more are not read")
 
 
+NAMESPACE_SEPARATOR: Final = "\x1f"
+"""What stands between the parts of a namespace, unless the catalog says otherwise."""
+
+
 class CatalogSettings(Section):
     """Iceberg REST catalog of a warehouse: view properties that a load leaves out, and relations for the rewriter."""
 
@@ -75,6 +79,12 @@ class WarehouseSettings(Section):
     project: str | None = Field(None, description="the project it belongs to")
     default_ref: str | None = Field(None, min_length=1, description="the ref of resources that name none")
     kind: Literal["iceberg", "nessie", "hive"] = Field("iceberg", description="the catalog behind it")
+    namespace_separator: str = Field(
+        NAMESPACE_SEPARATOR,
+        pattern=r"^[^ ,\t\r\n]{1,8}$",
+        description="the catalog's `namespace-separator`, decoded: what stands between the parts of a namespace in "
+        "`referencedBy` and in paths of the catalog",
+    )
     through_views: ThroughViews | None = Field(
         None, description="`row_access.through_views` of this warehouse, if another"
     )

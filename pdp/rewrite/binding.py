@@ -15,9 +15,9 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 
 from sqlglot import exp
 
-from pdp.engines.row_access.caller import CLAIM, CLAIM_NAME
 from pdp.engines.row_access.caller_calls import is_caller_call
 from pdp.engines.row_access.lookups import outer_name, part_around
+from pdp.engines.row_access.trino import CLAIM, CLAIM_NAME
 from pdp.rewrite.errors import unusable_filter
 from pdp.rewrite.sql import Edit, ParsedText, place_of
 

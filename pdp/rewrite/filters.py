@@ -15,7 +15,6 @@ from typing import Final
 from msgspec.structs import replace
 from sqlglot import exp
 
-from pdp.engines.row_access.caller import LISTS, CallerValues, call_caller
 from pdp.engines.row_access.caller_calls import is_caller_call, mark_calls, mark_of
 from pdp.engines.row_access.conditions import check_form
 from pdp.engines.row_access.dialects import (
@@ -29,9 +28,10 @@ from pdp.engines.row_access.dialects import (
     unportable_name,
 )
 from pdp.engines.row_access.policy_set import Policy
-from pdp.engines.row_access.portable import FUNCTIONS, PARTS, adapt, folds_caller
+from pdp.engines.row_access.portable import FUNCTIONS, PARTS, adapt
 from pdp.engines.row_access.portable_patterns import check_operators
-from pdp.engines.row_access.trino import CALLER, UntranslatableSql
+from pdp.engines.row_access.portable_values import folds_caller
+from pdp.engines.row_access.trino import CALLER, LISTS, CallerValues, UntranslatableSql, call_caller
 from pdp.facts.row_policies import fold_column
 from pdp.rewrite.binding import (
     ROW,

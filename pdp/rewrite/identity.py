@@ -11,9 +11,9 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from pdp.engines.row_access.caller import CallerValues
 from pdp.engines.row_access.explain import RESTRICTIVE, explain_mask, explain_match
 from pdp.engines.row_access.members import Grantee, Members
+from pdp.engines.row_access.trino import CallerValues
 from pdp.facts.snapshot import Facts
 from pdp.model.question import Principal
 from pdp.model.references import is_qualified

@@ -129,7 +129,9 @@ _TEXTS: Final = (
 )  # fmt: skip
 _TIMES: Final = ("creation_time", "last_modified_time")
 _MOST: Final = 2_000
-_UNSAFE: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]|\\$(?=\\{)")
+_UNSAFE: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+_VARIABLE: Final = re.compile(r"(?<=\$)(?=\{)")
+"""Place inside of the start of a variable, which Spark replaces in a text."""
 _TEXT_TYPE: Final = {"bigquery": "STRING", "spark": "STRING"}
 _TIME_TYPE: Final = {"bigquery": "TIMESTAMP", "spark": "TIMESTAMP"}
 
@@ -167,12 +169,18 @@ def _select(row: RowPolicy, dialect: str) -> str:
     texts = (catalog, ".".join(schema), table, row.id, ",".join(row.grantees), row.text)
     kind, time = _TEXT_TYPE.get(dialect, "VARCHAR"), _TIME_TYPE.get(dialect, "TIMESTAMP WITH TIME ZONE")
     shown = [
-        f"CAST({quote_text(_UNSAFE.sub(' ', text), dialect)} AS {kind}) AS {name}"
+        f"CAST({_text_sql(_UNSAFE.sub(' ', text), dialect)} AS {kind}) AS {name}"
         for name, text in zip(_TEXTS, texts, strict=True)
     ]
     moments = zip(_TIMES, (row.created, row.updated), strict=True)
     shown += [f"CAST({_moment(seconds)} AS {time}) AS {name}" for name, seconds in moments]
     return f"SELECT {', '.join(shown)}"
+
+
+def _text_sql(text: str, dialect: str) -> str:
+    """Return a text as SQL in which no variable stands."""
+    parts = [quote_text(part, dialect) for part in _VARIABLE.split(text)]
+    return parts[0] if len(parts) == 1 else f"CONCAT({', '.join(parts)})"
 
 
 def _moment(seconds: float) -> str:

@@ -12,11 +12,11 @@ from typing import Any, Final
 
 import msgspec
 
-from pdp.config.warehouses import CatalogSettings
+from pdp.config.warehouses import NAMESPACE_SEPARATOR, CatalogSettings
 from pdp.errors import Unavailable
 from pdp.model.bounded_cache import BoundedCache
 from pdp.model.question import Resource
-from pdp.rewrite.iceberg.client import NAMESPACE_SEPARATOR, RestCatalogClient
+from pdp.rewrite.iceberg.client import RestCatalogClient
 
 _CACHED_VIEWS: Final = 10_000
 
@@ -41,8 +41,10 @@ class _CachedView(msgspec.Struct, frozen=True):
 class IcebergCatalog:
     """The catalog of one warehouse. The constructor needs no event loop; use and close the catalog on one loop."""
 
-    def __init__(self, warehouse: str, rule: CatalogSettings, token_file: Path | None) -> None:
-        self._client = RestCatalogClient(warehouse, rule, token_file)
+    def __init__(
+        self, warehouse: str, rule: CatalogSettings, token_file: Path | None, separator: str = NAMESPACE_SEPARATOR
+    ) -> None:
+        self._client = RestCatalogClient(warehouse, rule, token_file, separator)
         self._rule = rule
         self._views: BoundedCache[tuple[str, ...], _CachedView] = BoundedCache(_CACHED_VIEWS)
 
@@ -87,5 +89,5 @@ class IcebergCatalog:
     async def _fetch(self, kind: str, path: tuple[str, ...]) -> bytes | None:
         """Return the catalog's answer about one of its `views` or `tables`; None for a missing object."""
         *namespace, name = path
-        answer = await self._client.find(("namespaces", NAMESPACE_SEPARATOR.join(namespace), kind, name))
+        answer = await self._client.find(("namespaces", self._client.joined(namespace), kind, name))
         return None if answer is None else answer.body

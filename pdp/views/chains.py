@@ -27,7 +27,6 @@ ReferencedBy = str | Sequence[Sequence[str]]
 
 _LONGEST_CACHED: Final = 256
 """Characters of an entry whose parsed path is cached."""
-_SEPARATOR: Final = "\x1f"
 _BAD_ESCAPE: Final = re.compile(r"%(?![0-9A-Fa-f]{2})")
 
 
@@ -49,34 +48,34 @@ def check_namespace_depth(paths: Iterable[Path], limit: int) -> None:
         raise NamespaceDepthExceeded(f"a namespace of {deepest} parts, the limit is {limit}")
 
 
-def parse_chain(referenced_by: ReferencedBy) -> tuple[Path, ...]:
+def parse_chain(referenced_by: ReferencedBy, separator: str) -> tuple[Path, ...]:
     """Return the paths of the views in a chain, outermost first; raise InvalidReference for a malformed entry.
 
-    Raw commas separate entries. Each entry is decoded once as a query value, then split at U+001F.
+    Raw commas separate entries. Each entry is decoded once as a query value, then split at the separator of namespaces.
     """
     if isinstance(referenced_by, str):
         if not referenced_by:
             return ()
         return tuple(
-            _parse_cached(entry) if len(entry) <= _LONGEST_CACHED else _parse_entry(entry)
+            _parse_cached(entry, separator) if len(entry) <= _LONGEST_CACHED else _parse_entry(entry, separator)
             for entry in referenced_by.split(",")
         )
     return tuple(map(_path, referenced_by))
 
 
 @lru_cache(maxsize=4096)
-def _parse_cached(entry: str) -> Path:
-    return _parse_entry(entry)
+def _parse_cached(entry: str, separator: str) -> Path:
+    return _parse_entry(entry, separator)
 
 
-def _parse_entry(entry: str) -> Path:
+def _parse_entry(entry: str, separator: str) -> Path:
     if _BAD_ESCAPE.search(entry):
         raise InvalidReference("an entry has a bad percent escape")
     try:
         text = unquote_to_bytes(entry.replace("+", " ")).decode()
     except UnicodeError:
         raise InvalidReference("an entry does not decode to UTF-8") from None
-    return _path(text.split(_SEPARATOR))
+    return _path(text.split(separator))
 
 
 def _path(parts: Sequence[str]) -> Path:

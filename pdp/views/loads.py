@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from pdp.audit.records.record import DecisionRecord
 from pdp.config.settings import Settings
+from pdp.config.warehouses import NAMESPACE_SEPARATOR
 from pdp.decision.bodies import bound_values, make_acting_role, make_principal, make_resource
 from pdp.decision.codec import bound_checks
 from pdp.decision.inspection import plain_reason
@@ -122,6 +123,7 @@ class ViewSecurity:
         self._limits = settings.limits
         self._rules = settings.trusted_engines
         self._catalogs = catalogs or {}
+        self._warehouses = settings.warehouses
         providers = settings.identity.providers.items()
         self._users = {idp: frozenset(provider.users) for idp, provider in providers if provider.users}
 
@@ -189,7 +191,7 @@ class ViewSecurity:
         if not engines:
             return _ignored(NO_ENGINE, entries)
         try:
-            paths = parse_chain(body.referenced_by)
+            paths = parse_chain(body.referenced_by, self._separator(target.warehouse))
         except InvalidReference as error:
             return _ignored(f"malformed: {error}", entries)
         check_namespace_depth(paths, self._limits.namespace_depth)
@@ -198,6 +200,11 @@ class ViewSecurity:
             # no owner is resolved: the load is denied for the missing view, whatever the other views' properties
             return Load(tuple(ChainView(path, exists=known[path] is not None) for path in paths), entries)
         return Load(tuple(resolve_owner(path, known[path] or {}, engines, self._users) for path in paths), entries)
+
+    def _separator(self, warehouse: str) -> str:
+        """Return what stands between the parts of a namespace."""
+        rule = self._warehouses.get(warehouse)
+        return rule.namespace_separator if rule else NAMESPACE_SEPARATOR
 
     async def _properties(
         self, paths: Sequence[Path], target: Resource, supplied: Mapping[Path, Properties]

@@ -209,6 +209,7 @@ FREE: Final = {
         "judged in test_unknown_evidence.py",
     ),
     "identity.providers.<name>.claims.separator": "tokens bring texts of any form",
+    "warehouses.<name>.namespace_separator": "only the catalog knows what divides its namespaces",
     "identity.cel_provider": "callers may assert principals of any provider; an unknown one is a warning",
     "identity.callers.<name>.bearer.subjects": "tokens bring them; others are refused",
     "identity.callers.<name>.bearer.audiences": "tokens bring them; others are refused",

@@ -524,6 +524,7 @@ TESTED: Final = {
     "warehouses.<name>.catalog.ttl_seconds": "views/test_catalog.py::test_what_was_read_is_taken_as_read_for_a_while",
     "warehouses.<name>.catalog.uri": "dialects/trino/test_listed_names.py::test_other_operations_ask_no_catalog",
     "warehouses.<name>.catalog.warehouse": "views/test_catalog.py::test_names_reach_the_catalog_as_they_are",
+    "warehouses.<name>.namespace_separator": "views/test_views.py::test_the_catalog_s_separator_divides_namespaces",
     "warehouses.<name>.project": "cli/grants/test_cli_grants.py::test_a_warehouse_stays_in_the_project_that_is_configured",
     "warehouses.<name>.through_views": "dialects/trino/test_through_views.py::test_a_warehouse_can_have_another_mode",
 }  # fmt: skip

@@ -532,7 +532,14 @@ def test_the_last_override_wins(tmp_path: Path) -> None:
 
 def test_an_override_leaves_its_neighbours_alone(tmp_path: Path) -> None:
     settings = load("warehouses: {a: {project: p}, b: {project: q}}", tmp_path, "warehouses.a.kind=hive")
-    changed = {"project": "p", "default_ref": None, "kind": "hive", "through_views": None, "catalog": None}
+    changed = {
+        "project": "p",
+        "default_ref": None,
+        "kind": "hive",
+        "namespace_separator": "\x1f",
+        "through_views": None,
+        "catalog": None,
+    }
     assert settings.warehouses["a"].model_dump() == changed
     assert settings.warehouses["b"].project == "q"
 

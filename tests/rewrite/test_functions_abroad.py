@@ -9,16 +9,15 @@ import unicodedata
 
 import duckdb
 import pytest
-from support.oracles import casts_abroad, functions_abroad, times_abroad
+from support.oracles import casts_abroad, functions_abroad, pieces_abroad, times_abroad
 from support.oracles.functions_abroad import DIALECTS, FORMS, MEANINGS, TYPES, Form, Printer, rows, wanted
 from support.paths import ROOT
 
-from pdp.engines.row_access.caller import CallerValues, bind_caller
 from pdp.engines.row_access.conditions import check_condition
 from pdp.engines.row_access.dialects import translate_filter
 from pdp.engines.row_access.policies import parse_document
 from pdp.engines.row_access.portable_values import is_certain
-from pdp.engines.row_access.trino import UntranslatableSql
+from pdp.engines.row_access.trino import CallerValues, UntranslatableSql, bind_caller
 from pdp.rewrite.catalog import catalog_of, policy_set_of
 from pdp.rewrite.process.local import LocalRewriter
 from pdp.rewrite.rewriter import Rewriter
@@ -56,7 +55,7 @@ def test_duckdb_shows_the_rows_of_the_author(engine: duckdb.DuckDBPyConnection, 
             assert shown(engine, condition) == wanted(form, source, DATA), (source, text, condition)
 
 
-SUITES = (functions_abroad, times_abroad, casts_abroad)
+SUITES = (functions_abroad, times_abroad, casts_abroad, pieces_abroad)
 
 
 def pairs(form: Form) -> list[tuple[str, str]]:
@@ -96,15 +95,14 @@ REFUSED = [
     ("COALESCE(s, 1) = 'x'", "one kind"),
     ("CASE WHEN i THEN TRUE END", "kind boolean|a value stands where"),
     ("d + 1 > 2", "kind integer"),
-    ("g * g * g > 1", "38 digits|may wrap"),
-    ("i + 1 = 1.5", "point|may wrap"),
+    ("i + 1 = 1.5", "point"),
     ("NULLIF(d, 0) = 1", "CASE"),
     ("CAST(d AS DECIMAL(5, 2)) = 1", "CAST"),
     ("CAST(s AS DOUBLE) = 5", "CAST"),
     ("EXTRACT(WEEK FROM day) = 5", "EXTRACT"),
     ("i / 0 = 1", "product"),
     ("REVERSE(s) = 'x'", "REVERSE"),
-    ("i + 1 IS DISTINCT FROM d", "NaN|may wrap"),
+    ("i + 1 IS DISTINCT FROM d", "NaN|can fail"),
     ("LENGTH(s) = 'a'", "LENGTH|text"),
     ("LENGTH(s) = d", "NaN"),
     ("STARTS_WITH(s, 'a') = 1", "number"),
@@ -129,15 +127,21 @@ PATTERNS = [
 ]  # fmt: skip
 
 
+CALLS = {
+    "bigquery": ("REGEXP_CONTAINS(s, r'{}')", "REGEXP_EXTRACT(s, r'{}') = 'a'", "REGEXP_REPLACE(s, r'{}', 'a') = 'a'"),
+    "trino": ("regexp_like(s, '{}')", "regexp_extract(s, '{}') = 'a'", "regexp_replace(s, '{}', 'a') = 'a'"),
+    "duckdb": ("regexp_matches(s, '{}')", "regexp_extract(s, '{}', 0) = 'a'", "regexp_replace(s, '{}', 'a', 'g') = 'a'"),
+}  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore:Possible")  # the parser of SQL compiles patterns of BigQuery
 @pytest.mark.parametrize("pattern", PATTERNS)
 def test_what_engines_read_differently_in_a_regular_expression_is_refused(printer: Printer, pattern: str) -> None:
-    texts = {
-        "bigquery": f"REGEXP_CONTAINS(s, r'{pattern}')", "trino": f"regexp_like(s, '{pattern}')",
-        "duckdb": f"regexp_matches(s, '{pattern}')",
-    }  # fmt: skip
-    for source, text in texts.items():
+    for source, texts in CALLS.items():
         for target in set(DIALECTS) - {source}:
-            assert re.search("regular|RAP|differs", printer.refusal(text, source, target)), (source, target)
+            for text in texts:
+                found = printer.refusal(text.format(pattern), source, target)
+                assert re.search("regular|RAP|differs", found), (source, target, text)
 
 
 @pytest.mark.parametrize(("text", "cause"), REFUSED)
@@ -168,7 +172,9 @@ def test_a_caller_with_other_letters_sees_no_row_of_a_folded_filter(printer: Pri
 
 @pytest.mark.parametrize("source", ["bigquery", "trino", "spark"])
 def test_a_mask_with_functions_has_the_author_s_value(engine: duckdb.DuckDBPyConnection, source: str) -> None:
+    first = {"bigquery": r"r'\1***@'", "trino": "'$1***@'", "spark": "'$1***@'"}[source]
     masks = {"CONCAT(SUBSTR(s, 1, 1), '***')": "s[1:1] || '***'", "CASE WHEN b THEN s ELSE '***' END": "IF(b, s, '***')",
+             f"REGEXP_REPLACE(s, '([a-z])[a-z.]*@', {first})": r"regexp_replace(s, '([a-z])[a-z.]*@', '\1***@', 'g')",
              "LOWER(s)": "NULL"}  # fmt: skip
     for text, wanted_value in masks.items():
         mask = {"id": "m", "table": "t", "column": "s", "kind": "expression", "expression": text, "dialect": source}
@@ -188,6 +194,9 @@ def test_a_mask_with_functions_has_the_author_s_value(engine: duckdb.DuckDBPyCon
 
 
 LEAKS = [
+    ("bigquery", "g * g * g > 1", "38 digits"),
+    ("trino", "g * g * g > 1", "38 digits"),
+    ("duckdb", "g * g * g > 1", "38 digits"),
     ("duckdb", "s ~ 'a'", "regexp_matches"),
     ("duckdb", "NOT s !~ 'a'", "regexp_matches"),
     ("duckdb", "s ~~ 'a'", "LIKE"),
@@ -196,15 +205,6 @@ LEAKS = [
     ("duckdb", "s ~* 'a'", "regexp_matches"),
     ("duckdb", "s !~* 'a'", "regexp_matches"),
     ("duckdb", "s RLIKE 'a'", "regexp_matches"),
-    ("spark", "i + 1 > 0", "CAST"),
-    ("spark", "g - 1 < 0", "CAST"),
-    ("spark", "i * 2 < 0", "CAST"),
-    ("spark", "k * k < 0", "CAST"),
-    ("spark", "CAST(k AS INT) * k * k < 0", "CAST"),
-    ("spark", "COALESCE(k, 1S) * 2S < 0", "CAST"),
-    ("spark", "ABS(i) < 0", "CAST"),
-    ("spark", "ABS(NULLIF(i, 0)) < 0", "CAST"),
-    ("spark", "LENGTH(s) * LENGTH(t) < 0", "CAST"),
     ("bigquery", "CONTAINS_SUBSTR(s, 'a')", "STRPOS"),
     ("bigquery", "CONTAINS_SUBSTR(s, '\u00e9')", "LOWER"),
     ("all", "s = UPPER('a' || '\u00df')", "letter"),
@@ -224,7 +224,7 @@ LEAKS = [
     ("all", "day = DATE '\u0662024-01-31'", "DATE"),
     ("all", "UPPER(s) = '\u0412'", "letter"),
     ("all", "UPPER(s) LIKE '%\u042a%'", "letter"),
-    ("all", "i + 99999999999999999999 > 5", "64 bits|may wrap"),
+    ("all", "i + 99999999999999999999 > 5", "64 bits"),
     ("trino", "regexp_like(s, 'a$')", "z"),
     ("trino", "NOT regexp_like(s, '^a$|b')", "z"),
 ]

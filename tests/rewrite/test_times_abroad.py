@@ -1,4 +1,4 @@
-"""Times, today's date and casts of one dialect in another: the author's rows on a real DuckDB, or a refusal."""
+"""Times, today's date, casts, pieces and lists of one dialect in another: the author's rows on a real DuckDB, or a refusal."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from zoneinfo import ZoneInfo
 
 import duckdb
 import pytest
-from support.oracles import casts_abroad, times_abroad
-from support.oracles.functions_abroad import DIALECTS, Form, Printer, wanted
+from support.oracles import casts_abroad, pieces_abroad, times_abroad
+from support.oracles.functions_abroad import DIALECTS, Form, Printer, local, wanted
 from support.oracles.times_abroad import ZONES, every, moments, today
 
 from pdp.engines.row_access.portable_times import zone_names
 from pdp.engines.row_access.portable_values import kind_of
 
-SUITES = (times_abroad, casts_abroad)
+SUITES = (times_abroad, casts_abroad, pieces_abroad)
 CASES = [(suite, form) for suite in SUITES for form in suite.FORMS]
 
 
@@ -32,6 +32,7 @@ def engines() -> Iterator[dict[ModuleType, duckdb.DuckDBPyConnection]]:
         con.execute(f"set TimeZone = 'UTC'; create table t({types})")
         places = ", ".join("?" * len(suite.TYPES))
         con.executemany(f"insert into t values ({places})", [list(row.values()) for row in suite.rows()])
+        con.execute("create table m as select unnest(?) as x", [pieces_abroad.LOOKUP])
     yield made
     for con in made.values():
         con.close()
@@ -47,7 +48,7 @@ Printers = dict[ModuleType, Printer]
 
 
 def shown(engine: duckdb.DuckDBPyConnection, condition: str) -> list[int]:
-    return [row[0] for row in engine.execute(f"SELECT id FROM t WHERE {condition} ORDER BY id").fetchall()]
+    return [row[0] for row in engine.execute(f"SELECT id FROM t WHERE {local(condition)} ORDER BY id").fetchall()]
 
 
 @pytest.mark.parametrize(

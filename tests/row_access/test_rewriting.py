@@ -19,6 +19,7 @@ from support.rewriting import FOLDER, POLICIES, code_of, known_rows, recorded_ca
 from support.service.serving import settings_of
 
 from pdp.rewrite.process.local import RewriteRequest
+from pdp.rewrite.sql import parse_part
 from pdp.surfaces.wire import decision_pb2 as wire
 
 pytestmark = [pytest.mark.process, pytest.mark.asyncio(loop_scope="module")]
@@ -466,6 +467,25 @@ async def test_the_view_of_policies_shows_those_that_the_principal_may_see(tmp_p
         for dialect in ("spark", "trino"):
             found = await rewritten(client, f"SELECT v.policy_name FROM lake.{VIEW} v", admin, dialect=dialect, **at)
             assert "'few'" in found["sql"], found
+
+
+@pytest.mark.parametrize("text", ["${env:HOME}", "a${b}${c}", "$", "${", "$${x}", "{$}", "it's ${x} \\ ${y}"])
+async def test_the_view_of_policies_shows_a_variable_to_the_letter(tmp_path: Path, text: str) -> None:
+    """Spark would replace a variable in the text of the statement."""
+    quoted = text.replace("'", "''")
+    hidden = {"id": "v", "table": "lake.sales.items", "grantees": ["allUsers"], "filter": f"region = '{quoted}'"}
+    rows = ROWS | {"policies": [hidden | {"dialect": "trino"}], "masks": []}
+    admin = "user:oidc~admin"
+    grants = [{"principal": admin, "privilege": "ownership", "object": "warehouse:lake"}]
+    (tmp_path / "seed.json").write_text(json.dumps(WORLD | {"grants": [*WORLD["grants"], *grants]}))
+    async with asking(tmp_path, rows, store={"url": "sqlite:///pdp.db", "seed": "seed.json"}) as client:
+        for dialect in ("duckdb", "trino", "spark", "bigquery"):
+            place = f"sales.{VIEW}" if dialect == "bigquery" else f"lake.{VIEW}"
+            found = await rewritten(client, f"SELECT filter_predicate FROM {place}", admin, dialect=dialect)
+            assert found["status"] == 200, found
+            assert "${" not in found["sql"]
+            plain = parse_part(found["sql"], dialect).sql("duckdb")
+            assert duckdb.sql(plain).fetchall() == [(f"region = '{quoted}'",)], (dialect, found["sql"])
 
 
 VALUES = (

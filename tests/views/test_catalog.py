@@ -20,7 +20,7 @@ from support.servers.iceberg_rest import IcebergServer, iceberg_server
 from support.service.commands import run_pdp
 
 from pdp.audit.records.rows import requests
-from pdp.config.warehouses import CatalogSettings
+from pdp.config.warehouses import NAMESPACE_SEPARATOR, CatalogSettings
 from pdp.errors import ConfigError, Unavailable
 from pdp.model.question import Resource
 from pdp.rewrite.iceberg.client import MAX_ANSWER_BYTES
@@ -182,12 +182,14 @@ def _response(status: int, body: Any) -> web.Response:
 
 
 @asynccontextmanager
-async def answering(answers: Answers, token: Path | None = None, **rule: Any) -> AsyncIterator[IcebergCatalog]:
+async def answering(
+    answers: Answers, token: Path | None = None, separator: str = NAMESPACE_SEPARATOR, **rule: Any
+) -> AsyncIterator[IcebergCatalog]:
     runner = web.ServerRunner(web.Server(answers, access_log=None))
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     uri = f"http://127.0.0.1:{runner.addresses[0][1]}/r/"
-    catalog = IcebergCatalog("lake", CatalogSettings(uri=uri, **rule), token)
+    catalog = IcebergCatalog("lake", CatalogSettings(uri=uri, **rule), token, separator)
     try:
         yield catalog
     finally:
@@ -210,6 +212,18 @@ async def test_the_prefix_is_the_catalog_s_own(config: Any, prefix: str) -> None
         assert await catalog.properties(VIEW) == {OWNER: "bob"}
     view = f"/r/v1/{prefix}namespaces/ns/views/v"
     assert [path for path, _ in answers.asked] == ["/r/v1/config?warehouse=my%20wh", view, view]
+
+
+@pytest.mark.parametrize(("separator", "place"), [("\x1f", "a%1Fb%7Cc"), (".", "a.b%7Cc"), ("/", "a%2Fb%7Cc")])
+async def test_the_catalog_is_asked_with_its_separator(separator: str, place: str) -> None:
+    answers = Answers((200, GOOD), (404, {"error": {"type": "Other"}}))
+    async with answering(answers, ttl_seconds=0, separator=separator) as catalog:
+        assert await catalog.properties(Resource("view", "lake", ("a", "b|c", "v"))) == {OWNER: "bob"}
+        with pytest.raises(Unavailable, match=r"view `a\.b.c\.v`"):
+            await catalog.properties(Resource("view", "lake", ("a", "b|c", "v")))
+        with pytest.raises(Unavailable, match="divides namespaces"):
+            await catalog.properties(Resource("view", "lake", ("a", f"b{separator}c", "v")))
+    assert {path for path, _ in answers.asked[1:]} == {f"/r/v1/namespaces/{place}/views/v"}
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from support.oracles.audit_files import audit_files, audit_records
 from support.oracles.view_loads import ENGINES, LOAD, OWNER, WORLD, load_client
 from support.paths import ROOT
 from support.service.commands import run_pdp
+from support.service.serving import settings_of
 
 from pdp.app.facts import build_pdp
 from pdp.audit.reader import read_audit
@@ -193,6 +194,35 @@ def test_no_other_spelling_is_the_view(raw: str) -> None:
     assert not loaded.decision.allowed
     assert loaded.decision.error
     assert loaded.decision.error.code == "NoSuchView"
+
+
+@pytest.mark.parametrize(
+    ("separator", "read", "missing"),
+    [
+        ("\x1f", ("ns%1Fv", "ns%1fv"), ("ns.v", "ns/v", "ns%1F%1Fv")),
+        (".", ("ns.v", "ns%2Ev", "ns%2ev"), ("ns..v", "n.s.v", "ns%252Ev", "ns,v", ".ns.v", "ns.v.", "ns")),
+        ("/", ("ns/v", "ns%2Fv"), ("ns.v", "ns//v")),
+        ("::", ("ns::v", "ns%3A%3Av"), ("ns:v", "ns:::v")),
+    ],
+)
+async def test_the_catalog_s_separator_divides_namespaces(
+    tmp_path: Path, separator: str, read: tuple[str, ...], missing: tuple[str, ...]
+) -> None:
+    async with load_client(
+        tmp_path, warehouses={"lake": {} if separator == "\x1f" else {"namespace_separator": separator}}
+    ) as asked:
+        for chain in read:
+            answer = (await asked.post("/v1/load", LOAD | {"referencedBy": chain}))[1]
+            assert (answer["allowed"], answer["referencedByUsed"]) == (True, True), chain
+            assert answer["steps"][-1]["as"] == "user:oidc~bob"
+        for chain in missing:
+            assert (await asked.post("/v1/load", LOAD | {"referencedBy": chain}))[1]["allowed"] is False, chain
+
+
+@pytest.mark.parametrize("separator", ["", " ", ",", "a,b", "\n", "123456789"])
+def test_a_separator_that_chains_cannot_have_is_refused(tmp_path: Path, separator: str) -> None:
+    with pytest.raises(ConfigError, match="namespace_separator"):
+        settings_of({"warehouses": {"lake": {"namespace_separator": separator}}}, tmp_path)
 
 
 def test_a_cycle_is_as_long_as_it_is_written() -> None:

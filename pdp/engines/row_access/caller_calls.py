@@ -1,4 +1,4 @@
-"""Functions of the caller in parsed SQL, which become marks of `caller`: one form in every spelling of an author."""
+"""Functions of the caller in parsed SQL, which become the marks of `trino`: one form in every spelling of an author."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from typing import Final
 
 from sqlglot import exp
 
-from pdp.engines.row_access.caller import CLAIM, CLAIM_NAME, LISTS, MARK
-from pdp.engines.row_access.trino import UntranslatableSql
+from pdp.engines.row_access.trino import CLAIM, CLAIM_NAME, LISTS, MARK, UntranslatableSql
 
 
 def mark_of(node: exp.Expr) -> str:

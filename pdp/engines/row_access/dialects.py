@@ -21,11 +21,11 @@ import sqlglot
 from sqlglot import Dialect, Parser, Token, Tokenizer, TokenType, exp
 from sqlglot.errors import ParseError, SqlglotError, TokenError
 
-from pdp.engines.row_access.caller import MARK, mark_caller
 from pdp.engines.row_access.caller_calls import mark_calls
-from pdp.engines.row_access.portable import FUNCTIONS, PARTS, adapt, folds_caller
+from pdp.engines.row_access.portable import FUNCTIONS, PARTS, adapt
 from pdp.engines.row_access.portable_patterns import check_operators
-from pdp.engines.row_access.trino import FALSE, PLAIN, UntranslatableSql, text_sql
+from pdp.engines.row_access.portable_values import folds_caller
+from pdp.engines.row_access.trino import FALSE, MARK, PLAIN, UntranslatableSql, mark_caller, text_sql
 
 PARSER_ERRORS: Final = (SqlglotError, ValueError, TypeError, AttributeError, IndexError, KeyError, AssertionError)
 """Errors that the parser of SQL raises for some invalid texts."""
@@ -48,7 +48,7 @@ _OF_QUERIES: Final = ((exp.AggFunc, "an aggregate"), (exp.Window, "a window"), (
 def translate_expression(text: str, dialect: str, types: Mapping[str, str] | None = None) -> str:
     """Return an expression as Trino's SQL; an expression in Trino's dialect stays as written, without its comments.
 
-    A function of the caller becomes a mark of `caller`. Raise ValueError if the text is not exactly one expression, or
+    A function of the caller becomes a mark of `trino`. Raise ValueError if the text is not exactly one expression, or
     contains an aggregate, window, parameter or random value. Raise UntranslatableSql if the expression has no certain
     meaning in Trino.
     """

@@ -21,7 +21,7 @@ import msgspec
 from msgspec.structs import replace
 
 from pdp.config.policies import TEMPLATE_FIELD
-from pdp.engines.row_access.caller import MARK, CallerValues, bind_caller
+from pdp.engines.row_access.trino import MARK, CallerValues, bind_caller
 from pdp.facts.snapshot import Facts
 from pdp.model.question import HeaderIdentity, Principal
 from pdp.model.references import is_qualified, qualify

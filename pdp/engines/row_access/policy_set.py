@@ -14,7 +14,7 @@ import msgspec
 from immutables import Map
 from msgspec.structs import replace
 
-from pdp.engines.row_access.caller import ROLES
+from pdp.engines.row_access.trino import ROLES
 from pdp.engines.row_access.members import ALL_USERS, Grantee, parse_grantee
 from pdp.engines.row_access.policies import KINDS, Texts
 from pdp.facts.row_policies import FoldedName, NearNames, RowPolicy, RuleKey, fold_column, widen_name

@@ -8,14 +8,24 @@ comparison is kept, rewritten with the author's meaning, or refused. Types decid
 from __future__ import annotations
 
 import re
+from itertools import islice
 from typing import Final
 
 from sqlglot import exp
 
+from pdp.engines.row_access.mask_kinds import Family
 from pdp.engines.row_access.portable_casts import CASTS
-from pdp.engines.row_access.portable_numbers import NUMBERS, LiteralNumber, as_real, double, is_within, literal_number
+from pdp.engines.row_access.portable_numbers import (
+    NUMBERS,
+    LiteralNumber,
+    as_real,
+    double,
+    is_within,
+    literal_number,
+    word_kind,
+)
 from pdp.engines.row_access.portable_patterns import PATTERNS
-from pdp.engines.row_access.portable_texts import TEXTS
+from pdp.engines.row_access.portable_texts import TEXTS, membership
 from pdp.engines.row_access.portable_times import TIMES, fit_times
 from pdp.engines.row_access.portable_values import (
     Kind,
@@ -23,6 +33,7 @@ from pdp.engines.row_access.portable_values import (
     PortableValues,
     TypeOf,
     date_of,
+    families_of,
     is_caller,
 )
 from pdp.engines.row_access.trino import UntranslatableSql
@@ -40,6 +51,7 @@ _COERCES_DATES: Final = frozenset({"bigquery", "databricks", "duckdb", "spark"})
 """Dialects in which a text beside a date is a date."""
 _ORDERS: Final = (exp.GT, exp.GTE, exp.LT, exp.LTE)
 _COMPARISONS: Final = (exp.EQ, exp.NEQ, *_ORDERS)
+_RANGES: Final = (*_ORDERS, exp.Between)
 _OPPOSITES: Final[dict[type[exp.Expr], type[exp.Expr]]] = {
     exp.GT: exp.LTE, exp.GTE: exp.LT, exp.LT: exp.GTE, exp.LTE: exp.GT,
 }  # fmt: skip
@@ -47,14 +59,22 @@ _ON_DATES: Final = (*_COMPARISONS, exp.NullSafeEQ, exp.NullSafeNEQ, exp.Between,
 _CLAMPED: Final = (
     "a moved date, or a day in a zone, is compared with literals between 0001-01-02 and 9999-12-30 alone in BigQuery"
 )
+_PARTIAL: Final = (
+    "what can fail, such as CAST or `+` of Spark, stands below comparisons alone: write TRY_CAST, SAFE_CAST or "
+    "SAFE_OFFSET, or CAST smaller numbers AS BIGINT"
+)
 _STRICT: Final = (
     *_COMPARISONS, exp.Between, exp.In, exp.And, exp.Or, exp.Not, exp.Paren, exp.Cast, exp.Like, exp.Escape,
-    exp.StartsWith, exp.EndsWith, exp.Substring, exp.DPipe, exp.Length, exp.Add, exp.Sub, exp.Mul, exp.Mod,
+    exp.StartsWith, exp.EndsWith, exp.Substring, exp.DPipe, exp.Length, exp.Add, exp.Sub, exp.Mul, exp.Mod, exp.Abs,
 )  # fmt: skip
 """Expressions that are NULL for NULL, or that take NULL for unknown."""
+_MOST_NODES: Final = 2_000
+"""Parts of one printed expression. Some functions print a part twice, so that their nesting doubles the text."""
 _CONDITIONS: Final = (exp.And, exp.Or, exp.Not, exp.Where)
+_TRUE: Final = ("", "boolean")
 _NUMBERS: Final = frozenset({"integer", "decimal", "real", "double"})
 _FLOATS: Final = frozenset({"real", "double"})
+_NESTED: Final[frozenset[Family | None]] = frozenset({"list", "map", "struct"})
 _COMPARABLE: Final = frozenset({"integer", "text", "date", "boolean", "timestamp", "instant"})
 _LIKE_TIME: Final = re.compile(r"\s*\d+[-/:]\d")
 _COMPILERS: Final = {**TEXTS, **NUMBERS, **PATTERNS, **CASTS, **TIMES}
@@ -65,10 +85,7 @@ PARTS: Final = (exp.Interval, exp.Var, exp.DataType, exp.DataTypeParam, exp.Arra
 
 
 def adapt(tree: exp.Expr, source: str, target: str, type_of: TypeOf) -> exp.Expr:
-    """Return the tree of a portable filter of one dialect with the same meaning in another; raise UntranslatableSql.
-
-    Changes the tree.
-    """
+    """Return the tree of a filter, changed so that another dialect has its meaning; raise UntranslatableSql."""
     work = _Comparisons(source, target, type_of)
     # Inner nodes come first: a rewritten comparison holds what became of its parts.
     for node in reversed(list(tree.walk())):
@@ -82,11 +99,6 @@ def adapt(tree: exp.Expr, source: str, target: str, type_of: TypeOf) -> exp.Expr
     return tree
 
 
-def folds_caller(tree: exp.Expr) -> bool:
-    """Tell whether an adapted tree folds the case of the caller's name, or compares it with folded text."""
-    return any(is_caller(node) and node.meta.get("plain") for node in tree.walk())
-
-
 class _Comparisons:
     """Comparisons and functions of one dialect in another."""
 
@@ -98,6 +110,7 @@ class _Comparisons:
 
     def adapted(self, node: exp.Expr) -> exp.Expr:
         """Return a node in its place, or the new one; raise UntranslatableSql."""
+        node = membership(node)
         compile = _COMPILERS.get(type(node))
         if compile is not None and not (isinstance(node, exp.If) and isinstance(node.parent, exp.Case)):
             return self._noted(node, compile(self._values, node))
@@ -118,21 +131,21 @@ class _Comparisons:
             return self._tested(node)
         elif isinstance(node, exp.Neg) and (not isinstance(node.this, exp.Literal) or node.this.is_string):
             raise UntranslatableSql("a minus stands before a plain number alone: write 0 - ..")
-        elif isinstance(node, exp.Column) and isinstance(_outside(node), _CONDITIONS) and not self._is_truth(node):
+        elif isinstance(node, exp.Column) and isinstance(_outside(node), _CONDITIONS) and self._kind(node) not in _TRUE:
             raise UntranslatableSql(f"`{node.name}` is no condition")  # DuckDB takes a number for a condition
         return node
 
     def _noted(self, node: exp.Expr, value: PortableValue) -> exp.Expr:
         """Return the expression of a compiled function; raise UntranslatableSql for a value in place of a condition."""
+        if len(list(islice(value.node.walk(), _MOST_NODES))) == _MOST_NODES:
+            raise UntranslatableSql("it is too long in another engine: write fewer functions within functions")
         if isinstance(_outside(node), _CONDITIONS) and value.kind != "boolean":
             raise UntranslatableSql("a value stands in place of a condition")
         is_inner = isinstance(node, exp.AtTimeZone)  # a cast around takes the day
         if value.is_clamped and not is_inner and not isinstance(_outside(node), (*_ON_DATES, exp.Is)):
             raise UntranslatableSql(_CLAMPED)
         if value.is_partial and not _is_strict(node):
-            raise UntranslatableSql(
-                "`CAST` can fail, so it stands below comparisons alone: write TRY_CAST or SAFE_CAST"
-            )
+            raise UntranslatableSql(_PARTIAL)
         if isinstance(node, (exp.Like, exp.Escape)):
             self._tests.add(id(value.node.unnest()))
         return self._values.note(value)
@@ -192,13 +205,8 @@ class _Comparisons:
         test = exp.Anonymous(this="COALESCE", expressions=[inner, exp.false()])
         return self._test(test)
 
-    def _is_truth(self, column: exp.Column) -> bool:
-        return self._kind(column) in ("", "boolean")
-
     def _listed(self, node: exp.In) -> None:
-        query, listed = node.args.get("query"), node.args.get("unnest")
-        if listed is not None:
-            _unnest(node, listed)
+        query = node.args.get("query")
         self._check_clamped(node.this, *node.expressions, *([query] if query is not None else []))
         if query is None:
             fit_times(self._values, node.this, *node.expressions)
@@ -249,9 +257,11 @@ class _Comparisons:
             if isinstance(value, exp.Literal) and value.is_string:
                 self._fit_text(kind, operand, value, place)
             elif (number := literal_number(value)) is not None:
-                if kind == "" and isinstance(node, (*_ORDERS, exp.Between)) and self._source in _BY_VERSION:
+                if kind == "" and isinstance(node, _RANGES) and self._source in _BY_VERSION:
                     raise UntranslatableSql(_no_nan(self._source, f"`{operand.name}`"))
                 self._check_wide(operand, number)
+                if kind == "real" and number.value == 0 and not isinstance(node, _RANGES):
+                    self._fit_zero(operand)
                 new = self._fit_number(kind, operand, number)
                 if new is not None:
                     place.replace(exp.Literal.number(new))
@@ -259,6 +269,16 @@ class _Comparisons:
                         wide = exp.Cast(to=exp.DataType(this=_T.DOUBLE))
                         operand.replace(wide)
                         wide.set("this", operand)
+
+    def _fit_zero(self, operand: exp.Expr) -> None:
+        """Add 0 to a number of 32 bits for Trino, whose lists with 0 miss -0.0; raise UntranslatableSql for its own."""
+        if self._source == "trino":
+            raise UntranslatableSql(f"`{operand.name}` has 32 bits, and Trino's lists with 0 miss -0.0: write < and >")
+        if self._target == "trino" and not isinstance(operand, exp.Add):
+            new = exp.Paren(this=exp.Add(expression=exp.Literal.number("0")))
+            operand.replace(new)
+            new.this.set("this", operand)
+            self._values.note(PortableValue(new, "real"))
 
     def _check_wide(self, operand: exp.Expr, number: LiteralNumber) -> None:
         """Raise UntranslatableSql for the result of an operation beside a number with a point."""
@@ -296,9 +316,9 @@ class _Comparisons:
 
     def _check_words(self, one: exp.Expr, other: exp.Expr) -> None:
         """Raise UntranslatableSql for TRUE, the caller or a literal beside a value of another kind."""
-        kinds = [self._kind(each) if self._values.is_operand(each) else _word_kind(each) for each in (one, other)]
+        kinds = [self._kind(each) if self._values.is_operand(each) else word_kind(each) for each in (one, other)]
         has_word = any(kind in ("boolean", "text") for kind in kinds)
-        is_literal = all(map(_word_kind, (one, other))) or exp.Boolean in map(type, (one, other))
+        is_literal = all(map(word_kind, (one, other))) or exp.Boolean in map(type, (one, other))
         is_caller = any(isinstance(each, (exp.SessionUser, exp.CurrentUser)) for each in (one, other))
         if all(kinds) and kinds[0] != kinds[1] and has_word and (is_literal or is_caller):
             raise UntranslatableSql("values of two kinds are compared, which engines convert differently")
@@ -324,6 +344,8 @@ class _Comparisons:
             raise UntranslatableSql("engines differ on NaN, and on numbers beside a floating one")
         if is_compiled and (len(kinds) != 1 or not kinds <= _COMPARABLE):
             raise UntranslatableSql("values of two kinds are compared, which engines convert differently")
+        if any(families_of(self._type_of(each)) & _NESTED for each in pair if isinstance(each, exp.Column)):
+            raise UntranslatableSql("lists, maps and structs are compared, and engines differ on NULL in them")
         texts = {self._type_of(each).lower() for each in pair if isinstance(each, exp.Column)}
         if not (len(texts) == 1 or kinds <= {"integer", "decimal"} or (len(kinds) == 1 and "other" not in kinds)):
             raise UntranslatableSql("columns of two types are compared, which engines convert differently")
@@ -354,15 +376,6 @@ class _Comparisons:
         return self._atom(shown[0].unalias()) if len(shown) == 1 else node
 
 
-def _unnest(node: exp.In, listed: exp.Expr) -> None:
-    """Write `IN UNNEST([..])` as a list; raise UntranslatableSql for another array."""
-    arrays = listed.expressions
-    if len(arrays) != 1 or not isinstance(arrays[0], exp.Array) or not arrays[0].expressions:
-        raise UntranslatableSql("`UNNEST` takes an array of literals: write IN (..)")
-    node.set("expressions", arrays[0].expressions)
-    node.set("unnest", None)
-
-
 def _no_nan(dialect: str, what: str) -> str:
     return (
         f"{what} may be NaN, which versions of `{dialect}` compare in other ways: a type in `tables` could rule it out"
@@ -383,14 +396,3 @@ def _is_strict(node: exp.Expr) -> bool:
     while isinstance(parent, _STRICT):
         parent = parent.parent
     return parent is None
-
-
-def _word_kind(node: exp.Expr) -> str:
-    """Return the kind of a literal or of the caller's name: text, number or boolean; empty for another value."""
-    if isinstance(node, exp.Boolean):
-        return "boolean"
-    if isinstance(node, exp.Literal):
-        return "text" if node.is_string else "number"
-    if isinstance(node, (exp.SessionUser, exp.CurrentUser)):
-        return "text"
-    return "number" if isinstance(node, exp.Neg) else ""

@@ -1,8 +1,8 @@
 """Choices, whole numbers and moved dates in a filter or mask, written so that another engine has the author's value.
 
 Where a whole number could overflow, every value of an operation has the next wider type, and each bound is checked. So
-the mathematical result counts where the author's engine would fail. Spark may be set to wrap instead of failing, so an
-operation that could leave Spark's type is refused.
+the mathematical result counts where the author's engine would fail. Spark may be set to wrap instead of failing, so
+a result beyond Spark's type is NULL, in comparisons alone, where NULL shows no row.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from pdp.engines.row_access.portable_values import (
     function,
     kind_of,
     number_of,
+    number_sql,
     of_kind,
 )
 from pdp.engines.row_access.trino import UntranslatableSql
@@ -139,20 +140,30 @@ def _arithmetic(values: PortableValues, node: exp.Add | exp.Sub | exp.Mul) -> Po
     one, other = of_kind(values, one.node, name, "integer"), of_kind(values, other.node, name, "integer")
     ends = [_apply(node, a, b) for a in (one.low, one.high) for b in (other.low, other.high)]
     low, high, bits = min(ends), max(ends), max(one.bits, other.bits)
-    _check_bits(values, name, bits, low, high)
     if one.is_constant and other.is_constant:
-        return number_of(low)
+        return _kept(values, number_of(low)._replace(bits=bits))
     sides = (_wide(values, one, low, high), _wide(values, other, low, high))
     new = exp.Paren(this=type(node)(this=sides[0], expression=sides[1]))
-    return PortableValue(new, "integer", low, high, bits=bits)
+    return _kept(values, PortableValue(new, "integer", low, high, bits=bits))
 
 
-def _check_bits(values: PortableValues, name: str, bits: int, low: int, high: int) -> None:
-    """Raise UntranslatableSql for a result that Spark could wrap: it does so where ANSI is off."""
-    if values.source == "spark" and not -(2 ** (bits - 1)) <= low <= high < 2 ** (bits - 1):
-        raise UntranslatableSql(
-            f"`{name}` may wrap in Spark: write a comparison of the column alone, or CAST smaller numbers AS BIGINT"
-        )
+def _kept(values: PortableValues, value: PortableValue) -> PortableValue:
+    """Return a result, NULL where it leaves the type of Spark, which fails there, or wraps where ANSI is off."""
+    end = 2 ** (value.bits - 1)
+    if values.source != "spark" or -end <= value.low <= value.high < end:
+        return value
+    if value.is_constant:
+        raise UntranslatableSql("a number leaves its type in Spark: write CAST of smaller numbers AS BIGINT")
+    ends = [number_sql(one) if -LONG < one < LONG else _bound(values, one) for one in (-end, end - 1)]
+    fits = exp.Between(this=value.node.copy(), low=ends[0], high=ends[1])
+    node = exp.Case(ifs=[exp.If(this=fits, true=value.node)])
+    low, high = max(value.low, -end), min(value.high, end - 1)
+    return PortableValue(node, "integer", low, high, bits=value.bits, is_partial=True)
+
+
+def _bound(values: PortableValues, number: int) -> exp.Expr:
+    """Return a number that engines do not read as a literal of 64 bits, in the type of wider results."""
+    return exp.Cast(this=exp.Literal.string(str(number)), to=_wide_type(values))
 
 
 def _wide(values: PortableValues, value: PortableValue, low: int, high: int) -> exp.Expr:
@@ -167,11 +178,13 @@ def _wide(values: PortableValues, value: PortableValue, low: int, high: int) -> 
         return converted(value.node, _T.INT)
     if -LONG <= low <= high < LONG:
         return converted(value.node, _T.BIGINT)
-    if values.target == "duckdb":
-        return converted(value.node, _T.INT128)
-    if values.target == "bigquery":
-        return converted(value.node, _T.BIGDECIMAL)
-    return exp.Cast(this=value.node, to=exp.DataType.build("DECIMAL(38, 0)"))
+    return exp.Cast(this=value.node, to=_wide_type(values))
+
+
+def _wide_type(values: PortableValues) -> exp.DataType:
+    """Return the type of whole numbers of more than 64 bits."""
+    types = {"duckdb": _T.INT128, "bigquery": _T.BIGDECIMAL}
+    return exp.DataType(this=types[values.target]) if values.target in types else exp.DataType.build("DECIMAL(38, 0)")
 
 
 def _mod(values: PortableValues, node: exp.Mod) -> PortableValue:
@@ -187,11 +200,10 @@ def _mod(values: PortableValues, node: exp.Mod) -> PortableValue:
 def _abs(values: PortableValues, node: exp.Abs) -> PortableValue:
     value = of_kind(values, node.this, "ABS", "integer")
     high = max(-value.low, value.high)
-    _check_bits(values, "ABS", value.bits, value.low, high)
     if value.is_constant:
-        return number_of(high)
+        return _kept(values, number_of(high)._replace(bits=value.bits))
     call = function("ABS", _wide(values, value, value.low, high))
-    return PortableValue(call, "integer", max(value.low, 0), high, bits=value.bits)
+    return _kept(values, PortableValue(call, "integer", max(value.low, 0), high, bits=value.bits))
 
 
 def _added(values: PortableValues, node: exp.DateAdd | exp.DateSub | exp.TsOrDsAdd) -> PortableValue:
@@ -259,6 +271,17 @@ def literal_number(node: exp.Expr | None) -> LiteralNumber | None:
     digits = mantissa.replace(".", "").lstrip("0")
     is_plain = len(digits) <= _MOST_DIGITS and len(mantissa.partition(".")[2]) <= _MOST_SCALE and math.isfinite(value)
     return LiteralNumber(sign * value, not exponent and "." not in mantissa, bool(exponent), is_plain)
+
+
+def word_kind(node: exp.Expr) -> str:
+    """Return the kind of a literal or of the caller's name: text, number or boolean; empty for another value."""
+    if isinstance(node, exp.Boolean):
+        return "boolean"
+    if isinstance(node, exp.Literal):
+        return "text" if node.is_string else "number"
+    if isinstance(node, (exp.SessionUser, exp.CurrentUser)):
+        return "text"
+    return "number" if isinstance(node, exp.Neg) else ""
 
 
 def as_real(value: float) -> float:

@@ -1,20 +1,23 @@
-r"""Patterns of texts in a filter, written so that another engine finds the author's texts.
-
-A regular expression may have what RE2 (BigQuery, DuckDB), Java (Spark), and Joni or RE2J (Trino, by its setting
-`regex-library`) read alike by their manuals. They differ on `.` and `$` beside ends of lines, on `\d`, `\w` and `\s`,
-and on all that is not read here. Only whether a text matches somewhere counts. Tests run DuckDB, Spark 4.1.4 and Trino
-476 with Joni on the listed patterns; RE2J and BigQuery are assumed to follow RE2's manual.
-"""
+"""Patterns and pieces of texts in a filter or mask, written so that another engine finds the author's texts."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Final, NamedTuple
+from typing import Final
 
 from sqlglot import Dialect, TokenType, exp
 
-from pdp.engines.row_access.portable_values import Compile, PortableValue, PortableValues, function, text_of
+from pdp.engines.row_access.portable_regular import (
+    RE2,
+    Group,
+    PatternReading,
+    pattern_sql,
+    plain_text,
+    quoted,
+    read_pattern,
+)
+from pdp.engines.row_access.portable_values import Compile, PortableValue, PortableValues, function, number_sql, text_of
 from pdp.engines.row_access.trino import UntranslatableSql
 
 _ESCAPING: Final = frozenset({"bigquery", "spark"})
@@ -24,8 +27,11 @@ _SEARCH: Final = "REGEXP_CONTAINS"
 _SEARCHES: Final = {
     "bigquery": _SEARCH, "trino": "REGEXP_LIKE", "spark": "REGEXP_LIKE", "duckdb": "REGEXP_MATCHES",
 }  # fmt: skip
-
-
+_FINDS_NULL: Final = frozenset({"bigquery", "trino"})
+"""Dialects whose REGEXP_EXTRACT is NULL without a match; it is empty in others."""
+_FURTHER: Final = ("flag", "position", "occurrence", "parameters", "modifiers")
+"""Parts of a call beside text, pattern, group and replacement."""
+_MOST_REFERENCES: Final = 9
 _OPERATORS: Final = frozenset(
     {TokenType.RLIKE, TokenType.IRLIKE, TokenType.LIKE, TokenType.ILIKE, TokenType.GLOB, TokenType.TILDE}
 )
@@ -96,187 +102,214 @@ def _signs(pattern: str, escape: str, *, is_strict: bool) -> Iterator[tuple[str,
         yield following, False
 
 
-def _regular(values: PortableValues, node: exp.RegexpLike) -> PortableValue:
+def _search(values: PortableValues, node: exp.RegexpLike) -> PortableValue:
     """Return a search by a regular expression; raise UntranslatableSql."""
-    value, pattern = text_of(values, node.this, _SEARCH), text_of(values, node.expression, _SEARCH)
-    if not pattern.text or node.args.get("flag"):
-        raise UntranslatableSql("a regular expression is a literal that is not empty, without flags")
-    text, letters = translated(pattern.text, values.source, values.target)
-    part = PortableValue(pattern.node, "text", text=letters, is_constant=True)
+    value, reading = _read(values, node, _SEARCH)
+    return PortableValue(_found(values, value, reading), "boolean")
+
+
+def _read(values: PortableValues, node: exp.Func, name: str) -> tuple[PortableValue, PatternReading]:
+    """Return the text of a call and the reading of its pattern; raise UntranslatableSql."""
+    value, pattern = text_of(values, node.this, name), text_of(values, node.expression, name)
+    if not pattern.text or any(node.args.get(part) for part in _FURTHER):
+        raise UntranslatableSql(f"`{name}` takes a literal that is not empty as the pattern, and no flags or places")
+    reading = read_pattern(pattern.text, values.source, values.target)
+    part = PortableValue(pattern.node, "text", text=reading.letters, is_constant=True)
     values.settle(value, [part], is_equality=False, counts=True)
-    return PortableValue(function(_SEARCHES[values.target], value.node, _pattern_sql(text)), "boolean")
+    folds = tuple(fold._replace(is_whole=False) for fold in value.folds)
+    return value._replace(folds=folds), reading
 
 
-def _pattern_sql(text: str) -> exp.Expr:
-    """Return a pattern as SQL: no literal holds the ends of lines that Joni and RE2J escape in other ways."""
-    parts = [part for part in re.split(r"([\x85\u2028\u2029])", text) if part]
-    if len(parts) == 1:
-        return exp.Literal.string(text)
-    return function(
-        "CONCAT",
-        *(function("CHR", exp.Literal.number(ord(p))) if p in _LINES else exp.Literal.string(p) for p in parts),
-    )
+def _found(values: PortableValues, value: PortableValue, reading: PatternReading) -> exp.Expr:
+    return function(_SEARCHES[values.target], value.node, pattern_sql(reading.text()))
 
 
-_RE2: Final = frozenset({"bigquery", "duckdb"})
-_LINES: Final = "\n\r\x85\u2028\u2029"
-"""Ends of lines for Java's `.` and `$`."""
-_ITEM: Final = re.compile(
-    r"(?P<open>\((?:\?:)?)|(?P<close>\))|(?P<or>\|)|(?P<start>\^|\\A)|(?P<end>\$)|(?P<last>\\z)|(?P<any>\.)"
-    r"|(?P<set>\[\^?(?!\^)(?:\\.|[^\[\]\\&~])+\])|(?P<named>\\[dwsDWS])|\\(?P<escaped>[^\w\s])|(?P<sign>[^\\^$.|?*+()\[\]{}])"
-)
-_MANY: Final = re.compile(r"(?:[*+?]|\{(\d{1,3})(?:,(\d{0,3}))?\})", re.ASCII)
-_MOST_SIGNS: Final = 20_000
-"""Signs of a pattern with each part as often as it may stand: RE2 in DuckDB took 80,000 and more, by measure."""
-_IN_SET: Final = re.compile(r"\\(?P<named>[dws])|(?:\\(?P<escaped>[^\w\s])|(?P<sign>[^\\]))(?:-(?P<to>[A-Za-z0-9]))?")
-_NAMED: Final = {"d": "0-9", "w": "0-9A-Z_a-z"}
-_HINT: Final = "write plain signs, [..], ., ^, $, |, groups, *, +, ? and {..}"
-_PLAIN: Final = re.compile(r"[A-Za-z0-9 _]")
+def _extracted(values: PortableValues, node: exp.RegexpExtract | exp.RegexpSubstr) -> PortableValue:
+    """Return what a group of a pattern takes of a text; raise UntranslatableSql."""
+    value, reading = _read(values, node, "REGEXP_EXTRACT")
+    number = _group_number(values, node, reading)
+    _check_ends(values, reading)
+    pattern = pattern_sql(reading.text({number}))
+    place = [] if values.target == "bigquery" else [number_sql(min(number, 1))]
+    call = function("REGEXP_EXTRACT", value.node, pattern, *place)
+    finds_null = values.source in _FINDS_NULL or isinstance(node, exp.RegexpSubstr)
+    if finds_null and values.target not in _FINDS_NULL:
+        return PortableValue(_null_if_missing(values, value, reading, number, call), "text", folds=value.folds)
+    if not finds_null and values.target in _FINDS_NULL:
+        return PortableValue(or_empty(value.node, call), "text", folds=value.folds)
+    return PortableValue(call, "text", folds=value.folds)
 
 
-class _Reading(NamedTuple):
-    """Pattern as printed, and its signs without meaning."""
-
-    text: str
-    letters: str
-
-
-def translated(pattern: str, source: str, target: str) -> _Reading:
-    """Return a pattern of one dialect for another; raise UntranslatableSql for one that engines read differently."""
-    return _Pattern(pattern, source, target).read()
+def or_empty(text: exp.Expr, found: exp.Expr) -> exp.Expr:
+    """Return a part of a text: empty in place of NULL, but for a text that is NULL."""
+    known = exp.Not(this=exp.Is(this=text.copy(), expression=exp.null()))
+    return exp.Case(ifs=[exp.If(this=known, true=function("COALESCE", found, exp.Literal.string("")))])
 
 
-class _Pattern:
-    """Reading of one pattern from the left."""
-
-    def __init__(self, pattern: str, source: str, target: str) -> None:
-        self._pattern, self._source, self._target = pattern, source, target
-        self._printed: list[str] = []
-        self._letters: list[str] = []
-        self._sees_ends = False
-        self._size = 0
-
-    def read(self) -> _Reading:
-        at, depth = 0, 0
-        last, ends = "or", False
-        while at < len(self._pattern):
-            found = _ITEM.match(self._pattern, at)
-            kind = found.lastgroup if found else None
-            if found is None or kind is None:
-                raise UntranslatableSql(f"the regular expression is read in two ways: {_HINT}")
-            at = found.end()
-            depth += (kind == "open") - (kind == "close")
-            if depth < 0 or (kind in ("close", "or") and last in ("or", "open")):
-                raise UntranslatableSql(f"the regular expression has an empty part: {_HINT}")
-            if kind == "end":
-                self._check_end(at, depth)
-                ends = True
-            self._printed.append(self._item(kind, found))
-            at = self._repeated(at, kind)
-            last = kind
-        if depth or last == "or":
-            raise UntranslatableSql(f"the regular expression has an empty part: {_HINT}")
-        if ends and self._source == "spark" and self._sees_ends:
-            raise UntranslatableSql("`$` beside a part that takes ends of lines differs: write \\z")
-        return _Reading("".join(self._printed), "".join(self._letters))
-
-    def _check_end(self, at: int, depth: int) -> None:
-        """Raise UntranslatableSql for a `$` of Java or Joni inside of a pattern: it matches before a line's end."""
-        if self._source == "trino":
-            raise UntranslatableSql("`$` differs between Trino's two libraries of regular expressions: write \\z")
-        if self._source not in _RE2 and (depth or (at < len(self._pattern) and self._pattern[at] != "|")):
-            raise UntranslatableSql("`$` inside of a regular expression differs: write it at the end")
-
-    def _item(self, kind: str, found: re.Match[str]) -> str:
-        if kind in ("escaped", "sign"):
-            self._letters.append(found[kind])
-            return self._sign(found[kind])
-        if kind == "set":
-            return self._set(found[0])
-        if kind == "named":
-            name = found[0][1]
-            self._sees_ends |= name in "sDWS"
-            return f"[{'^' if name.isupper() else ''}{self._named(name.lower())}]"
-        if kind == "any":
-            return f"[^{''.join(map(self._code, _LINES if self._source == 'spark' else _LINES[0]))}]"
-        if kind == "end" and self._source == "spark":
-            others = "".join(map(self._code, _LINES))
-            return f"(?:\\r\\n|[{others}])?\\z"
-        return {"open": "(?:", "close": ")", "or": "|", "start": "\\A", "end": "\\z", "last": "\\z"}[kind]
-
-    def _named(self, name: str) -> str:
-        if self._source == "trino":
-            raise UntranslatableSql(f"`\\{name}` takes signs of all languages in Trino: write [0-9] and the like")
-        if name == "s":
-            return "\\t\\n\\f\\r " if self._source in _RE2 else "\\t\\n\\x0B\\f\\r "
-        return _NAMED[name]
-
-    def _set(self, text: str) -> str:
-        inner = text[1:-1].removeprefix("^")
-        is_without = text[1] == "^"
-        self._sees_ends |= is_without or "\\s" in text
-        printed, at = [], 0
-        while at < len(inner):
-            found = _IN_SET.match(inner, at)
-            if found is None or (found["sign"] == "-" and 0 < at < len(inner) - 1):
-                raise UntranslatableSql(f"a set of the regular expression is read in two ways: {_HINT}")
-            at = found.end()
-            if found["named"]:
-                printed.append(self._named(found["named"]))
-                continue
-            first, to = found["escaped"] or found["sign"], found["to"]
-            if to and not (first.isascii() and first.isalnum() and _is_range(first, to)):
-                raise UntranslatableSql("a range of a regular expression has two plain letters or digits")
-            self._letters.append(first)
-            printed.append(f"{self._sign(first)}-{to}" if to else self._sign(first))
-        return f"[{'^' if is_without else ''}{''.join(printed)}]"
-
-    def _repeated(self, at: int, kind: str) -> int:
-        """Print how often the last item stands; return the place behind it. Raise UntranslatableSql."""
-        many = _MANY.match(self._pattern, at)
-        self._count(many)
-        if many is None:
-            return at
-        if kind in ("open", "or", "start", "end", "last") or (kind == "close" and many[0] != "?"):
-            raise UntranslatableSql("a group of a regular expression repeats, which can take an engine very long")
-        low, high = many[1], many[2]
-        if low and high and int(low) > int(high):
-            raise UntranslatableSql(f"the regular expression is read in two ways: {_HINT}")
-        self._printed.append(many[0])
-        end = many.end() + (self._pattern[many.end() : many.end() + 1] == "?")  # the first match that comes suffices
-        if self._pattern[end : end + 1] and self._pattern[end] in "*+?{":
-            raise UntranslatableSql(f"the regular expression is read in two ways: {_HINT}")
-        return end
-
-    def _count(self, many: re.Match[str] | None) -> None:
-        """Add the size of the last item; raise UntranslatableSql for a pattern that could be too large for RE2."""
-        times = max(int(many[1] or 1) + 1, int(many[2] or 0)) if many else 1
-        self._size += times * len(self._printed[-1])
-        if self._size > _MOST_SIGNS:
-            raise UntranslatableSql("the regular expression may be too large: repeat fewer signs less often")
-
-    def _sign(self, sign: str) -> str:
-        if not sign.isprintable():
-            raise UntranslatableSql("a regular expression has a control character")
-        return sign if _PLAIN.match(sign) or not sign.isascii() else f"\\{sign}"
-
-    def _code(self, sign: str) -> str:
-        if sign in "\n\r":
-            return {"\n": "\\n", "\r": "\\r"}[sign]
-        if self._target == "trino":
-            return sign
-        return f"\\x{{{ord(sign):x}}}" if self._target in _RE2 else f"\\u{ord(sign):04x}"
+def _null_if_missing(
+    values: PortableValues, value: PortableValue, reading: PatternReading, number: int, call: exp.Expr
+) -> exp.Expr:
+    """Return a call whose empty text stands for a missing match as NULL; raise UntranslatableSql."""
+    group = reading.groups[number - 1] if number else Group(0, may_be_empty=reading.may_be_empty)
+    if not group.may_be_empty:
+        return function("NULLIF", call, exp.Literal.string(""))
+    if group.may_be_missing:
+        raise UntranslatableSql("a group of `REGEXP_EXTRACT` may be empty or missing: write one that takes a sign")
+    return exp.Case(ifs=[exp.If(this=_found(values, value._replace(node=value.node.copy()), reading), true=call)])
 
 
-def _is_range(first: str, to: str) -> bool:
-    kinds = (str.isdigit, str.islower, str.isupper)
-    return first <= to and any(kind(first) and kind(to) for kind in kinds)
+def _group_number(values: PortableValues, node: exp.RegexpExtract | exp.RegexpSubstr, reading: PatternReading) -> int:
+    """Return the number of the group that a call takes, 0 for the whole match; raise UntranslatableSql."""
+    if isinstance(node, exp.RegexpSubstr):
+        return 0
+    count = len(reading.groups)
+    if values.source == "bigquery":  # it takes the only group, and fails for more
+        number = count if count < 2 else -1
+    else:
+        given = values.of(node.args["group"]) if node.args.get("group") is not None else None
+        number = given.low if given is not None and given.is_number else -1
+    if not 0 <= number <= count:
+        raise UntranslatableSql("`REGEXP_EXTRACT` takes the number of a group of the pattern: write one group")
+    return number
+
+
+def _check_ends(values: PortableValues, reading: PatternReading) -> None:
+    """Raise UntranslatableSql for a `$` of Java, which is printed with the end of a line that it stands before."""
+    if values.source == "spark" and reading.has_end:
+        raise UntranslatableSql("`$` differs where a part of the text is taken: write \\z")
+
+
+def _substituted(values: PortableValues, node: exp.RegexpReplace) -> PortableValue:
+    """Return a text with its matches replaced, or the first one for DuckDB without `g`; raise UntranslatableSql."""
+    flags = node.args.get("modifiers")
+    is_all = values.source != "duckdb" or (flags is not None and flags.is_string and flags.name == "g")
+    if is_all:
+        node.set("modifiers", None)
+    value, reading = _read(values, node, "REGEXP_REPLACE")
+    _check_ends(values, reading)
+    if reading.may_be_empty:
+        raise UntranslatableSql("the pattern of `REGEXP_REPLACE` may match nothing: write one that takes a sign")
+    given = node.args.get("replacement")
+    text = text_of(values, given, "REGEXP_REPLACE").text if given is not None else ""
+    if text is None:
+        raise UntranslatableSql("`REGEXP_REPLACE` takes a literal as the new text")
+    parts = list(_replacement(text, values.source))
+    numbers = {part for part in parts if isinstance(part, int)}
+    if numbers and max(numbers) > len(reading.groups):
+        raise UntranslatableSql("the new text of `REGEXP_REPLACE` names a group that the pattern does not have")
+    pattern = reading.text(range(1, len(reading.groups) + 1))
+    if not is_all:  # others replace all matches: this one begins at the start of the text, so there is one
+        pattern = f"\\A([\\s\\S]*?)({pattern})"
+        parts = [1, *(part + 2 if isinstance(part, int) else part for part in parts)]
+    flag = [exp.Literal.string("g")] if values.target == "duckdb" else []
+    new = exp.Literal.string(_replacement_text(parts, values.target))
+    call = function("REGEXP_REPLACE", value.node, pattern_sql(pattern), new, *flag)
+    return PortableValue(call, "text", folds=value.folds)
+
+
+_NEW_PARTS: Final = {
+    True: re.compile(r"\\(?P<group>\d)|\\(?P<escaped>\\)|(?P<sign>[^\\])", re.ASCII | re.DOTALL),
+    False: re.compile(r"\$(?P<group>\d)(?!\d)|\\(?P<escaped>[\\$0-9])|(?P<sign>[^\\$])", re.ASCII | re.DOTALL),
+}
+"""Parts of a new text: those of RE2, and those of Java."""
+
+
+def _replacement(text: str, source: str) -> Iterator[str | int]:
+    """Yield the signs of a new text and the numbers of groups; raise UntranslatableSql."""
+    at = 0
+    while at < len(text):
+        found = _NEW_PARTS[source in RE2].match(text, at)
+        if found is None:
+            group = "\\1" if source in RE2 else "$1"
+            raise UntranslatableSql(f"the new text of `REGEXP_REPLACE` is read in two ways: write {group} for a group")
+        at = found.end()
+        yield int(found["group"]) if found["group"] else found["escaped"] or found["sign"]
+
+
+def _replacement_text(parts: list[str | int], target: str) -> str:
+    """Return a new text as an engine reads it; raise UntranslatableSql for more groups than engines name."""
+    special = "\\" if target in RE2 else "\\$"
+    written: list[str] = []
+    for part in parts:
+        if isinstance(part, int):
+            if part > _MOST_REFERENCES:
+                raise UntranslatableSql("the new text of `REGEXP_REPLACE` names more groups than engines do")
+            written.append(f"\\{part}" if target in RE2 else f"${part}")
+        elif part in special or (target not in RE2 and part.isdecimal()):  # a digit would belong to the group before
+            written.append(f"\\{part}")
+        else:
+            written.append(part)
+    return "".join(written)
+
+
+def _pieces(values: PortableValues, node: exp.Split | exp.RegexpSplit) -> PortableValue:
+    """Return pieces that only an index behind turns into a text."""
+    if not isinstance(node.parent, exp.Bracket):
+        raise UntranslatableSql("`SPLIT` gives a list: write one piece, such as SPLIT(..)[SAFE_OFFSET(0)]")
+    return PortableValue(node, "other")
+
+
+def _indexed(values: PortableValues, node: exp.Bracket) -> PortableValue:
+    """Return a piece of a text. A place behind the last one is NULL in DuckDB, and fails elsewhere."""
+    split = node.this
+    if not isinstance(split, (exp.Split, exp.RegexpSplit)) or split.args.get("limit") or len(node.expressions) != 1:
+        raise UntranslatableSql("an index stands behind `SPLIT` without a limit alone")
+    index = values.of(node.expressions[0])
+    place = index.low - (node.args.get("offset") or 0) if index.is_number else -1
+    sign = text_of(values, split.expression, "SPLIT").text
+    if sign and isinstance(split, exp.RegexpSplit):
+        sign = plain_text(sign)
+    piece = _piece(values, split.this, sign, place)
+    return piece._replace(is_partial=place > 0 and values.source != "duckdb" and not node.args.get("safe"))
+
+
+def _split_part(values: PortableValues, node: exp.SplitPart) -> PortableValue:
+    """Return a piece of a text. A place behind the last one is NULL in Trino, and empty in DuckDB and Spark."""
+    index, sign = values.of(node.args["part_index"]), text_of(values, node.args["delimiter"], "SPLIT_PART").text
+    place = index.low - 1 if index.is_number else -1
+    piece = _piece(values, node.this, sign, place)
+    if values.source == "trino":
+        return piece
+    if values.target in ("duckdb", "spark"):
+        parts = (node.this, exp.Literal.string(sign), number_sql(place + 1))
+        return piece._replace(node=function("SPLIT_PART", *parts))
+    return piece._replace(node=or_empty(node.this, piece.node))
+
+
+def _piece(values: PortableValues, text: exp.Expr, sign: str | None, place: int) -> PortableValue:
+    """Return a piece of a text, counted from 0: NULL behind the last one. Raise UntranslatableSql."""
+    value = text_of(values, text, "SPLIT")
+    if not sign or place < 0:
+        raise UntranslatableSql(
+            "`SPLIT` takes a literal that is not empty between pieces, and a place from the first on"
+        )
+    values.settle(value, [PortableValue(text, "text", text=sign, is_constant=True)], is_equality=False, counts=True)
+    folds = tuple(fold._replace(is_whole=False) for fold in value.folds)
+    literal, number = exp.Literal.string(sign), number_sql(place + 1)
+    if values.target == "trino":
+        found: exp.Expr = function("SPLIT_PART", value.node, literal, number)
+    elif values.target == "duckdb":
+        found = function("LIST_EXTRACT", function("STRING_SPLIT", value.node, literal), number)
+    elif values.target == "spark":
+        pieces = function("SPLIT", value.node, exp.Literal.string(quoted(sign)))
+        found = function("GET", pieces, number_sql(place))
+    else:
+        pieces = function("SPLIT", value.node, literal)
+        found = exp.Bracket(this=pieces, expressions=[number_sql(place)], offset=0, safe=True)
+    return PortableValue(found, "text", folds=folds)
 
 
 PATTERNS: Final[dict[type, Compile]] = {
     exp.RawString: _raw,
     exp.Like: _like,
     exp.Escape: _escaped,
-    exp.RegexpLike: _regular,
+    exp.RegexpLike: _search,
+    exp.RegexpExtract: _extracted,
+    exp.RegexpSubstr: _extracted,
+    exp.RegexpReplace: _substituted,
+    exp.Split: _pieces,
+    exp.RegexpSplit: _pieces,
+    exp.Bracket: _indexed,
+    exp.SplitPart: _split_part,
 }
 """Kind of expression -> its compiler."""

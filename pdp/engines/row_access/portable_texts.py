@@ -11,7 +11,6 @@ from typing import Final
 
 from sqlglot import exp
 
-from pdp.engines.row_access.caller import LISTS
 from pdp.engines.row_access.caller_calls import mark_of
 from pdp.engines.row_access.portable_values import (
     INT,
@@ -20,6 +19,7 @@ from pdp.engines.row_access.portable_values import (
     PortableValue,
     PortableValues,
     function,
+    is_list_of_texts,
     literal_texts,
     mark_plain,
     number_of,
@@ -28,7 +28,7 @@ from pdp.engines.row_access.portable_values import (
     settled,
     text_of,
 )
-from pdp.engines.row_access.trino import UntranslatableSql
+from pdp.engines.row_access.trino import LISTS, UntranslatableSql
 
 _T: Final = exp.DataType.Type
 _BLANK: Final = " "
@@ -257,6 +257,8 @@ def _place(values: PortableValues, text: exp.Expr, part: exp.Expr | None, name: 
 def _contains(values: PortableValues, node: exp.Contains) -> PortableValue:
     if values.source == "bigquery":  # the parser reads CONTAINS_SUBSTR, which normalizes both texts
         raise UntranslatableSql("`CONTAINS_SUBSTR` normalizes texts: write STRPOS(..) > 0")
+    if isinstance(node.this, exp.Column) and is_list_of_texts(values.type_of(node.this)):
+        return _member(values, node)
     place = _place(values, node.this, node.expression, "CONTAINS", counts=False)
     return PortableValue(exp.Paren(this=exp.GT(this=place.node, expression=number_sql(0))), "boolean")
 
@@ -306,14 +308,68 @@ _MEMBER_TESTS: Final = {"trino": "contains", "duckdb": "list_contains", "spark":
 def _member(values: PortableValues, node: exp.Expr) -> PortableValue:
     """Return a test for a member of a list of the caller: unknown for NULL, which BigQuery finds in no empty list."""
     listed, found = node.args["this"], text_of(values, node.args.get("expression"), "contains")
+    if isinstance(listed, exp.Column) and not found.folds:
+        return _member_of_column(values, node, listed, found.node)
     if mark_of(listed) not in LISTS or found.folds:
-        raise UntranslatableSql("`contains` looks for a text as it is in a list of the caller alone")
-    name, value = _MEMBER_TESTS.get(values.target), found.node
-    test: exp.Expr = exp.In(this=value.copy(), unnest=exp.Unnest(expressions=[listed.copy()]))
-    if name is not None:
-        test = function(name, listed.copy(), value.copy())
-    known = exp.Not(this=exp.Is(this=value.copy(), expression=exp.null()))
+        raise UntranslatableSql("`contains` looks for a text as it is in a list of the caller, or in a column, alone")
+    known = exp.Not(this=exp.Is(this=found.node.copy(), expression=exp.null()))
+    test = _member_test(values, listed, found.node)
     return PortableValue(exp.Case(ifs=[exp.If(this=known, true=test)]), "boolean")
+
+
+def membership(node: exp.Expr) -> exp.Expr:
+    """Return a test for a member of a list as IN for literals, as CONTAINS for a column; raise UntranslatableSql."""
+    if isinstance(node, exp.In) and (unnest := node.args.get("unnest")) is not None:
+        listed, value = (unnest.expressions or [None])[0], node.this
+    elif isinstance(node, (exp.ArrayContains, exp.Contains)):
+        listed, value = node.this, node.expression
+    else:
+        return node
+    found: exp.Expr = node
+    is_plain = isinstance(listed, exp.Array) and bool(listed.expressions)
+    if is_plain and (isinstance(node, exp.In) or all(map(_is_exact, listed.expressions))):
+        found = exp.In(this=value, expressions=listed.expressions)
+    elif isinstance(listed, exp.Column) and isinstance(node, exp.In):
+        found = exp.ArrayContains(this=listed, expression=value)
+    elif isinstance(node, exp.In) or isinstance(listed, exp.Array):
+        raise UntranslatableSql("a list is an array of literals or a column: write IN (..)")
+    found.parent = node.parent
+    return found
+
+
+def _is_exact(node: exp.Expr) -> bool:
+    """Tell whether a member of a list is a literal of a text, whole number or date: engines differ on -0.0 and NULL."""
+    inner = node.this if isinstance(node, (exp.Neg, exp.Cast)) else node
+    return isinstance(inner, exp.Literal) and (inner.is_string or inner.name.isdecimal())
+
+
+def _member_test(values: PortableValues, listed: exp.Expr, value: exp.Expr) -> exp.Expr:
+    name = _MEMBER_TESTS.get(values.target)
+    if name is None:
+        return exp.In(this=value.copy(), unnest=exp.Unnest(expressions=[listed.copy()]))
+    return function(name, listed.copy(), value.copy())
+
+
+def _member_of_column(values: PortableValues, node: exp.Expr, column: exp.Column, value: exp.Expr) -> PortableValue:
+    """Return a test for a member of a column of lists, FALSE where engines find FALSE or NULL; raise UntranslatableSql.
+
+    Engines differ on NULL as a list and in a list, so that the test stands where NULL counts as FALSE.
+    """
+    if not is_list_of_texts(values.type_of(column)):
+        raise UntranslatableSql(
+            f"`contains` looks for texts in `{column.name}`, which has no type such as ARRAY<STRING> in `tables`"
+        )
+    if not _is_positive(node):
+        raise UntranslatableSql("`contains` of a column differs for NULL: write it below AND, OR and CASE WHEN alone")
+    return PortableValue(function("COALESCE", _member_test(values, column, value), exp.false()), "boolean")
+
+
+def _is_positive(node: exp.Expr) -> bool:
+    """Tell whether a condition counts as FALSE where it is NULL."""
+    parent = node.parent
+    while isinstance(parent, (exp.Paren, exp.And, exp.Or)):
+        node, parent = parent, parent.parent
+    return parent is None or isinstance(parent, exp.Where) or (isinstance(parent, exp.If) and parent.this is node)
 
 
 TEXTS: Final[dict[type, Compile]] = {

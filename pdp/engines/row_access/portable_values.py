@@ -15,10 +15,9 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
-from pdp.engines.row_access.caller import LISTS
 from pdp.engines.row_access.caller_calls import mark_of
 from pdp.engines.row_access.mask_kinds import Family
-from pdp.engines.row_access.trino import UntranslatableSql
+from pdp.engines.row_access.trino import LISTS, UntranslatableSql
 
 TypeOf: TypeAlias = Callable[[exp.Column], str]
 """Type of a column as text; empty for an unknown one."""
@@ -261,6 +260,11 @@ def is_caller(node: exp.Expr) -> bool:
     return isinstance(node, (exp.SessionUser, exp.CurrentUser)) or bool(mark_of(node) and mark_of(node) not in LISTS)
 
 
+def folds_caller(tree: exp.Expr) -> bool:
+    """Tell whether an adapted tree folds the case of the caller's name, or compares it with folded text."""
+    return any(is_caller(node) and node.meta.get("plain") for node in tree.walk())
+
+
 def converted(node: exp.Expr, type: Any) -> exp.Cast:
     """Return a cast to a type without parameters."""
     return exp.Cast(this=node, to=exp.DataType(this=type))
@@ -316,6 +320,14 @@ def family_of(type: exp.DataType) -> Family | None:
 def families_of(text: str) -> frozenset[Family | None]:
     """Return the families of a type as each dialect reads it, None for one without; empty for an unknown type."""
     return frozenset(map(family_of, _types(text)))
+
+
+@lru_cache(_TYPES)
+def is_list_of_texts(text: str) -> bool:
+    """Tell whether all dialects that read a type read lists of texts."""
+    found = list(_types(text))
+    inner = [one.expressions[0].this for one in found if one.this in (_T.ARRAY, _T.LIST) and len(one.expressions) == 1]
+    return bool(found) and len(inner) == len(found) and all(_KINDS.get(one) == "text" for one in inner)
 
 
 def _is_digits(text: str) -> bool:

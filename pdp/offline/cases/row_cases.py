@@ -9,11 +9,11 @@ import msgspec
 
 from pdp.audit.records.record import DecisionRecord
 from pdp.decision.service import Pdp
-from pdp.engines.row_access.caller import mark_caller
 from pdp.engines.row_access.dialects import same_sql
 from pdp.engines.row_access.engine import NO_ROWS, REASON_PREFIX, UNRESTRICTED, RowAccessEngine
 from pdp.engines.row_access.policies import KINDS
 from pdp.engines.row_access.policy_set import Mask, Policy
+from pdp.engines.row_access.trino import mark_caller
 from pdp.facts.row_policies import fold_column
 from pdp.model.answer import Predicate, Reason, TableAccess, TypedColumn
 from pdp.model.question import Batch, Check, Resource

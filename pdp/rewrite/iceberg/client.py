@@ -19,7 +19,7 @@ import msgspec
 import structlog
 from yarl import URL
 
-from pdp.config.warehouses import CatalogSettings
+from pdp.config.warehouses import NAMESPACE_SEPARATOR, CatalogSettings
 from pdp.errors import ConfigError, Unavailable
 
 if TYPE_CHECKING:
@@ -29,7 +29,6 @@ A = TypeVar("A")
 Q = TypeVar("Q")
 MAX_ANSWER_BYTES: Final = 8 << 20
 """The metadata of a table or view with all versions is far smaller."""
-NAMESPACE_SEPARATOR: Final = "\x1f"
 _MISSING: Final = frozenset({"NoSuchViewException", "NoSuchTableException", "NoSuchNamespaceException"})
 _NO_ANSWER: Final = frozenset({401, 407, 408, 429, 502, 503, 504})
 """Statuses that say nothing of the object: the catalog or a proxy before the catalog does not work."""
@@ -79,9 +78,12 @@ class _CatalogErrorResponse(msgspec.Struct):
 class RestCatalogClient:
     """Client for one warehouse. The constructor needs no event loop; use and close the client on one loop."""
 
-    def __init__(self, warehouse: str, rule: CatalogSettings, token_file: Path | None) -> None:
+    def __init__(
+        self, warehouse: str, rule: CatalogSettings, token_file: Path | None, separator: str = NAMESPACE_SEPARATOR
+    ) -> None:
         """Read the token and the CA; raise ConfigError for an unusable file."""
         import_module("aiohttp")  # with the first client: most services have none, and no question waits for it
+        self._separator = separator
         self.name = f"the catalog of warehouse `{warehouse}`"
         self._rule, self._token_file, self._warehouse = rule, token_file, warehouse
         self._token = self._read_token() if token_file else rule.token or ""
@@ -111,7 +113,13 @@ class RestCatalogClient:
         if may_lack and answer.status not in _NO_ANSWER and _error_type(answer) in may_lack:
             return None
         error = Unavailable if answer.status in _NO_ANSWER else ObjectUnreadable
-        raise error(f"{self.name} answered {answer.status}", f" for {_shown(path)}")
+        raise error(f"{self.name} answered {answer.status}", f" for {_shown(path, self._separator)}")
+
+    def joined(self, namespace: Sequence[str]) -> str:
+        """Return a namespace as the catalog reads it; raise ObjectUnreadable for a part that holds the separator."""
+        if any(self._separator in part for part in namespace):
+            raise ObjectUnreadable(f"{self.name} divides namespaces", " within one of the names")
+        return self._separator.join(namespace)
 
     async def serves(self, endpoint: str) -> bool:
         """Tell whether the catalog has an endpoint, such as `GET /v1/{prefix}/namespaces`; true without a list."""
@@ -225,11 +233,11 @@ def _error_type(answer: CatalogAnswer) -> str:
         return ""
 
 
-def _shown(path: Sequence[str]) -> str:
+def _shown(path: Sequence[str], separator: str) -> str:
     """Return the object of a path for a message: the kind and the name."""
     if len(path) < _OBJECT_PARTS:
         return f"its {path[-1]}"
-    return f"{path[-2].removesuffix('s')} `{'.'.join((path[1].replace(NAMESPACE_SEPARATOR, '.'), path[-1]))}`"
+    return f"{path[-2].removesuffix('s')} `{'.'.join((path[1].replace(separator, '.'), path[-1]))}`"
 
 
 async def in_parallel(ask: Callable[[Q], Awaitable[A]], questions: Sequence[Q], most: int) -> AsyncIterator[A]:

@@ -13,7 +13,7 @@ from typing import Any, Final, Literal, TypeAlias
 import msgspec
 
 from pdp.errors import Unavailable
-from pdp.rewrite.iceberg.client import NAMESPACE_SEPARATOR, RestCatalogClient
+from pdp.rewrite.iceberg.client import RestCatalogClient
 from pdp.rewrite.process.messages import KnownRelation
 
 RelationKind: TypeAlias = Literal["tables", "views"]
@@ -192,14 +192,14 @@ class RelationListing:
 
     async def relations(self, namespace: tuple[str, ...]) -> list[Item]:
         """Return the tables and views right inside a namespace; raise Unavailable."""
-        place = ("namespaces", NAMESPACE_SEPARATOR.join(namespace))
+        place = ("namespaces", self._client.joined(namespace))
         found = await self._items("tables", namespace, place)
         if await self._client.serves(_VIEWS):
             found += await self._items("views", namespace, place)
         return found
 
     async def _children(self, parent: tuple[str, ...]) -> list[tuple[str, ...]]:
-        query = {"parent": NAMESPACE_SEPARATOR.join(parent)} if parent else {}
+        query = {"parent": self._client.joined(parent)} if parent else {}
         pages = await self._pages(("namespaces",), query)
         found = [tuple(parts) for page in pages for parts in page.namespaces]
         if any(parts[:-1] != parent or not parts[-1] for parts in found if parts) or () in found:

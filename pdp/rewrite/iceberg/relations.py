@@ -21,7 +21,7 @@ import structlog
 from pdp.config.warehouses import CatalogSettings, RelationSettings
 from pdp.errors import Unavailable
 from pdp.model.bounded_cache import BoundedCache
-from pdp.rewrite.iceberg.client import NAMESPACE_SEPARATOR, ObjectUnreadable, RestCatalogClient, in_parallel
+from pdp.rewrite.iceberg.client import ObjectUnreadable, RestCatalogClient, in_parallel
 from pdp.rewrite.iceberg.metadata import Item, RelationKind, RelationListing, relation_of, unusable_relation
 from pdp.rewrite.process.messages import KnownRelation
 from pdp.telemetry import Telemetry
@@ -171,7 +171,7 @@ class CatalogRelations:
         kind, path = item
         known, now = self._entries.get(item), time.monotonic()
         *namespace, name = path
-        place = ("namespaces", NAMESPACE_SEPARATOR.join(namespace), kind, name)
+        place = ("namespaces", self._client.joined(namespace), kind, name)
         query = {"snapshots": "refs"} if kind == "tables" else {}
         full = (self.warehouse, *path)
         try:

@@ -15,9 +15,9 @@ import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from pdp.engines.row_access.caller import CallerValues
 from pdp.engines.row_access.policies import parse_document
 from pdp.engines.row_access.policy_set import Policy
+from pdp.engines.row_access.trino import CallerValues
 from pdp.rewrite.catalog import Catalog, Relation, catalog_of
 from pdp.rewrite.errors import RewriteRefused
 from pdp.rewrite.filters import FilterCompiler
@@ -38,7 +38,7 @@ TEXTS: Final = [
     "a@x.example", "A@X.EXAMPLE", "user@eu.example", "5", "-5", "007", " 5", "E", "U", "ab\n", "ab\r\n", "ab\u2028", "a\nb", "a\rb", "a\x85b", "\u01f0", "J\u030c", "null",
 ]  # fmt: skip
 INTS: Final = [None, 0, 1, -1, 2, 5, -5, 7, 2**31 - 1, -(2**31)]
-LONGS: Final = [None, 0, 1, -1, 3, 2**53 + 1, 2**63 - 1, -(2**63), 2**31]
+LONGS: Final = [None, 0, 1, -1, 3, 2**24 + 1, 2**53 + 1, 2**63 - 1, -(2**63), 2**31]
 SMALLS: Final = [None, 0, 1, -7, 2**15 - 1, -(2**15), 100]
 DOUBLES: Final = [None, 0.0, -0.0, 5.5, -5.5, 1e300, "nan", "inf", "-inf"]
 DECIMALS: Final = [None, "0.00", "5.00", "-0.01", "9999999999999999.99"]
@@ -164,7 +164,7 @@ def _failing(text: str) -> Mapping[str, str]:
 
 
 _ENDS: Final = {"bigquery": r"\Z", "duckdb": r"\Z", "trino": r"\Z", "spark": "(?:\r\n|[\n\r\x85\u2028\u2029])?\\Z"}
-_ANY: Final = {"bigquery": r"[^\n]", "duckdb": r"[^\n]", "trino": r"[^\n]", "spark": "[^\n\r\x85\u2028\u2029]"}
+ANY: Final = {"bigquery": r"[^\n]", "duckdb": r"[^\n]", "trino": r"[^\n]", "spark": "[^\n\r\x85\u2028\u2029]"}
 
 
 def regular(pattern: str, find: str | None) -> Form:
@@ -179,7 +179,7 @@ def regular(pattern: str, find: str | None) -> Form:
 
     def oracle(row: Row, meaning: Meaning) -> bool | None:
         dialect = next(name for name, one in MEANINGS.items() if one is meaning)
-        python = find or "".join({".": _ANY[dialect], "$": _ENDS[dialect]}.get(sign, sign) for sign in pattern)
+        python = find or "".join({".": ANY[dialect], "$": _ENDS[dialect]}.get(sign, sign) for sign in pattern)
         return None if row["s"] is None else re.search(python, row["s"]) is not None
 
     return Form(
@@ -309,6 +309,11 @@ class Printer:
         policy = Policy("p", (), text, source)
         found = self._compiler.compile(policy, self._relation, target, lambda key: False)
         return found.bind(CallerValues(caller, caller, ()), target, "author")
+
+
+def local(condition: str) -> str:
+    """Return a condition that reads a lookup table by its name alone."""
+    return re.sub(r"""([`"])lake\1\.\1s\1\.""", "", condition)
 
 
 def wanted(form: Form, dialect: str, data: list[dict[str, Any]]) -> list[int]:
