@@ -46,7 +46,7 @@ STARTS = {
     "pdp.app.workers.worker": (50_600, f"{VALUES} {LOGS} {POLICIES} {URLS} {GRPC} uvloop zstandard"),
     "pdp.app.serving": (50_200, f"{VALUES} {LOGS} {POLICIES} {URLS} {GRPC} uvloop zstandard"),
     "pdp.app.reload.loader_process": (30_800, f"{VALUES} {LOGS} {POLICIES}"),
-    "pdp.rewrite.process.worker": (16_500, f"{VALUES} immutables mypy_extensions sqlglot uuid_utils"),
+    "pdp.rewrite.process.worker": (16_900, f"{VALUES} immutables mypy_extensions sqlglot uuid_utils"),
     "pdp.app.archived_bundle": (36_400, f"{VALUES} {LOGS} {POLICIES} {URLS}"),
     "pdp.cli.main": (750, f"click {LOGS}"),
     "pdp.cli.serve": (4_700, f"click {VALUES} {LOGS}"),

@@ -19,7 +19,7 @@ from pdp.config.foreign_files import advice_for
 from pdp.engines.data_files import parse_data, path_in, place_of, read_text
 from pdp.engines.row_access.mask_kinds import MASK_KINDS
 from pdp.engines.row_access.members import ALL_AUTHENTICATED, ALL_USERS, Grantee, parse_grantee
-from pdp.engines.row_access.trino import ROLES, UNSAFE_SIGNS
+from pdp.engines.row_access.trino import UNSAFE_SIGNS
 from pdp.errors import InvalidReference, Place, PolicyError
 from pdp.facts.objects import key_text
 from pdp.facts.row_policies import DialectText, RowPolicy, TablePath, fold_column

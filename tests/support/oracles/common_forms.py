@@ -12,8 +12,7 @@ from support.oracles import casts_abroad, functions_abroad, pieces_abroad, times
 from support.oracles.functions_abroad import CALLER, DIALECTS, Form
 
 from pdp.engines.row_access.policies import parse_document
-from pdp.rewrite.catalog import catalog_of
-from pdp.rewrite.catalog import policy_set_of
+from pdp.rewrite.catalog import catalog_of, policy_set_of
 from pdp.rewrite.process.local import LocalRewriter
 from pdp.rewrite.rewriter import Rewriter
 
