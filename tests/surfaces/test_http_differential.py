@@ -59,6 +59,7 @@ TYPES = [
 ]  # fmt: skip
 HOSTS = ["LOCALHOST:80", "127.0.0.1", "[::1]:8181", "evil.example", "", "local host", "localhost:x", "a@localhost", "["]
 CHUNKS = ["3\r\nabc\r\n0\r\n\r\n", "0\r\n\r\n", "3\r\nabc\r\n", "3;a=b\r\nabc\r\n0\r\nX: y\r\n\r\n", "zz\r\n", "3\nabc\n0\n\n", "+3\r\nabc\r\n0\r\n\r\n", "3\r\nabcd\r\n0\r\n\r\n"]  # fmt: skip
+BODIES = st.sampled_from([b"", b"!bad", b"a" * 2048, b"b" * 2049, b"c" * 4097])
 PROBE = (
     f"POST {CHECK} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 5\r\n\r\nprobe"
 ).encode()
@@ -68,7 +69,7 @@ PROBE = (
 def requests(draw: Callable[[Any], Any]) -> bytes:
     """One request: mostly plain, with some mutations."""
     line = draw(st.sampled_from([*LINES[:2] * 20, *LINES]))
-    body = draw(st.binary(max_size=60) | st.sampled_from([b"", b"!bad", b"a" * 2048, b"b" * 2049, b"c" * 4097]))
+    body = draw(st.binary(max_size=60) | BODIES)
     fields = [list(one) for one in PLAIN]
     kind = draw(st.sampled_from(["plain"] * 8 + ["length", "type", "host", "chunked"]))
     length = str(len(body))
@@ -112,6 +113,27 @@ def streams(draw: Callable[[Any], Any]) -> list[bytes]:
         whole = whole[: draw(st.integers(0, len(whole)))]
     cuts = sorted(draw(st.lists(st.integers(0, min(len(whole), 400)), max_size=5)))
     return [whole[start:end] for start, end in zip([0, *cuts], [*cuts, len(whole)], strict=True) if start < end]
+
+
+@st.composite
+def repeats(draw: Callable[[Any], Any]) -> list[bytes]:
+    """Packets of one whole request each. The head stays the same but for the length; some packets are damaged."""
+    line = draw(st.sampled_from(LINES[:2]))
+    fields = [f"{name}:{value}" for name, value in draw(st.permutations(PLAIN))]
+    at = draw(st.integers(0, len(fields)))
+    space = draw(st.sampled_from([" ", "", "  "]))
+    packets = []
+    for body in draw(st.lists(st.binary(max_size=30) | BODIES, min_size=2, max_size=5)):
+        length = draw(st.sampled_from(["{n}"] * 12 + LENGTHS)).format(n=len(body))
+        ends = draw(st.sampled_from(["\r\n"] * 12 + ["\n", "\r", "\r\nX-More: 1\r\n"]))
+        lines = [line, *fields[:at], f"Content-Length:{space}{length}{ends}"]
+        head = "\r\n".join(lines) + "".join(f"{field}\r\n" for field in fields[at:]) + "\r\n"
+        whole: bytes = head.encode("latin-1", "replace") + body
+        cut = draw(st.sampled_from([len(whole)] * 12 + [-1, len(whole) // 2]))
+        packets += [whole[:cut], whole[cut:]] if cut < len(whole) else [whole]
+        if draw(st.integers(0, 12)) == 0:
+            packets[-1] += draw(st.sampled_from([b"\r\n", b"a", b"\x00", whole]))
+    return [packet for packet in packets if packet]
 
 
 class RunningPair:
@@ -168,8 +190,14 @@ def test_generated_requests_have_the_outcome_of_aiohttp(running: RunningPair, pa
     event(str(running.compare(packets)))
 
 
+@settings(max_examples=40)
+@given(repeats())
+def test_repeated_heads_have_the_outcome_of_aiohttp(running: RunningPair, packets: list[bytes]) -> None:
+    event(str(running.compare(packets)))
+
+
 @pytest.mark.long
 @settings(max_examples=EXAMPLES)
-@given(streams())
+@given(streams() | repeats())
 def test_many_generated_requests_have_the_outcome_of_aiohttp(running: RunningPair, packets: list[bytes]) -> None:
     running.compare(packets)

@@ -82,28 +82,27 @@ def id_headers(request_id: str, decision_id: str) -> dict[str, str]:
     return {REQUEST_ID: request_id, DECISION_ID: decision_id} if decision_id else {REQUEST_ID: request_id}
 
 
-class ResponseHeads:
-    """Heads of responses, made once per second and status. Decisions name no server software."""
+class ResponseHeads(dict[int, str]):
+    """Heads of responses by status, up to the number of their Content-Length. Decisions name no server software."""
 
     def __init__(self) -> None:
-        self._second = 0
+        self.until = 0.0
+        """Time of the event loop at which the heads become old: the second of their date ends."""
+        self._second = 0.0
         self._closes = False
-        self._heads: dict[int, str] = {}
 
-    def before_length(self, status: int) -> str:
-        """Return the head of a response, up to the number of its Content-Length."""
-        second = int(time.time())
-        if second != self._second:
-            self._second = second
-            self._heads.clear()
-        return self._heads.get(status) or self._add(status)
+    def begin_second(self, now: float) -> None:
+        """Make all heads anew. `now` is the time of the event loop."""
+        self._second = time.time()
+        self.until = now + 1 - self._second % 1
+        self.clear()
 
     def announce_close(self) -> None:
         """Tell clients from now on that the connection closes after the response."""
         self._closes = True
-        self._heads.clear()
+        self.clear()
 
-    def _add(self, status: int) -> str:
+    def __missing__(self, status: int) -> str:
         close = {"Connection": "close"} if self._closes else {}
         headers = {
             "Content-Type": JSON,
@@ -112,8 +111,7 @@ class ResponseHeads:
             "Date": formatdate(self._second, usegmt=True),
         }
         fields = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
-        head = f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\n{fields}Content-Length: "
-        self._heads[status] = head
+        head = self[status] = f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\n{fields}Content-Length: "
         return head
 
 

@@ -16,7 +16,7 @@ from pdp.identity.callers import Callers
 from pdp.model.question import Caller
 from pdp.surfaces.admission import Admission, AdmittedRequest
 from pdp.surfaces.http.answers import HttpAnswer, ResponseHeads
-from pdp.surfaces.http.requests import NoRequest, RequestReader, SimpleRequest, UnknownSender
+from pdp.surfaces.http.requests import LONGEST_LENGTH, NoRequest, RequestReader, SimpleRequest, UnknownSender
 from pdp.surfaces.http.routes import FAILURES, DecisionRoute, HeldAnswer
 from pdp.surfaces.refusals import DECISION_ID, REQUEST_ID, Sender
 
@@ -156,6 +156,8 @@ class HttpConnection(asyncio.Protocol):
             return
         if self._waiting:
             data, self._waiting = self._waiting[self._at :] + data, b""
+        elif self._body is None and not self._unread and self._is_answered(data):
+            return
         self._take(data, 0)
 
     # --- called by the server --------------------------------------------------------------------------------------
@@ -242,6 +244,28 @@ class HttpConnection(asyncio.Protocol):
         self.deadline = inf
 
     # --- one request -----------------------------------------------------------------------------------------------
+
+    def _is_answered(self, data: bytes) -> bool:
+        """Answer a packet that is one whole request with the head of the one before; return False for any other.
+
+        Most packets are such requests. The way of all others, `_take`, gives the same answer, in 1 us more.
+        """
+        reader = self._reader
+        last = reader.last
+        if last is None or not data.startswith(last.before):
+            return False
+        at = len(last.before)
+        end = data.find(b"\r\n", at, at + LONGEST_LENGTH + 2)
+        length, start = data[at:end], end + len(last.after)
+        if not length.isdigit() or not data.startswith(last.after, end):
+            return False
+        size, route, caller = len(data) - start, last.route, last.known.caller
+        if int(length) != size or size > route.max_body or not reader.is_still_known(last.known):
+            return False
+        if self._shared.admission.overload(caller, size):
+            return False
+        self._answer(route, data[start:], caller)
+        return True
 
     def _request(self, data: bytes, at: int) -> int:
         """Begin the request at `at`; return the position after it."""
@@ -361,32 +385,34 @@ class HttpConnection(asyncio.Protocol):
         self._send(route, route.outcomes.failure(error, sender, route.path), sender)
 
     def _write(self, answer: HttpAnswer) -> None:
-        """Write an answer. The connection is idle from then on, or skips the rest of the body."""
-        shared, body = self._shared, answer.body
-        decision = f"{DECISION_ID}: {answer.decision_id}\r\n" if answer.decision_id else ""
-        start = shared.heads.before_length(answer.status)
-        head = f"{start}{len(body)}\r\n{REQUEST_ID}: {answer.request_id}\r\n{decision}\r\n"
-        self._put(head.encode() + body)
+        """Write an answer: soon, or at once if no other client can have sent a request, or if much waits.
+
+        The connection is idle from then on, or skips the rest of the body.
+        """
+        shared, body, id = self._shared, answer.body, answer.decision_id
+        now, heads = shared.now(), shared.heads
+        if now >= heads.until:
+            heads.begin_second(now)
+        decision = f"{DECISION_ID}: {id}\r\n" if id else ""
+        head = f"{heads[answer.status]}{len(body)}\r\n{REQUEST_ID}: {answer.request_id}\r\n{decision}\r\n"
+        sent = head.encode() + body
+        if self._unsent:
+            self._unsent += sent
+            if len(self._unsent) > _MOST_UNSENT:
+                self.flush()
+        elif len(shared.open) <= FEW_OPEN or len(sent) > _MOST_UNSENT:
+            self._transport.write(sent)
+        else:
+            self._unsent = sent
+            shared.send_soon(self)
         if self._admitted:
             self._release()
         if self._unread:
-            self.deadline = shared.now() + LINGER_SECONDS
+            self.deadline = now + LINGER_SECONDS
         else:
-            self.deadline = shared.now() + shared.idle_timeout
+            self.deadline = now + shared.idle_timeout
             if shared.draining:
                 self._close()
-
-    def _put(self, answer: bytes) -> None:
-        """Send an answer: soon, or at once if no other client can have sent a request, or if much waits."""
-        if self._unsent:
-            self._unsent += answer
-            if len(self._unsent) > _MOST_UNSENT:
-                self.flush()
-        elif len(self._shared.open) <= FEW_OPEN or len(answer) > _MOST_UNSENT:
-            self._transport.write(answer)
-        else:
-            self._unsent = answer
-            self._shared.send_soon(self)
 
     def flush(self) -> None:
         """Send the answers that wait, unless the client has reset the connection."""

@@ -50,7 +50,8 @@ _CONTENT_TYPES: Final = frozenset(
 )
 _MOST_PIECES: Final = 4
 """Most packets of one head. Each packet costs a check of all of the head that has arrived."""
-_LONGEST_LENGTH: Final = 10
+LONGEST_LENGTH: Final = 10
+"""Most digits of a Content-Length."""
 _LINE_END: Final = b"\r\n"
 _END: Final = b"\r\n\r\n"
 
@@ -80,7 +81,7 @@ class NoRequest(Enum):
     FOREIGN = "the request is not plain, or asks another route"
 
 
-class _CheckedHead(NamedTuple):
+class CheckedHead(NamedTuple):
     """The last plain head of a connection. A client repeats it, but for the length of the body."""
 
     before: bytes
@@ -92,14 +93,14 @@ class _CheckedHead(NamedTuple):
 class RequestReader:
     """Reader of the requests of one connection. `routes` are by request line."""
 
-    __slots__ = ("_callers", "_evidence", "_last", "_pieces", "_routes", "_transport", "_unverified", "_verified")
+    __slots__ = ("_callers", "_evidence", "_pieces", "_routes", "_transport", "_unverified", "_verified", "last")
 
     def __init__(self, routes: Mapping[str, DecisionRoute], callers: Callers, transport: asyncio.Transport) -> None:
         self._routes = routes
         self._callers = callers
         self._transport = transport
         self._evidence: ConnectionEvidence | None = None
-        self._last: _CheckedHead | None = None
+        self.last: CheckedHead | None = None
         self._pieces = 0
         self._unverified = Peer()
         self._verified: Exception | bool = False
@@ -109,12 +110,12 @@ class RequestReader:
         """Return the request that begins at `at`."""
         # The outcome of a verification counts for the request that waited for it, and for no later one.
         verified, self._verified = self._verified, False
-        last = self._last
+        last = self.last
         if last and data.startswith(last.before, at):
             start = at + len(last.before)
-            end = data.find(_LINE_END, start, start + _LONGEST_LENGTH + len(_LINE_END))
+            end = data.find(_LINE_END, start, start + LONGEST_LENGTH + len(_LINE_END))
             length = data[start:end] if end > start else b""
-            if length.isdigit() and data.startswith(last.after, end) and self._is_still_known(last.known):
+            if length.isdigit() and data.startswith(last.after, end) and self.is_still_known(last.known):
                 self._pieces = 0
                 size = int(length)
                 if size > last.route.max_body:
@@ -130,7 +131,8 @@ class RequestReader:
         except Exception as error:  # noqa: BLE001  the failure is the answer
             self._verified = error
 
-    def _is_still_known(self, known: KnownCaller) -> bool:
+    def is_still_known(self, known: KnownCaller) -> bool:
+        """Tell whether the caller of a head that was checked before is still valid."""
         return known.token is None or self._callers.is_still_known(known)
 
     def _check(self, data: bytes, at: int, verified: Exception | bool) -> SimpleRequest | NoRequest:
@@ -155,7 +157,7 @@ class RequestReader:
             return NoRequest.UNVERIFIED
         if ids is not NO_IDS:
             known = known._replace(caller=with_ids(known.caller, ids))
-        self._last = _CheckedHead(head.before, head.after, route, known)
+        self.last = CheckedHead(head.before, head.after, route, known)
         return SimpleRequest(route, end, head.length, known.caller)
 
     def _incomplete(self, start: bytes) -> NoRequest:

@@ -100,16 +100,23 @@ IMMEDIATE: dict[str, ImmediateEndpoint | None] = {"now": describe, "later": None
 
 
 class WatchedConnection(HttpConnection):
-    """Connection that notes where it hands over to aiohttp."""
+    """Connection that notes where it hands over to aiohttp, and what it answers by the head of the request before."""
 
-    def __init__(self, shared: ConnectionContext, handed_over: list[tuple[int, int]]) -> None:
+    def __init__(self, shared: ConnectionContext, server: WatchedServer) -> None:
         super().__init__(shared)
         self.received = 0
-        self.handed_over = handed_over
+        self.handed_over = server.handed_over
+        self.repeats = server.repeats
 
     def data_received(self, data: bytes) -> None:
         self.received += len(data)
         super().data_received(data)
+
+    def _is_answered(self, data: bytes) -> bool:
+        done = super()._is_answered(data)
+        if done:
+            self.repeats.append(data)
+        return done
 
     def _hand_over(self, data: bytes, at: int) -> None:
         self.handed_over.append((self.received - len(data) + at, len(data) - at))
@@ -123,10 +130,12 @@ class WatchedServer(HttpServer):
         super().__init__(*parts)
         self.handed_over: list[tuple[int, int]] = []
         """For each connection that became aiohttp's: the bytes taken before, and those handed over at once."""
+        self.repeats: list[bytes] = []
+        """Packets that were answered by the head of the request before."""
 
     def new_connection(self) -> Any:
         super().new_connection()
-        return WatchedConnection(self._shared, self.handed_over)
+        return WatchedConnection(self._shared, self)
 
 
 class ReferenceServer(AiohttpServer):

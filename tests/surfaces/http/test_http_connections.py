@@ -174,6 +174,80 @@ async def test_heads_in_two_pieces_stay_plain_however_many_come(tmp_path: Path) 
 
 
 @on_every_loop
+async def test_a_packet_of_one_request_is_answered_by_the_head_of_the_one_before(tmp_path: Path) -> None:
+    same = [post(body) for body in (b"a", b"bb", b"c" * 3000, b"!bad")]
+    others = [post(b"a", JSON + HOST), post(b"b", JSON + HOST), post(b"b", path=ALLOW)]
+    cut = [post(b"ab")[:-1], b"b", post(b"c") * 2, post(b"d"), post(b"e", length=2), b"e", post(b"f")]
+    async with server_pair(tmp_path) as pair:
+        whole = await served(pair, *same, *others, count=7)
+        assert statuses(whole) == [200, 200, 200, 400, 200, 200, 200]
+        assert pair.own.repeats == [*same[1:], others[1]]
+        pair.own.repeats.clear()
+        parts = await served(pair, *cut, count=6)
+        assert [body["bytes"] for body in bodies(parts)] == [2, 1, 1, 1, 2, 1]
+        assert pair.own.repeats == [post(b"d"), post(b"f")]
+
+
+@on_every_loop
+async def test_another_header_behind_the_length_is_no_repeated_head(tmp_path: Path) -> None:
+    first = b"POST %b HTTP/1.1\r\nContent-Length: 1\r\n%bHost: localhost\r\n\r\na" % (CHECK.encode(), JSON)
+    evil = first.replace(b"localhost", b"evil.host")
+    assert len(evil) == len(first)
+    async with server_pair(tmp_path) as pair:
+        connection = await served(pair, first, first, evil, first, count=4)
+        assert statuses(connection) == [200, 200, 403, 200]
+        assert pair.own.repeats == [first, first]
+
+
+@on_every_loop
+async def test_a_body_that_looks_like_a_repeated_request_is_a_body(tmp_path: Path) -> None:
+    gate, inner = Gate(), post()
+    async with server_pair(tmp_path, None, gate, limits={"max_in_flight": 1}) as pair:
+        gate.open.set()
+        connection = await served(pair, inner, post(b"", length=len(inner)), inner, count=2)
+        assert [body["bytes"] for body in bodies(connection)] == [2, len(inner)]
+        gate.open.clear()
+        other = await served(pair, inner, count=0)
+        await other.until(lambda _: gate.entered == 3)
+        await connection.send([post(b"", length=len(inner))])
+        await connection.until(answered(3))
+        gate.open.set()
+        await other.until(answered(1))
+        await connection.send([inner, inner])  # the rest of the refused request, and another one
+        await connection.until(answered(4))
+        assert statuses(connection) == [200, 200, 429, 200]
+        assert pair.own.repeats == [inner]
+
+
+@on_every_loop
+async def test_a_repeated_head_is_refused_as_the_first_is(tmp_path: Path) -> None:
+    gate = Gate()
+    async with server_pair(
+        tmp_path, None, gate, limits={"max_in_flight": 1, "max_body_bytes": 1024, "request_timeout_seconds": 30}
+    ) as pair:
+        first, second = [await served(pair, count=0) for _ in range(2)]
+        for connection in (first, second):  # the head is known on both
+            gate.open.set()
+            await connection.send([post()])
+            await connection.until(answered(1))
+        gate.open.clear()
+        await first.send([post()])
+        await first.until(lambda _: gate.entered == 3)
+        await second.send([post()])
+        await second.until(answered(2))
+        assert statuses(second) == [200, 429]
+        gate.open.set()
+        await first.until(answered(2))
+        await second.send([post(b"x" * 1025)])
+        await second.until(answered(3))
+        assert statuses(second) == [200, 429, 413]
+        pair.own.drain()
+        await first.send([post()])
+        await first.until(is_closed)
+        assert statuses(first) == [200, 200, 200]
+
+
+@on_every_loop
 async def test_a_body_in_many_packets_is_one_body(tmp_path: Path) -> None:
     body = bytes(range(256)) * 4000
     async with server_pair(tmp_path) as pair:
