@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from pdp.app.facts import build_pdp
-from pdp.audit.records.record import DecisionRecord
+from pdp.audit.records.record import AnyRecord
 from pdp.decision.codec import decode_batch, encode_answer
 from pdp.decision.service import Pdp
 from pdp.engines.engine import EngineQuestion, Verdicts
@@ -42,7 +42,7 @@ class DroppingAudit:
 
     def admit(self) -> None: ...
 
-    def append(self, record: DecisionRecord) -> None: ...
+    def append(self, record: AnyRecord) -> None: ...
 
     def note(self, event: object) -> bool:
         return True

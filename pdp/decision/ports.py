@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import NamedTuple, Protocol
 
-from pdp.audit.records.record import DecisionRecord
+from pdp.audit.records.record import AnyRecord
 from pdp.decision.active_policies import ActivePolicies
 from pdp.decision.evaluation import Evaluator
 from pdp.decision.explanation import revision_of
@@ -29,7 +29,7 @@ class AuditLog(EventLog, Protocol):
         """Raise Unavailable while records cannot be taken."""
         ...
 
-    def append(self, record: DecisionRecord) -> None:
+    def append(self, record: AnyRecord) -> None:
         """Take the record of a decided batch."""
         ...
 

@@ -13,11 +13,12 @@ few leaves, and decides each when the fold needs the leaf.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from pdp.audit.records.record import DecidedCheck, LeafDecision
 from pdp.decision.active_policies import ActivePolicies, EngineStack
-from pdp.decision.combine import combine_one, denial_verdicts, fold_parts
+from pdp.decision.combine import combine_one, denial_verdicts, fold_parts, leaves
+from pdp.decision.evaluation import LeafVerdicts
 from pdp.decision.plan import AnyOf, FixedDenial, Leaf, Node
 from pdp.engines.engine import SILENT, EngineQuestion, FixedAnswer, PreparingEngine, ResourceCall, Verdicts
 from pdp.facts.snapshot import Facts
@@ -35,55 +36,70 @@ class _StackQuestion(NamedTuple):
     combined: bool
 
 
-class PreparedPlan(Protocol):
-    """Plan whose engines' work for the group is done."""
+class PreparedPlan:
+    """Plan whose engines' work for the question is done. `frames` is a place for texts of the audit's encoder."""
 
-    def decide(self, check: Check) -> DecidedCheck | None:
-        """Return a decided check of one resource; None if only the plain way can decide the check."""
-        ...
+    __slots__ = ("_groups", "_is_plain", "frames", "numbers")
+
+    def __init__(self, *, is_plain: bool) -> None:
+        """Make a plan without leaves. `is_plain`: its one leaf is the check itself."""
+        self._is_plain = is_plain
+        self._groups: list[tuple[EngineQuestion, int]] = []
+        """The questions of leaves, each with the number of its verdicts."""
+        self.numbers: tuple[int, ...] = ()
+        self.frames: dict[Any, Any] = {}
+
+    def add_leaf(self, group: EngineQuestion, number: int) -> None:
+        """Add a leaf, decided by the verdicts of a number."""
+        self._groups.append((group, number))
+        self.numbers = tuple([number for _, number in self._groups]) + (() if self._is_plain else (-1,))
+
+    def verdicts(self, resource: Resource) -> Sequence[Verdicts] | None:
+        """Return the verdicts on a resource, the outcome last; None if only the plain way can decide the check."""
+        raise NotImplementedError
+
+    def decided(self, check: Check, found: Sequence[Verdicts]) -> DecidedCheck:
+        """Return the decided check of one resource with these verdicts."""
+        resources, at = check.resources, check.at
+        leaves = tuple([LeafDecision(group, resources, at, found[number]) for group, number in self._groups])
+        return DecidedCheck(check, self._is_plain, leaves, found[-1])
 
 
-class PreparedLeaf:
+class PreparedLeaf(PreparedPlan):
     """Plan of one leaf that one engine decides alone."""
 
-    __slots__ = ("_call", "_group", "_is_plain")
+    __slots__ = ("_call",)
 
     def __init__(self, group: EngineQuestion, call: ResourceCall, action: str) -> None:
         """Keep the call. `action` is the action of the check."""
-        self._group = group
+        super().__init__(is_plain=group.action == action)
         self._call = call
-        self._is_plain = group.action == action
+        self.add_leaf(group, 0)
 
-    def decide(self, check: Check) -> DecidedCheck | None:
-        """Return a decided check of one resource; None if only the plain way can decide the check."""
-        resources = check.resources
+    def verdicts(self, resource: Resource) -> Sequence[Verdicts] | None:
+        """Return the verdict of the engine."""
         try:
-            outcome = self._call(resources[0])
+            outcome = self._call(resource)
         except Exception:  # noqa: BLE001  the plain way denies, logs and counts the failure
             return None
-        if outcome is None:
-            return None
-        leaf = LeafDecision(self._group, resources, check.at, outcome)
-        return DecidedCheck(check, self._is_plain, (leaf,), outcome)
+        return None if outcome is None else (outcome,)
 
 
-class PreparedTree:
+class PreparedTree(PreparedPlan):
     """Plan of one leaf, or of any of several, with any number of engines."""
 
-    __slots__ = ("_calls", "_found", "_has_fixed", "_is_plain", "_leaves", "_node", "_open", "_stacks")
+    __slots__ = ("_calls", "_found", "_has_fixed", "_node", "_open", "_stacks")
 
     def __init__(self, node: Leaf | AnyOf, action: str) -> None:
         """Make a plan without engines. `action` is the action of the check."""
+        super().__init__(is_plain=isinstance(node, Leaf) and node.group.action == action)
         self._node = node
-        self._is_plain = isinstance(node, Leaf) and node.group.action == action
         self._calls: list[ResourceCall] = []
         self._found: list[Verdicts] = []
         """Verdicts by the number of the call. Those of calls without a fixed answer are replaced for each resource."""
         self._open: list[tuple[int, ResourceCall]] = []
         self._has_fixed = False
         self._stacks: list[_StackQuestion] = []
-        self._leaves: list[tuple[EngineQuestion, int]] = []
-        """The groups of leaves, each with the number of its stack."""
 
     def add(self, group: EngineQuestion, stack: EngineStack, calls: Sequence[ResourceCall]) -> None:
         """Add a leaf with its engines, and their calls in the same order. Equal calls are kept once."""
@@ -94,7 +110,7 @@ class PreparedTree:
         question = _StackQuestion(stack, tuple(map(self._calls.index, calls)), len(calls) > 1 or not stack.single)
         if question not in self._stacks:
             self._stacks.append(question)
-        self._leaves.append((group, self._stacks.index(question)))
+        self.add_leaf(group, self._stacks.index(question))
 
     def _add_call(self, call: ResourceCall) -> None:
         if isinstance(call, FixedAnswer):
@@ -105,10 +121,8 @@ class PreparedTree:
             self._found.append(SILENT)
         self._calls.append(call)
 
-    def decide(self, check: Check) -> DecidedCheck | None:
-        """Return a decided check of one resource; None if only the plain way can decide the check."""
-        resources, at = check.resources, check.at
-        resource = resources[0]
+    def verdicts(self, resource: Resource) -> Sequence[Verdicts] | None:
+        """Return the verdicts of each stack, and the outcome of the fold if there are several."""
         if self._has_fixed and (resource.content_type or resource.properties):
             return None
         found = self._found.copy()
@@ -124,12 +138,10 @@ class PreparedTree:
             combine_one([found[number] for number in calls], stack) if combined else found[calls[0]]
             for stack, calls, combined in self._stacks
         ]
-        leaves = tuple([LeafDecision(group, resources, at, outcomes[number]) for group, number in self._leaves])
-        if len(outcomes) == 1:
-            outcome = outcomes[0]
-        else:
-            outcome = fold_parts(self._node, [outcomes[number] for _, number in self._leaves])  # type: ignore[arg-type]
-        return DecidedCheck(check, self._is_plain, leaves, outcome)
+        if len(outcomes) > 1:
+            parts = [outcomes[number] for _, number in self._groups]
+            outcomes.append(fold_parts(self._node, parts))  # type: ignore[arg-type]
+        return outcomes
 
 
 def _without_silent(stack: EngineStack, calls: Sequence[ResourceCall]) -> tuple[EngineStack, Sequence[ResourceCall]]:
@@ -237,3 +249,17 @@ def leaf_decision(
 ) -> LeafDecision:
     """Return the decision on a leaf about resources at positions of the answer."""
     return LeafDecision(leaf.group, resources, at, verdicts, leaf.restrictions)
+
+
+def _decided_leaf(check: Check, leaf: Leaf | FixedDenial, verdicts: Verdicts) -> DecidedCheck:
+    group, resources, question = leaf.group, leaf.resources, check.question
+    plain = group.action == question.action and resources is check.resources and question.view_security is None
+    return DecidedCheck(check, plain, (LeafDecision(group, resources, check.at, verdicts),), verdicts)
+
+
+def decided_check(check: Check, tree: Node, verdicts_of: LeafVerdicts, outcome: Verdicts) -> DecidedCheck:
+    """Return a check with its concrete checks. It is plain if the tree is one leaf that asks the same."""
+    if isinstance(tree, Leaf | FixedDenial):
+        return _decided_leaf(check, tree, outcome)
+    decisions = [leaf_decision(leaf, leaf.resources, at, verdicts_of(leaf)) for leaf, at in leaves(tree, check.at)]
+    return DecidedCheck(check, False, tuple(decisions), outcome)

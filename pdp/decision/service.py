@@ -13,10 +13,10 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
-from pdp.audit.records.record import DecidedCheck, DecisionRecord, LeafDecision, Listing
+from pdp.audit.records.record import AnyRecord, DecidedCheck, DecisionRecord, Listing, PlannedRecord
 from pdp.decision.active_policies import ActivePolicies
 from pdp.decision.cached_evaluation import CachedEvaluation, may_cache
-from pdp.decision.combine import CHUNK, fold, leaves
+from pdp.decision.combine import CHUNK, fold
 from pdp.decision.evaluation import LeafVerdicts
 from pdp.decision.explanation import (
     NO_TRACES,
@@ -28,15 +28,15 @@ from pdp.decision.explanation import (
     trace_checks,
 )
 from pdp.decision.inspection import GrantVisibility, guards, reduce_answer, reject_invisible, sees_all
-from pdp.decision.plan import FixedDenial, Leaf, Node, Planners
+from pdp.decision.plan import FixedDenial, Leaf, Planners
 from pdp.decision.plan_cache import bound_traces, in_parts, plan_checks
 from pdp.decision.ports import AuditLog, DecisionSnapshot, FactsSource
-from pdp.decision.prepared_plan import decide_check, leaf_decision
+from pdp.decision.prepared_plan import decide_check, decided_check
 from pdp.decision.row_filter import DecidedAccess, explain_rows, restrict, row_view
 from pdp.decision.shadow import ShadowDecision, ShadowReporter
 from pdp.decision.turns import AwaitingResumable, Resumable, TurnClock, finish, finish_in_turns
 from pdp.decision.verdict_cache import VerdictCache
-from pdp.engines.engine import ALLOWED_BY_EFFECT, PERMIT, Verdicts
+from pdp.engines.engine import ALLOWED_BY_EFFECT, PERMIT
 from pdp.engines.grants.engine import GrantsEngine
 from pdp.engines.row_access.explain import RowExplanation
 from pdp.errors import InvalidArgument
@@ -60,15 +60,20 @@ class BatchResult(msgspec.Struct, frozen=True, gc=False):
     `grants` tells which grants the reasons may name; None means all. `reported` is None without a report mode.
     """
 
-    record: DecisionRecord
+    kept: AnyRecord
     visible: bytes | None = None
     grants: GrantVisibility | None = None
     reported: ShadowDecision | None = None
 
     @property
+    def record(self) -> DecisionRecord:
+        """Return the whole record."""
+        return self.kept.whole()
+
+    @property
     def answer(self) -> Answer:
         """Return the answer without the reasons that the caller may not see."""
-        answer = self.record.answer
+        answer = self.kept.answer
         if self.visible is None:
             return answer
         reduced = reduce_answer(answer, self.visible)
@@ -158,18 +163,25 @@ class Pdp:
         basis = self._basis()
         check = batch.checks[0]
         template, asked = basis.plans.template(check)
-        prepared = template.prepared
-        decided = prepared.decide(asked) if prepared else None
-        decided = decided or decide_check(asked, template.node, basis.evaluator.decide)
-        if asked is not check:  # the record has the name as asked, and the object's own
-            decided = msgspec.structs.replace(decided, check=check, plain=False)
-        outcome = decided.outcome
-        assert outcome
+        plan, outcome, decided = template.prepared, None, None
+        if plan and (found := plan.verdicts(asked.resources[0])):
+            outcome, decided = found[-1], None if asked is check else plan.decided(asked, found)
+        if outcome is None:
+            decided = decide_check(asked, template.node, basis.evaluator.decide)
+            outcome = decided.outcome
+            assert outcome
         allowed = outcome.effects.translate(ALLOWED_BY_EFFECT)
         answer = Answer(new_id(), basis.revision, allowed, outcome.by, outcome.errors, batch.rejected, NO_TRACES)
         elapsed = time.perf_counter() - started
         digest, text, now, micros = basis.origin(elapsed)  # a struct of unpacked values takes 0.6 us longer
-        record = DecisionRecord(batch, answer, (decided,), digest, text, now, micros, stale=basis.stale)
+        record: AnyRecord
+        if plan and found and decided is None:
+            record = PlannedRecord(batch, answer, plan, found, digest, text, now, micros)
+        else:
+            assert decided
+            if asked is not check:  # the record has the name as asked, and the object's own
+                decided = msgspec.structs.replace(decided, check=check, plain=False)
+            record = DecisionRecord(batch, answer, (decided,), digest, text, now, micros, stale=basis.stale)
         self.audit.append(record)
         permits = allowed[0]
         self.telemetry.count_decisions(batch.surface, permits, 1 - permits, elapsed)
@@ -222,7 +234,7 @@ class Pdp:
         answer = fold_answer(batch, outcomes, basis.revision, traces)
         if cached is not None:
             answer = mark_cached(answer, batch.checks, trees, cached.shared)
-        checks = yield from _each(_decided, batch.checks, trees, repeat(verdicts_of), outcomes)
+        checks = yield from _each(decided_check, batch.checks, trees, repeat(verdicts_of), outcomes)
         elapsed = time.perf_counter() - started
         record = DecisionRecord(batch, answer, tuple(checks), *basis.origin(elapsed), stale=basis.stale)
         if cached is not None:
@@ -384,17 +396,3 @@ def at_time(batch: Batch, seconds: int) -> Batch:
 
 def _check_at(check: Check, seconds: int) -> Check:
     return check.asking(context=msgspec.structs.replace(check.question.context, now=seconds))
-
-
-def _decided_leaf(check: Check, leaf: Leaf | FixedDenial, verdicts: Verdicts) -> DecidedCheck:
-    group, resources, question = leaf.group, leaf.resources, check.question
-    plain = group.action == question.action and resources is check.resources and question.view_security is None
-    return DecidedCheck(check, plain, (LeafDecision(group, resources, check.at, verdicts),), verdicts)
-
-
-def _decided(check: Check, tree: Node, verdicts_of: LeafVerdicts, outcome: Verdicts) -> DecidedCheck:
-    """Return a check with its concrete checks. It is plain if the tree is one leaf that asks the same."""
-    if isinstance(tree, Leaf | FixedDenial):
-        return _decided_leaf(check, tree, outcome)
-    decisions = [leaf_decision(leaf, leaf.resources, at, verdicts_of(leaf)) for leaf, at in leaves(tree, check.at)]
-    return DecidedCheck(check, False, tuple(decisions), outcome)

@@ -109,16 +109,15 @@ def test_engines_that_are_always_silent_may_be_left_out(given: Any, forbids: int
     check = Check(Question(group.principal, group.action), (Resource("table", "w", ("a", "t")),), (0,))
     tree = PreparedTree(Leaf(group, ()), group.action)
     tree.add(group, stack, calls)
-    decided = tree.decide(check)
-    assert decided
-    found, wanted = decided.outcome, combine_one(columns, stack)
-    assert found
+    verdicts = tree.verdicts(check.resources[0])
+    assert verdicts
+    found, wanted = tree.decided(check, verdicts).outcome, combine_one(columns, stack)
+    assert found is verdicts[-1]
     assert (found.effects, list(found.by)) == (wanted.effects, list(wanted.by))
     if found.effects != bytes([PERMIT]):
         assert found.errors == wanted.errors
     described = msgspec.structs.replace(check.resources[0], properties={"a": "b"})
-    asked = msgspec.structs.replace(check, resources=(described,))
-    assert (tree.decide(asked) is None) == any(fixed for *_, fixed in given)
+    assert (tree.verdicts(described) is None) == any(fixed for *_, fixed in given)
 
 
 BOB = {"principal": {"id": "user:oidc~bob"}, "action": "select", "resource": "table_or_view:w/a/t@main"}

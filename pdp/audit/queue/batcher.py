@@ -10,7 +10,7 @@ from typing import Final, TypeAlias
 import structlog
 
 from pdp.audit.queue.sinks import LineBatch
-from pdp.audit.records.record import DecisionRecord
+from pdp.audit.records.record import AnyRecord, DecisionRecord, PlannedRecord
 from pdp.audit.records.writing import RecordEncoder
 from pdp.model.events import Event
 from pdp.model.redaction import Redactor, without_text
@@ -24,6 +24,7 @@ TURN_DECISIONS: Final = 2000
 LONG_BATCH: Final = 64
 LONG_RECORD: Final = 5000
 """Decisions of a batch whose rows are counted, and rows of a record that is encoded beside the event loop."""
+_RECORDS: Final = (DecisionRecord, PlannedRecord)
 
 log = structlog.get_logger()
 
@@ -38,7 +39,7 @@ class RecordBatcher:
         self, instance: str, masker: Redactor, run_beside: BesideCall | None, count_unencodable: Callable[[], None]
     ) -> None:
         """Begin without records. With `run_beside`, a thread encodes long records in place of the event loop."""
-        self.pending: list[DecisionRecord | Event] = []
+        self.pending: list[AnyRecord | Event] = []
         # INVARIANT: the number of a record is `_seq` plus its place in `pending`; records leave at the front alone.
         self._seq = 0
         """Number of the oldest pending record."""
@@ -62,11 +63,11 @@ class RecordBatcher:
         """Decisions and bytes of all encoded records."""
         self._run_beside = run_beside
         self._beside_encoder = RecordEncoder(instance, masker=masker)
-        self._beside: DecisionRecord | Event | None = None
+        self._beside: AnyRecord | Event | None = None
         """Oldest pending record, while a thread encodes it. All others wait."""
         self._task: asyncio.Task[None] | None = None
 
-    def put(self, record: DecisionRecord | Event, decisions: int = 0) -> None:
+    def put(self, record: AnyRecord | Event, decisions: int = 0) -> None:
         """Let a record with so many decisions wait."""
         self.decisions += decisions
         self.pending.append(record)
@@ -91,10 +92,11 @@ class RecordBatcher:
         decisions = 0
         for seq, record in enumerate(self.pending, self._seq):
             size = 0
-            if isinstance(record, DecisionRecord):
-                size = size_of(record) if record.masks else record.batch.size
+            if isinstance(record, _RECORDS):
+                size = size_of(record)
                 if record.bundle_digest not in self._archived:
-                    self._take_bundle(record)
+                    self._archived.add(record.bundle_digest)
+                    self._bundles[record.bundle_digest] = record.bundle_text
             if size > LONG_BATCH and self._run_beside and _rows(record) > LONG_RECORD:
                 if not lines:
                     self._begin_beside(record)
@@ -120,12 +122,12 @@ class RecordBatcher:
         self._lines, self._line_decisions, self._line_bytes, self._bundles = [], 0, 0, {}
         return batch
 
-    def _begin_beside(self, record: DecisionRecord | Event) -> None:
+    def _begin_beside(self, record: AnyRecord | Event) -> None:
         """Encode the oldest record in a thread."""
         self._beside = record
         self._task = asyncio.get_running_loop().create_task(self._encode_beside(record, self._seq))
 
-    async def _encode_beside(self, record: DecisionRecord | Event, seq: int) -> None:
+    async def _encode_beside(self, record: AnyRecord | Event, seq: int) -> None:
         assert self._run_beside
         try:
             line = await self._run_beside(_line, self._beside_encoder, record, seq, self._count_unencodable)
@@ -135,10 +137,6 @@ class RecordBatcher:
         finally:
             if self._beside is record:
                 self._beside = None
-
-    def _take_bundle(self, record: DecisionRecord) -> None:
-        self._archived.add(record.bundle_digest)
-        self._bundles[record.bundle_digest] = record.bundle_text
 
     def _add(self, lines: list[bytes], decisions: int) -> None:
         """Take the lines of the oldest records, which hold so many decisions, and drop these records."""
@@ -154,26 +152,28 @@ class RecordBatcher:
         self.changed()
 
 
-def size_of(record: DecisionRecord | Event) -> int:
+def size_of(record: AnyRecord | Event) -> int:
     """Return the number of decisions and masks of a record."""
+    if isinstance(record, PlannedRecord):
+        return 1
     return record.batch.size + len(record.masks or ()) if isinstance(record, DecisionRecord) else 0
 
 
-def _line(
-    encoder: RecordEncoder, record: DecisionRecord | Event, seq: int, count_unencodable: Callable[[], None]
-) -> bytes:
+def _line(encoder: RecordEncoder, record: AnyRecord | Event, seq: int, count_unencodable: Callable[[], None]) -> bytes:
     """Return the line of a record. A record that cannot be encoded keeps its outcome, and holds up no other."""
-    if not isinstance(record, DecisionRecord):
+    if not isinstance(record, _RECORDS):
         return encoder.encode_event(record, seq) + b"\n"
     try:
+        if isinstance(record, PlannedRecord):
+            return encoder.planned_line(record, seq)
         return encoder.encode(record, seq) + b"\n"
     except Exception as error:
         count_unencodable()
         log.exception("audit record cannot be encoded", id=record.answer.id, exc_info=without_text(error))
-        return encoder.encode_rest(record, seq, type(error).__name__) + b"\n"
+        return encoder.encode_rest(record.whole(), seq, type(error).__name__) + b"\n"
 
 
-def _rows(record: DecisionRecord | Event) -> int:
+def _rows(record: AnyRecord | Event) -> int:
     """Return the number of rows of a record: of concrete and refused checks, of a listing, or of masks."""
     if not isinstance(record, DecisionRecord):
         return 0

@@ -20,7 +20,7 @@ from pdp.audit.queue.batcher import LONG_BATCH, BesideCall, RecordBatcher, size_
 from pdp.audit.queue.hold import UNWRITTEN, AuditHold
 from pdp.audit.queue.sampling import AllowSampler, ClockWatch, DroppedRecords
 from pdp.audit.queue.sinks import AuditSink, SlowestProgress
-from pdp.audit.records.record import DecisionRecord
+from pdp.audit.records.record import AnyRecord, DecisionRecord, PlannedRecord
 from pdp.config.audit import Durability, OnFull
 from pdp.errors import Unavailable
 from pdp.model.events import BEGUN, OPEN_GATE, AnswerHold, Event, ManagementEvent, RefusalEvent, RewriteEvent
@@ -72,7 +72,7 @@ class NoAudit:
     def admit(self) -> None:
         """Admit every request."""
 
-    def append(self, record: DecisionRecord) -> None:
+    def append(self, record: AnyRecord) -> None:
         """Drop the record."""
 
     def note(self, event: Event) -> bool:
@@ -140,14 +140,20 @@ class RecordQueue:
             or self.waiting_bytes() >= self._max_bytes * share
         )
 
-    def append(self, record: DecisionRecord) -> None:
+    def append(self, record: AnyRecord) -> None:
         """Put a record into the queue and return at once. Call from the event loop only."""
+        if type(record) is PlannedRecord and not (self._drops or self._sampler):
+            self._put(record, 1)
+        else:
+            self._append(record.whole())
+
+    def _append(self, record: DecisionRecord) -> None:
         if self._sampler:
             sampled = self._sampler.sampled(record)
             if sampled is None:
                 return
             record = sampled
-        size = size_of(record) if record.masks else record.batch.size
+        size = size_of(record)
         if self._drops and self.is_full():
             if self._sampler:
                 self._sampler.give_back(record)
@@ -210,7 +216,7 @@ class RecordQueue:
         self._count_dropped()
         self._flush_later(_ROOM_SECONDS)
 
-    def _put(self, record: DecisionRecord | Event, decisions: int = 0) -> None:
+    def _put(self, record: AnyRecord | Event, decisions: int = 0) -> None:
         self._batcher.put(record, decisions)
         if not self._flush_due:
             self._flush_later(GATHER_SECONDS)

@@ -1,12 +1,12 @@
 """Values that a decided batch hands to the audit: the batch, its answer and every concrete check behind the answer.
 
-Holds no JSON (`writing`) and no file. Decisions build a `DecisionRecord` whether or not anybody writes it.
+Holds no JSON (`writing`) and no file. Decisions build a record whether or not anybody writes it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Any, Final, Protocol, TypeAlias
 
 import msgspec
 
@@ -91,3 +91,49 @@ class DecisionRecord(msgspec.Struct, frozen=True, gc=False):
     def failed(self) -> bool:
         """Tell whether an engine failed on any concrete check."""
         return any(FAILED in leaf.verdicts.effects for check in self.checks for leaf in check.concrete)
+
+    def whole(self) -> DecisionRecord:
+        """Return the record itself."""
+        return self
+
+
+class RecordedPlan(Protocol):
+    """Prepared plan of one check of one resource, as its records see it.
+
+    `numbers` has, for each entry of a record, the number of its verdicts among those of the plan: concrete checks, then
+    the check of the request unless it is plain. `frames` is a place for texts of encoders: they live as long as the
+    plan.
+    """
+
+    numbers: tuple[int, ...]
+    frames: dict[Any, Any]
+
+    def decided(self, check: Check, found: Sequence[Verdicts]) -> DecidedCheck:
+        """Return the decided check with these verdicts of the plan. The last of them is the outcome."""
+        ...
+
+
+class PlannedRecord(msgspec.Struct, frozen=True, gc=False):
+    """Record of one check of one resource by a prepared plan. `found` has the verdicts of the plan, the outcome last.
+
+    The values of a `DecisionRecord` are made where somebody reads them.
+    """
+
+    batch: Batch
+    answer: Answer
+    plan: RecordedPlan
+    found: Sequence[Verdicts]
+    bundle_digest: str
+    bundle_text: bytes
+    time: float
+    latency_us: int
+
+    def whole(self) -> DecisionRecord:
+        """Return the record in full."""
+        checks = (self.plan.decided(self.batch.checks[0], self.found),)
+        origin = self.bundle_digest, self.bundle_text, self.time, self.latency_us
+        return DecisionRecord(self.batch, self.answer, checks, *origin)
+
+
+AnyRecord: TypeAlias = DecisionRecord | PlannedRecord
+"""Record of a decided batch, in either form."""

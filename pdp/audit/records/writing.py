@@ -9,25 +9,51 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from json import dumps
-from math import modf
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
-from pdp.audit.records.entries import COLUMNS_FROM, EntryEncoder
-from pdp.audit.records.fast_writing import OneCheckEncoder, SplitEncoder
-from pdp.audit.records.inputs import InputsEncoder, InputsKey, first_by_inputs, has_inputs, json_text, quote
-from pdp.audit.records.record import DecisionRecord
+from pdp.audit.records.entries import COLUMNS_FROM, EntryEncoder, outcome_text
+from pdp.audit.records.frames import (
+    LONGEST_FRAME,
+    MORE,
+    MOST_FRAMES,
+    Frame,
+    HeadTexts,
+    RowTexts,
+    cut,
+    is_known,
+    outcome_key,
+    probe,
+)
+from pdp.audit.records.inputs import (
+    InputsEncoder,
+    InputsKey,
+    first_by_inputs,
+    has_inputs,
+    is_bare,
+    json_text,
+    more_than_reference,
+    path_text,
+    query_text,
+    quote,
+)
+from pdp.audit.records.record import DecisionRecord, PlannedRecord
 from pdp.audit.records.schema import DECISION_EVENT, FILTER_EVENT, SCHEMA
+from pdp.engines.engine import PERMIT
 from pdp.model.events import Event, token_subject
 from pdp.model.question import Caller
 from pdp.model.redaction import DEFAULT_MASKER, Redactor
+from pdp.model.vocabulary import NAMING_ACTIONS
 
 _MICROSECONDS: Final = 1_000_000
 _DECISION: Final = f'{{"event":"{DECISION_EVENT}","schema":{SCHEMA},"id":'
 _FILTER: Final = f'{{"event":"{FILTER_EVENT}","schema":{SCHEMA},"id":'
 """Starts of records."""
 _DIGITS: Final = b"01".ljust(256)
+_PROBE_SEQ: Final = 987_656_789
+_NO_FRAME: Final = ()
+"""Mark of a key whose records have no frame."""
 
 
 class RecordEncoder:
@@ -41,18 +67,13 @@ class RecordEncoder:
         self._name = instance
         self._columns_from = columns_from
         self._inputs = InputsEncoder(masker)
-        self._plain = OneCheckEncoder(self._inputs)
-        self._split = SplitEncoder(self._inputs)
-        self._second = -1.0
+        self._has_frames = columns_from > 1 and is_known()
+        self._second = -1
         self._second_text = ""
 
     def encode(self, record: DecisionRecord, seq: int) -> bytes:
         """Return the JSON text of a record without a line end. `seq` has no gaps within an instance."""
-        body = None
-        if self._columns_from > 1 and len(record.checks) == 1 and not record.answer.cached:
-            body = self._plain.body(record) if record.checks[0].plain else self._split.body(record)
-        if body is None:
-            body = self._body(record)
+        body = self._body(record)
         caller = record.batch.caller
         if caller.request_id or caller.trace_id or caller.own is not None:
             body = _ids_text(caller) + body
@@ -64,6 +85,73 @@ class RecordEncoder:
             f"{_DECISION if record.masks is None else _FILTER}{quote(record.answer.id)},{self._instance}{seq},"
             f'"time":"{self._time(record.time)}","latencyUs":{record.latency_us},{body}'
         ).encode()
+
+    def planned_line(self, record: PlannedRecord, seq: int) -> bytes:
+        """Return the line of a record by the frame of its plan: the text of `encode` for the whole record."""
+        batch = record.batch
+        check, caller = batch.checks[0], batch.caller
+        resource = check.resources[0]
+        bare = is_bare(resource)
+        # INVARIANT: all other values that differ between the records of a plan are in holes, see `KNOWN_FIELDS`.
+        key = (self, batch.surface, caller.name, bare)
+        frame = record.plan.frames.get(key)
+        if not frame:
+            if frame is None:
+                return self._first(record, seq, key)
+            return self.encode(record.whole(), seq) + b"\n"
+        outcomes = outcome_key(record.found)
+        rest = path_text(resource).join(
+            frame.tails.get(outcomes) or frame.add_tail(outcomes, self._outcomes_of(record))
+        )
+        if not bare:
+            rest = rest.replace(MORE, more_than_reference(resource, self._inputs.masker))
+        before_id, before_seq, before_time, before_latency, before_ids, before_query = frame.head
+        ids = _ids_text(caller) if caller.request_id or caller.trace_id or caller.own is not None else ""
+        query = query_text(check) if check.query_id or check.query_user else ""
+        return (
+            f"{before_id}{record.answer.id}{before_seq}{seq}{before_time}{self._time(record.time)}{before_latency}"
+            f"{record.latency_us}{before_ids}{ids}{before_query}{query}{rest}\n"
+        ).encode()
+
+    def _first(self, record: PlannedRecord, seq: int, key: tuple[Any, ...]) -> bytes:
+        """Return the line of the first record of a key, and keep a frame that gives this very line."""
+        line = self.encode(record.whole(), seq) + b"\n"
+        frames = record.plan.frames
+        if len(frames) >= MOST_FRAMES:
+            frames.clear()
+        frames[key] = (self._has_frames and self._make_frame(record, bare=key[-1])) or _NO_FRAME
+        if self.planned_line(record, seq) != line:
+            frames[key] = _NO_FRAME
+        return line
+
+    def _make_frame(self, record: PlannedRecord, *, bare: bool) -> Frame | None:
+        """Return the frame of the records of a plan, made from one with other texts in all holes."""
+        other = probe(record, bare=bare)
+        whole = other.whole()
+        actions = {leaf.group.action for decided in whole.checks for leaf in decided.concrete}
+        if NAMING_ACTIONS & {*actions, other.batch.checks[0].question.action}:  # entries tell of missing names
+            return None
+        text = self.encode(whole, _PROBE_SEQ).decode()
+        if len(text) > LONGEST_FRAME:
+            return None
+        resource = other.batch.checks[0].resources[0]
+        more = "" if bare else more_than_reference(resource, self._inputs.masker)
+        rows = RowTexts(path_text(resource), more, self._outcomes_of(other))
+        return cut(text, self._head_texts(other, _PROBE_SEQ), rows)
+
+    def _head_texts(self, record: PlannedRecord, seq: int) -> HeadTexts:
+        check, caller = record.batch.checks[0], record.batch.caller
+        ids = _ids_text(caller) if caller.request_id or caller.trace_id or caller.own is not None else ""
+        query = query_text(check) if check.query_id or check.query_user else ""
+        return record.answer.id, str(seq), self._time(record.time), str(record.latency_us), ids, query
+
+    def _outcomes_of(self, record: PlannedRecord) -> list[str]:
+        """Return the fields of the decision of each entry."""
+        texts = [
+            outcome_text(one.effects[0] == PERMIT, one.by[0], one.errors.get(0, ()) if one.errors else ())
+            for one in record.found
+        ]
+        return [texts[number] for number in record.plan.numbers]
 
     def encode_rest(self, record: DecisionRecord, seq: int, cause: str) -> bytes:
         """Return the JSON text of a record that `encode` cannot write: the caller and the outcome, without inputs."""
@@ -112,13 +200,13 @@ class RecordEncoder:
 
     def _time(self, seconds: float) -> str:
         """Return the same text as `timestamp`; keep the text of the newest second."""
-        fraction, second = modf(seconds)
-        micros = round(fraction * _MICROSECONDS)
+        second = int(seconds)
+        micros = round((seconds - second) * _MICROSECONDS)
         if micros == _MICROSECONDS:
             return timestamp(seconds)
         if second != self._second:
             self._second, self._second_text = second, timestamp(second).partition(".")[0]
-        return f"{self._second_text}.{str(_MICROSECONDS + micros)[1:]}Z"
+        return f"{self._second_text}.{micros:06d}Z"
 
 
 def _ids_text(caller: Caller) -> str:

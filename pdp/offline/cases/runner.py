@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from pdp.audit.records.record import DecisionRecord
+from pdp.audit.records.record import AnyRecord, DecisionRecord
 from pdp.audit.records.writing import RecordEncoder
 from pdp.config.load import make_settings
 from pdp.config.names import NameCheck
@@ -62,10 +62,11 @@ class MemoryAudit:
     def admit(self) -> None:
         """Accept every request."""
 
-    def append(self, record: DecisionRecord) -> None:
+    def append(self, record: AnyRecord) -> None:
         """Keep a record."""
-        self.decided.append(record)
-        self.records.append(msgspec.json.decode(self._encoder.encode(record, len(self.records))))
+        whole = record.whole()
+        self.decided.append(whole)
+        self.records.append(msgspec.json.decode(self._encoder.encode(whole, len(self.records))))
 
     def note(self, event: Event) -> bool:
         """Drop an event: no case is about events."""

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 
-from pdp.audit.records.record import DecisionRecord
+from pdp.audit.records.record import AnyRecord, DecisionRecord
 from pdp.audit.records.recorded import ReadReport, RecordedOutcome, ReplayCheck, view_outcome
 from pdp.decision.service import Pdp
 from pdp.errors import InvalidArgument
@@ -155,9 +155,9 @@ class CapturingAudit:
     def admit(self) -> None:
         """Accept every request."""
 
-    def append(self, record: DecisionRecord) -> None:
+    def append(self, record: AnyRecord) -> None:
         """Keep a record in place of the one before."""
-        self.record = record
+        self.record = record.whole()
 
     def note(self, event: Event) -> bool:
         """Drop an event."""

@@ -15,7 +15,7 @@ from support.oracles.plain_records import plain_record
 from support.paths import TESTS
 
 from pdp.app.facts import build_pdp
-from pdp.audit.records.record import DecisionRecord
+from pdp.audit.records.record import AnyRecord, DecisionRecord
 from pdp.audit.records.rows import EntryError, entry_rows, whole_record
 from pdp.audit.records.schema import RECORD
 from pdp.audit.records.writing import RecordEncoder
@@ -84,9 +84,9 @@ class ComparingAudit(MemoryAudit):
 
     compared = 0
 
-    def append(self, record: DecisionRecord) -> None:
+    def append(self, record: AnyRecord) -> None:
         super().append(record)
-        assert whole_record(self.records[-1]) == plain_record(record, "case", len(self.records) - 1)
+        assert whole_record(self.records[-1]) == plain_record(record.whole(), "case", len(self.records) - 1)
         ComparingAudit.compared += 1
 
 

@@ -22,7 +22,7 @@ from support.paths import ROOT, TESTS
 from support.service.serving import serve_process, settings_of
 
 from pdp.app.facts import build_pdp
-from pdp.audit.records.record import DecisionRecord
+from pdp.audit.records.record import AnyRecord, DecisionRecord
 from pdp.audit.records.writing import RecordEncoder
 from pdp.offline.cases import runner as case_runner
 from pdp.offline.cases.cases import find_cases
@@ -87,7 +87,7 @@ class ValidatingAudit(MemoryAudit):
 
     validated = 0
 
-    def append(self, record: DecisionRecord) -> None:
+    def append(self, record: AnyRecord) -> None:
         super().append(record)
         validate(self.records[-1])
         ValidatingAudit.validated += 1

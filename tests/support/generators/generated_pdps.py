@@ -62,7 +62,7 @@ class LastRecord:
 
     def append(self, record: Any) -> None:
         """Keep a record in place of the one before."""
-        self.record = record
+        self.record = record.whole()
 
     def note(self, event: Any) -> bool:
         """Drop an event."""

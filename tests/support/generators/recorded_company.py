@@ -19,7 +19,7 @@ import msgspec
 from pdp.app.facts import build_pdp
 from pdp.audit.facts.files import RecordedRevision
 from pdp.audit.facts.writer import FactWriter
-from pdp.audit.records.record import DecisionRecord
+from pdp.audit.records.record import AnyRecord
 from pdp.audit.records.writing import RecordEncoder
 from pdp.config.load import make_settings
 from pdp.config.settings import Settings
@@ -111,7 +111,7 @@ class SegmentAudit:
     def admit(self) -> None:
         """Accept every request."""
 
-    def append(self, record: DecisionRecord) -> None:
+    def append(self, record: AnyRecord) -> None:
         """Write a record."""
         at = self.records % self._per_file
         if at == 0:
@@ -123,7 +123,7 @@ class SegmentAudit:
         if not bundle.exists():
             bundle.write_bytes(record.bundle_text)
         assert self._file
-        self._file.write(self._encoder.encode(record, at) + b"\n")
+        self._file.write(self._encoder.encode(record.whole(), at) + b"\n")
         self.records += 1
 
     def note(self, event: Event) -> bool:

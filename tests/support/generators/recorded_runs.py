@@ -17,7 +17,7 @@ from pdp.app.facts import build_pdp
 from pdp.audit.facts.files import RecordedRevision
 from pdp.audit.facts.writer import FactWriter
 from pdp.audit.reader import read_audit
-from pdp.audit.records.record import DecisionRecord
+from pdp.audit.records.record import AnyRecord
 from pdp.audit.records.recorded import ReadReport, RecordFilter
 from pdp.audit.records.writing import RecordEncoder
 from pdp.decision.codec import decode_checks
@@ -70,10 +70,10 @@ class FolderAudit:
     def admit(self) -> None:
         """Accept every request."""
 
-    def append(self, record: DecisionRecord) -> None:
+    def append(self, record: AnyRecord) -> None:
         """Write a record."""
         with (self._folder / "decisions-i.jsonl").open("ab") as file:
-            file.write(self._encoder.encode(record, self.records) + b"\n")
+            file.write(self._encoder.encode(record.whole(), self.records) + b"\n")
         (self._folder / "bundles" / record.bundle_digest).write_bytes(record.bundle_text)
         self.records += 1
 
