@@ -5,8 +5,8 @@ after FROM and JOIN alone. To read a protected relation a plain text has to cont
 it, as a word. So a plain text without such a word, whose relations are known, shows no protected row. In every doubt
 the parser decides; both ways agree on generated texts (`test_short_way.py`, `test_word_reading.py`).
 
-A rewritten text without the names of relations with policies, and without those of views, shows hidden rows in its
-sources alone, and those are read for themselves. An alias (`AS orders`) is no read.
+A rewritten text without the names of views and of relations with policies shows hidden rows in its
+sources alone, and the sources are read for themselves. An alias (`AS orders`) is no read.
 """
 
 from __future__ import annotations

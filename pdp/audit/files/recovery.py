@@ -1,8 +1,8 @@
 """Closing of segments that killed processes have left, at the next start.
 
-Only the newest segment of an instance can be torn. Everything up to its last chain line stays as it is. Whole records
+Only the newest segment of an instance can be torn. Everything up to the last chain line stays. Whole records
 behind that stay, too: a chain line that is marked `recovered` counts them, because nobody proved them in time. The rest
-is a torn line, and goes to a file of its own, `.torn`.
+is a torn line, and goes to a file `.torn`.
 
 Anybody who can write the folder can leave a segment there. So a start computes the chain again, and the end line that
 the start signs names the first record without a proof. A segment with an unknown key stays open: nobody can judge the

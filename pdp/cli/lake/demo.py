@@ -50,10 +50,10 @@ def demo(
     """Play a month of a small company, and report on it.
 
     Starts a service on loopback in a new folder, plays the requests of a month, brings the audit into a lake, decides
-    it again under candidate rules, and writes a report. The service has a clock of its own, so the times of its
+    the month again under candidate rules, and writes a report. The clock of the service is not the machine's, so the times of
     records are not real.
 
-    After a failure, the folder stays as it is. It has the log of the service, and the next demo needs another folder.
+    After a failure, the folder stays, with the log of the service, and the next demo needs another folder.
     """
     folder = out.absolute()
     from pdp.lake.session import check_spark  # noqa: PLC0415  help needs none
