@@ -101,7 +101,7 @@ class Probes:
 
 
 class Surfaces:
-    """Servers of one service, and what they answer with. Nothing listens yet: the service starts and stops them."""
+    """Servers of a service with the parts behind. Nothing listens yet: the service starts and stops the servers."""
 
     def __init__(self, core: ServiceCore, probes: Probes, *, shares_sockets: bool) -> None:
         """Wire all surfaces. With `shares_sockets`, other processes serve on the sockets, too."""

@@ -15,7 +15,7 @@ from typing import Any, cast
 
 
 class AnswerTooLong(http.client.HTTPException):
-    """Answer beyond its size: its head, its body, and all between."""
+    """Answer beyond the limit of head and body together."""
 
 
 class _BoundedSocket(io.RawIOBase):

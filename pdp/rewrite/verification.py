@@ -97,8 +97,7 @@ class Verification:
 
         `sources` are the parts of the result with filters, each beside itself with the stand-in for the unforeseen
         name. Each is read for itself, and so is the rest of the result with a name in place of the sources: together
-        that is the result, and sources that come again are read once. A result that is the caller's text comes as its
-        tree.
+        these are the result, and sources that come again are read once. The caller's unchanged text comes as a tree.
         """
         visible = ""
         if isinstance(result, str):

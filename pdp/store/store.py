@@ -15,7 +15,7 @@ A store holds an epoch, a sequence number, the registered objects, the grants, a
 6. Epochs. A new history gets a new epoch: after the restore of a backup, or the promotion of a lagging replica. Then
    `since` and `write` raise `EpochChanged` for every older snapshot, even if the new history has more revisions, and
    the caller must `load` again. Revisions of different epochs cannot be compared. Every revision has a random token, so
-   that one of a history that was lost while nobody ran differs from its namesake.
+   that a revision of a history that was lost while nobody ran differs from the namesake.
 7. Loud failure. Every call has a time limit. An unreachable or silent database raises `Unavailable`. A database without
    a usable store raises `ConfigError`, with the name of the database.
 8. Threads. Calls block, and any thread may make them.

@@ -1,6 +1,6 @@
 """Sockets of the service, bound before anything is served on them, and the connections that open files allow.
 
-A service alone binds its own. Worker processes inherit bound sockets from their supervisor, so that a socket, and the
+A service alone binds sockets. Worker processes inherit bound sockets from their supervisor, so that a socket, and the
 connections that wait in its queue, survive the end of a worker.
 """
 
@@ -226,7 +226,7 @@ class ConnectionServer(Protocol):
 
 
 class TlsHandshake(asyncio.Protocol):
-    """Accepted connection whose TLS has not begun. It holds a place of its server."""
+    """Accepted connection whose TLS has not begun. The server keeps a place for the connection."""
 
     def __init__(self, accepted: socket.socket, server: ConnectionServer, tls: ssl.SSLContext) -> None:
         self._accepted: socket.socket | None = accepted

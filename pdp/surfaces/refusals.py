@@ -46,7 +46,7 @@ class Refusal(msgspec.Struct, frozen=True):
 
 
 class _Tally:
-    """Refusals for one reason in this second: those with a record, and those without one yet."""
+    """Refusals for one reason in this second: those with a record, and the others so far."""
 
     __slots__ = ("recorded", "refusal", "suppressed")
 

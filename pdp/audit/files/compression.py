@@ -40,7 +40,7 @@ class SegmentCompressor:
         self._thread: threading.Thread | None = None
 
     def publish(self, path: Path) -> None:
-        """Give an ended segment its final name. A compressed one gets it later, once it is compressed."""
+        """Give an ended segment its final name. A segment to compress gets the name afterwards."""
         if self._compress == "none":
             rename_segment(path)
             return
@@ -68,7 +68,7 @@ class SegmentCompressor:
                 action()
 
     def _publish(self, path: Path) -> None:
-        """Compress one segment. Whatever is wrong with that one, the others follow."""
+        """Compress one segment. After a failure, the other segments follow."""
         try:
             publish_compressed(path, self._compress)
         except Exception as error:  # noqa: BLE001  nothing is lost: the next start publishes the segment

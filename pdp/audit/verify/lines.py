@@ -67,7 +67,7 @@ _MOST_COMPARED: Final = 4_000_000
 
 
 class WrittenLine(msgspec.Struct, frozen=True, gc=False):
-    """Line of a record: its number in the file, its bytes, and its `seq` if it can be read."""
+    """Line of a record: the number in the file, the bytes, and a legible `seq`."""
 
     number: int
     data: bytes

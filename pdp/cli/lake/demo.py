@@ -50,8 +50,8 @@ def demo(
     """Play a month of a small company, and report on it.
 
     Starts a service on loopback in a new folder, plays the requests of a month, brings the audit into a lake, decides
-    the month again under candidate rules, and writes a report. The clock of the service is not the machine's, so the times of
-    records are not real.
+    the month again under candidate rules, and writes a report. The clock of the service is not the machine's, so the
+    times of records are not real.
 
     After a failure, the folder stays, with the log of the service, and the next demo needs another folder.
     """

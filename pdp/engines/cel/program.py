@@ -291,7 +291,7 @@ def _load_rule(
 
 
 def _any_true(functions: Sequence[Callable[..., bool]]) -> Callable[..., bool]:
-    """Return the function that is true where one of one or two functions is, whatever the other one raises."""
+    """Return the function that is true where a function of two, or the only one, is, whatever the other raises."""
     if len(functions) == 1:
         return functions[0]
     first, second = functions

@@ -143,7 +143,7 @@ UNUSED: Final = "no container of these files uses the object: give the manifest 
 
 
 def references_to(file: Path, contents: Sequence[ManifestContent]) -> list[Reference]:
-    """Return the references to a given file: those of its path, else those of a missing path with its name."""
+    """Return the references to a given file: to the path, else to a missing path with the name."""
     named = [(one.file.parent / reference.entry.key, reference) for one in contents for reference in one.references
              if reference.kind == "file" and reference.entry.key]  # fmt: skip
     own, present = file.resolve(), [pair for pair in named if exists(pair[0], pair[1].entry.key)]
