@@ -18,7 +18,7 @@ import structlog
 from msgspec import UNSET
 
 from pdp.decision.codec import bound_checks
-from pdp.decision.combine import CHUNK
+from pdp.decision.evaluation import CHUNK
 from pdp.decision.row_filter import FEW_COLUMNS, DecidedAccess, hidden_view
 from pdp.decision.service import BatchResult, Pdp
 from pdp.decision.turns import converted, run_aside
