@@ -298,10 +298,10 @@ class TrinoSurface:
             return DecidedAccess(hidden_view(columns), self._failures.handle(input.action.operation, error, caller))
 
     async def _admit_long(self, request: TrinoRequest, caller: Caller) -> Batch:
-        return admit(await self._decoder.to_long_batch_request(request, caller.name), caller)
+        return admit(await self._decoder.to_long_batch_request(request, caller), caller)
 
     def _admit(self, request: TrinoRequest, caller: Caller) -> Batch:
-        return admit(self._decoder.to_batch_request(request, caller.name), caller)
+        return admit(self._decoder.to_batch_request(request, caller), caller)
 
 
 def _require_operation(input: OpaInput, operation: str) -> None:
