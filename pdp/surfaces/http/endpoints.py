@@ -61,8 +61,8 @@ def decision_routes(handlers: HttpHandlers, pdp: Pdp, max_checks: int, limits: B
         return EndpointAnswer(encode_answer(answer, form), answer.id)
 
     def check_now(body: bytes, caller: Caller) -> EndpointAnswer | None:
-        batch, form = admitted(body, caller)
-        result = pdp.decide_now(batch)
+        request, form = decode_call(body, max_checks)
+        result = pdp.decide_now(admit(request, caller))
         if result is None:
             return None
         answer = result.answer
