@@ -50,8 +50,9 @@ LeafVerdicts: TypeAlias = Callable[[Leaf | FixedDenial], Verdicts]
 """Lookup of the verdicts on a leaf of an evaluated tree."""
 CHUNK: Final = 2000
 """Most resources that engines decide before the event loop gets a turn. A long name counts as several resources."""
-_FIRST_CHUNK: Final = 250
-_FIRST_SLOW_CHUNK: Final = 16
+FIRST_CHUNK: Final = 250
+"""The same for resources whose cost nobody knows yet."""
+_FIRST_SLOW_CHUNK: Final = 64
 _LEAST_CHUNK: Final = 8
 _PARTS_OF_ONE: Final = 4
 """Parts of a name that cost about what a resource costs besides."""
@@ -102,7 +103,7 @@ class Evaluator:
         count = sum([len(leaf.resources) for leaf in leaves])
         if count > _FIRST_SLOW_CHUNK and any(map(self.is_slow, leaves)):
             return False
-        parts = _FIRST_CHUNK * _PARTS_OF_ONE
+        parts = FIRST_CHUNK * _PARTS_OF_ONE
         return count <= CHUNK and all((parts := parts - _long_parts(leaf.resources)) >= 0 for leaf in leaves)
 
     def decide(self, leaf: Leaf, resources: Sequence[Resource]) -> Verdicts:
@@ -177,7 +178,7 @@ class ChunkSize:
     """
 
     def __init__(self) -> None:
-        self.now = _FIRST_CHUNK
+        self.now = FIRST_CHUNK
         self._taken = 0
 
     def begin_small(self) -> None:
@@ -195,7 +196,7 @@ class ChunkSize:
         """Learn from the last chunk."""
         if seconds > TURN_SECONDS:
             self.now = max(_LEAST_CHUNK, int(self._taken * TURN_SECONDS / seconds / 2))
-        elif seconds < TURN_SECONDS / 4 and self._taken >= self.now // 2:
+        elif seconds < TURN_SECONDS / 2 and self._taken >= self.now // 2:
             self.now = min(CHUNK, 2 * self.now)
 
 

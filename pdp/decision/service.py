@@ -17,7 +17,7 @@ from pdp.audit.records.record import DecidedCheck, DecisionRecord, LeafDecision,
 from pdp.decision.active_policies import ActivePolicies
 from pdp.decision.cached_evaluation import CachedEvaluation, may_cache
 from pdp.decision.combine import fold, leaves
-from pdp.decision.evaluation import CHUNK, LeafVerdicts
+from pdp.decision.evaluation import CHUNK, FIRST_CHUNK, LeafVerdicts
 from pdp.decision.explanation import (
     NO_TRACES,
     Explainer,
@@ -139,7 +139,9 @@ class Pdp:
 
         Raise Unavailable if the audit cannot be served.
         """
-        if batch.size > CHUNK or batch.explain or batch.consistency != "minimize_latency" or self.bundle.must_wait:
+        if batch.explain or batch.consistency != "minimize_latency" or self.bundle.must_wait:
+            return None
+        if batch.size > FIRST_CHUNK and (batch.size > CHUNK or self.bundle.has_slow):
             return None
         cache = self.cache
         if cache is not None and (cache.newest is not self.bundle or cache.has_engines) and cache.serves(self.bundle):
