@@ -17,7 +17,7 @@ from immutables import Map
 from pdp.config.policies import ThroughViews
 from pdp.config.trino import TrinoSettings
 from pdp.config.warehouses import WarehouseSettings
-from pdp.engines.engine import Dependency, Engine, ForbiddenPath
+from pdp.engines.engine import Cost, Dependency, Engine, ForbiddenPath
 from pdp.engines.guarded import AwaitedEngine, FailedEngine, applying
 from pdp.engines.row_access.engine import RowAccessEngine
 from pdp.engines.spelled_names import NO_NAMES, SpelledNames
@@ -161,6 +161,12 @@ class ActivePolicies(msgspec.Struct, frozen=True, dict=True):
         """Tell whether an engine of an authority must be awaited."""
         stacks = (authority.engines for authority in (self.default, *self.authorities.values()))
         return any(isinstance(engine, AwaitedEngine) for engines in stacks for engine in engines)
+
+    @cached_property
+    def has_slow(self) -> bool:
+        """Tell whether an engine of an authority takes milliseconds for a resource."""
+        stacks = (authority.engines for authority in (self.default, *self.authorities.values()))
+        return any(engine.cost is Cost.MILLISECONDS for engines in stacks for engine in engines)
 
     def through_views(self, warehouse: str) -> ThroughViews:
         """Return whose row policies hold behind views of a warehouse."""

@@ -23,13 +23,13 @@ import msgspec
 from pdp.decision.cache.cache import KEPT_EFFECTS, MOST_FIELDS, CachedVerdict, FoundVerdicts, Lookup, NewVerdicts
 from pdp.decision.cache.keys import resource_fields
 from pdp.decision.cache.local import Flight, await_landings
-from pdp.decision.combine import ChunkSize, concatenate, decide_group, slice_by_leaf
-from pdp.decision.evaluation import LeafVerdicts, leaves_by_group, lookup_of
+from pdp.decision.combine import concatenate, decide_group, slice_by_leaf
+from pdp.decision.evaluation import ChunkSize, LeafVerdicts, chunks, leaves_by_group, lookup_of
 from pdp.decision.plan import FixedDenial, Leaf
 from pdp.decision.ports import DecisionSnapshot
 from pdp.decision.turns import TurnClock
 from pdp.decision.verdict_cache import VerdictCache
-from pdp.engines.engine import Engine, EngineQuestion, Verdicts
+from pdp.engines.engine import Cost, Engine, EngineQuestion, Verdicts
 from pdp.engines.guarded import AwaitedEngine
 from pdp.model.answer import Reason
 from pdp.model.question import Resource
@@ -274,27 +274,29 @@ class CachedEvaluation:
             question.put(rows, await self._basis.evaluator.ask(question.engine, question.group, resources))
             return
         size = ChunkSize()
+        if question.engine.cost is Cost.MILLISECONDS:
+            size.begin_small()
         start = 0
-        while start < len(rows):
-            part = rows[start : start + size.now]
+        for asked in chunks([[question.resources[row] for row in rows]], size):
+            part = rows[start : start + len(asked)]
             started = time.perf_counter()
-            resources = [question.resources[row] for row in part]
-            question.put(part, self._basis.evaluator.decide_by_engine(question.engine, question.group, resources))
-            size.learn(len(part), time.perf_counter() - started)
+            question.put(part, self._basis.evaluator.decide_by_engine(question.engine, question.group, asked))
+            size.learn(time.perf_counter() - started)
             start += len(part)
             await self._turn()
 
     async def _combine(self, members: _Members) -> Verdicts:
         """Return the combined verdicts of all engines on the resources of a group."""
         columns: list[Verdicts] = []
-        size, start, count = ChunkSize(), 0, len(members.resources)
-        while not columns or start < count:
-            stop = min(start + size.now, count)
+        size, start = ChunkSize(), 0
+        if self._basis.evaluator.is_slow(members.leaves[0]):
+            size.begin_small()
+        for resources in chunks([members.resources], size):
             started = time.perf_counter()
             decide = partial(self._by_engine, members.questions, start)
-            columns.append(decide_group(members.leaves[0], members.resources[start:stop], self._basis.bundle, decide))
-            size.learn(stop - start, time.perf_counter() - started)
-            start = stop
+            columns.append(decide_group(members.leaves[0], resources, self._basis.bundle, decide))
+            size.learn(time.perf_counter() - started)
+            start += len(resources)
             await self._turn()
         return concatenate(columns)
 

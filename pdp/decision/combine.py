@@ -8,24 +8,17 @@ An outcome is permit, forbid, failed or silent (ABSTAIN); silence denies.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from operator import or_
 from typing import Final, Literal, TypeAlias
 
 from pdp.decision.active_policies import ActivePolicies, EngineStack
 from pdp.decision.plan import AllOf, AnyAlone, AnyOf, FixedDenial, Leaf, Node, Split
-from pdp.decision.turns import TURN_SECONDS
 from pdp.engines.engine import ABSTAIN, FAILED, FORBID, PERMIT, SILENT, Engine, EngineQuestion, Verdicts
 from pdp.model.answer import DEFAULT_DENY, STORE_STALE, Reason
-from pdp.model.arrays import PathArray
 from pdp.model.question import Resource
 from pdp.model.references import format_resource
 
-CHUNK: Final = 2000
-"""Most resources that engines decide before the event loop gets a turn."""
-_FIRST_CHUNK: Final = 250
-_FIRST_SLOW_CHUNK: Final = 16
-_LEAST_CHUNK: Final = 8
 EngineCall: TypeAlias = Callable[[Engine, EngineQuestion, Sequence[Resource]], Verdicts]
 """Call of an engine that returns verdicts even if the engine raises."""
 
@@ -136,41 +129,6 @@ def combine_rows(
         if raised and effects[at] != PERMIT:
             errors[at] = tuple(sorted(raised))
     return Verdicts(bytes(effects), reasons, errors)
-
-
-class ChunkSize:
-    """Number of resources that engines decide in about half a turn: learnt, for long names and many rules cost more."""
-
-    def __init__(self) -> None:
-        self.now = _FIRST_CHUNK
-
-    def begin_small(self) -> None:
-        """Begin with few resources: one of a slow engine may cost as much as hundreds of others."""
-        self.now = min(self.now, _FIRST_SLOW_CHUNK)
-
-    def learn(self, count: int, seconds: float) -> None:
-        """Learn from a chunk."""
-        if seconds > TURN_SECONDS:
-            self.now = max(_LEAST_CHUNK, int(count * TURN_SECONDS / seconds / 2))
-        elif seconds < TURN_SECONDS / 4 and count >= self.now:
-            self.now = min(CHUNK, 2 * self.now)
-
-
-def chunks(leaves: Sequence[Leaf], size: ChunkSize) -> Iterator[Sequence[Resource]]:
-    """Yield the resources of leaves of one group in order, at most `size.now` at a time.
-
-    A column of paths stays as it is, so that an engine can decide by container.
-    """
-    if len(leaves) > 1 and not all(type(leaf.resources) is PathArray for leaf in leaves):
-        columns: Sequence[Sequence[Resource]] = [[resource for leaf in leaves for resource in leaf.resources]]
-    else:
-        columns = [leaf.resources for leaf in leaves]
-    for resources in columns:
-        start = 0
-        while start < len(resources):
-            stop = start + size.now
-            yield resources[start:stop] if start or stop < len(resources) else resources
-            start = stop
 
 
 def concatenate(columns: Sequence[Verdicts]) -> Verdicts:

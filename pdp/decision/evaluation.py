@@ -8,16 +8,16 @@ In an authorization path the only fallback is deny: an engine that raises has fa
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TypeAlias
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate
+from typing import Final, TypeAlias
 
 import structlog
 from msgspec.structs import replace
 
 from pdp.decision.active_policies import ActivePolicies
 from pdp.decision.combine import (
-    ChunkSize,
-    chunks,
     concatenate,
     decide_group,
     denial_verdicts,
@@ -25,7 +25,7 @@ from pdp.decision.combine import (
     without_permits,
 )
 from pdp.decision.plan import FixedDenial, Leaf
-from pdp.decision.turns import Resumable, TurnClock
+from pdp.decision.turns import TURN_SECONDS, Resumable, TurnClock
 from pdp.engines.engine import (
     ABSTAIN,
     EFFECT_NAMES,
@@ -40,6 +40,7 @@ from pdp.engines.engine import (
 from pdp.engines.guarded import AwaitedEngine, InvalidVerdicts, log_failure
 from pdp.facts.snapshot import Facts
 from pdp.model.answer import STORE_STALE, Reason, Trace
+from pdp.model.arrays import PathArray
 from pdp.model.question import Resource
 from pdp.telemetry import Telemetry
 
@@ -47,6 +48,14 @@ log = structlog.get_logger()
 
 LeafVerdicts: TypeAlias = Callable[[Leaf | FixedDenial], Verdicts]
 """Lookup of the verdicts on a leaf of an evaluated tree."""
+CHUNK: Final = 2000
+"""Most resources that engines decide before the event loop gets a turn. A long name counts as several resources."""
+FIRST_CHUNK: Final = 250
+"""The same for resources whose cost nobody knows yet."""
+_FIRST_SLOW_CHUNK: Final = 64
+_LEAST_CHUNK: Final = 8
+_PARTS_OF_ONE: Final = 4
+"""Parts of a name that cost about what a resource costs besides."""
 
 
 class Evaluator:
@@ -71,22 +80,31 @@ class Evaluator:
         pace, size = TurnClock(), ChunkSize()
         for members in leaves_by_group(leaves):
             columns = []
-            if self._is_slow(members[0].group):
+            if self.is_slow(members[0]):
                 size.begin_small()
-            for resources in chunks(members, size):
+            for resources in chunks([leaf.resources for leaf in members], size):
                 started = time.perf_counter()
                 columns.append(decide_group(members[0], resources, self._bundle, self.decide_by_engine))
-                size.learn(len(resources), time.perf_counter() - started)
+                size.learn(time.perf_counter() - started)
                 if pace.is_over():
                     yield
                     pace.begin()
             verdicts.update(slice_by_leaf(concatenate(columns), members))
         return lookup_of(verdicts)
 
-    def _is_slow(self, group: EngineQuestion) -> bool:
-        """Tell whether an engine of a group takes milliseconds for a resource."""
+    def is_slow(self, leaf: Leaf | FixedDenial) -> bool:
+        """Tell whether an engine takes milliseconds for a resource of a leaf."""
+        group = leaf.group
         engines = self._bundle.engines_for(group.warehouse, group.action, group.type).engines
         return any(engine.cost is Cost.MILLISECONDS for engine in engines)
+
+    def takes_one_turn(self, leaves: Sequence[Leaf | FixedDenial]) -> bool:
+        """Tell whether `evaluate_at_once` takes about a turn for few leaves: their resources and names are few."""
+        count = sum([len(leaf.resources) for leaf in leaves])
+        if count > _FIRST_SLOW_CHUNK and any(map(self.is_slow, leaves)):
+            return False
+        parts = FIRST_CHUNK * _PARTS_OF_ONE
+        return count <= CHUNK and all((parts := parts - _long_parts(leaf.resources)) >= 0 for leaf in leaves)
 
     def decide(self, leaf: Leaf, resources: Sequence[Resource]) -> Verdicts:
         """Return the verdicts on one leaf, asked about few resources."""
@@ -151,6 +169,66 @@ class Evaluator:
 
     def _permitted(self, engine: Engine, verdicts: Verdicts) -> Verdicts:
         return without_permits(verdicts) if self._stale and _rests_on_facts(engine) else verdicts
+
+
+class ChunkSize:
+    """Number of resources that engines decide in about half a turn: learnt, for long names and many rules cost more.
+
+    Counts a name of `_PARTS_OF_ONE` parts more as one resource more: engines look at each object above.
+    """
+
+    def __init__(self) -> None:
+        self.now = FIRST_CHUNK
+        self._taken = 0
+
+    def begin_small(self) -> None:
+        """Begin with few resources: one of a slow engine may cost as much as hundreds of others."""
+        self.now = min(self.now, _FIRST_SLOW_CHUNK)
+
+    def end_of(self, weights: Sequence[int], start: int) -> int:
+        """Return where a chunk of rows ends, by the weights of all rows before each row. Takes one row at least."""
+        before = weights[start - 1] if start else 0
+        stop = max(start + 1, bisect_right(weights, before + self.now, start))
+        self._taken = weights[stop - 1] - before
+        return stop
+
+    def learn(self, seconds: float) -> None:
+        """Learn from the last chunk."""
+        if seconds > TURN_SECONDS:
+            self.now = max(_LEAST_CHUNK, int(self._taken * TURN_SECONDS / seconds / 2))
+        elif seconds < TURN_SECONDS / 2 and self._taken >= self.now // 2:
+            self.now = min(CHUNK, 2 * self.now)
+
+
+def weights_of(resources: Sequence[Resource]) -> Sequence[int]:
+    """Return for each row the weight of all rows up to this one."""
+    if type(resources) is PathArray:
+        each = [1 + len(above) // _PARTS_OF_ONE for above in resources.parents]
+        if max(each, default=1) == 1:
+            return range(1, len(resources) + 1)
+        return list(accumulate(map(each.__getitem__, resources.parent_at)))
+    return list(accumulate([1 + len(resource.path) // _PARTS_OF_ONE for resource in resources]))
+
+
+def _long_parts(resources: Sequence[Resource]) -> int:
+    """Return the number of parts of names longer than usual."""
+    paths = resources.parents if type(resources) is PathArray else [resource.path for resource in resources]
+    return sum([len(path) for path in paths if len(path) >= _PARTS_OF_ONE])
+
+
+def chunks(columns: Sequence[Sequence[Resource]], size: ChunkSize) -> Iterator[Sequence[Resource]]:
+    """Yield the resources of one group in order, with a weight of at most `size.now` at a time.
+
+    A column of paths stays as it is, so that an engine can decide by container.
+    """
+    if len(columns) > 1 and not all(type(column) is PathArray for column in columns):
+        columns = [[resource for column in columns for resource in column]]
+    for resources in columns:
+        start, weights = 0, weights_of(resources)
+        while start < len(resources):
+            stop = size.end_of(weights, start)
+            yield resources[start:stop] if start or stop < len(resources) else resources
+            start = stop
 
 
 def _rests_on_facts(engine: Engine) -> bool:

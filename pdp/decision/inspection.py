@@ -19,6 +19,7 @@ import msgspec
 
 from pdp.decision.plan import parent_of
 from pdp.decision.turns import Resumable, TurnClock
+from pdp.engines.engine import PERMIT, Verdicts
 from pdp.errors import InvalidReference
 from pdp.facts.objects import ObjectKey, key_of
 from pdp.model.answer import DEFAULT_DENY, Answer, Reason, Rejection, Trace
@@ -43,14 +44,37 @@ def sees_all(caller: Caller) -> bool:
     return "principals" in caller.may_assert or caller.own is None
 
 
-def guards(batch: Batch, meant: Callable[[Check], Check]) -> tuple[Check, ...]:
+def guards(batch: Batch, meant: Callable[[Check], Check]) -> Resumable[tuple[Check, ...]]:
     """Return the guards of a batch: checks of the caller's own right to read the grants of each resource.
 
     A position is visible if it has guards and all of them are permitted. `meant` returns a check about the objects that
     the names of a check mean.
     """
-    own = batch.caller.own
-    return () if own is None else tuple(guard for check in batch.checks for guard in _guards(meant(check), own))
+    own, found, pace = batch.caller.own, list[Check](), TurnClock()
+    if own is None:
+        return ()
+    for check in batch.checks:
+        found += _guards(meant(check), own)
+        if pace.is_over():
+            yield
+            pace.begin()
+    return tuple(found)
+
+
+def visible_positions(size: int, checks: Sequence[Check], outcomes: Sequence[Verdicts]) -> Resumable[bytes]:
+    """Return 1 for each position of a batch that has guards, all of them permitted; `outcomes` are of these guards."""
+    visible, refused, pace = bytearray(size), list[int](), TurnClock()
+    for check, outcome in zip(checks, outcomes, strict=True):
+        for at, effect in zip(check.at, outcome.effects, strict=True):
+            visible[at] = 1
+            if effect != PERMIT:
+                refused.append(at)
+        if pace.is_over():
+            yield
+            pace.begin()
+    for at in refused:
+        visible[at] = 0
+    return bytes(visible)
 
 
 def reject_invisible(batch: Batch, visible: bytes) -> Batch:

@@ -7,17 +7,17 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import repeat
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 
 from pdp.audit.records.record import AnyRecord, DecidedCheck, DecisionRecord, Listing, PlannedRecord
 from pdp.decision.active_policies import ActivePolicies
 from pdp.decision.cached_evaluation import CachedEvaluation, may_cache
-from pdp.decision.combine import CHUNK, fold
-from pdp.decision.evaluation import LeafVerdicts
+from pdp.decision.combine import fold
+from pdp.decision.evaluation import CHUNK, FIRST_CHUNK, LeafVerdicts
 from pdp.decision.explanation import (
     NO_TRACES,
     Explainer,
@@ -27,16 +27,23 @@ from pdp.decision.explanation import (
     no_verdict,
     trace_checks,
 )
-from pdp.decision.inspection import GrantVisibility, guards, reduce_answer, reject_invisible, sees_all
+from pdp.decision.inspection import (
+    GrantVisibility,
+    guards,
+    reduce_answer,
+    reject_invisible,
+    sees_all,
+    visible_positions,
+)
 from pdp.decision.plan import FixedDenial, Leaf, Planners
 from pdp.decision.plan_cache import bound_traces, in_parts, plan_checks
 from pdp.decision.ports import AuditLog, DecisionSnapshot, FactsSource
 from pdp.decision.prepared_plan import decide_check, decided_check
 from pdp.decision.row_filter import DecidedAccess, explain_rows, restrict, row_view
 from pdp.decision.shadow import ShadowDecision, ShadowReporter
-from pdp.decision.turns import AwaitingResumable, Resumable, TurnClock, finish, finish_in_turns
+from pdp.decision.turns import AwaitingResumable, Resumable, each_in_turns, finish, finish_in_turns
 from pdp.decision.verdict_cache import VerdictCache
-from pdp.engines.engine import ALLOWED_BY_EFFECT, PERMIT
+from pdp.engines.engine import ALLOWED_BY_EFFECT
 from pdp.engines.grants.engine import GrantsEngine
 from pdp.engines.row_access.explain import RowExplanation
 from pdp.errors import InvalidArgument
@@ -137,7 +144,9 @@ class Pdp:
 
         Raise Unavailable if the audit cannot be served.
         """
-        if batch.size > CHUNK or batch.explain or batch.consistency != "minimize_latency" or self.bundle.must_wait:
+        if batch.explain or batch.consistency != "minimize_latency" or self.bundle.must_wait:
+            return None
+        if batch.size > FIRST_CHUNK and (batch.size > CHUNK or self.bundle.has_slow):
             return None
         cache = self.cache
         if cache is not None and (cache.newest is not self.bundle or cache.has_engines) and cache.serves(self.bundle):
@@ -230,11 +239,11 @@ class Pdp:
             explainer = Explainer(basis.bundle, basis.evaluator, verdicts_of, cached.verdict if cached else no_verdict)
             traces = yield from trace_checks(batch.checks, trees, explainer, visible)
             traces = (yield from grants.traces(traces)) if grants else traces
-        outcomes = yield from _each(fold, trees, repeat(verdicts_of))
+        outcomes = yield from each_in_turns(fold, trees, repeat(verdicts_of))
         answer = fold_answer(batch, outcomes, basis.revision, traces)
         if cached is not None:
             answer = mark_cached(answer, batch.checks, trees, cached.shared)
-        checks = yield from _each(decided_check, batch.checks, trees, repeat(verdicts_of), outcomes)
+        checks = yield from each_in_turns(decided_check, batch.checks, trees, repeat(verdicts_of), outcomes)
         elapsed = time.perf_counter() - started
         record = DecisionRecord(batch, answer, tuple(checks), *basis.origin(elapsed), stale=basis.stale)
         if cached is not None:
@@ -336,7 +345,7 @@ class Pdp:
     def _evaluate(self, found: Sequence[Leaf | FixedDenial], basis: DecisionSnapshot) -> Resumable[LeafVerdicts]:
         """Return the verdicts on all leaves."""
         evaluator = basis.evaluator
-        if len(found) <= _FEW_LEAVES and sum([len(leaf.resources) for leaf in found]) <= CHUNK:
+        if len(found) <= _FEW_LEAVES and evaluator.takes_one_turn(found):
             return evaluator.evaluate_at_once(found)
         return (yield from evaluator.evaluate(found))
 
@@ -358,15 +367,12 @@ class Pdp:
 
     def _visible(self, batch: Batch, basis: DecisionSnapshot) -> AwaitingResumable[bytes]:
         """Return 1 for each position that has guards, all of them permitted."""
-        checks = guards(batch, lambda check: self.planners.meant(check, basis.bundle, basis.facts))
+        all = yield from guards(batch, lambda check: self.planners.meant(check, basis.bundle, basis.facts))
+        checks = (yield from in_parts(msgspec.structs.replace(batch, checks=all))).checks
         trees, found = yield from plan_checks(checks, basis.plans)
         _, verdicts_of = yield from self._verdicts(found, basis, None)
-        guarded, refused = set[int](), set[int]()
-        for check, tree in zip(checks, trees, strict=True):
-            guarded.update(check.at)
-            effects = fold(tree, verdicts_of).effects
-            refused.update(at for at, effect in zip(check.at, effects, strict=True) if effect != PERMIT)
-        return bytes(at in guarded and at not in refused for at in range(batch.size))
+        outcomes = yield from each_in_turns(fold, trees, repeat(verdicts_of))
+        return (yield from visible_positions(batch.size, checks, outcomes))
 
     def _record(self, record: DecisionRecord, elapsed: float) -> DecisionRecord:
         """Append a record to the audit and count its decisions; `elapsed` is in seconds."""
@@ -375,17 +381,6 @@ class Pdp:
         permits = allowed.count(1)
         self.telemetry.count_decisions(record.batch.surface, permits, len(allowed) - permits, elapsed)
         return record
-
-
-def _each(function: Callable[..., T], *columns: Iterable[Any]) -> Resumable[list[T]]:
-    """Return the results of a function on each row of columns."""
-    results, pace = [], TurnClock()
-    for result in map(function, *columns):
-        results.append(result)
-        if pace.is_over():
-            yield
-            pace.begin()
-    return results
 
 
 def at_time(batch: Batch, seconds: int) -> Batch:

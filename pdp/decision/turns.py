@@ -9,10 +9,10 @@ import asyncio
 import contextvars
 import sys
 import time
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable, Generator, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Final, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 T = TypeVar("T")
 
@@ -64,6 +64,17 @@ async def finish_in_turns(steps: AwaitingResumable[T]) -> T:
         except StopIteration as end:
             return end.value  # type: ignore[no-any-return]
         await (asyncio.sleep(0) if awaited is None else awaited)
+
+
+def each_in_turns(function: Callable[..., T], *columns: Iterable[Any]) -> Resumable[list[T]]:
+    """Return the results of a function on each row of columns."""
+    results, pace = list[T](), TurnClock()
+    for result in map(function, *columns):
+        results.append(result)
+        if pace.is_over():
+            yield
+            pace.begin()
+    return results
 
 
 class _Aside:

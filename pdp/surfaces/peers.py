@@ -98,11 +98,20 @@ def http_peer(request: web.BaseRequest, content_types: Container[str] = _JSON) -
     """Return the peer of an HTTP request. `content_types` are those that no web page may send without asking first."""
     evidence = ConnectionEvidence.of(request.transport, request.remote or "")
     asked = request.method in _WITHOUT_BODY or request.content_type in content_types
-    # without the header, `request.host` is the name of this machine
-    suspicion = evidence.suspicion(request.headers, request.headers.get("Host", ""), json=asked)
+    suspicion = evidence.suspicion(request.headers, _asked_host(request), json=asked)
     peer = evidence.peer(tuple(request.headers.getall("Authorization", ())), suspicion)
     stated = tuple((name, value) for name in IDENTITY_HEADERS for value in request.headers.getall(name, ()))
     return msgspec.structs.replace(peer, identity_headers=stated) if stated else peer
+
+
+def _asked_host(request: web.BaseRequest) -> str:
+    """Return the host that a request asks: that of a target in absolute form, else the Host header (RFC 9112 3.2.2)."""
+    target = request.raw_path
+    if not target.startswith("/") and "://" in target:
+        host = URL(target).host or ""
+        return f"[{host}]" if ":" in host else host
+    # without the header, `request.host` is the name of this machine
+    return request.headers.get("Host", "")
 
 
 def grpc_peer(context: Any, *, certified: bool = True) -> tuple[Peer, SentIds]:

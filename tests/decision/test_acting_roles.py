@@ -166,7 +166,7 @@ def of_trino(pdp: Pdp, action: dict[str, Any], at: int) -> Check:
     body = {"input": {"context": {"identity": identity, "softwareStack": {"trinoVersion": "476"}}, "action": action}}
     decoder = RequestDecoder(pdp, 1000)
     named = decoder.decode(json.dumps(body).encode())
-    request = decoder.to_batch_request(TrinoRequest(named, [named.action.resource or ResourceName()]), "trino")
+    request = decoder.to_batch_request(TrinoRequest(named, [named.action.resource or ResourceName()]), EMBEDDED_CALLER)
     (check,) = request.checks
     person = msgspec.structs.replace(check.question.principal, groups=("contractor",), attributes='{"level":"low"}')
     return msgspec.structs.replace(check.asking(principal=person, acting_role="etl"), at=(at,))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,28 +15,44 @@ from support.clients.http_client import fetch
 from support.faults.neighbours import assert_served
 from support.service.serving import Process, serve_process
 
+from pdp.app.facts import build_pdp
+from pdp.config.load import make_settings
+from pdp.decision.codec import decode_call
+from pdp.decision.evaluation import CHUNK, ChunkSize, Evaluator, chunks
 from pdp.decision.plan import Leaf
 from pdp.decision.plan_cache import MAX_TRACED_CHARACTERS, bound_traces, in_parts
 from pdp.decision.turns import Resumable
-from pdp.engines.engine import EngineQuestion
+from pdp.engines.cel.rules import inline_rules
+from pdp.engines.engine import Engine, EngineQuestion, Verdicts
 from pdp.engines.grants.engine import GrantsEngine
 from pdp.errors import TooManyChecks
 from pdp.facts.snapshot import Facts
 from pdp.identity.callers import EMBEDDED_CALLER
+from pdp.identity.evidence import admit
 from pdp.model.arrays import PathArray
 from pdp.model.question import Batch, Check, Principal, Question, Resource
+from pdp.offline.cases.runner import MemoryAudit
 
-BOB = "user:oidc~bob"
+BOB, NESTED = "user:oidc~bob", "user:oidc~nested"
+LINKS = 1_000
 WORLD = {
     "objects": [f"table:w/s{schema}/t{number}" for schema in range(20) for number in range(490)],
-    "grants": [{"principal": BOB, "privilege": "ownership", "object": "warehouse:w"}],
+    "grants": [
+        {"principal": BOB, "privilege": "ownership", "object": "warehouse:w"},
+        {"principal": NESTED, "privilege": "assignee", "object": "role:r0"},
+        *({"principal": f"role:r{at}", "privilege": "assignee", "object": f"role:r{at + 1}"} for at in range(LINKS)),
+    ],
 }
 CONFIG: dict[str, Any] = {
-    "authorities": {"default": {"engines": ["grants"]}},
-    "warehouses": {"w": {}},
-    "policies": {"rules": []},
+    "authorities": {
+        "default": {"engines": ["grants"]},
+        "policies": {"engines": ["cedar"], "warehouses": ["c"]},
+        "both": {"engines": ["cel", "grants"], "warehouses": ["b"]},
+    },
+    "warehouses": {"w": {}, "c": {}, "b": {"default_ref": "main"}},
+    "policies": {"rules": ["a.properties"], "cedar": {"policies": ["a.cedar"]}},
     "store": {"url": "file:world.json"},
-    "trino": {"catalogs": {"w": {"warehouse": "w"}}},
+    "trino": {"catalogs": {name: {"warehouse": name} for name in "wcb"}},
     "audit": {"sinks": [{"file": "audit"}]},
 }
 
@@ -44,6 +61,10 @@ CONFIG: dict[str, Any] = {
 def process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
     folder: Path = tmp_path_factory.mktemp("long")
     (folder / "world.json").write_text(json.dumps(WORLD))
+    (folder / "a.properties").write_text("nessie.server.authorization.rules.a=path.startsWith('a.b')\n")
+    (folder / "a.cedar").write_text(
+        'permit(principal in Lakekeeper::Role::"r5", action, resource in Lakekeeper::Namespace::"c/s");'
+    )
     (folder / "pdp.yaml").write_text(json.dumps(CONFIG))
     with serve_process(folder, "--config", "pdp.yaml") as process:
         yield process
@@ -58,9 +79,22 @@ def checks(count: int, action: str, **more: object) -> bytes:
     return json.dumps({"checks": named, **more}).encode()
 
 
-def many_checks(count: int, action: str, resource: str) -> bytes:
+def many_checks(count: int, action: str, resource: str, principal: str = "user:oidc~u{}") -> bytes:
     named = [
-        {"principal": f"user:oidc~u{at}", "action": action, "resource": resource.format(at)} for at in range(count)
+        {"principal": principal.format(at), "action": action, "resource": resource.format(at)} for at in range(count)
+    ]
+    return json.dumps({"checks": named}).encode()
+
+
+def moves(count: int) -> bytes:
+    named = [
+        {
+            "principal": BOB,
+            "action": "move",
+            "resource": f"table:w/s1/t{at}",
+            "context": {"arguments": {"destination": f"table:w/s2/t{at}"}},
+        }
+        for at in range(count)
     ]
     return json.dumps({"checks": named}).encode()
 
@@ -71,6 +105,23 @@ def deep_checks(count: int, parts: int) -> bytes:
         {"principal": BOB, "action": "read_data", "resource": f"table:w/{'a/' * parts}t{at}"} for at in range(count)
     ]
     return json.dumps({"explain": True, "checks": named}).encode()
+
+
+def deep_names(
+    count: int, warehouse: str, action: str = "read_data", *, parts: int = 250, principal: str = BOB
+) -> bytes:
+    """One check of objects, each deep in a namespace of its own."""
+    type = "namespace" if action == "list_tables" else "table"
+    names = [f"{type}:{warehouse}/b{at}/{'a/' * parts}t" for at in range(count)]
+    return json.dumps({"checks": [{"principal": principal, "action": action, "resources": names}]}).encode()
+
+
+def deep_tables(count: int, warehouse: str) -> list[dict[str, Any]]:
+    """Tables, each in a schema of its own with many parts."""
+    schema = "a." * 249
+    return [
+        {"table": {"catalogName": warehouse, "schemaName": f"s{at}.{schema}z", "tableName": "t"}} for at in range(count)
+    ]
 
 
 def schemas(count: int) -> list[dict[str, Any]]:
@@ -98,6 +149,17 @@ ATTACKS = {
     "principals without number": ("/v1/check", 200, many_checks(10_000, "read_data", "table:w/s1/t{}")),
     "schemas of Trino": ("/v1/data/trino/batch", 200, filtered("FilterSchemas", schemas(100_000))),
     "tables of Trino in many schemas": ("/v1/data/trino/batch", 200, filtered("FilterTables", tables(100_000))),
+    "deep names": ("/v1/check", 200, deep_names(1_500, "w")),
+    "deep names of a user with many roles": ("/v1/check", 200, deep_names(600, "w", principal=NESTED)),
+    "deep names for two engines": ("/v1/check", 200, deep_names(600, "b")),
+    "deep namespaces": ("/v1/check", 200, deep_names(600, "b", "list_tables")),
+    "deep tables or views": ("/v1/check", 200, deep_names(300, "b", "trino:SelectFromColumns")),
+    "deep names for Cedar": ("/v1/check", 200, deep_names(60, "c")),
+    "many namespaces for Cedar": ("/v1/check", 200, deep_names(2_000, "c", parts=6)),
+    "deep schemas of Trino for Cedar": ("/v1/data/trino/batch", 200, filtered("FilterTables", deep_tables(20, "c"))),
+    "deep schemas of Trino": ("/v1/data/trino/batch", 200, filtered("FilterTables", deep_tables(1_000, "w"))),
+    "nested roles for Cedar": ("/v1/check", 200, many_checks(50, "read_data", "table:c/s{}/t", NESTED)),
+    "moves": ("/v1/check", 200, moves(10_000)),
     "warehouses without number": ("/v1/check", 200, many_checks(10_000, "read_data", "table:w{}/s1/t")),
 }
 
@@ -153,3 +215,64 @@ def test_parts_of_a_long_check_are_the_check(count: int, column: bool) -> None:
     assert [at for part in parts for at in part.at] == list(range(count))
     sizes = {len(part.resources) for part in parts}
     assert max(sizes) - min(sizes) <= 1
+
+
+def decided(folder: Path, monkeypatch: pytest.MonkeyPatch, body: bytes) -> list[tuple[int, int]]:
+    """Return how many resources, and parts of their names, each call of an engine is about."""
+    calls: list[tuple[int, int]] = []
+    decide = Evaluator.decide_by_engine
+
+    def note(self: Evaluator, engine: Engine, group: EngineQuestion, resources: Sequence[Resource]) -> Verdicts:
+        calls.append((len(resources), sum(len(resource.path) for resource in resources)))
+        return decide(self, engine, group, resources)
+
+    (folder / "a.cedar").write_text("permit(principal, action, resource);")
+    config = {
+        "authorities": {"default": {"engines": ["grants"]}, "policies": {"engines": ["cedar"], "warehouses": ["c"]}},
+        "warehouses": {"w": {}, "c": {}},
+        "policies": {"rules": [], "cedar": {"policies": ["a.cedar"]}},
+    }
+    rules = inline_rules({})
+    pdp = build_pdp(make_settings(config, folder), Facts.empty(), (rules, rules), MemoryAudit())
+    monkeypatch.setattr(Evaluator, "decide_by_engine", note)
+    request, _ = decode_call(body, 10_000)
+    asyncio.run(pdp.check(admit(request, EMBEDDED_CALLER)))
+    return calls
+
+
+@pytest.mark.parametrize("parts", [60, 250])
+def test_no_engine_is_asked_about_many_deep_names_in_one_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, parts: int
+) -> None:
+    calls = decided(tmp_path, monkeypatch, deep_names(400, "w", parts=parts))
+    assert sum(count for count, _ in calls) >= 400  # some are asked again: the first turns go without a task
+    assert max(looked for _, looked in calls) < (CHUNK + 1) * 5
+    assert calls[0][1] < 250 * 5
+
+
+@pytest.mark.parametrize("count", [65, 500])
+def test_an_engine_of_milliseconds_begins_with_few_resources(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    calls = decided(tmp_path, monkeypatch, deep_names(count, "c", parts=1))
+    assert sum(count for count, _ in calls) >= count
+    assert calls[0][0] <= 64
+
+
+@given(st.lists(st.integers(1, 250), min_size=1, max_size=300), st.integers(1, 3), st.booleans(), st.data())
+def test_chunks_are_the_resources_in_order(lengths: list[int], columns: int, arrays: bool, data: st.DataObject) -> None:
+    paths = [("p",) * length + (f"t{at}",) for at, length in enumerate(lengths)]
+    every: list[Sequence[Resource]] = []
+    for _ in range(columns):
+        if arrays:
+            parents = list(dict.fromkeys(path[:-1] for path in paths))
+            at = [parents.index(path[:-1]) for path in paths]
+            every.append(PathArray(Resource("table", "w"), parents, at, [path[-1] for path in paths]))
+        else:
+            every.append([Resource("table", "w", path) for path in paths])
+    size, found = ChunkSize(), list[Resource]()
+    for chunk in chunks(every, size):
+        assert len(chunk) == 1 or sum(1 + (len(resource.path) - 1) // 4 for resource in chunk) <= size.now
+        found += chunk
+        size.learn(data.draw(st.floats(0, 0.02)))
+    assert found == [resource for column in every for resource in column]

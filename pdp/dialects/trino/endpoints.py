@@ -18,7 +18,7 @@ import structlog
 from msgspec import UNSET
 
 from pdp.decision.codec import bound_checks
-from pdp.decision.combine import CHUNK
+from pdp.decision.evaluation import CHUNK
 from pdp.decision.row_filter import FEW_COLUMNS, DecidedAccess, hidden_view
 from pdp.decision.service import BatchResult, Pdp
 from pdp.decision.turns import converted, run_aside
@@ -300,11 +300,11 @@ class TrinoSurface:
             return DecidedAccess(hidden_view(columns), self._failures.handle(input.action.operation, error, caller))
 
     async def _admit_long(self, request: TrinoRequest, caller: Caller) -> Batch:
-        batch = admit(await self._decoder.to_long_batch_request(request, caller.name), caller)
+        batch = admit(await self._decoder.to_long_batch_request(request, caller), caller)
         return self._decoder.remember_owner(batch)
 
     def _admit(self, request: TrinoRequest, caller: Caller) -> Batch:
-        return self._decoder.remember_owner(admit(self._decoder.to_batch_request(request, caller.name), caller))
+        return self._decoder.remember_owner(admit(self._decoder.to_batch_request(request, caller), caller))
 
 
 def _require_operation(input: OpaInput, operation: str) -> None:

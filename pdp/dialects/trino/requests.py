@@ -11,7 +11,7 @@ not make is not remembered: the caller could name any user.
 from __future__ import annotations
 
 from operator import attrgetter
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -28,10 +28,12 @@ from pdp.dialects.trino.table_lists import TableList, decode_table_list, refuse_
 from pdp.errors import InvalidArgument, TooManyChecks
 from pdp.model.answer import Rejection
 from pdp.model.bounded_cache import BoundedCache
-from pdp.model.question import Arguments, Batch, BatchRequest, Check, Principal, QuerySession, Question, Resource
+from pdp.model.question import Arguments, Batch, BatchRequest, Caller, Check, Principal, QuerySession, Question, Resource
 from pdp.model.references import bound_claims, check_part, is_id
 from pdp.model.strict import decode
 from pdp.model.trino_operations import TRINO_PREFIX
+
+V = TypeVar("V")
 
 _BASE_OBJECTS: Final = 1000
 _OBJECTS_PER_RESOURCE: Final = 3
@@ -100,16 +102,16 @@ class RequestDecoder:
         refuse_duplicates_in(body, listed)
         return TrinoRequest(_bounded(listed.input), [], listed.tables)
 
-    def to_batch_request(self, request: TrinoRequest, caller: str) -> BatchRequest:
+    def to_batch_request(self, request: TrinoRequest, caller: Caller) -> BatchRequest:
         """Return the checks of a request; an invalid name rejects only the position of that name.
 
-        `caller` is the name of the caller. The checks name the owner of the caller's query, for the audit.
+        The checks name the owner of the caller's query, for the audit.
         """
         names = self._current_names()
         question = self._question(names, request, caller)
         return question if isinstance(question, BatchRequest) else _with_resources(names, request, question)
 
-    async def to_long_batch_request(self, request: TrinoRequest, caller: str) -> BatchRequest:
+    async def to_long_batch_request(self, request: TrinoRequest, caller: Caller) -> BatchRequest:
         """Return the same for a long list of resources, which a thread reads with names of its own."""
         names = Names(self._pdp.bundle.trino, self._pdp.bundle.warehouses)
         question = self._question(names, request, caller)
@@ -121,16 +123,16 @@ class RequestDecoder:
         """Remember the principal of an admitted batch as the owner of the query, and return the batch."""
         for check in batch.checks[:1]:
             if check.query_id and not check.query_user and not check.question.inspected:
-                self._query_owners.keep_first(batch.caller.name, check.query_id, check.question.principal.id)
+                self._query_owners.keep_first(batch.caller, check.query_id, check.question.principal.id)
         return batch
 
     def remember_user(self, batch: Batch) -> None:
         """Remember the principal of an allowed ExecuteQuery as the user of the query."""
         for check in batch.checks:
             if check.query_id and not check.question.inspected and self._pdp.bundle.looks_through_views:
-                self._query_sessions.execute(batch.caller.name, check.query_id, check.question.principal)
+                self._query_sessions.execute(batch.caller, check.query_id, check.question.principal)
 
-    def _question(self, names: Names, request: TrinoRequest, caller: str) -> _Question | BatchRequest:
+    def _question(self, names: Names, request: TrinoRequest, caller: Caller) -> _Question | BatchRequest:
         """Return what all resources of a request share; a request whose principal is invalid is rejected."""
         context, action = request.input.context, request.input.action
         if action.grantee or action.target_resource:
@@ -279,30 +281,48 @@ def _with_arguments(resource: Resource, names: Names, action: OpaAction, name: R
 
 
 _QUERIES: Final = 10_000
+"""Queries of one share that are remembered."""
 _LONGEST_ID: Final = 256
 """Characters of a principal's id. A longer id is not remembered."""
+
+
+class _QueryMemory(dict[str, BoundedCache[tuple[str, str], V]]):
+    """Values by caller and query id, in a share for each configured caller, and one for all who come as themselves.
+
+    The many queries of one caller so make none of another forgotten.
+    """
+
+    def __init__(self, longest: int) -> None:
+        super().__init__()
+        self._longest = longest
+
+    def of(self, caller: Caller) -> BoundedCache[tuple[str, str], V]:
+        """Return the share of a caller. A caller that no configuration names has the name of its own principal."""
+        is_configured = caller.own is None or caller.own.id != caller.name
+        name = caller.name if is_configured else ""
+        return self[name] if name in self else self.setdefault(name, BoundedCache(_QUERIES, self._longest))
 
 
 class QueryOwners:
     """Users by caller and query id: the first principal of a query's requests. Views ask as their owners later."""
 
     def __init__(self) -> None:
-        self._owners: BoundedCache[tuple[str, str], str] = BoundedCache(_QUERIES, _LONGEST_ID)
+        self._owners: _QueryMemory[str] = _QueryMemory(_LONGEST_ID)
 
-    def other_user(self, caller: str, query: str, principal: str) -> str:
+    def other_user(self, caller: Caller, query: str, principal: str) -> str:
         """Return the id of the owner of a caller's query; empty if the owner is `principal` or unknown."""
-        key = (caller, query)
-        owner = self._owners.get(key)
+        owners, key = self._owners.of(caller), (caller.name, query)
+        owner = owners.get(key)
         if owner is None:
             return ""
-        self._owners.move_to_end(key)
+        owners.move_to_end(key)
         return "" if owner == principal else owner
 
-    def keep_first(self, caller: str, query: str, principal: str) -> None:
+    def keep_first(self, caller: Caller, query: str, principal: str) -> None:
         """Keep a principal as the owner of a caller's query, unless the query has one."""
-        key = (caller, query)
-        if key not in self._owners:
-            self._owners.keep(key, principal, len(principal))
+        owners, key = self._owners.of(caller), (caller.name, query)
+        if key not in owners:
+            owners.keep(key, principal, len(principal))
 
 
 _LONGEST: Final = 4096
@@ -315,21 +335,22 @@ class QuerySessions:
     """Users by caller and query id."""
 
     def __init__(self) -> None:
-        self._sessions: BoundedCache[tuple[str, str], QuerySession] = BoundedCache(_QUERIES, _LONGEST)
+        self._sessions: _QueryMemory[QuerySession] = _QueryMemory(_LONGEST)
 
-    def session(self, caller: str, query: str) -> QuerySession:
+    def session(self, caller: Caller, query: str) -> QuerySession:
         """Return the session of a query. Without an id, the query is unknown."""
-        known = self._sessions.get((caller, query))
+        sessions, key = self._sessions.of(caller), (caller.name, query)
+        known = sessions.get(key)
         if known is None:
             return _UNKNOWN
-        self._sessions.move_to_end((caller, query))
+        sessions.move_to_end(key)
         return known
 
-    def execute(self, caller: str, query: str, principal: Principal) -> None:
+    def execute(self, caller: Caller, query: str, principal: Principal) -> None:
         """Remember the user who executes a query. A second user makes the query unknown."""
-        key = (caller, query)
-        known = self._sessions.get(key)
+        sessions, key = self._sessions.of(caller), (caller.name, query)
+        known = sessions.get(key)
         if known is None:
-            self._sessions.keep(key, QuerySession(principal), principal.length())
+            sessions.keep(key, QuerySession(principal), principal.length())
         elif known.user != principal:
-            self._sessions.keep(key, _UNKNOWN)
+            sessions.keep(key, _UNKNOWN)

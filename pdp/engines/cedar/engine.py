@@ -5,7 +5,7 @@ Stands for Cedar's decision, with one deviation: a forbid that raises denies. Ce
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from hashlib import sha256
 from typing import Any, Final
 
@@ -14,6 +14,7 @@ import msgspec
 from pdp.engines.cedar.actions import (
     CEDAR_ACTIONS,
     PROPERTIES,
+    ROLE,
     SERVER,
     Uid,
     has_properties,
@@ -21,11 +22,19 @@ from pdp.engines.cedar.actions import (
     uid_of_principal,
     uid_of_resource,
 )
-from pdp.engines.cedar.entities import Entity, EntityBuilder, TornRing, has_unreadable_email
+from pdp.engines.cedar.entities import (
+    Entity,
+    EntityBuilder,
+    PolicyNames,
+    TooManyRoles,
+    TornRing,
+    has_unreadable_email,
+)
 from pdp.engines.cedar.entity_files import LongAccessLists
 from pdp.engines.cedar.explain import (
     INVALID_ARGUMENTS,
     LONG_ACCESS_LISTS,
+    TOO_MANY_ROLES,
     TORN_RING,
     Judgement,
     explain_judgement,
@@ -67,6 +76,12 @@ _CONTAINERS: Final = 200
 _NAME: Final = frozenset({"name"})
 _NAME_AND_PLACE: Final = frozenset({"name", "place"})
 _NOTHING: Final = frozenset[str]()
+_REFUSALS: Final[Mapping[type[ValueError], Reason]] = {
+    InvalidContext: INVALID_ARGUMENTS,
+    LongAccessLists: LONG_ACCESS_LISTS,
+    TornRing: TORN_RING,
+    TooManyRoles: TOO_MANY_ROLES,
+}
 
 
 class CedarEngine:
@@ -83,12 +98,14 @@ class CedarEngine:
         self.has_forbids = any(policy.effect == "forbid" for policy in policies.policies)
         """A policy forbids. Without such a policy the engine denies by failures alone."""
         self._named = policies.reads | files.references
+        compared = {uid for policy in policies.policies for uid in policy.names}
+        self._names = PolicyNames(policies.words, self._named, files.references | compared)
         self._shows_properties = "properties" in policies.words or any(type == PROPERTIES for type, _ in self._named)
         self._actions = {
             pair: action_uid(action) for pair, action in CEDAR_ACTIONS.items() if action_uid(action) in schema.groups
         }
         self._with_groups: dict[Uid, dict[Uid, Entity]] = {}
-        self._shown: tuple[Facts, BoundedCache[tuple[Principal, bool], EntitySlice]] | None = None
+        self._shown: tuple[Facts, BoundedCache[tuple[Principal, str], EntitySlice]] | None = None
         self._chains: tuple[Facts, Collection[Uid]] | None = None
         parts = (policies.text, entities_as_json(files), schema.text)
         self._digest = sha256(msgspec.json.encode(parts, order="sorted")).hexdigest()
@@ -175,8 +192,8 @@ class CedarEngine:
             return judged
         try:
             shown = self._shown_to(group, facts)
-        except TornRing:
-            return dict.fromkeys(range(len(resources)), TORN_RING)
+        except (TornRing, TooManyRoles) as error:
+            return dict.fromkeys(range(len(resources)), _REFUSALS[type(error)])
         tables: dict[frozenset[str], RequestBatches] = {}
         known, is_creation = _unknown_of(group.principal), _takes_name(group)
         plain = None if has_arguments(action[1]) else plain_context(delegated=group.delegated)
@@ -185,14 +202,8 @@ class CedarEngine:
             try:
                 context = plain or _context(action, resource, shown.builder, uid, delegated=group.delegated)
                 own = self._own(shown, uid, resource, context)
-            except InvalidContext:
-                judged[row] = INVALID_ARGUMENTS
-                continue
-            except LongAccessLists:
-                judged[row] = LONG_ACCESS_LISTS
-                continue
-            except TornRing:
-                judged[row] = TORN_RING
+            except (InvalidContext, LongAccessLists, TornRing, TooManyRoles) as error:
+                judged[row] = _REFUSALS[type(error)]
                 continue
             unknown = known | _missing_parts(resource) if is_creation else known
             table = tables.get(unknown)
@@ -250,8 +261,8 @@ class CedarEngine:
         memo, principal, key = self._shown[1], group.principal, _memo_key(group)
         shown = memo.get(key)
         if shown is None:
-            files, words = self.model.files, self.model.policies.words
-            builder = EntityBuilder(facts, principal, files, words, asked=self._named, on_server=key[1])
+            files, on_server, on_role = self.model.files, key[1] == "server", key[1] == "role"
+            builder = EntityBuilder(facts, principal, files, self._names, on_server=on_server, on_role=on_role)
             read, chains = self.model.policies.reads, self._chains_of(facts)
             shown = EntitySlice(builder, files, read, chains, with_properties=self._shows_properties)
             memo.keep(key, shown, principal.length())
@@ -263,7 +274,10 @@ class CedarEngine:
         if self._named <= files.by_uid.keys() or not files.by_uid:
             return files.by_uid.keys()
         if self._chains is None or self._chains[0] is not facts:
-            builder = EntityBuilder(facts, Principal("anonymous", ""), files, on_server=False)
+            # roles are left out: facts know every role
+            compared = frozenset(uid for uid in self._names.compared if uid[0] != ROLE)
+            names = PolicyNames(frozenset(), frozenset(), compared)
+            builder = EntityBuilder(facts, Principal("anonymous", ""), files, names, on_server=True)
             above = frozenset(entity.uid for uid in files.by_uid for entity in builder.with_chain(uid))
             self._chains = facts, above
         return self._chains[1]
@@ -287,9 +301,13 @@ def _missing_parts(resource: Resource) -> frozenset[str]:
     return _NAME if is_missing("name", resource) else _NOTHING
 
 
-def _memo_key(group: EngineQuestion) -> tuple[Principal, bool]:
-    """Return the principal, and True for a check on the server, where sets of roles are empty."""
-    return group.principal, group.type in ("server", "user")
+def _memo_key(group: EngineQuestion) -> tuple[Principal, str]:
+    """Return the principal, and the type of resource that changes entities of principals: `server`, `role` or none.
+
+    Sets of roles are empty on the server, and a policy may ask whether the principal is in a role that is the resource.
+    """
+    place = "server" if group.type in ("server", "user") else "role" if group.type == "role" else ""
+    return group.principal, place
 
 
 def _context(action: Uid, resource: Resource, builder: EntityBuilder, uid: Uid, *, delegated: bool) -> CedarContext:

@@ -38,7 +38,7 @@ class FileEntity(msgspec.Struct, frozen=True, dict=True):
 
     def other_parents(self, uid: Uid) -> Iterable[Uid]:
         """Return the parents but those of memberships, which `EntityFiles.roles_of` returns."""
-        return (parent for parent in self.parents if not _is_membership(uid, parent))
+        return (parent for parent in self.parents if not is_membership(uid, parent))
 
     @cached_property
     def references(self) -> tuple[Uid, ...]:
@@ -62,12 +62,12 @@ class EntityFiles(msgspec.Struct, frozen=True, dict=True):
     @cached_property
     def has_memberships(self) -> bool:
         """Tell whether a file puts a user or role into a role."""
-        return any(_is_membership(uid, parent) for uid, entity in self.by_uid.items() for parent in entity.parents)
+        return any(is_membership(uid, parent) for uid, entity in self.by_uid.items() for parent in entity.parents)
 
     def roles_of(self, uid: Uid) -> set[str]:
         """Return the ids of the roles that a file puts a user or role into."""
         entity = self.by_uid.get(uid)
-        return {parent[1] for parent in entity.parents if _is_membership(uid, parent)} if entity else set()
+        return {parent[1] for parent in entity.parents if is_membership(uid, parent)} if entity else set()
 
     @cached_property
     def references(self) -> frozenset[Uid]:
@@ -174,7 +174,8 @@ def _unique(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _is_membership(uid: Uid, parent: Uid) -> bool:
+def is_membership(uid: Uid, parent: Uid) -> bool:
+    """Tell whether an entity above another one is a role with a member."""
     return parent[0] == ROLE and uid[0] in (USER, ROLE)
 
 

@@ -13,6 +13,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from pdp.engines.cedar.actions import Uid, as_text
+from pdp.engines.cedar.entities import MOST_ROLES
 from pdp.engines.cedar.entity_files import MOST_ENTRIES
 from pdp.engines.cedar.policies import CedarPolicy, policy_number
 from pdp.engines.cedar.unknown_values import MISSING_NAME, UNKNOWN_EVIDENCE
@@ -89,7 +90,10 @@ LONG_ACCESS_LISTS: Final[Reason] = "cedar:access_lists_too_long"
 """Reason of a denial because the access lists in properties of the check have too many entries."""
 TORN_RING: Final[Reason] = "cedar:torn_ring"
 """Reason of a denial because Cedar cannot hold what is above two roles of one ring."""
+TOO_MANY_ROLES: Final[Reason] = "cedar:too_many_roles"
+"""Reason of a denial because a user or role of the check is in too many roles that policies can tell apart."""
 _REFUSALS: Final = {
+    TOO_MANY_ROLES: f"a user or role is in more than {MOST_ROLES} roles that policies can tell apart",
     INVALID_ARGUMENTS: "the arguments of the check are no context of the action",
     TORN_RING: "two roles that policies ask for what is above are members of each other, and Cedar takes no "
     "cycle: take one out of the other",

@@ -136,11 +136,11 @@ class EntitySlice:
     def of_resource(self, uid: Uid) -> dict[Uid, Entity]:
         """Return the entities of a resource: all above and their properties, and all that files' attributes name.
 
-        Raise TornRing as the builder does.
+        Raise TornRing and TooManyRoles as the builder does.
         """
         entity = self.builder.resource(uid)
         found = {uid: entity}
-        for above in (*entity.parents, *self._referenced(entity)):
+        for above in (*self.builder.links(entity), *self._referenced(entity)):
             found |= self._above_of(above)
         self._add_properties(uid, found)
         return found
@@ -160,7 +160,7 @@ class EntitySlice:
             if next not in found:
                 entity = found[next] = self.builder.entity(next)
                 self._add_properties(next, found)
-                pending += [*entity.parents, *self._referenced(entity)]
+                pending += [*self.builder.links(entity), *self._referenced(entity)]
 
     def _referenced(self, entity: Entity) -> Iterable[Uid]:
         return (uid for uid in entity.references if uid in self._chains or uid[0] == ROLE)

@@ -259,14 +259,26 @@ class EffectiveAccess:
         # up to the nearest cached container, then down again: a path of any depth needs no recursion
         while depth and (container := opened.get(path[:depth])) is None:
             depth -= 1
+        characters = budget.longest - len("".join(path[:depth]))
         for length in range(depth + 1, len(path) + 1):
             at = path[:length]
             container = self._open_warehouse(at) if container is None else self._open_namespace(container, at)
-            if budget.left > 0 and len("".join(at)) <= budget.longest:
+            characters -= len(at[-1])
+            if characters >= 0 and budget.left > 0:
                 budget.left -= 1
                 self.entries += 1
                 opened[at] = container
+            if self.grants.is_empty(at):
+                return self._open_empty(container, path, length)
         assert container is not None, "a path has a warehouse"
+        return container
+
+    def _open_empty(self, container: ContainerAccess, path: ContainerPath, depth: int) -> ContainerAccess:
+        """Compute the access inside a container below another one without known objects. Looks at no name."""
+        for _ in range(len(path) - depth):
+            container = container.plain_namespace(self.grants.base_mask)
+        if depth < len(path):
+            self._cache(self._containers, path, container, path)
         return container
 
     def _open_warehouse(self, path: ContainerPath) -> ContainerAccess:

@@ -16,7 +16,7 @@ from immutables import Map
 from pdp.engines.grants.edits import RelationQuestion
 from pdp.engines.grants.rules import CIRCUMSTANCE_BIT, EffectiveRelations, evaluate
 from pdp.facts.nodes import GranteeNode, StoredPrivileges
-from pdp.facts.objects import BIT, VISIBILITY, ContainerPath, ObjectKey, ObjectName, join_key, split_key
+from pdp.facts.objects import BIT, SERVER, VISIBILITY, ContainerPath, ObjectKey, ObjectName, join_key, split_key
 from pdp.facts.snapshot import Facts
 from pdp.model.answer import Reason
 from pdp.model.arrays import Path
@@ -30,6 +30,7 @@ GranteeNodes: TypeAlias = tuple[str, Map[ObjectName, GranteeNode]]
 _AUTHENTICATED: Final = CIRCUMSTANCE_BIT["authenticated"]
 _MANAGED: Final = CIRCUMSTANCE_BIT["managed_access"]
 _SELF: Final = CIRCUMSTANCE_BIT["self"]
+_ON_SERVER: Final = frozenset({SERVER})
 SELF_TYPES: Final = frozenset({"user", "role"})
 
 
@@ -90,6 +91,12 @@ class PrincipalGrants:
             if nodes is not None:
                 found.append((grantee, nodes))
         return tuple(found)
+
+    def is_empty(self, path: ContainerPath) -> bool:
+        """Tell whether nothing below a container can have a grant, managed access or an extra privilege."""
+        # INVARIANT: an object with any of them, and all objects above it, are known; extra privileges of the
+        # configuration are on the server.
+        return path not in self.facts.index.objects and self.extra.keys() <= _ON_SERVER
 
     def nodes_at(self, key: ObjectKey) -> list[tuple[str, GranteeNode]]:
         """Return the grantees with a node at an object, and the nodes."""

@@ -26,7 +26,7 @@ from pdp.errors import InvalidArgument
 from pdp.identity.evidence import admit
 from pdp.management.service import Management
 from pdp.model.answer import DEFAULT_DENY, Answer, Decision, Reason, Trace
-from pdp.model.question import BatchRequest, Caller, Consistency
+from pdp.model.question import Batch, BatchRequest, Caller, Consistency
 from pdp.row_access.service import StatementService
 from pdp.surfaces.grpc.checks import SHORT, is_dense, read_checks, read_single
 from pdp.surfaces.grpc.handlers import GrpcHandlers, GrpcMethod, RpcAnswer
@@ -80,17 +80,19 @@ class DecisionService:
 
     async def check(self, body: bytes, caller: Caller) -> RpcAnswer:
         """Decide a batch of checks."""
-        decoded = run_aside(self._decode, body) if is_dense(body) else converted(body, self._decode)
-        request, form = await decoded
-        answer = (await self._pdp.decide(admit(request, caller))).answer
+        if is_dense(body):
+            batch, form = await run_aside(self._admit, body, caller)
+        else:
+            batch, form = await converted(body, self._admit, caller)
+        answer = (await self._pdp.decide(batch)).answer
         return RpcAnswer(check_response(answer, form), answer.id)
 
     def check_now(self, body: bytes, caller: Caller) -> RpcAnswer | None:
         """Decide a batch of checks without waiting; return None if that is not possible."""
         if len(body) > LONGEST_IMMEDIATE or is_dense(body):
             return None
-        request, form = self._decode(body)
-        result = self._pdp.decide_now(admit(request, caller))
+        batch, form = self._admit(body, caller)
+        result = self._pdp.decide_now(batch)
         return RpcAnswer(check_response(result.answer, form), result.answer.id) if result else None
 
     async def check_load(self, body: bytes, caller: Caller) -> RpcAnswer:
@@ -104,6 +106,10 @@ class DecisionService:
         request = await converted(body, lambda body: read_change(parse(body, wire.CheckViewCommitRequest)))
         result = await self._views.change(request, caller, self._surface)
         return RpcAnswer(change_response(result), result.id)
+
+    def _admit(self, body: bytes, caller: Caller) -> tuple[Batch, AnswerForm]:
+        request, form = self._decode(body)
+        return admit(request, caller), form
 
     def _decode(self, body: bytes) -> tuple[BatchRequest, AnswerForm]:
         limit = self._limits.max_checks

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Final
 
+from pdp.decision.bodies import AnswerForm
 from pdp.decision.codec import decode_call, encode_answer
 from pdp.decision.scopes import ScopeService, decode_scopes, encode_scopes
 from pdp.decision.service import Pdp
@@ -36,7 +37,7 @@ from pdp.management.row_policy_codec import (
 )
 from pdp.management.row_policy_edits import Mode, RowPolicyDrop
 from pdp.management.service import Management
-from pdp.model.question import Caller
+from pdp.model.question import Batch, Caller
 from pdp.model.strict import read_parameters
 from pdp.row_access.requests import decode_filter, decode_rewrite, encode_filter, encode_rewrite
 from pdp.row_access.service import StatementService
@@ -50,9 +51,13 @@ from pdp.views.loads import ViewSecurity
 def decision_routes(handlers: HttpHandlers, pdp: Pdp, max_checks: int, limits: BodyLimits) -> Routes:
     """Return the routes of the check API."""
 
+    def admitted(body: bytes, caller: Caller) -> tuple[Batch, AnswerForm]:
+        request, form = decode_call(body, max_checks)
+        return admit(request, caller), form
+
     async def check(body: bytes, caller: Caller) -> EndpointAnswer:
-        request, form = await converted(body, decode_call, max_checks)
-        answer = (await pdp.decide(admit(request, caller))).answer
+        batch, form = await converted(body, admitted, caller)
+        answer = (await pdp.decide(batch)).answer
         return EndpointAnswer(encode_answer(answer, form), answer.id)
 
     def check_now(body: bytes, caller: Caller) -> EndpointAnswer | None:

@@ -22,18 +22,19 @@ from pdp.audit.records.recorded import ReadReport
 from pdp.config.load import make_settings
 from pdp.decision.active_policies import ActivePolicies
 from pdp.dialects.trino.endpoints import TrinoSurface
-from pdp.dialects.trino.requests import QueryOwners
+from pdp.dialects.trino.requests import QueryOwners, QuerySessions
 from pdp.engines.cel.rules import inline_rules
 from pdp.errors import Unavailable
 from pdp.facts.objects import Grant, GrantAdded, GrantRemoved
 from pdp.facts.snapshot import Facts
 from pdp.identity.callers import EMBEDDED_CALLER
 from pdp.model.events import OPEN_GATE, AnswerHold
-from pdp.model.question import Caller
+from pdp.model.question import Caller, Principal
 from pdp.offline.cases.runner import MemoryAudit
 from pdp.store.replica import FixedFacts
 
 SELECT = Grant(("table", ("lake", "s", "t")), "select", "user:oidc~a")
+TRINO, OTHER = Caller("trino", frozenset({"principals"})), Caller("other", frozenset())
 
 
 @pytest.fixture
@@ -221,22 +222,50 @@ async def test_no_decision_depends_on_who_else_ran_under_a_query() -> None:
 
 def test_a_query_is_its_caller_s_own() -> None:
     queries = QueryOwners()
-    queries.keep_first("trino", "q", "user:oidc~a")
-    queries.keep_first("trino", "q", "user:oidc~b")
-    assert queries.other_user("trino", "q", "user:oidc~a") == ""
-    assert queries.other_user("trino", "q", "user:oidc~b") == "user:oidc~a"
-    assert queries.other_user("other", "q", "user:oidc~b") == ""
+    queries.keep_first(TRINO, "q", "user:oidc~a")
+    queries.keep_first(TRINO, "q", "user:oidc~b")
+    assert queries.other_user(TRINO, "q", "user:oidc~a") == ""
+    assert queries.other_user(TRINO, "q", "user:oidc~b") == "user:oidc~a"
+    assert queries.other_user(OTHER, "q", "user:oidc~b") == ""
     for number in range(20_000):
-        queries.keep_first("trino", f"q{number}", "user:oidc~a")
-    assert queries.other_user("trino", "q", "user:oidc~b") == "", "the oldest are forgotten"
+        queries.keep_first(TRINO, f"q{number}", "user:oidc~a")
+    assert queries.other_user(TRINO, "q", "user:oidc~b") == "", "the oldest are forgotten"
+
+
+def user_caller(number: int) -> Caller:
+    own = Principal("user", f"oidc~u{number}")
+    return Caller(own.id, frozenset(), own=own)
+
+
+@pytest.mark.parametrize("flooding", [[OTHER], [user_caller(0)], [user_caller(number) for number in range(40)]])
+def test_no_caller_makes_the_queries_of_another_forgotten(flooding: list[Caller]) -> None:
+    owners, sessions = QueryOwners(), QuerySessions()
+    bob, eve = Principal("user", "oidc~bob"), Principal("user", "oidc~eve")
+    owners.keep_first(TRINO, "q", bob.id)
+    sessions.execute(TRINO, "q", bob)
+    for number in range(10_100):
+        caller = flooding[number % len(flooding)]
+        owners.keep_first(caller, f"q{number}", eve.id)
+        sessions.execute(caller, f"q{number}", eve)
+    assert owners.other_user(TRINO, "q", eve.id) == bob.id
+    assert sessions.session(TRINO, "q").user == bob
+    assert sessions.session(flooding[0], "q").user is None, "a query is of its caller"
+
+
+def test_users_with_tokens_share_one_memory_of_queries() -> None:
+    sessions, eve = QuerySessions(), Principal("user", "oidc~eve")
+    for number in range(20_000):
+        sessions.execute(user_caller(number), "q", eve)
+    known = [sessions.session(user_caller(number), "q").user for number in range(20_000)]
+    assert known == [None] * 10_000 + [eve] * 10_000
 
 
 def test_who_has_a_long_name_is_not_remembered() -> None:
     queries, long = QueryOwners(), "user:oidc~" + "x" * 1000
-    queries.keep_first("trino", "q", long)
-    assert queries.other_user("trino", "q", "user:oidc~a") == ""
-    queries.keep_first("trino", "q", "user:oidc~a")
-    assert queries.other_user("trino", "q", long) == "user:oidc~a"
+    queries.keep_first(TRINO, "q", long)
+    assert queries.other_user(TRINO, "q", "user:oidc~a") == ""
+    queries.keep_first(TRINO, "q", "user:oidc~a")
+    assert queries.other_user(TRINO, "q", long) == "user:oidc~a"
 
 
 def test_many_users_operations_and_queries_take_little_memory() -> None:

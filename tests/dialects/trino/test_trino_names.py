@@ -26,7 +26,7 @@ from pdp.dialects.trino.table_lists import TableList
 from pdp.engines.cel.rules import inline_rules
 from pdp.errors import AmbiguousName, InvalidArgument, InvalidReference
 from pdp.identity.callers import EMBEDDED_CALLER
-from pdp.model.question import Resource
+from pdp.model.question import Caller, Resource
 from pdp.store.world import parse_world
 
 NAMES = Names(
@@ -152,7 +152,7 @@ def read(items: list[dict[str, Any]]) -> dict[int, Any]:
     decoder = RequestDecoder(pdp, 1000)
     body = json.loads(body_of(1))
     body["input"]["action"]["filterResources"] = items
-    request = decoder.to_batch_request(decoder.decode_batch(json.dumps(body).encode()), "c")
+    request = decoder.to_batch_request(decoder.decode_batch(json.dumps(body).encode()), Caller("c", frozenset()))
     assert request.size == len(items)
     pairs = [pair for check in request.checks for pair in zip(check.at, check.resources, strict=True)]
     assert len(pairs) + len(request.rejected) == request.size

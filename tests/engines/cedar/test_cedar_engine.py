@@ -6,15 +6,19 @@ import json
 import re
 import subprocess
 import sys
+from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from support.paths import ROOT
 
 from pdp.engines.cedar.actions import CEDAR_ACTIONS, CONTEXTS
 from pdp.engines.cedar.engine import CedarEngine
+from pdp.engines.cedar.entities import MOST_ROLES
 from pdp.engines.cedar.explain import judgement_of
 from pdp.engines.cedar.model import load_model
 from pdp.engines.cedar.policies import CedarPolicy
+from pdp.engines.cedar.requests import RequestBatch
 from pdp.engines.cedar.schema import CedarSources, SourceText, load_cedarpy, load_schema, own_text
 from pdp.engines.engine import FAILED, FORBID, PERMIT, EngineQuestion
 from pdp.errors import Place
@@ -22,6 +26,7 @@ from pdp.facts.snapshot import Facts
 from pdp.model.question import Arguments, Question, Resource
 from pdp.model.references import parse_principal, parse_resource
 from pdp.model.vocabulary import CATALOG_ACTIONS
+from pdp.store.world import parse_world
 
 
 def engine_of(text: str, entities: object = ()) -> CedarEngine:
@@ -114,6 +119,107 @@ def test_many_containers_of_one_principal_do_not_grow_the_memory_for_ever() -> N
         engine.decide(group_of("read_data", "table", user), [parse_resource("table:lake/a/t")], facts)
     assert engine._shown
     assert [shown.size for shown in engine._shown[1].values()] == [1] * 64
+
+
+NO_FACTS = Facts.empty()
+
+
+class CountingEngine(CedarEngine):
+    """Engine that counts the entities and characters that Cedar parses."""
+
+    parsed: tuple[int, int] = (0, 0)
+
+    def _ask(self, each: RequestBatch, policies: Any) -> Sequence[Any]:
+        entities, characters = self.parsed
+        self.parsed = entities + len(json.loads(each.entities)), characters + len(each.entities)
+        return super()._ask(each, policies)
+
+
+def parsed_for(
+    text: str, group: EngineQuestion, resources: Sequence[Resource], facts: Facts = NO_FACTS
+) -> tuple[int, int]:
+    """Return how many entities and characters Cedar parses for one question."""
+    engine = CountingEngine(engine_of(text).model)
+    assert FAILED not in engine.decide(group, resources, facts).effects
+    return engine.parsed
+
+
+IN_SALES = 'permit(principal in Lakekeeper::Role::"r1", action, resource in Lakekeeper::Namespace::"lake/sales");'
+
+
+@pytest.mark.parametrize("type", ["table", "namespace"])
+def test_the_entities_of_a_deep_name_are_as_few_as_those_of_a_short_one(type: str) -> None:
+    """Each namespace above has an id as long as the name, so a chain of entities would be the square of the name."""
+    action = {"table": "read_data", "namespace": "list_tables"}[type]
+
+    def parsed(parts: int) -> tuple[int, int]:
+        names = [Resource(type, "lake", (f"b{at}", *("a",) * parts, "t")) for at in range(20)]
+        return parsed_for(IN_SALES, group_of(action, type), names)
+
+    few, many = parsed(2), parsed(250)
+    assert few[0] == many[0] < 2 * 20 + 10
+    assert many[1] < few[1] + 20 * 250 * 30
+
+
+def test_only_namespaces_that_policies_name_are_above_a_deep_name() -> None:
+    names = [f"lake/s{'/a' * depth}" for depth in (0, 100, 240)]
+    policies = "".join(f'permit(principal, action, resource in Lakekeeper::Namespace::"{name}");' for name in names)
+    below = Resource("table", "lake", ("s", *("a",) * 250, "t"))
+    assert parsed_for(policies, group_of("read_data", "table"), [below])[0] < 20
+    for name in names:
+        engine = engine_of(f'permit(principal, action, resource in Lakekeeper::Namespace::"{name}");')
+        assert engine.decide(group_of("read_data", "table"), [below], Facts.empty()).effects[0] == PERMIT
+        other = Resource("table", "lake", ("x", *("a",) * 250, "t"))
+        assert engine.decide(group_of("read_data", "table"), [other], Facts.empty()).effects[0] != PERMIT
+
+
+def chain(length: int) -> Facts:
+    """Return facts in which a user is in the first of many roles, each of which is in the next one."""
+    members = ["user:oidc~a", *(f"role:r{at}" for at in range(length - 1))]
+    roles = [f"role:r{at}" for at in range(length)]
+    grants = [
+        {"principal": member, "privilege": "assignee", "object": role}
+        for member, role in zip(members, roles, strict=True)
+    ]
+    return parse_world({"grants": grants})
+
+
+READING_ROLES = (
+    'permit(principal is Lakekeeper::User, action, resource) when { principal.roles.contains(Lakekeeper::Role::"r1") };'
+)
+ONE_TABLE = [Resource("table", "lake", ("sales", "t"))]
+
+
+def test_roles_that_no_policy_can_tell_apart_cost_nothing() -> None:
+    for group, resources in (
+        (group_of("read_data", "table"), ONE_TABLE),
+        (group_of("assume", "role", "user:oidc~b"), [Resource("role", name=f"r{at}") for at in range(40)]),
+    ):
+        few, many = (parsed_for(IN_SALES, group, resources, chain(length)) for length in (50, 1_500))
+        assert few == many
+
+
+@pytest.mark.parametrize(("policy", "type"), [(READING_ROLES, "table"), (IN_SALES, "role")])
+def test_entities_of_nested_roles_grow_with_the_number_of_roles(policy: str, type: str) -> None:
+    group, resources = group_of("read_data", "table"), ONE_TABLE
+    if type == "role":
+        group, resources = group_of("assume", "role"), [Resource("role", name="r9")]
+    few, many = (parsed_for(policy, group, resources, chain(length)) for length in (100, 1_600))
+    assert few[0] == many[0]
+    assert many[1] < 20 * few[1]
+
+
+def test_more_roles_than_cedar_can_hold_are_refused() -> None:
+    engine, group = engine_of(READING_ROLES), group_of("read_data", "table")
+    assert engine.decide(group, ONE_TABLE, chain(MOST_ROLES)).effects[0] == PERMIT
+    found = engine.decide(group, ONE_TABLE, chain(MOST_ROLES + 1))
+    assert (found.effects[0], found.by[0]) == (FAILED, "cedar:too_many_roles")
+    trace = engine.explain(group, ONE_TABLE[0], chain(MOST_ROLES + 1))
+    assert (trace.outcome, str(MOST_ROLES) in trace.why) == ("failed", True)
+    others = engine.decide(group_of("read_data", "table", "user:oidc~b"), ONE_TABLE, chain(MOST_ROLES + 1))
+    assert others.effects[0] != FAILED
+    unread = engine_of(IN_SALES).decide(group, ONE_TABLE, chain(MOST_ROLES + 1))
+    assert unread.effects[0] == PERMIT
 
 
 @pytest.mark.process

@@ -19,7 +19,7 @@ from pdp.model.question import Principal, Question, Resource
 from pdp.model.references import parse_principal, parse_resource
 from pdp.store.world import parse_world
 
-PLACES = ("wh/a", "wh/b", "wh/a/b", "wh/a/a", "pond/a")
+PLACES = ("wh/a", "wh/b", "wh/a/b", "wh/a/a", "pond/a", "wh/a/b/a/b")
 TABLES = tuple(f"table:{place}/{name}" for place in PLACES for name in ("t", "u"))
 NAMESPACES = tuple(f"namespace:{place}" for place in PLACES)
 ROLES = ("r", "s", "t")
@@ -54,6 +54,18 @@ CONDITIONS = [
     f'resource has namespace && resource.namespace == {LAKE}Namespace::"wh/a"',
     'resource has namespace && resource.namespace.name == "a.b"',
     f'principal is {LAKE}User && principal.roles.contains({LAKE}Role::"r")',
+    f"principal is {LAKE}User && principal in principal.roles",
+    f'principal is {LAKE}User && {LAKE}Role::"s" in principal.roles',
+    f'principal in [{LAKE}Role::"s", {LAKE}Role::"t"]',
+    f'principal in {LAKE}Project::"p"',
+    f'{LAKE}User::"oidc~ben" in {LAKE}Project::"p"',
+    f"resource is {LAKE}Table && principal in resource.project",
+    f"resource is {LAKE}Table && resource in resource.warehouse && resource in resource.project",
+    f"resource is {LAKE}Table && resource in resource.namespace",
+    f'resource is {LAKE}Table && resource.namespace in {LAKE}Namespace::"wh/a"',
+    f'resource is {LAKE}Namespace && {LAKE}Table::"wh/a/b/a/b/t" in resource',
+    f'{LAKE}Table::"wh/a/b/a/b/t" in {LAKE}Namespace::"wh/a"',
+    f'{LAKE}Namespace::"wh/a/b".protected',
     f'(if principal in {LAKE}Role::"r" then {LAKE}Table::"wh/b/t" else {LAKE}Table::"wh/b/u").protected',
     "9223372036854775807 + 1 > 0",
     f'principal is {LAKE}User && principal has derived_attributes && principal.derived_attributes.hasTag("x")',
@@ -193,6 +205,8 @@ SHAPES = {
     "resource": 'permit(principal, action, resource in {role}::"{target}");',
     "principal": 'permit(principal in {role}::"{target}", action, resource);',
     "named": 'permit(principal, action, resource) when {{ {role}::"{left}" in {role}::"{target}" }};',
+    "asked": "permit(principal, action, resource) when {{ principal in resource }};",
+    "asking": "permit(principal, action, resource) when {{ resource in principal }};",
 }
 
 
@@ -228,6 +242,9 @@ def test_a_role_in_a_ring_is_in_all_roles_of_the_ring_and_above(
     own = {principal[-1]} if principal.startswith("role:") else set()
     for resource, (effect, _, _) in zip(RING_ROLES, found, strict=True):
         sides = {"resource": closure(edges, resource), "principal": who, "named": closure(edges, left)}
+        if shape in ("asked", "asking"):
+            sides["asked"] = {target} if resource in who else set()
+            sides["asking"] = {target} if own & closure(edges, resource) else set()
         asked = own | {resource} | ({left} if shape == "named" else set())
         is_torn = any(
             one != other and one in closure(edges, other) and other in closure(edges, one)

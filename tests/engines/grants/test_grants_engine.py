@@ -6,6 +6,7 @@ from spec.grant_worlds import ask, group, resource_of
 from pdp.engines.engine import ABSTAIN, PERMIT, EngineQuestion
 from pdp.engines.grants.engine import GrantsEngine
 from pdp.engines.grants.model import ACTIONS, MODEL, NESSIE, STORED
+from pdp.engines.grants.principal_grants import PrincipalGrants
 from pdp.engines.grants.rules import RULES, RelationDefinition, evaluate
 from pdp.facts.snapshot import Facts
 from pdp.model import vocabulary
@@ -344,3 +345,26 @@ def test_paths_of_any_depth() -> None:
     deep = "table:lake/" + "/".join(["a"] * 256)
     facts = world("alice select namespace:lake/a")
     assert ask(ENGINE, facts, ALICE, "read_data", deep) == (True, f"grants:select on namespace:lake/a via {ALICE}")
+
+
+@pytest.mark.parametrize("type", ["table", "namespace"])
+def test_nothing_is_looked_up_below_a_container_without_objects(type: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A name of 250 parts costs a look-up for each level and role otherwise."""
+    looks: list[tuple[str, ...]] = []
+    nodes_in = PrincipalGrants.nodes_in
+
+    def note(self: PrincipalGrants, path: tuple[str, ...]) -> object:
+        looks.append(path)
+        return nodes_in(self, path)
+
+    monkeypatch.setattr(PrincipalGrants, "nodes_in", note)
+    facts = world(
+        "alice select namespace:lake/s", "alice modify table:lake/s/a/a/t", "alice pass_grants table:lake/x/a/u"
+    )
+    names = [Resource(type, "lake", (space, *("a",) * 250, "t")) for space in ("s", "x", "y")]
+    action = {"table": "read_data", "namespace": "list_tables"}[type]
+    asked = EngineQuestion(Question(Principal("user", "oidc~alice"), action), type, "lake", None)
+    found = GrantsEngine().decide(asked, names, facts)
+    assert max(map(len, looks)) <= 5
+    assert list(found.effects) == [PERMIT, ABSTAIN, ABSTAIN]
+    assert found.by[0] == f"grants:select on namespace:lake/s via {ALICE}"

@@ -654,6 +654,34 @@ async def test_the_loopback_rules_hold_for_each_head(tmp_path: Path) -> None:
         assert pair.handed_over == []
 
 
+@on_every_loop
+@pytest.mark.parametrize(
+    ("target", "host", "status"),
+    [
+        ("http://evil.example", "localhost", 403),
+        ("http://evil.example", "127.0.0.1:8181", 403),
+        ("http://evil.example:8181", "localhost", 403),
+        ("HTTP://evil.example", "localhost", 403),
+        ("https://evil.example", "localhost", 403),
+        ("http://127.0.0.1@evil.example", "localhost", 403),
+        ("http://127.0.0.1.evil.example", "localhost", 403),
+        ("http://localhost:8181", "localhost", 200),
+        ("http://127.0.0.1", "127.0.0.1", 200),
+        ("http://[::1]:8181", "[::1]:8181", 200),
+        ("http://localhost", "evil.example", 200),
+        ("", "localhost", 200),
+    ],
+)
+async def test_the_host_of_a_target_in_absolute_form_counts(
+    tmp_path: Path, target: str, host: str, status: int
+) -> None:
+    """RFC 9112 section 3.2.2: the target replaces what the Host header says."""
+    async with server_pair(tmp_path) as pair:
+        headers = b"Host: %b\r\n" % host.encode() + JSON
+        connection = await served(pair, post(headers=headers, path=target + CHECK))
+        assert statuses(connection) == [status]
+
+
 # --- other transports ---------------------------------------------------------------------------------------------
 
 
