@@ -28,7 +28,17 @@ from pdp.dialects.trino.table_lists import TableList, decode_table_list, refuse_
 from pdp.errors import InvalidArgument, TooManyChecks
 from pdp.model.answer import Rejection
 from pdp.model.bounded_cache import BoundedCache
-from pdp.model.question import Arguments, Batch, BatchRequest, Caller, Check, Principal, QuerySession, Question, Resource
+from pdp.model.question import (
+    Arguments,
+    Batch,
+    BatchRequest,
+    Caller,
+    Check,
+    Principal,
+    QuerySession,
+    Question,
+    Resource,
+)
 from pdp.model.references import bound_claims, check_part, is_id
 from pdp.model.strict import decode
 from pdp.model.trino_operations import TRINO_PREFIX

@@ -201,7 +201,9 @@ def asked_as_trino(pdp: Pdp, operation: str, *resources: dict[str, Any]) -> Answ
     body = {"input": {"context": {"identity": {"user": "a"}},
                       "action": {"operation": operation, "filterResources": resources}}}  # fmt: skip
     decoder = RequestDecoder(pdp, 1000)
-    batch = admit(decoder.to_batch_request(decoder.decode_batch(json.dumps(body).encode()), "x"), EMBEDDED_CALLER)
+    batch = admit(
+        decoder.to_batch_request(decoder.decode_batch(json.dumps(body).encode()), EMBEDDED_CALLER), EMBEDDED_CALLER
+    )
     return asyncio.run(pdp.decide(batch)).answer
 
 
