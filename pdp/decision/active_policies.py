@@ -145,6 +145,17 @@ class ActivePolicies(msgspec.Struct, frozen=True, dict=True):
             yield from authority.engines
 
     @cached_property
+    def folding(self) -> frozenset[str]:
+        """Return the warehouses whose names mean the same in any case: those of Hive, and those that Trino reads.
+
+        Not those of a Nessie, whose own names have a case.
+        """
+        mapped = {catalog.warehouse for catalog in self.trino.catalogs.values()}
+        kinds = {name: known.kind for name, known in self.warehouses.items()}
+        hive = {name for name, kind in kinds.items() if kind == "hive"}
+        return frozenset(name for name in mapped | hive if kinds.get(name) != "nessie")
+
+    @cached_property
     def counts_stored_roles(self) -> bool:
         """Tell whether policies count roles that the question does not show: see `EngineQuestion`."""
         return any(engine.counts_stored_roles for engine in self._engines()) or any(

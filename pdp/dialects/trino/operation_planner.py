@@ -13,6 +13,7 @@ from copy import copy
 from functools import partial
 from typing import Final
 
+from pdp.decision.acting_roles import OTHER_SPELLING
 from pdp.decision.plan import (
     AllOf,
     FixedDenial,
@@ -143,7 +144,6 @@ class OperationPlanner:
 
 AMBIGUOUS_NAME: Final = AmbiguousName.code
 """The reason of denials of ambiguous names."""
-_OTHER_SPELLING: Final = "rule:other_spelling"
 
 
 def plan_spelled(planner: OperationPlanner, plan: Callable[[OperationPlanner], Node]) -> Node:
@@ -164,7 +164,7 @@ def plan_spelled(planner: OperationPlanner, plan: Callable[[OperationPlanner], N
             return planner.fixed(False, AMBIGUOUS_NAME, [named[row] for row in rows])
         columns = zip(*(others[row] for row in rows), strict=True)
         parts = [planner.with_resources(list(column)) for column in columns]
-        forbids = [without_need(plan(part), _OTHER_SPELLING) for part in parts]
+        forbids = [without_need(plan(part), OTHER_SPELLING) for part in parts]
         return all_of(plan(planner.with_resources([found for row in rows if (found := own[row])])), forbids)
 
     counts = [len(more) if found else -1 for found, more in zip(own, others, strict=True)]
