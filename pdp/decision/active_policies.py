@@ -200,7 +200,8 @@ class ActivePolicies(msgspec.Struct, frozen=True, dict=True):
         engines = () if is_cluster else _applying(authority.engines, action, type)
         # Nothing can permit an unknown action, so its denial keeps the reason.
         is_known = is_cluster or (type, action) in CEL_CHECKS or action in CATALOG_ACTIONS.get(type, ())
-        forbids = _applying(self.forbids, action, type) if engines or is_known else ()
+        beyond = [forbid for engine in authority.engines if (forbid := getattr(engine, "beyond", None))]
+        forbids = _applying((*self.forbids, *beyond), action, type) if engines or is_known else ()
         single = engines[0] if len(engines) == 1 and not forbids else None
         return EngineStack((*forbids, *engines), len(forbids), authority.combine, single)
 

@@ -84,6 +84,8 @@ class Explainer:
 
     def _engine_trace(self, engine: Engine, asked: Sequence[Engine], leaf: Leaf, row: int) -> Trace:
         group, resource = leaf.group, leaf.resources[row]
+        beyond = getattr(engine, "beyond", None)
+        engine = beyond if beyond in asked else engine
         found = applying(engine, group.action, group.type)
         if found is None or (found is engine and engine not in asked):
             return Trace(engine.name, "does not apply")
