@@ -520,3 +520,19 @@ async def test_an_acting_role_does_not_shed_a_forbid_on_the_person(tmp_path: Pat
             body = {"target": f"table:lake/{table}", "action": "loadTable", "actingRole": "role:etl"}
             status, found = await http.post("/v1/load", {"principal": f"user:oidc~{user}", **body})
             assert (status, found["allowed"]) == (200, permitted)
+
+
+@pytest.mark.parametrize("catalog", ["other", "lakehouse"])
+async def test_a_creation_of_a_function_takes_the_right_to_drop_what_it_replaces(catalog: str, tmp_path: Path) -> None:
+    rules = {
+        "unmanaged": "op == 'trino:DropFunction' && arguments.function.startsWith('other.hr.')",
+        "mapped": "'CATALOG_DROP_ENTITY' in actions && path == 'hr'",
+    }
+    made = world(rules)
+    made["world"]["grants"].append({"principal": "user:oidc~bob", "privilege": "ownership", "object": "warehouse:lake"})
+    async with asking(made, tmp_path) as ask:
+        for schema, allowed in (("hr", False), ("free", True)):
+            function = {"function": {"catalogName": catalog, "schemaName": schema, "functionName": "f"}}
+            for operation in ("CreateFunction", "DropFunction"):
+                body = body_of({"operation": operation, "resource": function}, "bob")
+                assert (await ask("allow", body))["result"] is allowed, (operation, schema)
