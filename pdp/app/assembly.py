@@ -111,6 +111,7 @@ def build_bundle(
         (
             *_warnings(settings, rules, forbid),
             *_broad_forbids(settings, forbids),
+            *_broad_cedar_forbids(settings, authorities),
             *(notice.message for notice in cedar_unfed_by_trino(settings, engines.get("cedar"))),
             *unprotected_catalogs(settings.trino, row_access),
             *map(str, policies.warnings),
@@ -303,6 +304,21 @@ def _broad_forbids(settings: Settings, forbids: Sequence[CelForbid]) -> Iterator
             f"the forbid `{rule}` denies {', '.join(places)} to a user without roles, and so closes Trino: where "
             "that is not meant, begin the rule with a test of `op`, `path` or `warehouse`"
         )
+
+
+def _broad_cedar_forbids(settings: Settings, authorities: Mapping[str, Authority]) -> Iterator[str]:
+    """Yield a warning for each forbid of Cedar that keeps a user without roles from all queries of Trino."""
+    engines = authorities["default"].engines if settings.trino.catalogs and "default" in authorities else ()
+    question = Question(Principal("user", f"{settings.identity.cel_provider}~"), "trino:ExecuteQuery")
+    for engine in filter(None, (getattr(one, "beyond", None) for one in engines)):
+        group = EngineQuestion(question, "server", "", None)
+        if engine.applies(question.action, "server"):
+            for by in filter(None, engine.decide(group, (Resource("server"),), Facts.empty()).by):
+                name = by.partition(":")[2]
+                yield (
+                    f"the forbid `{name}` of Cedar denies ExecuteQuery to a user without roles, and so closes Trino: "
+                    "where that is not meant, name actions in its scope"
+                )
 
 
 def _warnings(settings: Settings, rules: RuleSet, forbid: RuleSet) -> tuple[str, ...]:

@@ -189,3 +189,13 @@ def test_an_explanation_names_the_forbid() -> None:
         texts = [str(traces[at]) for at in (0, 1)]
         assert [f'Action::"{shown}"' in text and "policy lock" in text for text in texts] == [True, False], texts
         assert f"no forbid concerns {action} on table" in texts[1]
+
+
+def test_the_start_names_a_forbid_that_closes_trino() -> None:
+    for text, is_told in (
+        (f'forbid(principal, action, resource) unless {{ principal in {L}::Role::"staff" }};', True),
+        ("forbid(principal, action, resource) when { context.delegated };", False),
+        (f'forbid(principal, action in {L}::Action::"TableActions", resource);', False),
+    ):
+        told = [line for line in pdp_of(text).bundle.warnings if "closes Trino" in line]
+        assert [line.partition(" denies")[0] for line in told] == ["the forbid `lock` of Cedar"] * is_told, text
