@@ -110,8 +110,7 @@ def build_bundle(
         digest,
         (
             *_warnings(settings, rules, forbid),
-            *_broad_forbids(settings, forbids),
-            *_broad_cedar_forbids(settings, authorities),
+            *_broad_forbids(settings, forbids, authorities),
             *(notice.message for notice in cedar_unfed_by_trino(settings, engines.get("cedar"))),
             *unprotected_catalogs(settings.trino, row_access),
             *map(str, policies.warnings),
@@ -276,7 +275,9 @@ def _role_maps(settings: Settings) -> dict[str, dict[str, str]]:
     return {idp: dict(known.role_map) for idp, known in settings.identity.providers.items() if known.role_map}
 
 
-def _broad_forbids(settings: Settings, forbids: Sequence[CelForbid]) -> Iterator[str]:
+def _broad_forbids(
+    settings: Settings, forbids: Sequence[CelForbid], authorities: Mapping[str, Authority]
+) -> Iterator[str]:
     """Yield a warning for each rule that keeps a user without roles from Trino, whatever the user asks."""
     if not settings.trino.catalogs:
         return
@@ -304,11 +305,12 @@ def _broad_forbids(settings: Settings, forbids: Sequence[CelForbid]) -> Iterator
             f"the forbid `{rule}` denies {', '.join(places)} to a user without roles, and so closes Trino: where "
             "that is not meant, begin the rule with a test of `op`, `path` or `warehouse`"
         )
+    yield from _broad_cedar_forbids(settings, authorities.get("default"))
 
 
-def _broad_cedar_forbids(settings: Settings, authorities: Mapping[str, Authority]) -> Iterator[str]:
+def _broad_cedar_forbids(settings: Settings, default: Authority | None) -> Iterator[str]:
     """Yield a warning for each forbid of Cedar that keeps a user without roles from all queries of Trino."""
-    engines = authorities["default"].engines if settings.trino.catalogs and "default" in authorities else ()
+    engines = default.engines if default else ()
     question = Question(Principal("user", f"{settings.identity.cel_provider}~"), "trino:ExecuteQuery")
     for engine in filter(None, (getattr(one, "beyond", None) for one in engines)):
         group = EngineQuestion(question, "server", "", None)

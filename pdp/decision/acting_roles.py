@@ -3,8 +3,8 @@
 An acting role is the principal, and its grants alone count. Rules then see neither the name nor the groups nor the
 attributes of the person. So each concrete check of the role is also asked about the person.
 
-Engines that fold names mean one object by `HR` and `hr`. So each concrete check of a name that forbids spell in another
-way is also asked in that spelling.
+Engines that fold names mean one object by `HR` and `hr`. So each concrete check of a name is also asked in each other
+spelling of forbids.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pdp.decision.active_policies import ActivePolicies
 from pdp.decision.plan import AllOf, FixedDenial, Leaf, Node, PlanContext, Planner, Split, plan_action
 from pdp.engines.spelled_names import SpelledNames
 from pdp.errors import AmbiguousName
-from pdp.model.answer import STORE_STALE, Reason
+from pdp.model.answer import OTHER_SPELLING, STORE_STALE, Reason
 from pdp.model.arrays import PathArray
 from pdp.model.question import Check, Principal, Resource
 from pdp.model.trino_operations import TRINO_PREFIX
@@ -26,8 +26,6 @@ from pdp.model.vocabulary import TABULAR_TYPES
 
 ASSUMED: Final[Reason] = "rule:acting_role"
 """Reason of the right to act as a role, and of each permit that a forbid on the person behind the role takes away."""
-OTHER_SPELLING: Final[Reason] = "rule:other_spelling"
-"""Reason of each permit that a forbid on another spelling of a name takes away."""
 _NAMED: Final = frozenset({"content", "namespace", "table_or_view", *TABULAR_TYPES})
 """Types whose names engines fold."""
 

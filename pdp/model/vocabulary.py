@@ -149,7 +149,7 @@ class NessieCheck(NamedTuple):
 
     @property
     def creates(self) -> bool:
-        """Tell whether the check is about what a catalog action makes, with its `content_type`."""
+        """Tell whether the check is about a new object, with the `content_type` of the object."""
         return self.path == "new" or self.action in _CREATES
 
 
@@ -288,7 +288,7 @@ KIN: Final[Mapping[tuple[str, str], tuple[str, ...]]] = _kin_table()
 
 
 def kin_of(type: str, action: str, sent: Collection[str] = ()) -> tuple[str, ...]:
-    """Return the catalog actions that a raw content check may carry out. `sent` are the words of `actions`."""
+    """Return the catalog actions behind a raw content check. `sent` are the words of `actions`."""
     is_end = _ENDS.get(action) in sent
     renames = [name for name in sorted(RENAMES) if is_end and (type, name) in CEL_CHECKS]
     return (*KIN.get((type, action), ()), *renames)
@@ -297,8 +297,8 @@ def kin_of(type: str, action: str, sent: Collection[str] = ()) -> tuple[str, ...
 def forbid_checks(type: str, action: str, sent: Collection[str], reads: Collection[str]) -> tuple[NessieCheck, ...]:
     """Return the checks of an action for forbids, which read the variables of `reads`. `sent` are the given `actions`.
 
-    A forbid also sees the words of `actions` that the action implies, and in a raw content check each catalog action
-    that does the same.
+    A forbid also sees the words of `actions` implied by the action, and each catalog action behind a raw content
+    check.
     """
     asked = rule_checks(type, action)
     found = [*asked, *(_with_words(asked, sent) if "actions" in reads else ())]
@@ -319,13 +319,13 @@ def content_kind(content_type: str) -> str:
 
 
 def lacks_details(type: str, action: str, sent: Collection[str]) -> bool:
-    """Tell whether an action updates an object, and `actions` do not tell what of it."""
+    """Tell whether an action updates an object, without words of `actions` about the change."""
     updates = any(check.op == "UPDATE_ENTITY" for check in CEL_CHECKS.get((type, action), ()))
     return updates and not any(map(is_detail, sent))
 
 
 def is_detail(word: str) -> bool:
-    """Tell whether a word of `actions` tells what an update changes."""
+    """Tell whether a word of `actions` is about the change of an update."""
     return word.startswith(_DETAILS)
 
 
@@ -336,14 +336,14 @@ def _as_kin(check: NessieCheck, kin: str, sent: Collection[str], kind: str) -> N
 
 
 def _with_words(asked: tuple[NessieCheck, ...], sent: Collection[str]) -> list[NessieCheck]:
-    """Return checks with the words that their action implies; none if the sender names the operation."""
+    """Return checks with the words implied by the action; none if the sender names the operation."""
     words = [word for check in asked for word in check.actions or _word(check.op, sent)]
     implied = tuple(dict.fromkeys(words))
     return [check._replace(actions=implied) for check in asked if not check.actions] if implied else []
 
 
 def _word(op: str, sent: Collection[str]) -> tuple[str, ...]:
-    """Return the word of `actions` that a check implies; none if `sent` names the operation, such as a rename."""
+    """Return the word of `actions` implied by a check; none if `sent` names the operation, such as a rename."""
     return (_WORDS[op],) if op in _WORDS and not any(word.startswith("CATALOG_") for word in sent) else ()
 
 

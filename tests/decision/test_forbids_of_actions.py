@@ -54,7 +54,12 @@ def test_a_forbid_by_action_binds_the_raw_check_that_does_the_same(type: str, op
     for action in kin:
         pdp = pdp_of(f"action == '{action}' && path.startsWith('keep.')")
         kept, other = f"{type}:nes/keep/t", f"{type}:nes/free/t"
-        checks = [ask(op, kept), ask(op, other), ask(op, kept, WORDS.values()), ask(op, kept, ["META_SET_PROPERTIES"])]
+        checks = [
+            ask(op, kept),
+            ask(op, other),
+            ask(op, kept, [*WORDS.values()]),
+            ask(op, kept, ["META_SET_PROPERTIES"]),
+        ]
         many = {"principal": ANN, "action": op, "resources": [other, kept, f"{type}:nes/keep/u"]}
         assert allowed(pdp, [*checks, many]) == [False, True, False, False, True, False, False], action
         others = [each for each in sorted(CONTENT_CHECKS) if action not in KIN[type, each]]

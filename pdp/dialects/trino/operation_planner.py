@@ -13,7 +13,6 @@ from copy import copy
 from functools import partial
 from typing import Final
 
-from pdp.decision.acting_roles import OTHER_SPELLING
 from pdp.decision.plan import (
     AllOf,
     FixedDenial,
@@ -28,7 +27,7 @@ from pdp.dialects.trino.known_objects import is_metadata_table, known_at, object
 from pdp.dialects.trino.names import base_table, before_sign, most_signs, suffix_of
 from pdp.dialects.trino.spelling import TABLE_TYPES, Spelling
 from pdp.errors import AmbiguousName
-from pdp.model.answer import Reason
+from pdp.model.answer import OTHER_SPELLING, Reason
 from pdp.model.arrays import PathArray, positions_by
 from pdp.model.question import Check, Resource
 from pdp.model.trino_operations import (

@@ -141,9 +141,10 @@ def has_counterpart(action: str, type: str) -> bool:
 
 
 def counterparts(action: str, type: str, resource: Resource, sent: Sequence[str]) -> Iterator[CedarQuestion]:
-    """Yield the questions of Cedar's vocabulary about what an action outside of it does. `sent` are its `actions`.
+    """Yield the questions of Cedar's vocabulary about the deed of an action without a name there.
 
-    A dataset counts as a table. What is no object of Cedar's is judged on the warehouse, and a cluster stands alone.
+    `sent` are the words of `actions`. A dataset counts as a table. An object without a type in Cedar is judged on the
+    warehouse, and a cluster stands alone.
     """
     if action in CONTENT_CHECKS:
         kinds: Sequence[str] = (type,)
@@ -158,7 +159,7 @@ def counterparts(action: str, type: str, resource: Resource, sent: Sequence[str]
 
 
 def _creation(action: str, resource: Resource) -> CedarQuestion:
-    """Return the question about what a raw check creates: in the container, with the name as an argument."""
+    """Return the question about a creation by a raw check: in the container, with the name as an argument."""
     *path, name = resource.path
     arguments = Arguments(name, given={**resource.arguments.given, "name": name})
     type = "warehouse" if action == "create_namespace" and not path else "namespace"

@@ -87,7 +87,7 @@ class CedarEngine:
         self.has_forbids = any(policy.effect == "forbid" for policy in policies.policies)
         """A policy forbids. Without such a policy the engine denies by failures alone."""
         self.beyond = CedarForbid(self) if self.has_forbids else None
-        """The engine for actions outside of the vocabulary, which forbids alone."""
+        """Engine of the forbids on actions outside of the vocabulary."""
         self._named = policies.reads | files.references
         self._shows_properties = "properties" in policies.words or any(type == PROPERTIES for type, _ in self._named)
         self._actions = {
@@ -312,10 +312,10 @@ def _context(action: Uid, resource: Resource, builder: EntityBuilder, uid: Uid, 
 
 
 class CedarForbid:
-    """Forbids of Cedar on actions outside of its vocabulary, beside the engines that permit these.
+    """Forbids of Cedar on actions outside of the vocabulary, beside the engines that permit.
 
-    Checks of Nessie, moves and datasets are asked as what they do. Any other action is in no group, so that forbids on
-    every action alone concern it.
+    Checks of Nessie, moves and datasets are asked as the same deed in the vocabulary. Any other action is in no group:
+    only forbids on every action concern such an action.
     """
 
     name = "cedar"
