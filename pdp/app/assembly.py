@@ -25,7 +25,7 @@ from pdp.engines.cedar.kind import build_cedar, cedar_unfed_by_trino, read_cedar
 from pdp.engines.cel.engine import CelEngine, CelForbid
 from pdp.engines.cel.rules import RuleSet, configured_check, load_rules, rules_unfed_by_trino
 from pdp.engines.custom import installed_kind, missing_engine
-from pdp.engines.engine import Engine, EngineQuestion, ForbiddenPath, NamingEngine
+from pdp.engines.engine import Engine, EngineQuestion, ForbiddenPath, NamingEngine, beyond
 from pdp.engines.engine_types import EngineType, PolicySources
 from pdp.engines.grants.engine import GrantsEngine
 from pdp.engines.row_access.engine import RowAccessEngine, RowPolicies
@@ -312,7 +312,7 @@ def _broad_cedar_forbids(settings: Settings, default: Authority | None) -> Itera
     """Yield a warning for each forbid of Cedar that keeps a user without roles from all queries of Trino."""
     engines = default.engines if default else ()
     question = Question(Principal("user", f"{settings.identity.cel_provider}~"), "trino:ExecuteQuery")
-    for engine in filter(None, (getattr(one, "beyond", None) for one in engines)):
+    for engine in filter(None, map(beyond, engines)):
         group = EngineQuestion(question, "server", "", None)
         if engine.applies(question.action, "server"):
             for by in filter(None, engine.decide(group, (Resource("server"),), Facts.empty()).by):

@@ -36,7 +36,8 @@ async def load(http: HttpClient, target: str, **more: Any) -> dict[str, Any]:
     body = {"principal": ANN, "target": target, "action": "loadTable"} | more
     status, answer = await http.post("/v1/load", body)
     assert status == 200, answer
-    return answer
+    found: dict[str, Any] = answer
+    return found
 
 
 def as_role(role: str) -> list[dict[str, str]]:
@@ -66,9 +67,9 @@ async def test_an_acting_role_gets_the_storage_that_the_role_may_access(tmp_path
 
 
 OWNER = {"principal": ANN, "privilege": "ownership", "object": "warehouse:lake"}
-TRINO = {"trino": {"catalogs": {"lakehouse": {"warehouse": "lake"}}}}
-HIVE = {"warehouses": {"lake": {"default_ref": "main", "kind": "hive"}}}
-NESSIE = {"warehouses": {"lake": {"default_ref": "main", "kind": "nessie"}}}
+TRINO: dict[str, Any] = {"trino": {"catalogs": {"lakehouse": {"warehouse": "lake"}}}}
+HIVE: dict[str, Any] = {"warehouses": {"lake": {"default_ref": "main", "kind": "hive"}}}
+NESSIE: dict[str, Any] = {"warehouses": {"lake": {"default_ref": "main", "kind": "nessie"}}}
 RULES = {
     "hr": "path == 'hr' || path.startsWith('hr.')",
     "caps": "path.startsWith('Fin.Pay')",
@@ -90,7 +91,9 @@ def _answers(decisions: list[Any], names: Sequence[str]) -> dict[str, set[bool]]
 
 async def _checks(http: HttpClient, names: Sequence[str]) -> dict[str, set[bool]]:
     """Ask every action about names: one by one, as a column, as what is made, and at both ends of a rename."""
-    asked = [{"action": action, "resource": f"table:lake/{name}"} for action in ACTIONS for name in names]
+    asked: list[dict[str, Any]] = [
+        {"action": action, "resource": f"table:lake/{name}"} for action in ACTIONS for name in names
+    ]
     tables = [f"table:lake/{name}" for name in names]
     asked += [{"action": "read_data", "resources": tables}, {"action": "drop", "resources": tables}]
     for name in names:
@@ -100,9 +103,9 @@ async def _checks(http: HttpClient, names: Sequence[str]) -> dict[str, set[bool]
         )
     for ends in (lambda name: (name, "b/new"), lambda name: ("b/old", name)):
         for source, target in map(ends, names):
-            arguments = {"destination": f"table:lake/{target}"}
-            asked.append({"action": "rename", "resource": f"table:lake/{source}", "context": {"arguments": arguments}})
-    found = []
+            renamed = {"destination": f"table:lake/{target}"}
+            asked.append({"action": "rename", "resource": f"table:lake/{source}", "context": {"arguments": renamed}})
+    found: list[Any] = []
     for each in ([one] for one in asked), [asked]:
         for checks in each:
             status, answer = await http.post("/v1/check", {"checks": [{"principal": ANN, **one} for one in checks]})
@@ -138,8 +141,8 @@ async def test_forbids_bind_loads_and_changes_of_views_in_any_case(tmp_path: Pat
             # a forbid of reads alone leaves the load, and no storage
     async with serving({"r": "action == 'read_data' && path.startsWith('hr.')"}, tmp_path, [OWNER]) as http:
         for target, storage in (("table:lake/HR/t", "none"), ("table:lake/x/t", "read_write")):
-            found = await load(http, target)
-            assert (found["allowed"], found["storageAccess"]) == (True, storage)
+            loaded = await load(http, target)
+            assert (loaded["allowed"], loaded["storageAccess"]) == (True, storage)
 
 
 async def test_a_forbid_binds_a_view_of_a_chain_in_any_case(tmp_path: Path) -> None:

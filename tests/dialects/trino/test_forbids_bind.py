@@ -544,7 +544,8 @@ async def test_a_forbid_by_any_name_of_an_action_binds_each_action(
     """By its own action, by each catalog action that does the same, by the implied word, and by the place in capitals."""
     monkeypatch.setenv("PDP_DEVELOPMENT", "1")
     words = {"CREATE_ENTITY": "CATALOG_CREATE_ENTITY", "UPDATE_ENTITY": "CATALOG_UPDATE_ENTITY", "DELETE_ENTITY": "CATALOG_DROP_ENTITY"}  # fmt: skip
-    rules, asked = {}, []
+    rules: dict[str, str] = {}
+    asked: list[tuple[str, str, str]] = []
     for type, action in ACTIONS:
         tests = [f"action == '{name}'" for name in (action, *KIN.get((type, action), ()))]
         checks = CEL_CHECKS.get((type, action), ())
@@ -565,11 +566,11 @@ async def test_a_forbid_by_any_name_of_an_action_binds_each_action(
     }
     async with client_of(settings_of(config, tmp_path)) as http:
         for bound in (True, False):
-            checks = [
+            questions = [
                 {"principal": f"user:oidc~u{at if bound else 'x'}", "action": action, "resource": _resource(type)}
                 for at, (type, action, _) in enumerate(asked)
             ]
-            status, answer = await http.post("/v1/check", {"checks": checks})
+            status, answer = await http.post("/v1/check", {"checks": questions})
             assert status == 200, answer
             for at, (key, each) in enumerate(zip(asked, answer["decisions"], strict=True)):
                 assert each["allowed"] is not bound, (key, each)
