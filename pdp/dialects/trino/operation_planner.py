@@ -302,7 +302,8 @@ def _is_listed(resource: Resource) -> bool:
 
 MATERIALIZED_VIEWS: Final = "config:trino.catalogs.materialized_views"
 """The reason of denials of materialized views."""
-_UNKNOWN_OBJECT: Final = "rule:unknown_object"
+UNKNOWN_OBJECT: Final = "rule:unknown_object"
+"""Reason of the loss of what may stand at a name: nothing needs to permit it."""
 _EXTERNAL_LOCATIONS: Final = "config:trino.external_locations"
 DROPPED: Final = ("CATALOG_DROP_ENTITY",)
 """Mark of a drop in the `actions` that rules see."""
@@ -365,7 +366,7 @@ def _plan_replacement(planner: OperationPlanner) -> Node:
 
 def unless_forbidden(context: PlanContext, objects: Sequence[Resource]) -> Node:
     """Deny what forbids keep from being dropped. No permit is needed: nobody knows whether the objects exist."""
-    return without_need(context.concrete("drop", objects), _UNKNOWN_OBJECT)
+    return without_need(context.concrete("drop", objects), UNKNOWN_OBJECT)
 
 
 def _drops(context: PlanContext, types: Sequence[str], tables: Sequence[Resource]) -> list[Node]:

@@ -17,9 +17,9 @@ from pdp.dialects.trino.names import Names
 from pdp.dialects.trino.operation_planner import (
     ADMIN,
     PLACES,
+    UNKNOWN_OBJECT,
     UNMANAGED,
     OperationPlanner,
-    all_of,
     plan_by_place,
     plan_creation,
     plan_spelled,
@@ -36,8 +36,6 @@ PROCEDURES: Final = "config:trino.procedures"
 """The reason of decisions on procedures."""
 _IMPERSONATION: Final = "config:trino.impersonation"
 _VIEW_OWNER: Final = "rule:view_owner"
-_REPLACED: Final = "rule:replaced"
-"""Reason of the loss of a function that may stand there: nothing needs to permit it."""
 _WAREHOUSE_TYPES: Final = TABLE_TYPES | {"namespace"}
 """Types of what a rename may move within a warehouse."""
 
@@ -176,11 +174,12 @@ def _functions_of_schema(
 
 def _plan_in_schema(planner: OperationPlanner) -> Node:
     """Check functions on their schema. CREATE may replace, so forbids of what it takes away bind, too."""
-    names = (planner.name, *TAKEN_WITH.get(planner.name, ()))
+    may_forbid = planner.context.bundle.may_forbid(planner.resources[0].warehouse, "update_properties", "namespace")
     own, *taken = [
-        planner.plan_step(TRINO_OPERATIONS[name].steps[0]._replace(on="given"), planner.resources) for name in names
+        planner.plan_step(TRINO_OPERATIONS[name].steps[0]._replace(on="given"), planner.resources)
+        for name in (planner.name, *(TAKEN_WITH.get(planner.name, ()) if may_forbid else ()))
     ]
-    return all_of(own, [without_need(node, _REPLACED) for node in taken])
+    return AllOf((own, *(without_need(node, UNKNOWN_OBJECT) for node in taken)), named=False) if taken else own
 
 
 def _execute_query(planner: OperationPlanner) -> Node:
