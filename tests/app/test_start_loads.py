@@ -42,7 +42,7 @@ STARTS = {
     "pdp.app": (300, ""),
     "pdp.app.run": (4_300, f"{VALUES} {LOGS}"),
     "pdp.app.workers.supervisor": (12_500, f"{VALUES} {LOGS} {HTTP} immutables prometheus_client uuid_utils"),
-    "pdp.app.workers.worker": (54_800, f"{VALUES} {LOGS} {POLICIES} {HTTP} {GRPC} uvloop zstandard"),
+    "pdp.app.workers.worker": (54_900, f"{VALUES} {LOGS} {POLICIES} {HTTP} {GRPC} uvloop zstandard"),
     "pdp.app.serving": (54_500, f"{VALUES} {LOGS} {POLICIES} {HTTP} {GRPC} uvloop zstandard"),
     "pdp.app.reload.loader_process": (35_100, f"{VALUES} {LOGS} {POLICIES}"),
     "pdp.rewrite.process.worker": (16_600, f"{VALUES} immutables mypy_extensions sqlglot uuid_utils"),
