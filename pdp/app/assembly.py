@@ -24,7 +24,7 @@ from pdp.engines.allow_all import WARNING, build_allow_all, permit_development
 from pdp.engines.cel.engine import CelEngine, CelForbid
 from pdp.engines.cel.rules import RuleSet, configured_check, load_rules, rules_unfed_by_trino
 from pdp.engines.custom import installed_kind, missing_engine
-from pdp.engines.engine import Engine, EngineQuestion, ForbiddenPath, NamingEngine
+from pdp.engines.engine import Engine, EngineQuestion, ForbiddenPath, NamingEngine, beyond
 from pdp.engines.engine_types import EngineType, PolicySources
 from pdp.engines.grants.engine import GrantsEngine
 from pdp.engines.row_access.engine import RowAccessEngine, RowPolicies
@@ -123,7 +123,7 @@ def build_bundle(
         digest,
         (
             *_warnings(settings, rules, forbid),
-            *_broad_forbids(settings, forbids),
+            *_broad_forbids(settings, forbids, authorities),
             *_cedar_warnings(settings, engines.get("cedar")),
             *unprotected_catalogs(settings.trino, row_access),
             *map(str, policies.warnings),
@@ -295,7 +295,9 @@ def _role_maps(settings: Settings) -> dict[str, dict[str, str]]:
     return {idp: dict(known.role_map) for idp, known in settings.identity.providers.items() if known.role_map}
 
 
-def _broad_forbids(settings: Settings, forbids: Sequence[CelForbid]) -> Iterator[str]:
+def _broad_forbids(
+    settings: Settings, forbids: Sequence[CelForbid], authorities: Mapping[str, Authority]
+) -> Iterator[str]:
     """Yield a warning for each rule that keeps a user without roles from Trino, whatever the user asks."""
     if not settings.trino.catalogs:
         return
@@ -323,6 +325,22 @@ def _broad_forbids(settings: Settings, forbids: Sequence[CelForbid]) -> Iterator
             f"the forbid `{rule}` denies {', '.join(places)} to a user without roles, and so closes Trino: where "
             "that is not meant, begin the rule with a test of `op`, `path` or `warehouse`"
         )
+    yield from _broad_cedar_forbids(settings, authorities.get("default"))
+
+
+def _broad_cedar_forbids(settings: Settings, default: Authority | None) -> Iterator[str]:
+    """Yield a warning for each forbid of Cedar that keeps a user without roles from all queries of Trino."""
+    engines = default.engines if default else ()
+    question = Question(Principal("user", f"{settings.identity.cel_provider}~"), "trino:ExecuteQuery")
+    for engine in filter(None, map(beyond, engines)):
+        group = EngineQuestion(question, "server", "", None)
+        if engine.applies(question.action, "server"):
+            for by in filter(None, engine.decide(group, (Resource("server"),), Facts.empty()).by):
+                name = by.partition(":")[2]
+                yield (
+                    f"the forbid `{name}` of Cedar denies ExecuteQuery to a user without roles, and so closes Trino: "
+                    "where that is not meant, name actions in its scope"
+                )
 
 
 def _warnings(settings: Settings, rules: RuleSet, forbid: RuleSet) -> tuple[str, ...]:

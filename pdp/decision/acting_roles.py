@@ -1,27 +1,43 @@
-"""Plans of checks, behind acting roles: the plan for the role, and the forbids on the person behind the role.
+"""Plans of checks, with what is asked for forbids alone: the person behind an acting role, and other spellings.
 
-The role is the principal, and its grants alone count. Rules then see neither the name nor the groups nor the attributes
-of the person. So each concrete check of the role is also asked about the person, and there only forbids count.
+An acting role is the principal, and its grants alone count. Rules then see neither the name nor the groups nor the
+attributes of the person. So each concrete check of the role is also asked about the person.
+
+Engines that fold names mean one object by `HR` and `hr`. So each concrete check of a name is also asked in each other
+spelling of forbids.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from msgspec.structs import replace
 
 from pdp.decision.active_policies import ActivePolicies
-from pdp.decision.plan import AllOf, FixedDenial, Leaf, Node, PlanContext, Planner, plan_action
-from pdp.model.answer import STORE_STALE, Reason
+from pdp.decision.plan import AllOf, FixedDenial, Leaf, Node, PlanContext, Planner, Split, plan_action
+from pdp.engines.spelled_names import SpelledNames
+from pdp.errors import AmbiguousName
+from pdp.model.answer import OTHER_SPELLING, STORE_STALE, Reason
+from pdp.model.arrays import PathArray
 from pdp.model.question import Check, Principal, Resource
+from pdp.model.trino_operations import TRINO_PREFIX
+from pdp.model.vocabulary import TABULAR_TYPES
 
 ASSUMED: Final[Reason] = "rule:acting_role"
 """Reason of the right to act as a role, and of each permit that a forbid on the person behind the role takes away."""
+_NAMED: Final = frozenset({"content", "namespace", "table_or_view", *TABULAR_TYPES})
+"""Types whose names engines fold."""
 
 
 def plan(check: Check, context: PlanContext, planners: Sequence[Planner]) -> Node:
-    """Plan a check, for the acting role if the check has one."""
+    """Plan a check, for the acting role if the check has one, and in all spellings of its names."""
+    node = _plan(check, context, planners)
+    names = names_that_fold(check, context.bundle)
+    return node if names is None else _in_spellings(node, context.bundle, names)
+
+
+def _plan(check: Check, context: PlanContext, planners: Sequence[Planner]) -> Node:
     action, role = check.question.action, check.question.acting_role
     if role is None:
         return plan_action(check, context, planners)
@@ -65,3 +81,97 @@ def _assumption(check: Check, context: PlanContext, role: str) -> Leaf:
     places = [Resource("role", name=role)] * len(check.resources)
     own = context.asking(acting_role=None, action="assume", view_security=None, delegated=False)
     return own.permitted(ASSUMED, "assume", places)
+
+
+def names_that_fold(check: Check, bundle: ActivePolicies) -> SpelledNames | None:
+    """Return the names of forbids that bind a check in any case; None for none.
+
+    A load and a change of a view come from an engine. An edit changes what engines of other warehouses show, too. Any
+    other check counts where the names of the warehouse fold. Operations of Trino are planned in all spellings already.
+    """
+    question = check.question
+    if not bundle.spelled.forbidden or question.action.startswith(TRINO_PREFIX):
+        return None
+    if question.rules_follow:
+        folds = bool(bundle.trino.catalogs)
+    else:
+        folds = question.view_security is not None or check.resources[0].warehouse in bundle.folding
+    return bundle.spelled if folds else None
+
+
+def has_other_spellings(check: Check, bundle: ActivePolicies) -> bool:
+    """Tell whether a check is also asked under other names."""
+    names = names_that_fold(check, bundle)
+    return names is not None and any(found is None or found for found in _others_of(check.resources, names))
+
+
+def _in_spellings(node: Node, bundle: ActivePolicies, names: SpelledNames) -> Node:
+    """Ask the concrete checks of a plan in each other spelling, too, where an engine can forbid."""
+    if isinstance(node, FixedDenial):
+        return node
+    if not isinstance(node, Leaf):
+        return replace(node, parts=tuple([_in_spellings(part, bundle, names) for part in node.parts]))
+    group = node.group
+    if not _may_forbid(bundle, group.warehouse, group.action, group.type):
+        return node
+    others = _others_of(node.resources, names)
+    rows = [row for row, found in enumerate(others) if found is None or found]
+    if not rows:
+        return node
+    spelled = _spelled_leaf(node, rows, others)
+    plain = sorted({*range(len(others))}.difference(rows))
+    return Split((rows, plain), (spelled, _of_rows(node, plain))) if plain else spelled
+
+
+def _spelled_leaf(leaf: Leaf, rows: Sequence[int], others: Sequence[Sequence[Resource] | None]) -> Node:
+    """Return the checks of some resources of a leaf in all spellings; deny names with too many."""
+    own = _of_rows(leaf, rows)
+    found = [others[row] for row in rows]
+    if any(each is None for each in found):
+        return AllOf((own, FixedDenial(AmbiguousName.code, leaf.group, own.resources)), named=False)
+    count = max(len(each or ()) for each in found)
+    columns = [
+        [each[at] if each and at < len(each) else leaf.resources[row] for row, each in zip(rows, found, strict=True)]
+        for at in range(count)
+    ]
+    return AllOf((own, *(Leaf(leaf.group, column, OTHER_SPELLING) for column in columns)), named=False)
+
+
+def _of_rows(leaf: Leaf, rows: Sequence[int]) -> Leaf:
+    if len(rows) == len(leaf.resources):
+        return leaf
+    return replace(leaf, resources=[leaf.resources[row] for row in rows])
+
+
+def _others_of(resources: Sequence[Resource], names: SpelledNames) -> Sequence[Sequence[Resource] | None]:
+    """Return the other spellings of each resource; None for too many."""
+    if type(resources) is PathArray and not names.may_have_others(
+        resources.warehouse, resources.parents, resources.names
+    ):
+        return [()] * len(resources)
+    return [_spellings(resource, names) for resource in resources]
+
+
+def _spellings(resource: Resource, names: SpelledNames) -> Sequence[Resource] | None:
+    try:
+        return tuple(_otherwise(resource, names))
+    except AmbiguousName:
+        return None
+
+
+def _otherwise(resource: Resource, names: SpelledNames) -> Iterator[Resource]:
+    """Yield a resource with the other spellings of forbids for itself, and for what is made or moved there."""
+    arguments = resource.arguments
+    if resource.type not in _NAMED and not (resource.type == "warehouse" and arguments.name):
+        return
+    if arguments.name:
+        for *path, name in names.other_paths(resource.warehouse, (*resource.path, arguments.name)):
+            if len(path) == len(resource.path):
+                given = {**arguments.given, "name": name}
+                yield replace(resource, path=tuple(path), arguments=replace(arguments, name=name, given=given))
+        return
+    for other in names.other_paths(resource.warehouse, resource.path):
+        yield replace(resource, path=other)
+    if arguments.destination is not None:
+        for target in _otherwise(arguments.destination, names):
+            yield replace(resource, arguments=replace(arguments, destination=target))

@@ -17,7 +17,7 @@ from immutables import Map
 from pdp.config.policies import ThroughViews
 from pdp.config.trino import TrinoSettings
 from pdp.config.warehouses import WarehouseSettings
-from pdp.engines.engine import Cost, Dependency, Engine, ForbiddenPath
+from pdp.engines.engine import Cost, Dependency, Engine, ForbiddenPath, beyond
 from pdp.engines.guarded import AwaitedEngine, FailedEngine, applying
 from pdp.engines.row_access.engine import RowAccessEngine
 from pdp.engines.spelled_names import NO_NAMES, SpelledNames
@@ -145,6 +145,17 @@ class ActivePolicies(msgspec.Struct, frozen=True, dict=True):
             yield from authority.engines
 
     @cached_property
+    def folding(self) -> frozenset[str]:
+        """Return the warehouses whose names mean the same in any case: those of Hive, and those that Trino reads.
+
+        Not those of a Nessie, whose own names have a case.
+        """
+        mapped = {catalog.warehouse for catalog in self.trino.catalogs.values()}
+        kinds = {name: known.kind for name, known in self.warehouses.items()}
+        hive = {name for name, kind in kinds.items() if kind == "hive"}
+        return frozenset(name for name in mapped | hive if kinds.get(name) != "nessie")
+
+    @cached_property
     def counts_stored_roles(self) -> bool:
         """Tell whether policies count roles that the question does not show: see `EngineQuestion`."""
         return any(engine.counts_stored_roles for engine in self._engines()) or any(
@@ -195,7 +206,8 @@ class ActivePolicies(msgspec.Struct, frozen=True, dict=True):
         engines = () if is_cluster else _applying(authority.engines, action, type)
         # Nothing can permit an unknown action, so its denial keeps the reason.
         is_known = is_cluster or (type, action) in CEL_CHECKS or action in CATALOG_ACTIONS.get(type, ())
-        forbids = _applying(self.forbids, action, type) if engines or is_known else ()
+        more = [forbid for engine in authority.engines if (forbid := beyond(engine))]
+        forbids = _applying((*self.forbids, *more), action, type) if engines or is_known else ()
         single = engines[0] if len(engines) == 1 and not forbids else None
         return EngineStack((*forbids, *engines), len(forbids), authority.combine, single)
 

@@ -17,7 +17,7 @@ from pdp.decision.combine import branch, fold, leaves
 from pdp.decision.evaluation import Evaluator, LeafVerdicts
 from pdp.decision.plan import INSTANCE_ADMINS, AllOf, AnyAlone, AnyOf, FixedDenial, Leaf, Node, Split
 from pdp.decision.turns import Resumable, TurnClock
-from pdp.engines.engine import ABSTAIN, ALLOWED_BY_EFFECT, EFFECT_NAMES, NO_ERRORS, PERMIT, Engine, Verdicts
+from pdp.engines.engine import ABSTAIN, ALLOWED_BY_EFFECT, EFFECT_NAMES, NO_ERRORS, PERMIT, Engine, Verdicts, beyond
 from pdp.engines.guarded import AwaitedEngine, applying, unexplained
 from pdp.facts.snapshot import Facts
 from pdp.model.answer import DEFAULT_DENY, Answer, Reason, Trace
@@ -84,6 +84,8 @@ class Explainer:
 
     def _engine_trace(self, engine: Engine, asked: Sequence[Engine], leaf: Leaf, row: int) -> Trace:
         group, resource = leaf.group, leaf.resources[row]
+        forbid = beyond(engine)
+        engine = forbid if forbid is not None and forbid in asked else engine
         found = applying(engine, group.action, group.type)
         if found is None or (found is engine and engine not in asked):
             return Trace(engine.name, "does not apply")

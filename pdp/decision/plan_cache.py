@@ -12,7 +12,7 @@ from typing import Final, TypeAlias
 
 from msgspec.structs import replace
 
-from pdp.decision.acting_roles import plan
+from pdp.decision.acting_roles import has_other_spellings, plan
 from pdp.decision.active_policies import ActivePolicies
 from pdp.decision.plan import AllOf, AnyOf, FixedDenial, Leaf, Node, Planners, context_of, leaves_of
 from pdp.decision.prepared_plan import PreparedPlan, prepare_plan
@@ -97,6 +97,8 @@ class PlanCache:
             if question.action in NAMING_ACTIONS and has_missing_argument(some.type, question.action, some):
                 return check, None
         if question.view_security is not None or question.rules_follow or question.session is not None:
+            return check, None
+        if has_other_spellings(check, self._bundle):
             return check, None
         asked = self._planners.own_names(check, self._bundle, self._facts)
         # INVARIANT: plans of one key differ in the names of resources alone. So the whole question is in the key.

@@ -22,7 +22,7 @@ from pdp.errors import AssertionNotAllowed, InvalidArgument, InvalidReference
 from pdp.identity.evidence import admit, judged_principal, refused_batch
 from pdp.model.answer import DEFAULT_DENY, Decision, Reason, Rejection
 from pdp.model.question import Batch, BatchRequest, Caller, Check, Principal, Question, Resource, attributes_text
-from pdp.model.references import NESSIE_SIGNS, check_part, check_path
+from pdp.model.references import NESSIE_SIGNS, bound_claims, check_part, check_path
 from pdp.model.strict import decode
 
 PUBLIC: Final = "scopes:(public)"
@@ -111,6 +111,10 @@ async def decide_scopes(pdp: Pdp, request: ScopeRequest, caller: Caller, surface
     Raise AssertionNotAllowed for a user that the caller may not assert, after the refusal is recorded. Raise
     InvalidReference for a name of a table that Nessie may read as a reference, Unavailable as `Pdp.check` does.
     """
+    principal = _with_evidence(request.principal, caller)
+    if principal is not request.principal:
+        checks = tuple(check.asking(principal=principal) for check in request.checks)
+        request = msgspec.structs.replace(request, principal=principal, checks=checks)
     _, refused = judged_principal(caller, request.principal)
     if refused:
         error = AssertionNotAllowed(refused)
@@ -184,6 +188,25 @@ def _principal(user: Any, provider: str) -> Principal:
         check_part(name)
     rest = {key: value for key, value in user.items() if key != "userName"}
     return Principal("user", "" if name is UNSET else f"{provider}~{name}", attributes=attributes_text(rest))
+
+
+def _with_evidence(principal: Principal, caller: Caller) -> Principal:
+    """Return LakeQL's user with the groups and roles among the attributes, as far as the caller may assert them.
+
+    Others, and those in another form than a list of texts, are unknown: a forbid that reads them denies.
+    """
+    attributes = msgspec.json.decode(principal.attributes)
+    stated = {name: attributes[name] for name in ("groups", "roles") if attributes.get(name) is not None}
+    if not stated:
+        return principal
+    unknown = {name for name, value in stated.items() if name not in caller.may_assert or not _is_list(value)}
+    known = {name: tuple(value) for name, value in stated.items() if name not in unknown}
+    bound_claims(known.get("roles", ()), known.get("groups", ()))
+    return msgspec.structs.replace(principal, unknown=tuple(sorted({*principal.unknown, *unknown})), **known)
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(one, str) for one in value)
 
 
 class _ScopeReader:

@@ -201,6 +201,12 @@ class Engine(EngineTraits, Protocol):
         ...
 
 
+def beyond(engine: Engine) -> Engine | None:
+    """Return the engine of the forbids on actions that an engine does not decide; None without such forbids."""
+    found: Engine | None = getattr(engine, "beyond", None)
+    return found
+
+
 @runtime_checkable
 class PreparingEngine(Protocol):
     """Engine that does the work for a group before it knows the resource."""

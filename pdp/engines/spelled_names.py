@@ -60,7 +60,10 @@ class SpelledNames(msgspec.Struct, frozen=True, dict=True):
         A policy of the name covers them, and an engine that folds names may mean one. Raise AmbiguousName for too many.
         """
         joined = ".".join(path)
-        here = list(self.texts_near(warehouse, joined.casefold(), with_capitals=False))
+        folded = joined.casefold()
+        # To a name without capitals, a text without capitals is no other spelling, unless dots divide it otherwise.
+        is_plain = joined == folded and joined.count(".") == len(path) - 1
+        here = list(self.texts_near(warehouse, folded, with_capitals=is_plain))
         if not here:
             return []
         others = other_texts(joined, here, divided=False)
@@ -70,6 +73,13 @@ class SpelledNames(msgspec.Struct, frozen=True, dict=True):
             tuple(part.replace(DOT_IN_PART, ".") for part in text.split(".")) for text in (joined, *others)
         )
         return [other for other in divided if other != tuple(path) and all(other)]
+
+    def may_have_others(self, warehouse: str, parents: Sequence[Sequence[str]], names: Sequence[str]) -> bool:
+        """Tell whether a name in a container may have another spelling by a forbid; in doubt True."""
+        joined = "".join([*names, *(part for parent in parents for part in parent)])
+        if "." in joined or joined != joined.casefold() or not all(parents):
+            return True
+        return any(True for parent in parents for _ in self.texts_near(warehouse, ".".join(parent), with_capitals=True))
 
 
 _ANYWHERE: Final = ("ends", "contains", "parts")

@@ -16,19 +16,16 @@ from msgspec.structs import replace
 from pdp.audit.records.record import LISTING
 from pdp.decision.active_policies import ActivePolicies
 from pdp.decision.service import Pdp
-from pdp.decision.turns import run_aside
 from pdp.engines.engine import FAILED, FORBID
 from pdp.engines.grants.administration import Administration
 from pdp.engines.grants.edits import DELETE, RENAME, Actor, GrantEdits, ObjectEdits
-from pdp.engines.spelled_names import NO_NAMES, SpelledNames
-from pdp.errors import AmbiguousName, Forbidden, InvalidArgument
+from pdp.errors import Forbidden, InvalidArgument
 from pdp.facts.objects import ObjectKey, resource_of
 from pdp.facts.snapshot import Facts
 from pdp.management.requests import Requester, linked
 from pdp.model.answer import DEFAULT_DENY, Reason
 from pdp.model.question import Arguments, Batch, Caller, Check, Question, Resource
 from pdp.model.references import format_resource
-from pdp.model.vocabulary import TABULAR_TYPES
 
 MOST_QUESTIONS: Final = 20_000
 """Objects that one request may delete and move, those below included, if an actor asks."""
@@ -84,51 +81,14 @@ async def unforbidden(pdp: Pdp, requester: Requester, action: str, keys: Iterabl
 async def denials(pdp: Pdp, requester: Requester, questions: Sequence[EditQuestion]) -> Sequence[Reason | None]:
     """Return the reason of each question that a policy, or the failure of an engine, denies to the actor, else None.
 
-    An operator is denied nothing. Trino folds names, so beside its catalogs a forbid binds in any case: what is done to
-    `lake/HR` could change who reads `hr` there.
+    An operator is denied nothing. Beside catalogs of Trino a forbid binds in any case, as the plan asks: Trino folds
+    names, and what is done to `lake/HR` could change who reads `hr` there.
     """
     if requester.principal is None:
         return [None] * len(questions)
-    principal, role = requester.principal, requester.acting_role
-    spelled = pdp.bundle.spelled if pdp.bundle.trino.catalogs else NO_NAMES
-    meant = await run_aside(_meant_by, [resource for _, resource in questions], spelled)
-    checks = [
-        Check(Question(principal, action, acting_role=role, rules_follow=True), (resource,), (0,))
-        for (action, _), resources in zip(questions, meant, strict=True)
-        for resource in resources
-    ]
-    reasons = iter(await denials_of(pdp, linked(requester), checks))
-    each = ([next(reasons) for _ in resources] or [AmbiguousName.code] for resources in meant)
-    return [next((reason for reason in found if reason is not None), None) for found in each]
-
-
-def _meant_by(resources: Sequence[Resource], spelled: SpelledNames) -> list[tuple[Resource, ...]]:
-    """Return each resource with its other spellings; empty for too many of them."""
-    found: list[tuple[Resource, ...]] = []
-    for resource in resources:
-        try:
-            found.append((resource, *_otherwise(resource, spelled)))
-        except AmbiguousName:
-            found.append(())
-    return found
-
-
-def _otherwise(resource: Resource, spelled: SpelledNames) -> Iterator[Resource]:
-    """Yield a resource with the other spellings of forbids for itself, and for what is made or moved there."""
-    arguments = resource.arguments
-    if resource.type not in ("namespace", *TABULAR_TYPES) and not (resource.type == "warehouse" and arguments.name):
-        return
-    if arguments.name:
-        for *path, name in spelled.other_paths(resource.warehouse, (*resource.path, arguments.name)):
-            if len(path) == len(resource.path):
-                given = {**arguments.given, "name": name}
-                yield replace(resource, path=tuple(path), arguments=replace(arguments, name=name, given=given))
-        return
-    for other in spelled.other_paths(resource.warehouse, resource.path):
-        yield replace(resource, path=other)
-    if arguments.destination is not None:
-        for target in _otherwise(arguments.destination, spelled):
-            yield replace(resource, arguments=replace(arguments, destination=target))
+    asked = Question(requester.principal, "", acting_role=requester.acting_role, rules_follow=True)
+    checks = [Check(replace(asked, action=action), (resource,), (0,)) for action, resource in questions]
+    return await denials_of(pdp, linked(requester), checks)
 
 
 async def denials_of(pdp: Pdp, caller: Caller, checks: Sequence[Check]) -> Sequence[Reason | None]:

@@ -16,6 +16,8 @@ DEFAULT_DENY = "default_deny"
 """Reason of a denial where no engine permits or forbids."""
 STORE_STALE = "store_stale"
 """Reason of a denial because the facts are too old to permit anything."""
+OTHER_SPELLING = "rule:other_spelling"
+"""Reason of each permit that a forbid on another spelling of a name takes away."""
 MISSING_ARGUMENT = "missing_argument"
 """Error of a policy on a path that nobody knows, because the check lacks the name or the destination."""
 

@@ -122,6 +122,7 @@ Other filters have a right of their own: to see a name."""
 _KINDS: Final = ("Table", "View", "MaterializedView")
 TAKEN_WITH: Final[Mapping[str, tuple[str, ...]]] = {
     **{f"{verb}{kind}": (f"Drop{kind}",) for verb in ("Create", "Rename") for kind in _KINDS},
+    "CreateFunction": ("DropFunction",),
     "DropSchema": tuple(f"Drop{kind}" for kind in _KINDS),
     "RenameSchema": ("DropSchema", *(f"{verb}{kind}" for verb in ("Rename", "Drop") for kind in _KINDS)),
 }

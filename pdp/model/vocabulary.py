@@ -6,7 +6,7 @@ engine has its own table of the relations behind catalog actions; a test compare
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Final, NamedTuple
 
 TABULAR_TYPES: Final = ("table", "view", "generic_table", "dataset")
@@ -134,12 +134,23 @@ TABLE_OR_VIEW: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
 
 
 class NessieCheck(NamedTuple):
-    """Question to a rule set. `path` names the path that rules see: none, self, new (argument name) or destination."""
+    """Question to a rule set. `path` names the path that rules see: none, self, new (argument name) or destination.
+
+    `action` is the value of that variable, if not the asked action. `kind` is the only type of content that the check
+    is about; empty for every type.
+    """
 
     op: str
     path: str = "none"
     content_type: str = ""
     actions: tuple[str, ...] = ()
+    action: str = ""
+    kind: str = ""
+
+    @property
+    def creates(self) -> bool:
+        """Tell whether the check is about a new object, with the `content_type` of the object."""
+        return self.path == "new" or self.action in _CREATES
 
 
 CONTENT_TYPE: Final[Mapping[str, str]] = {
@@ -245,6 +256,95 @@ def rule_checks(type: str, action: str) -> tuple[NessieCheck, ...]:
     if is_cluster_action(action):
         return (NessieCheck(action),)
     return (NessieCheck(f"catalog:{action}", "self" if type in _PATH_TYPES else "none"),)
+
+
+_WORDS: Final = {
+    "CREATE_ENTITY": "CATALOG_CREATE_ENTITY",
+    "UPDATE_ENTITY": "CATALOG_UPDATE_ENTITY",
+    "DELETE_ENTITY": "CATALOG_DROP_ENTITY",
+}
+"""Check -> the word of `actions` that the check implies, unless it is an end of a rename."""
+_ENDS: Final = {"DELETE_ENTITY": "CATALOG_RENAME_ENTITY_FROM", "CREATE_ENTITY": "CATALOG_RENAME_ENTITY_TO"}
+"""Check -> the word of `actions` that marks an end of a rename."""
+RENAME_ENDS: Final = frozenset(_ENDS.values())
+"""Words of `actions` that mark the ends of a rename."""
+_DETAILS: Final = ("META_", "SNAP_")
+"""Beginnings of the words of `actions` that tell what an update changes."""
+_NOT_IN_NESSIE: Final = frozenset({"set_protection", "undrop"})
+"""Catalog actions that no content check of Nessie carries out."""
+
+
+def _kin_table() -> dict[tuple[str, str], tuple[str, ...]]:
+    kin: dict[tuple[str, str], set[str]] = {}
+    for (type, action), checks in CEL_CHECKS.items():
+        op = checks[-1].op
+        if op in CONTENT_CHECKS and action not in {op, *_NOT_IN_NESSIE, *RENAMES}:
+            kin.setdefault((_CREATES.get(action, type), op), set()).add(action)
+    return {key: tuple(sorted(actions)) for key, actions in kin.items()}
+
+
+KIN: Final[Mapping[tuple[str, str], tuple[str, ...]]] = _kin_table()
+"""(concrete type, content check of Nessie) -> the catalog actions that do the same to such an object."""
+
+
+def kin_of(type: str, action: str, sent: Collection[str] = ()) -> tuple[str, ...]:
+    """Return the catalog actions behind a raw content check. `sent` are the words of `actions`."""
+    is_end = _ENDS.get(action) in sent
+    renames = [name for name in sorted(RENAMES) if is_end and (type, name) in CEL_CHECKS]
+    return (*KIN.get((type, action), ()), *renames)
+
+
+def forbid_checks(type: str, action: str, sent: Collection[str], reads: Collection[str]) -> tuple[NessieCheck, ...]:
+    """Return the checks of an action for forbids, which read the variables of `reads`. `sent` are the given `actions`.
+
+    A forbid also sees the words of `actions` implied by the action, and each catalog action behind a raw content
+    check.
+    """
+    asked = rule_checks(type, action)
+    found = [*asked, *(_with_words(asked, sent) if "actions" in reads else ())]
+    if "action" in reads and action in CONTENT_CHECKS:
+        kinds = CONTENT_TYPE if type == "content" else (type,)
+        found += [
+            _as_kin(check, kin, sent, kind if type == "content" else "")
+            for check in asked
+            for kind in kinds
+            for kin in kin_of(kind, action, sent)
+        ]
+    return tuple(found)
+
+
+def content_kind(content_type: str) -> str:
+    """Return the type of an object of a content type. All types but views and namespaces count as tables."""
+    return next((type for type, known in CONTENT_TYPE.items() if known == content_type), "table")
+
+
+def lacks_details(type: str, action: str, sent: Collection[str]) -> bool:
+    """Tell whether an action updates an object, without words of `actions` about the change."""
+    updates = any(check.op == "UPDATE_ENTITY" for check in CEL_CHECKS.get((type, action), ()))
+    return updates and not any(map(is_detail, sent))
+
+
+def is_detail(word: str) -> bool:
+    """Tell whether a word of `actions` is about the change of an update."""
+    return word.startswith(_DETAILS)
+
+
+def _as_kin(check: NessieCheck, kin: str, sent: Collection[str], kind: str) -> NessieCheck:
+    """Return a raw check as the catalog action asks it."""
+    content_type = CONTENT_TYPE.get(_CREATES.get(kin, ""), "")
+    return check._replace(action=kin, actions=_word(check.op, sent), kind=kind, content_type=content_type)
+
+
+def _with_words(asked: tuple[NessieCheck, ...], sent: Collection[str]) -> list[NessieCheck]:
+    """Return checks with the words implied by the action; none if the sender names the operation."""
+    words = [word for check in asked for word in check.actions or _word(check.op, sent)]
+    implied = tuple(dict.fromkeys(words))
+    return [check._replace(actions=implied) for check in asked if not check.actions] if implied else []
+
+
+def _word(op: str, sent: Collection[str]) -> tuple[str, ...]:
+    """Return the word of `actions` implied by a check; none if `sent` names the operation, such as a rename."""
+    return (_WORDS[op],) if op in _WORDS and not any(word.startswith("CATALOG_") for word in sent) else ()
 
 
 # --- loads and changes of views -----------------------------------------------------------------------------------

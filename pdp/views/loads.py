@@ -91,10 +91,11 @@ def _steps(record: DecisionRecord) -> Iterator[LoadStep]:
 def _storage(steps: Sequence[LoadStep], load: Load) -> str:
     """Return the storage access of a permitted load: credentials to write also read, so they take both rights.
 
-    An owner's right to write counts only where the load says so.
+    An owner's right to write counts only where the load says so. Other checks of the same right are for forbids alone:
+    each permits unless a forbid binds, so all must permit.
     """
-    counted = (step for step in steps if step.action != WRITES or not step.delegated or load.owner_writes)
-    permitted = {step.action for step in counted if step.allowed}
+    counted = [step for step in steps if step.action != WRITES or not step.delegated or load.owner_writes]
+    permitted = {step.action for step in counted} - {step.action for step in counted if not step.allowed}
     if READS not in permitted:
         return "none"
     return "read_write" if WRITES in permitted else "read"

@@ -331,6 +331,23 @@ async def test_cedar_sees_the_name_of_what_an_edit_makes(tmp_path: Path) -> None
         assert (await http.post("/v1/objects", {"actor": ANN, "put": ["table:lake/s/play"]}))[0] == 200
 
 
+async def test_a_cedar_forbid_on_a_person_binds_grants_and_row_policies(tmp_path: Path) -> None:
+    """Cedar has no action for them."""
+    (tmp_path / "lock.cedar").write_text(
+        '@id("lock") forbid(principal == Lakekeeper::User::"oidc~ann", action, resource);'
+    )
+    more: dict[str, Any] = {
+        "authorities": {"default": {"engines": ["cedar", "grants"]}},
+        "policies": {"rules": [], "cedar": {"policies": ["lock.cedar"]}},
+    }
+    async with serving_under({}, tmp_path, (ANN, f"{ANN}2"), **more) as http:
+        grant = {"add": [{"principal": BOB, "privilege": "select", "object": T}]}
+        for path, body in (("/v1/grants", grant), (RULES, {**ROW, "id": "new"}), (MASKS, {**MASK, "id": "new"})):
+            for actor, wanted in ((ANN, 403), (f"{ANN}2", 200)):
+                status, found = await ask(http, Case("", path, body, ""), actor)
+                assert status == wanted, (path, found)
+
+
 SPELLED = {
     "op.startsWith('catalog:grant_') && path.startsWith('s.')": (
         "table:lake/S/t",

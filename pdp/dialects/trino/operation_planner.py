@@ -27,7 +27,7 @@ from pdp.dialects.trino.known_objects import is_metadata_table, known_at, object
 from pdp.dialects.trino.names import base_table, before_sign, most_signs, suffix_of
 from pdp.dialects.trino.spelling import TABLE_TYPES, Spelling
 from pdp.errors import AmbiguousName
-from pdp.model.answer import Reason
+from pdp.model.answer import OTHER_SPELLING, Reason
 from pdp.model.arrays import PathArray, positions_by
 from pdp.model.question import Check, Resource
 from pdp.model.trino_operations import (
@@ -143,7 +143,6 @@ class OperationPlanner:
 
 AMBIGUOUS_NAME: Final = AmbiguousName.code
 """The reason of denials of ambiguous names."""
-_OTHER_SPELLING: Final = "rule:other_spelling"
 
 
 def plan_spelled(planner: OperationPlanner, plan: Callable[[OperationPlanner], Node]) -> Node:
@@ -164,7 +163,7 @@ def plan_spelled(planner: OperationPlanner, plan: Callable[[OperationPlanner], N
             return planner.fixed(False, AMBIGUOUS_NAME, [named[row] for row in rows])
         columns = zip(*(others[row] for row in rows), strict=True)
         parts = [planner.with_resources(list(column)) for column in columns]
-        forbids = [without_need(plan(part), _OTHER_SPELLING) for part in parts]
+        forbids = [without_need(plan(part), OTHER_SPELLING) for part in parts]
         return all_of(plan(planner.with_resources([found for row in rows if (found := own[row])])), forbids)
 
     counts = [len(more) if found else -1 for found, more in zip(own, others, strict=True)]
@@ -303,7 +302,8 @@ def _is_listed(resource: Resource) -> bool:
 
 MATERIALIZED_VIEWS: Final = "config:trino.catalogs.materialized_views"
 """The reason of denials of materialized views."""
-_UNKNOWN_OBJECT: Final = "rule:unknown_object"
+UNKNOWN_OBJECT: Final = "rule:unknown_object"
+"""Reason of the loss of what may stand at a name: nothing needs to permit it."""
 _EXTERNAL_LOCATIONS: Final = "config:trino.external_locations"
 DROPPED: Final = ("CATALOG_DROP_ENTITY",)
 """Mark of a drop in the `actions` that rules see."""
@@ -366,7 +366,7 @@ def _plan_replacement(planner: OperationPlanner) -> Node:
 
 def unless_forbidden(context: PlanContext, objects: Sequence[Resource]) -> Node:
     """Deny what forbids keep from being dropped. No permit is needed: nobody knows whether the objects exist."""
-    return without_need(context.concrete("drop", objects), _UNKNOWN_OBJECT)
+    return without_need(context.concrete("drop", objects), UNKNOWN_OBJECT)
 
 
 def _drops(context: PlanContext, types: Sequence[str], tables: Sequence[Resource]) -> list[Node]:

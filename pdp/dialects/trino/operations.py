@@ -11,12 +11,13 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from pdp.decision.plan import AllOf, Node, PlanContext, split
+from pdp.decision.plan import AllOf, Node, PlanContext, split, without_need
 from pdp.dialects.trino.known_objects import has_other_type, is_metadata_table, typed_by_name
 from pdp.dialects.trino.names import Names
 from pdp.dialects.trino.operation_planner import (
     ADMIN,
     PLACES,
+    UNKNOWN_OBJECT,
     UNMANAGED,
     OperationPlanner,
     plan_by_place,
@@ -29,7 +30,7 @@ from pdp.errors import InvalidReference
 from pdp.model.answer import Reason
 from pdp.model.arrays import PathArray
 from pdp.model.question import Check, Resource
-from pdp.model.trino_operations import MAINTENANCE, TRINO_OPERATIONS, TRINO_PREFIX, TrinoOperation
+from pdp.model.trino_operations import MAINTENANCE, TAKEN_WITH, TRINO_OPERATIONS, TRINO_PREFIX, TrinoOperation
 
 PROCEDURES: Final = "config:trino.procedures"
 """The reason of decisions on procedures."""
@@ -162,12 +163,23 @@ def _functions_of_schema(
     except InvalidReference:
         return planner.unknown(resources)
     if parent.type == "namespace":
-        step = planner.operation.steps[0]._replace(on="given")
         schemas = planner.with_resources([parent] * len(resources))
-        return plan_spelled(schemas, lambda part: part.plan_step(step, part.resources))
+        return plan_spelled(schemas, _plan_in_schema)
     if parent.type == "catalog":
-        return planner.fixed(planner.trino.unmanaged_catalogs == "allow", UNMANAGED, resources)
+        found = planner.fixed(planner.trino.unmanaged_catalogs == "allow", UNMANAGED, resources)
+        more = planner.forbidden_with(TAKEN_WITH.get(planner.name, ()), UNMANAGED, resources)
+        return AllOf((found, *more), named=False) if more else found
     return planner.fixed(listed and not changes, "config:trino.functions.allow", resources)
+
+
+def _plan_in_schema(planner: OperationPlanner) -> Node:
+    """Check functions on their schema. CREATE may replace, so forbids of what it takes away bind, too."""
+    may_forbid = planner.context.bundle.may_forbid(planner.resources[0].warehouse, "update_properties", "namespace")
+    own, *taken = [
+        planner.plan_step(TRINO_OPERATIONS[name].steps[0]._replace(on="given"), planner.resources)
+        for name in (planner.name, *(TAKEN_WITH.get(planner.name, ()) if may_forbid else ()))
+    ]
+    return AllOf((own, *(without_need(node, UNKNOWN_OBJECT) for node in taken)), named=False) if taken else own
 
 
 def _execute_query(planner: OperationPlanner) -> Node:

@@ -6,15 +6,16 @@ The names are those of Lakekeeper's schema. `lakekeeper.cedarschema` declares th
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 
 from pdp.config.references import unknown_warehouse
 from pdp.errors import InvalidReference
-from pdp.model.question import Principal, Resource
+from pdp.model.question import Arguments, Principal, Resource
 from pdp.model.references import encode_part, parse_resource
+from pdp.model.vocabulary import CONTENT_CHECKS, RENAMES, TABULAR_TYPES, content_kind, kin_of
 
 NAMESPACE: Final = "Lakekeeper"
 ACTION: Final = f"{NAMESPACE}::Action"
@@ -107,6 +108,74 @@ CEDAR_ACTIONS: Final[Mapping[tuple[str, str], str]] = {
     (action, type): _name(action, type) for type, actions in _ASKED.items() for action in actions.split()
 }
 """(catalog action, concrete type) -> id of the action in Cedar. Cedar does not apply to any other pair."""
+_CHANGES: Final = "promote update_settings manage_refs reset expire_snapshots restore_snapshots update_retention"
+_STANDS_FOR: Final[Mapping[tuple[str, str], str]] = {
+    **{(action, "dataset"): "commit" for action in _CHANGES.split()},
+    ("create_dataset", "namespace"): "create_table",
+    ("list_datasets", "namespace"): "list_tables",
+    ("move", "namespace"): "delete",
+    **{("move", type): "rename" for type in TABULAR_TYPES},
+}
+"""(catalog action, type) outside of Cedar's vocabulary -> the action that forbids are asked about in its place."""
+
+
+class CedarQuestion(NamedTuple):
+    """Question of Cedar's vocabulary: a catalog action on a resource, as an object of a type.
+
+    An action that is not in CEDAR_ACTIONS has no group, so only policies on every action concern it.
+    """
+
+    action: str
+    type: str
+    resource: Resource
+
+
+def has_counterpart(action: str, type: str) -> bool:
+    """Tell whether an action outside of Cedar's vocabulary has a counterpart there."""
+    place = "table" if type == "dataset" else type
+    return (
+        action in CONTENT_CHECKS
+        or (action, type) in _STANDS_FOR
+        or (type == "dataset" and (action, place) in CEDAR_ACTIONS)
+    )
+
+
+def counterparts(action: str, type: str, resource: Resource, sent: Sequence[str]) -> Iterator[CedarQuestion]:
+    """Yield the questions of Cedar's vocabulary about the deed of an action without a name there.
+
+    `sent` are the words of `actions`. A dataset counts as a table. An object without a type in Cedar is judged on the
+    warehouse, and a cluster stands alone.
+    """
+    if action in CONTENT_CHECKS:
+        kinds: Sequence[str] = (type,)
+        if type == "content":
+            kinds = (content_kind(resource.content_type),) if resource.content_type else ("table", "view", "namespace")
+        for kind in kinds:
+            for kin in kin_of(kind, action, sent):
+                creates = action == "CREATE_ENTITY" and kin not in RENAMES
+                yield _creation(kin, resource) if creates else _counterpart(kin, kind, resource)
+    else:
+        yield _counterpart(action, type, resource)
+
+
+def _creation(action: str, resource: Resource) -> CedarQuestion:
+    """Return the question about a creation by a raw check: in the container, with the name as an argument."""
+    *path, name = resource.path
+    arguments = Arguments(name, given={**resource.arguments.given, "name": name})
+    type = "warehouse" if action == "create_namespace" and not path else "namespace"
+    container = Resource("namespace", resource.warehouse, tuple(path), resource.ref, arguments=arguments)
+    return _counterpart(action, type, container)
+
+
+def _counterpart(action: str, type: str, resource: Resource) -> CedarQuestion:
+    action = _STANDS_FOR.get((action, type), action)
+    if type == "dataset":
+        return CedarQuestion(action, "table", resource)
+    if type in ENTITY_NAMES or type == "user":
+        return CedarQuestion(action, type, resource)
+    if type in ("reference", "repository_config", "content"):
+        return CedarQuestion(action, "warehouse", Resource("warehouse", resource.warehouse))
+    return CedarQuestion(action, CLUSTER[0], resource)
 
 
 class ContextForm(msgspec.Struct, frozen=True):
@@ -126,7 +195,7 @@ class ContextForm(msgspec.Struct, frozen=True):
 NO_CONTEXT: Final = ContextForm()
 
 
-def _creation(name: str, *same: str, initial: str = "", **others: str) -> ContextForm:
+def _creation_form(name: str, *same: str, initial: str = "", **others: str) -> ContextForm:
     return ContextForm({name: "name", **{each: each for each in same}, **others}, initial=initial)
 
 
@@ -134,19 +203,19 @@ def _change(kind: str) -> ContextForm:
     return ContextForm(updates=f"{kind}_properties_updates", removal=f"{kind}_properties_removal")
 
 
-_NAMESPACE_FORM: Final = _creation("namespace_name", initial="initial_namespace_properties")
+_NAMESPACE_FORM: Final = _creation_form("namespace_name", initial="initial_namespace_properties")
 _DROP_FORM: Final = ContextForm(flags=("force", "purge"))
 CONTEXTS: Final[Mapping[str, ContextForm]] = {
-    "CreateProject": _creation("project_name", "project_id"),
-    "CreateWarehouse": _creation("warehouse_name"),
-    "CreateRole": _creation("role_name"),
-    "CreateTag": _creation("tag_name"),
+    "CreateProject": _creation_form("project_name", "project_id"),
+    "CreateWarehouse": _creation_form("warehouse_name"),
+    "CreateRole": _creation_form("role_name"),
+    "CreateTag": _creation_form("tag_name"),
     "UpdateRoleSourceSystem": ContextForm({"requested_provider_id": "provider_id", "requested_source_id": "source_id"}),
     "CreateNamespaceInWarehouse": _NAMESPACE_FORM,
     "CreateNamespaceInNamespace": _NAMESPACE_FORM,
-    "CreateTable": _creation("table_name", "table_id", initial="initial_table_properties"),
-    "CreateView": _creation("view_name", initial="initial_view_properties"),
-    "CreateGenericTableInNamespace": _creation(
+    "CreateTable": _creation_form("table_name", "table_id", initial="initial_table_properties"),
+    "CreateView": _creation_form("view_name", initial="initial_view_properties"),
+    "CreateGenericTableInNamespace": _creation_form(
         "generic_table_name",
         "format",
         "base_location",
@@ -178,6 +247,8 @@ WAREHOUSE: Final = f"{NAMESPACE}::Warehouse"
 NAMESPACE_TYPE: Final = f"{NAMESPACE}::Namespace"
 PROPERTIES: Final = f"{NAMESPACE}::ResourceProperties"
 SERVER: Final[Uid] = (f"{NAMESPACE}::Server", "server")
+CLUSTER: Final[Uid] = (f"{NAMESPACE}::Cluster", "cluster")
+"""Resource of questions on a query engine, in no container and without attributes. No schema has the type."""
 ANONYMOUS: Final[Uid] = (USER, "anonymous")
 TABULAR: Final = {f"{NAMESPACE}::{ENTITY_NAMES[type]}": type for type in ("table", "view", "generic_table")}
 """Entity type of an object inside a namespace -> its type of resource."""
@@ -198,6 +269,8 @@ def uid_of_resource(resource: Resource, type: str) -> Uid:
     """Return the uid of a resource, as an object of the concrete type. A user is judged on the server."""
     if type in ("server", "user"):
         return SERVER
+    if type == CLUSTER[0]:
+        return CLUSTER
     entity_type = f"{NAMESPACE}::{ENTITY_NAMES[type]}"
     if type == "role":
         return entity_type, resource.name

@@ -12,11 +12,15 @@ from typing import Any, Final
 import msgspec
 
 from pdp.engines.cedar.actions import (
+    ACTION,
     CEDAR_ACTIONS,
+    CLUSTER,
     PROPERTIES,
     ROLE,
     SERVER,
     Uid,
+    counterparts,
+    has_counterpart,
     has_properties,
     object_of,
     uid_of_principal,
@@ -58,7 +62,7 @@ from pdp.engines.cedar.requests import (
 )
 from pdp.engines.cedar.schema import action_uid, load_cedarpy
 from pdp.engines.cedar.unknown_values import MISSING_NAME
-from pdp.engines.engine import DOT_IN_PART, FAILED, Cost, Dependency, EngineQuestion, ForbiddenPath, Verdicts
+from pdp.engines.engine import DOT_IN_PART, FAILED, FORBID, Cost, Dependency, EngineQuestion, ForbiddenPath, Verdicts
 from pdp.facts.objects import ObjectKey
 from pdp.facts.snapshot import Facts
 from pdp.model.answer import MISSING_ARGUMENT, Reason, Trace
@@ -97,6 +101,8 @@ class CedarEngine:
         policies, files, schema = model.policies, model.files, model.schema
         self.has_forbids = any(policy.effect == "forbid" for policy in policies.policies)
         """A policy forbids. Without such a policy the engine denies by failures alone."""
+        self.beyond = CedarForbid(self) if self.has_forbids else None
+        """Engine of the forbids on actions outside of the vocabulary."""
         self._named = policies.reads | files.references
         compared = {uid for policy in policies.policies for uid in policy.names}
         self._names = PolicyNames(policies.words, self._named, files.references | compared)
@@ -159,10 +165,14 @@ class CedarEngine:
 
     def decide(self, group: EngineQuestion, resources: Sequence[Resource], facts: Facts) -> Verdicts:
         """Decide every resource. Resources share one call, unless one could see the entities of another."""
-        effects = bytearray(len(resources))
-        by: list[Reason | None] = [None] * len(resources)
+        return self.verdicts(self.judgements(group, resources, facts), len(resources))
+
+    def verdicts(self, judged: Mapping[int, Judgement | Reason], count: int) -> Verdicts:
+        """Return the decisions on some rows as verdicts; silence on all others."""
+        effects = bytearray(count)
+        by: list[Reason | None] = [None] * count
         errors: dict[int, tuple[str, ...]] = {}
-        for row, judgement in self.judgements(group, resources, facts).items():
+        for row, judgement in judged.items():
             if isinstance(judgement, str):
                 effects[row], by[row] = FAILED, judgement
                 continue
@@ -183,10 +193,13 @@ class CedarEngine:
         return explain_judgement(judgement, uid_of_principal(group.principal), action, uid)
 
     def judgements(
-        self, group: EngineQuestion, resources: Sequence[Resource], facts: Facts
+        self, group: EngineQuestion, resources: Sequence[Resource], facts: Facts, unlisted: Uid | None = None
     ) -> dict[int, Judgement | Reason]:
-        """Return the decision on each row, or the reason of a refusal. Empty if no action applies."""
-        action = self._actions.get((group.action, group.type))
+        """Return the decision on each row, or the reason of a refusal. Empty if no action applies.
+
+        An action that the schema does not have is asked as `unlisted`.
+        """
+        action = self._actions.get((group.action, group.type), unlisted)
         judged: dict[int, Judgement | Reason] = {}
         if action is None:
             return judged
@@ -306,11 +319,93 @@ def _memo_key(group: EngineQuestion) -> tuple[Principal, str]:
 
     Sets of roles are empty on the server, and a policy may ask whether the principal is in a role that is the resource.
     """
-    place = "server" if group.type in ("server", "user") else "role" if group.type == "role" else ""
-    return group.principal, place
+    on_server = group.type in ("server", "user", CLUSTER[0])
+    return group.principal, "server" if on_server else "role" if group.type == "role" else ""
 
 
 def _context(action: Uid, resource: Resource, builder: EntityBuilder, uid: Uid, *, delegated: bool) -> CedarContext:
     """Return the context of a check with arguments; raise InvalidContext or LongAccessLists."""
     project = "" if uid == SERVER else builder.project_of(uid)[1]
     return make_context(action[1], resource.arguments.given, project, delegated=delegated)
+
+
+class CedarForbid:
+    """Forbids of Cedar on actions outside of the vocabulary, beside the engines that permit.
+
+    Checks of Nessie, moves and datasets are asked as the same deed in the vocabulary. Any other action is in no group:
+    only forbids on every action concern such an action.
+    """
+
+    name = "cedar"
+    forbids = True
+    counts_stored_roles = False
+    has_forbids = True
+
+    def __init__(self, engine: CedarEngine) -> None:
+        self._engine = engine
+        policies = engine.model.policies.policies
+        self._is_open = any(policy.effect == "forbid" and policy.is_on_every_action for policy in policies)
+
+    @property
+    def digest(self) -> str:
+        """Return the digest of policies, entities and schema."""
+        return self._engine.digest
+
+    @property
+    def reads(self) -> frozenset[Dependency]:
+        """Return the sources of verdicts."""
+        return self._engine.reads
+
+    @property
+    def cost(self) -> Cost:
+        """Return the cost of a verdict."""
+        return self._engine.cost
+
+    def applies(self, action: str, type: str) -> bool:
+        """Tell whether a forbid may concern an action that Cedar does not decide."""
+        return not self._engine.applies(action, type) and (self._is_open or has_counterpart(action, type))
+
+    def decide(self, group: EngineQuestion, resources: Sequence[Resource], facts: Facts) -> Verdicts:
+        """Forbid every resource with a forbid on any counterpart of the action."""
+        effects = bytearray(len(resources))
+        by: list[Reason | None] = [None] * len(resources)
+        errors: dict[int, tuple[str, ...]] = {}
+        for rows, asked, places in self._asked(group, resources):
+            found = self._engine.verdicts(self._engine.judgements(asked, places, facts, _unlisted(asked)), len(places))
+            for at, row in enumerate(rows):
+                if found.effects[at] in (FORBID, FAILED) and effects[row] != FORBID:
+                    effects[row], by[row] = found.effects[at], found.by[at]
+                if found.effects[at] == FORBID and at in found.errors:
+                    errors[row] = tuple(sorted({*errors.get(row, ()), *found.errors[at]}))
+        return Verdicts(bytes(effects), by, errors)
+
+    def explain(self, group: EngineQuestion, resource: Resource, facts: Facts) -> Trace:
+        """Return the policies that forbid the first counterpart of the action with a forbid."""
+        for _, asked, places in self._asked(group, (resource,)):
+            action = _unlisted(asked)
+            judgement = self._engine.judgements(asked, places, facts, action)[0]
+            if isinstance(judgement, str) or judgement.effect in (FORBID, FAILED):
+                listed = CEDAR_ACTIONS.get((asked.action, asked.type))
+                uid = uid_of_resource(places[0], asked.type)
+                shown = action_uid(listed) if listed else action
+                return explain_judgement(judgement, uid_of_principal(group.principal), shown, uid)
+        return Trace("cedar", "silent", f"no forbid concerns {group.action} on {group.type}")
+
+    def _asked(
+        self, group: EngineQuestion, resources: Sequence[Resource]
+    ) -> Iterator[tuple[Sequence[int], EngineQuestion, Sequence[Resource]]]:
+        """Yield the questions about resources, each with the rows that it is about."""
+        found: dict[tuple[str, str], tuple[list[int], list[Resource]]] = {}
+        for row, resource in enumerate(resources):
+            for one in counterparts(group.action, group.type, resource, group.context.actions):
+                rows, places = found.setdefault((one.action, one.type), ([], []))
+                rows.append(row)
+                places.append(one.resource)
+        for (action, type), (rows, places) in found.items():
+            question = msgspec.structs.replace(group.question, action=action)
+            yield rows, msgspec.structs.replace(group, question=question, type=type), places
+
+
+def _unlisted(group: EngineQuestion) -> Uid:
+    """Return the uid of an action that the schema does not have."""
+    return ACTION, group.action

@@ -17,12 +17,10 @@ import msgspec
 
 from pdp.engines.cel.explain import ReferenceEvaluator
 from pdp.engines.cel.group_checks import (
-    TOKEN_ROLES,
     FoundRules,
     GroupChecks,
     RankVerdicts,
     ResidueQuestion,
-    SeenRoles,
     find_rules,
     prepare_question,
 )
@@ -30,7 +28,7 @@ from pdp.engines.cel.path_tables import NEVER, RankReasons, path_strings, paths_
 from pdp.engines.cel.program import PATH, forbid_program
 from pdp.engines.cel.residue import PathRanks, ResidueSet
 from pdp.engines.cel.rules import Rule, RuleSet, find_rule, with_implicit_rule
-from pdp.engines.cel.selection import MAX_VALUES_LENGTH, Selector
+from pdp.engines.cel.selection import MAX_VALUES_LENGTH, TOKEN_ROLES, SeenValues, Selector
 from pdp.engines.engine import (
     FORBID,
     PERMIT,
@@ -101,8 +99,8 @@ class _RuleEngine:
 
     def __init__(self, rules: Sequence[Rule], digest: str, provider: str, masker: Redactor) -> None:
         self.rules = rules
-        self._seen_roles = TOKEN_ROLES
-        """Roles that count among `roles`."""
+        self._seen = TOKEN_ROLES
+        """Roles that count among `roles`, and whether rules forbid."""
         self._masker = masker
         self.digest = digest
         self._provider = provider
@@ -123,7 +121,7 @@ class _RuleEngine:
     @property
     def counts_stored_roles(self) -> bool:
         """Tell whether verdicts rest on stored roles."""
-        return self._selector.counts_roles or (bool(self._seen_roles.stored) and self._selector.reads_roles)
+        return self._selector.counts_roles or (bool(self._seen.stored) and self._selector.reads_roles)
 
     @property
     def cost(self) -> Cost:
@@ -138,7 +136,7 @@ class _RuleEngine:
         """Return the checks of a group, remembered if the group is short."""
         checks = self._groups.get(group)
         if checks is None:
-            checks = GroupChecks(group, self._provider, self._selector, self._seen_roles)
+            checks = GroupChecks(group, self._provider, self._selector, self._seen)
             self._groups.keep(group, checks, checks.length())
         return checks
 
@@ -251,7 +249,7 @@ class CelEngine(_RuleEngine):
         self.has_implicit_rule = not any("VIEW_REFERENCE" in text for text in rules.texts.values())
         used = with_implicit_rule(rules.rules) if self.has_implicit_rule else rules.rules
         super().__init__(used, rules.digest(provider, stored=stored), provider, masker)
-        self._seen_roles = SeenRoles(not rules.as_sent, _WITH_ROLES if stored else frozenset())
+        self._seen = SeenValues(not rules.as_sent, _WITH_ROLES if stored else frozenset())
         self._last_verdicts: tuple[tuple[tuple[RuleRanks, ...], int], Verdicts] = (((), 0), Verdicts(b"", ()))
 
     def applies(self, action: str, type: str) -> bool:
@@ -335,7 +333,7 @@ class CelForbid(_RuleEngine):
         if not rules.as_sent:
             forbids = [replace(rule, program=forbid_program(rule.program)) for rule in rules.rules]
         super().__init__(forbids, rules.digest(provider, stored=stored), provider, masker)
-        self._seen_roles = SeenRoles(not rules.as_sent, _WITHOUT_ROLES if stored else frozenset())
+        self._seen = SeenValues(not rules.as_sent, _WITHOUT_ROLES if stored else frozenset(), forbids=True)
 
     @property
     def forbids_read(self) -> frozenset[str]:

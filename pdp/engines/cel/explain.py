@@ -143,13 +143,13 @@ class ReferenceEvaluator:
         """The functions of the rules, by what nobody knows."""
 
     def outcomes(self, resource: Resource) -> list[RuleOutcome]:
-        """Return the outcome of every check of the group."""
+        """Return the outcome of every check of the group; no rule where a check does not concern the resource."""
         return [self._outcome(check, resource) for check in self._group_checks.checks]
 
     def not_false(self, resource: Resource) -> tuple[str, ...]:
         """Return the ids of all rules that are true or raise in any check, in order."""
         found = set[str]()
-        for check in self._group_checks.checks:
+        for check in self._concerning(resource):
             arguments = self._arguments(check, resource)
             for rule, evaluate in self._functions_for(check, resource):
                 try:
@@ -162,7 +162,7 @@ class ReferenceEvaluator:
 
     def traces(self, resource: Resource) -> tuple[Trace, ...]:
         """Return a trace of every check, with every rule."""
-        return tuple(self._trace(check, resource) for check in self._group_checks.checks)
+        return tuple(self._trace(check, resource) for check in self._concerning(resource))
 
     def forbid_traces(self, resource: Resource) -> tuple[Trace, ...]:
         """Return a trace of every check against rules that forbid, with every rule: a rule that raises forbids."""
@@ -170,7 +170,10 @@ class ReferenceEvaluator:
 
     def values(self, resource: Resource) -> list[dict[str, Any]]:
         """Return the variables by name, with their values, for every check of the group; `ref` and `path` if known."""
-        return [self._by_name(check, resource) for check in self._group_checks.checks]
+        return [self._by_name(check, resource) for check in self._concerning(resource)]
+
+    def _concerning(self, resource: Resource) -> list[NessieCheck]:
+        return [check for check in self._group_checks.checks if self._group_checks.concerns(check, resource)]
 
     def _by_name(self, check: NessieCheck, resource: Resource) -> dict[str, Any]:
         values = dict(zip(RULE_VARIABLES, self._arguments(check, resource), strict=True))
@@ -182,6 +185,8 @@ class ReferenceEvaluator:
         return values
 
     def _outcome(self, check: NessieCheck, resource: Resource) -> RuleOutcome:
+        if not self._group_checks.concerns(check, resource):
+            return RuleOutcome(None, ())
         arguments = self._arguments(check, resource)
         raised = []
         for rule, evaluate in self._functions_for(check, resource):
@@ -211,7 +216,8 @@ class ReferenceEvaluator:
         values = self._by_name(check, resource)
         unknown = self._group_checks.unknown_of(check, resource)
         parts, miss = explain_rules(self._rules, values, self._masker, unknown)
-        subject = " ".join(filter(None, (check.op, "" if PATH in unknown else path_of(check, resource))))
+        kin = f"as {check.action}" if check.action else ""
+        subject = " ".join(filter(None, (check.op, "" if PATH in unknown else path_of(check, resource), kin)))
         outcomes = {part.outcome for part in parts}
         return Trace(subject, "permit" if "true" in outcomes else "silent", miss, parts)
 

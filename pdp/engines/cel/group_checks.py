@@ -8,17 +8,26 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
-from pdp.engines.cel.conditions import EVERY_ROLE
 from pdp.engines.cel.path_tables import NEVER, PathTables, path_of, path_string
-from pdp.engines.cel.program import PATH
-from pdp.engines.cel.residue import CheckValues, ResidueSet, json_text
-from pdp.engines.cel.selection import Selector
+from pdp.engines.cel.program import DETAILS, PATH
+from pdp.engines.cel.residue import NO_RULES, CheckValues, ResidueSet, json_text
+from pdp.engines.cel.selection import SeenValues, Selector, subject_of
 from pdp.engines.engine import SILENT, EngineQuestion, FixedAnswer, ResourceCall, Verdicts
 from pdp.model.answer import Reason
 from pdp.model.arrays import PathArray
 from pdp.model.question import NO_ARGUMENTS, VERSIONED_TYPES, Arguments, Principal, Resource, is_missing
 from pdp.model.references import policy_name
-from pdp.model.vocabulary import ARGUMENTS, CEL_CHECKS, CONTENT_TYPE, NessieCheck, is_cluster_action, rule_checks
+from pdp.model.vocabulary import (
+    ARGUMENTS,
+    CEL_CHECKS,
+    CONTENT_TYPE,
+    NessieCheck,
+    content_kind,
+    forbid_checks,
+    is_cluster_action,
+    lacks_details,
+    rule_checks,
+)
 
 _MAX_RESIDUES: Final = 8
 _LONGEST_KIND: Final = 64
@@ -38,11 +47,16 @@ class GroupChecks:
     """The checks of a group. `lacks_ref`: a ref is needed, but neither the resource nor the warehouse has one.
 
     The selector has the residues for the values of a check. The residues of the group are remembered. `seen` tells
-    which roles count among `roles`.
+    which roles count among `roles`, and whether the rules are forbids.
     """
 
-    def __init__(self, group: EngineQuestion, provider: str, selector: Selector, seen: SeenRoles) -> None:
-        self.checks = rule_checks(group.type, group.action)
+    def __init__(self, group: EngineQuestion, provider: str, selector: Selector, seen: SeenValues) -> None:
+        sent = group.context.actions
+        self.checks = (
+            forbid_checks(group.type, group.action, sent, selector.variables)
+            if seen.forbids
+            else rule_checks(group.type, group.action)
+        )
         self._is_cluster = is_cluster_action(group.action)
         key = (group.type, group.action)
         self._names_argument = selector.uses_arguments and key not in CEL_CHECKS
@@ -59,9 +73,10 @@ class GroupChecks:
         """Each resource is of a kind of its own."""
         self._group = group
         self._provider = provider
-        self._subject = _subject_of(group, provider, seen)
-        self.unknown = self._subject.unknown
-        """Unknown evidence of the principal."""
+        self._subject = subject_of(group, provider, seen)
+        lacking = (DETAILS,) if seen.forbids and lacks_details(group.type, group.action, sent) else ()
+        self.unknown = (*self._subject.unknown, *lacking)
+        """Unknown evidence of the principal, and what nobody knows of an update."""
         self.every_role = self._subject.every_role if selector.counts_roles else ()
         """Roles by any evidence, if a rule counts them."""
 
@@ -73,6 +88,10 @@ class GroupChecks:
         """Return the unknown variables of a check of a resource: evidence, and `path` without its argument."""
         is_path_missing = check.path in _MADE and self.has_missing_argument(resource)
         return (*self.unknown, PATH) if is_path_missing else self.unknown
+
+    def concerns(self, check: NessieCheck, resource: Resource) -> bool:
+        """Tell whether a check is about the type of content of a resource. An unknown type may be any."""
+        return check.kind in ("", content_kind(resource.content_type)) or not resource.content_type
 
     def length(self) -> int:
         """Count the characters of the group's texts."""
@@ -115,6 +134,8 @@ class GroupChecks:
         check = self.checks[number]
         # INVARIANT: in one group, the check and the kind determine all values but the path.
         kind = self._kind(check, resource)
+        if not self.concerns(check, resource):
+            return NO_RULES
         residues = self._residues.get((number, kind))
         if residues is None:
             residues = self._selector.residues(self._values(check, kind))
@@ -133,7 +154,7 @@ class GroupChecks:
 
     def _kind(self, check: NessieCheck, resource: Resource) -> _Kind:
         group, content_type, type, properties, arguments = self._group, "", "", "{}", "{}"
-        if check.path == "new":
+        if check.creates:
             content_type = check.content_type
         elif check.path != "none":
             content_type = resource.content_type or CONTENT_TYPE.get(group.type, "")
@@ -188,73 +209,15 @@ class GroupChecks:
             (*group.context.actions, *check.actions),
             group.delegated,
             "" if self._is_cluster else group.warehouse,
-            group.action,
+            check.action or group.action,
             subject.groups,
             subject.attributes,
             properties,
             group.context.now,
             arguments,
-            (*subject.unknown, missing) if missing else subject.unknown,
+            (*self.unknown, missing) if missing else self.unknown,
             self.every_role,
         )
-
-
-class SeenRoles(NamedTuple):
-    """Roles that rules see beside those of a token or request: mapped ones, and stored ones of types of principals."""
-
-    mapped: bool = True
-    stored: frozenset[str] = frozenset()
-
-
-TOKEN_ROLES: Final = SeenRoles()
-"""Roles of tokens and requests, and of the role map."""
-
-
-class _Subject(NamedTuple):
-    """Values of the variables that a principal gives: the user's name, and what the token says.
-
-    `roles` are those of token, request and role map; stored ones, too, if the configuration says so. `every_role` are
-    the roles by any evidence.
-    """
-
-    role: str
-    roles: tuple[str, ...]
-    groups: tuple[str, ...]
-    attributes: str
-    unknown: tuple[str, ...]
-    every_role: tuple[str, ...]
-
-
-def _subject_of(group: EngineQuestion, provider: str, seen: SeenRoles) -> _Subject:
-    """Return what rules see of a principal. A role, as principal or acting, has only itself among `roles`."""
-    principal, stored, acting = group.principal, group.stored_roles, group.question.acting_role
-    is_role = principal.type == "role"
-    roles, unknown = principal.roles, principal.unknown
-    if is_role:
-        roles = (principal.name,)
-    elif acting is not None:
-        roles = (acting,)
-        unknown = tuple(name for name in unknown if name not in ("roles", "member_of"))
-    elif seen.mapped:
-        roles = _joined(roles, principal.member_of)
-    every_role = _joined(_joined(roles, stored or ()), group.person_roles)
-    if stored is None or "roles" in unknown:
-        unknown = (*unknown, EVERY_ROLE)
-    if ("role" if acting is not None else principal.type) in seen.stored:
-        roles = _joined(roles, stored or ())
-        unknown = (*unknown, "roles") if stored is None else unknown
-    if is_role:
-        return _Subject("", roles, (), "{}", unknown, every_role)
-    name = policy_name(principal, provider)
-    return _Subject(name, roles, principal.groups, principal.attributes, unknown, every_role)
-
-
-def _joined(roles: tuple[str, ...], others: tuple[str, ...]) -> tuple[str, ...]:
-    """Return roles as they are, and behind them those of `others` that are new."""
-    if not others or others == roles:
-        return roles
-    known = {*roles}
-    return (*roles, *[role for role in others if role not in known])
 
 
 FoundRule: TypeAlias = tuple[int, Sequence[int]]

@@ -30,6 +30,7 @@ from pdp.engines.cel.conditions import (
 )
 from pdp.engines.engine import ForbiddenPath
 from pdp.model.answer import MISSING_ARGUMENT
+from pdp.model.vocabulary import is_detail
 
 RULE_VARIABLES: Final[Mapping[str, Type]] = {
     "op": STRING,
@@ -62,9 +63,11 @@ MISSING_REFERENCE: Final = "missing_reference"
 PATH: Final = "path"
 """The variable without a value where a check lacks the name or the destination of what is made or moved."""
 NO_REF: Final = frozenset({"ref"})
+DETAILS: Final = "actions.details"
+"""The unknown words of `actions` where a check does not tell what it updates."""
 _MISSING: Final = {
     "ref": MISSING_REFERENCE, PATH: MISSING_ARGUMENT, "roles": "unknown_roles", EVERY_ROLE: "unknown_roles",
-    "groups": "unknown_groups", "attributes": "unknown_attributes",
+    "groups": "unknown_groups", "attributes": "unknown_attributes", "actions": "unknown_actions",
 }  # fmt: skip
 """Variables without a value in a check -> the error of a rule on such a variable."""
 _NO_KEYS: Final[frozenset[str]] = frozenset()
@@ -87,6 +90,7 @@ class Program:
         "_function",
         "_path_texts",
         "_without",
+        "details",
         "extensions",
         "keys",
         "requirements",
@@ -108,6 +112,9 @@ class Program:
         self._path_texts: tuple[ForbiddenPath, ...] | None = None
         self.keys = _keys_read(checked, "attributes") if "attributes" in self.variables else _NO_KEYS
         """Keys of `attributes` in the rule; None for any key."""
+        words = _keys_read(checked, "actions") if "actions" in self.variables else _NO_KEYS
+        self.details = words is None or any(map(is_detail, words))
+        """The rule reads what an update changes."""
         if not _is_decided_by_tables(self.requirements) or checked.root.depth > _MAX_LAZY_DEPTH:
             self._function = self._load(readings)
 
@@ -153,14 +160,15 @@ class Program:
         yield from (ForbiddenPath(word, warehouses, "parts") for word in sorted(words))
 
     def lacking(self, unknown: Iterable[str]) -> frozenset[str]:
-        """Return the variables of the rule without a value because of unknown evidence, or of an unknown path.
+        """Return the variables of the rule without a value because of unknown evidence, path or update.
 
         An unknown attribute leaves `attributes` without a value for the rules on this attribute.
         """
         found = set()
         for name in unknown:
             variable, _, key = name.partition(".")
-            if variable in self.variables and (not key or self.keys is None or key in self.keys):
+            is_read = self.details if name == DETAILS else not key or self.keys is None or key in self.keys
+            if variable in self.variables and is_read:
                 found.add(variable)
         return frozenset(found)
 

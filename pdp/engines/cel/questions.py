@@ -23,7 +23,15 @@ from pdp.config.names import KnownNames, name_fault
 from pdp.engines.cel.conditions import NAME_KINDS, WORDS, Condition, Requirements, condition_of
 from pdp.engines.cel.program import RULE_ARGUMENTS, RULE_FIELDS
 from pdp.model.trino_operations import CLUSTER_ACTIONS, TRINO_PREFIX
-from pdp.model.vocabulary import CATALOG_ACTIONS, CEL_CHECKS, CONTENT_TYPE, NessieCheck, is_cluster_action, rule_checks
+from pdp.model.vocabulary import (
+    CATALOG_ACTIONS,
+    CEL_CHECKS,
+    CONTENT_TYPE,
+    RENAME_ENDS,
+    NessieCheck,
+    forbid_checks,
+    is_cluster_action,
+)
 
 Question: TypeAlias = Mapping[str, str]
 """Variable -> the only value that it has in a question. All others may have any value."""
@@ -48,19 +56,25 @@ class PartOutcomes(NamedTuple):
 def questions() -> tuple[Question, ...]:
     """Return all different questions of the vocabulary."""
     asked = {(type, action) for type, actions in CATALOG_ACTIONS.items() for action in actions} | CEL_CHECKS.keys()
-    found = [_question(type, action, check) for type, action in sorted(asked) for check in rule_checks(type, action)]
+    found = [_question(type, action, check) for type, action in sorted(asked) for check in _checks(type, action)]
     empty = dict.fromkeys(("path", "contentType", "type", "ref", "warehouse"), "")
     found += [{"op": action, "action": action, **empty} for action in sorted(CLUSTER_ACTIONS)]
     return tuple({tuple(sorted(one.items())): one for one in found}.values())
 
 
+def _checks(type: str, action: str) -> Iterator[NessieCheck]:
+    """Yield the checks of an action, for forbids under each value of `action`."""
+    for sent in ((), RENAME_ENDS):
+        yield from forbid_checks(type, action, sent, ("action",))
+
+
 def _question(type: str, action: str, check: NessieCheck) -> Question:
-    fixed = {"op": check.op, "action": action}
+    fixed = {"op": check.op, "action": check.action or action}
     if type != "repository_config":
         fixed["type"] = ""
     if check.path == "none":
         fixed |= {"path": "", "contentType": ""}
-    elif check.path == "new":
+    elif check.creates:
         fixed["contentType"] = check.content_type
         fixed |= {} if check.content_type == CONTENT_TYPE["namespace"] else {MADE: "yes"}
     return fixed

@@ -248,6 +248,10 @@ class ResidueSet:
         return PathRanks(ranks, {row: sorted(rules) for row, rules in raised.items() if ranks[row] == NEVER})
 
 
+NO_RULES: Final = ResidueSet(())
+"""The residues of a check that no rule concerns."""
+
+
 def _path_conditions(
     requirements: Requirements, values: dict[str, Any], lacking: frozenset[str]
 ) -> list[Condition] | None:

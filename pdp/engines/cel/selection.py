@@ -1,5 +1,7 @@
 """Selection of the rules that a check can concern: by op, then by role, listed role, group or ref.
 
+Owns the values that a principal gives to rules, by which they are selected.
+
 A rule is indexed by a necessary condition. Where this condition does not hold, the rule is false and raises
 nothing, so leaving the rule out changes no answer and no error. The residue tests the other conditions.
 """
@@ -7,13 +9,78 @@ nothing, so leaving the rule out changes no answer and no error. The residue tes
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Final, Generic, TypeAlias, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 from pdp.engines.cel.conditions import EVERY_ROLE, Condition
 from pdp.engines.cel.program import PATH
 from pdp.engines.cel.residue import Candidate, CheckValues, Residue, ResidueSet, unread_fields
 from pdp.engines.cel.rules import Rule
+from pdp.engines.engine import EngineQuestion
 from pdp.model.bounded_cache import BoundedCache
+from pdp.model.references import policy_name
+
+
+class SeenValues(NamedTuple):
+    """Roles that rules see beside those of a token or request: mapped ones, and stored ones of types of principals.
+
+    `forbids`: the rules forbid, and see all that an action implies.
+    """
+
+    mapped: bool = True
+    stored: frozenset[str] = frozenset()
+    forbids: bool = False
+
+
+TOKEN_ROLES: Final = SeenValues()
+"""Roles of tokens and requests, and of the role map."""
+
+
+class Subject(NamedTuple):
+    """Values of the variables that a principal gives: the user's name, and what the token says.
+
+    `roles` are those of token, request and role map; stored ones, too, if the configuration says so. `every_role` are
+    the roles by any evidence.
+    """
+
+    role: str
+    roles: tuple[str, ...]
+    groups: tuple[str, ...]
+    attributes: str
+    unknown: tuple[str, ...]
+    every_role: tuple[str, ...]
+
+
+def subject_of(group: EngineQuestion, provider: str, seen: SeenValues) -> Subject:
+    """Return what rules see of a principal. A role, as principal or acting, has only itself among `roles`."""
+    principal, stored, acting = group.principal, group.stored_roles, group.question.acting_role
+    is_role = principal.type == "role"
+    roles, unknown = principal.roles, principal.unknown
+    if is_role:
+        roles = (principal.name,)
+    elif acting is not None:
+        roles = (acting,)
+        unknown = tuple(name for name in unknown if name not in ("roles", "member_of"))
+    elif seen.mapped:
+        roles = _joined(roles, principal.member_of)
+    every_role = _joined(_joined(roles, stored or ()), group.person_roles)
+    if stored is None or "roles" in unknown:
+        unknown = (*unknown, EVERY_ROLE)
+    if ("role" if acting is not None else principal.type) in seen.stored:
+        roles = _joined(roles, stored or ())
+        unknown = (*unknown, "roles") if stored is None else unknown
+    if is_role:
+        return Subject("", roles, (), "{}", unknown, every_role)
+    name = policy_name(principal, provider)
+    return Subject(name, roles, principal.groups, principal.attributes, unknown, every_role)
+
+
+def _joined(roles: tuple[str, ...], others: tuple[str, ...]) -> tuple[str, ...]:
+    """Return roles as they are, and behind them those of `others` that are new."""
+    if not others or others == roles:
+        return roles
+    known = {*roles}
+    return (*roles, *[role for role in others if role not in known])
+
 
 T = TypeVar("T")
 MAX_RESIDUE_SETS: Final = 4096
@@ -44,14 +111,14 @@ class Selector:
         self.uses_path = PATH in variables
         self.counts_roles = EVERY_ROLE in variables
         self.reads_roles = "roles" in variables
-        self._variables = variables
+        self.variables = variables
 
     def residues(self, values: CheckValues) -> ResidueSet:
         """Return the residues for these values. Values that no rule tells apart have the identical set."""
         if self._unread:
             values = values._replace(**self._unread)
         if values.unknown:
-            values = values._replace(unknown=tuple(n for n in values.unknown if n.partition(".")[0] in self._variables))
+            values = values._replace(unknown=tuple(n for n in values.unknown if n.partition(".")[0] in self.variables))
         residues = self._residue_sets.get(values)
         if residues is None:
             return self._residue_sets.keep(values, self._build(values), values.length())

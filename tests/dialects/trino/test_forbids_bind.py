@@ -15,7 +15,7 @@ from support.paths import TESTS
 from support.service.serving import settings_of
 
 from pdp.model.trino_operations import SAME_RIGHT, TRINO_OPERATIONS
-from pdp.model.vocabulary import CATALOG_ACTIONS, CEL_CHECKS
+from pdp.model.vocabulary import CATALOG_ACTIONS, CEL_CHECKS, KIN
 
 SHAPES: dict[str, Any] = yaml.safe_load((TESTS / "trino_cases" / "shapes" / "operations.yaml").read_text())
 EVERYTHING = {"all": "true"}
@@ -520,3 +520,58 @@ async def test_an_acting_role_does_not_shed_a_forbid_on_the_person(tmp_path: Pat
             body = {"target": f"table:lake/{table}", "action": "loadTable", "actingRole": "role:etl"}
             status, found = await http.post("/v1/load", {"principal": f"user:oidc~{user}", **body})
             assert (status, found["allowed"]) == (200, permitted)
+
+
+@pytest.mark.parametrize("catalog", ["other", "lakehouse"])
+async def test_a_creation_of_a_function_takes_the_right_to_drop_what_it_replaces(catalog: str, tmp_path: Path) -> None:
+    rules = {
+        "unmanaged": "op == 'trino:DropFunction' && arguments.function.startsWith('other.hr.')",
+        "mapped": "'CATALOG_DROP_ENTITY' in actions && path == 'hr'",
+    }
+    made = world(rules)
+    made["world"]["grants"].append({"principal": "user:oidc~bob", "privilege": "ownership", "object": "warehouse:lake"})
+    async with asking(made, tmp_path) as ask:
+        for schema, allowed in (("hr", False), ("free", True)):
+            function = {"function": {"catalogName": catalog, "schemaName": schema, "functionName": "f"}}
+            for operation in ("CreateFunction", "DropFunction"):
+                body = body_of({"operation": operation, "resource": function}, "bob")
+                assert (await ask("allow", body))["result"] is allowed, (operation, schema)
+
+
+async def test_a_forbid_by_any_name_of_an_action_binds_each_action(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By its own action, by each catalog action that does the same, by the implied word, and by the place in capitals."""
+    monkeypatch.setenv("PDP_DEVELOPMENT", "1")
+    words = {"CREATE_ENTITY": "CATALOG_CREATE_ENTITY", "UPDATE_ENTITY": "CATALOG_UPDATE_ENTITY", "DELETE_ENTITY": "CATALOG_DROP_ENTITY"}  # fmt: skip
+    rules: dict[str, str] = {}
+    asked: list[tuple[str, str, str]] = []
+    for type, action in ACTIONS:
+        tests = [f"action == '{name}'" for name in (action, *KIN.get((type, action), ()))]
+        checks = CEL_CHECKS.get((type, action), ())
+        tests += [f"'{words[one.op]}' in actions" for one in checks if one.op in words and not one.actions]
+        tests += (
+            [f"path == '{'.'.join(_resource(type)['path']).upper()}'"] if checks and checks[-1].path == "self" else []
+        )
+        for test in tests:
+            rules[f"f{len(rules)}"] = f"role == 'u{len(rules)}' && {test}"
+            asked.append((type, action, test))
+    (tmp_path / "forbid.yaml").write_text(yaml.safe_dump({"rules": rules}))
+    config = {
+        "warehouses": {"lake": {"project": "p", "default_ref": "main"}},
+        "authorities": {"default": {"engines": ["allow_all"]}},
+        "policies": {"rules": [], "forbid": ["forbid.yaml"]},
+        "store": {"url": f"sqlite:///{tmp_path}/pdp.db"},
+        "trino": {"catalogs": {"lakehouse": {"warehouse": "lake"}}},
+    }
+    async with client_of(settings_of(config, tmp_path)) as http:
+        for bound in (True, False):
+            questions = [
+                {"principal": f"user:oidc~u{at if bound else 'x'}", "action": action, "resource": _resource(type)}
+                for at, (type, action, _) in enumerate(asked)
+            ]
+            status, answer = await http.post("/v1/check", {"checks": questions})
+            assert status == 200, answer
+            for at, (key, each) in enumerate(zip(asked, answer["decisions"], strict=True)):
+                assert each["allowed"] is not bound, (key, each)
+                assert not bound or each["by"][0].endswith(f"cel:f{at}"), (key, each)

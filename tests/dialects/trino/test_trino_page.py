@@ -20,6 +20,7 @@ import pdp.dialects.trino
 from pdp.audit.records.rows import rows
 from pdp.config.load import UNSUPPORTED
 from pdp.decision.plan import TOO_MANY_OBJECTS
+from pdp.model.answer import OTHER_SPELLING
 from pdp.model.references import parse_resource
 from pdp.model.trino_operations import TRINO_OPERATIONS
 from pdp.offline.cases.runner import MemoryAudit
@@ -107,7 +108,8 @@ async def test_what_a_row_says_is_asked(tmp_path: Path) -> None:
 def test_every_reason_that_no_engine_gives_is_on_the_page_and_no_other() -> None:
     source = "".join(path.read_text() for folder in pdp.dialects.trino.__path__ for path in Path(folder).glob("*.py"))
     given = set(re.findall(r'"((?:rule|config):[a-z_.]+)"', source))
-    given.update(reason for name, reason in (("TOO_MANY_OBJECTS", TOO_MANY_OBJECTS),) if name in source)
+    shared = {"TOO_MANY_OBJECTS": TOO_MANY_OBJECTS, "OTHER_SPELLING": OTHER_SPELLING}
+    given.update(reason for name, reason in shared.items() if name in source)
     said = set(re.findall(r"`((?:rule|config):[a-z_.]+)`", PAGE))
     assert given == said
 

@@ -254,3 +254,21 @@ async def test_the_resolver_of_the_page_asks_the_service(folder: Path) -> None:
     again = await asyncio.create_subprocess_exec(node(), "ask.mjs", cwd=folder, stdout=subprocess.PIPE)
     out, _ = await asyncio.wait_for(again.communicate(), 60)
     assert out.decode().split() == ["false", "false", "false"]  # nobody answers
+
+
+@pytest.mark.parametrize("kind", ["groups", "roles"])
+async def test_groups_and_roles_of_the_user_are_evidence_for_forbids(kind: str, folder: Path) -> None:
+    """What the caller may not assert, or what is no list of texts, is unknown, and a forbid on it denies."""
+    (folder / "forbid.yaml").write_text(json.dumps({"rules": {"no": f"'banned' in {kind}"}}))
+    policies = {"rules": [], "forbid": ["forbid.yaml"], "scopes": {"permissions": ["permissions.json"]}}
+    some = {"lakeql": {"loopback": True, "may_assert": ["principals", "attributes"]}}
+    for name, more in (("all", {}), ("some", {"identity": {"callers": some}})):
+        async with client_of(settings_of(config(policies=policies, **more), folder)) as client:
+            for value, allowed in (
+                (["banned"], False), (["other", "banned"], False), (["other"], name == "all"), ([], name == "all"),
+                ("banned", False), ({"banned": True}, False), ([1], False), (None, True), (..., True),
+            ):  # fmt: skip
+                user = {"userName": "svc"} | ({} if value is ... else {kind: value})
+                for scopes in ({"readPermission": EVENTS}, {"authorized": True}, {}):
+                    answer = await ask(client, {"currentUser": user, "scopes": scopes})
+                    assert answer == (200, {"allowed": allowed and bool(scopes)}), (name, value, scopes)
