@@ -6,7 +6,7 @@ A prepared question answers with fewer calls than the engine, because principal 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, TypeAlias
 
 from pdp.engines.cel.path_tables import NEVER, PathTables, path_of, path_string
 from pdp.engines.cel.program import DETAILS, PATH
