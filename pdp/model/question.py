@@ -18,14 +18,7 @@ from pdp.model.vocabulary import ARGUMENTS
 CONTENT_TYPES = frozenset({"content", "namespace", "table", "view", "generic_table", "dataset", "table_or_view"})
 """Resource types with a path below a warehouse."""
 ENGINE_TYPES = frozenset(
-    {
-        "catalog",
-        "function",
-        "metadata_table",
-        "session_property",
-        "system_catalog",
-        "system_schema",
-    }
+    {"catalog", "function", "metadata_table", "session_property", "system_catalog", "system_schema"}
 )
 """Resource types that query engines add to those of catalogs. Their `warehouse` is the engine's catalog."""
 VERSIONED_TYPES = CONTENT_TYPES | {"reference", "metadata_table", "system_schema"}
@@ -40,12 +33,14 @@ class Arguments(msgspec.Struct, frozen=True, gc=False):
     """Arguments of a check: the name of a new object, the target of a rename, and all arguments as given.
 
     `missing_place`: nobody knows the container of a new object, which stands in the warehouse of the resource.
+    `arriving`: the new object comes from another container.
     """
 
     name: str | None = None
     destination: Resource | None = None
     given: Mapping[str, Any] = msgspec.field(default_factory=dict)
     missing_place: bool = False
+    arriving: bool = False
 
 
 NO_ARGUMENTS = Arguments()

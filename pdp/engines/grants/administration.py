@@ -180,13 +180,13 @@ class _ObjectDraft:
         _refuse_move(source, target)
         self._require_report()
         old_parent, new_parent = self.facts.parent(source), self.facts.parent(target)
-        if source[0] == "warehouse" or old_parent == new_parent:
-            self._require(RENAME[source[0]], source, Arguments(destination=resource_of(target)))
-        else:
+        is_move = source[0] != "warehouse" and old_parent != new_parent
+        self._require("move" if is_move else RENAME[source[0]], source, Arguments(destination=resource_of(target)))
+        if source[0] != "warehouse":
             assert new_parent is not None
-            self._require("move", source, Arguments(destination=resource_of(target)))
             self._require(CREATE[target[0]], new_parent, named(target[1][-1]))
-            self._require(ACCEPT[target[0]], new_parent)
+            if is_move:
+                self._require(ACCEPT[target[0]], new_parent)
         if target[0] != "warehouse":
             self.rules.require_known_warehouse(self.facts, target)
         self._refuse_target(source, target)
