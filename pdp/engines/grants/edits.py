@@ -86,6 +86,9 @@ RENAME: Final = {"warehouse": "rename", "namespace": "move"} | dict.fromkeys(TAB
 ACCEPT: Final = {"namespace": "accept_moved_namespace"} | dict.fromkeys(TABULAR_TYPES, "accept_moved_tabular")
 """Object type -> action on the new container of a moved object, required beside the right to create there."""
 
+MANAGE: Final = "grant_manage_grants"
+"""Action on a table that writing its row policies requires; on the container, for those that belong to the name."""
+
 
 def right_to_add(grant: Grant) -> str:
     """Return the action on the object that adds the grant."""
