@@ -11,6 +11,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from pdp.config.identity import unstated_notices
 from pdp.config.policy_files import FileKey, overlooked_files, policy_files
 from pdp.config.references import idle_names, known_warehouses, unknown_warehouse
 from pdp.config.settings import Settings
@@ -114,6 +115,7 @@ def build_bundle(
             *(notice.message for notice in cedar_unfed_by_trino(settings, engines.get("cedar"))),
             *unprotected_catalogs(settings.trino, row_access),
             *map(str, policies.warnings),
+            *_unstated(settings, forbids, engines.get("cedar"), row_access),
         ),
         _role_maps(settings),
         frozenset(settings.identity.instance_admins),
@@ -123,6 +125,14 @@ def build_bundle(
         unmovable=_paths_of(("DELETE_ENTITY", "CREATE_ENTITY"), forbids, engines.values()),
     )
     return _with_reports(settings, bundle, authorities)
+
+
+def _unstated(
+    settings: Settings, forbids: Sequence[CelForbid], cedar: object, access: RowAccessEngine
+) -> Iterator[str]:
+    """Yield a notice for each caller that names principals without evidence that policies read."""
+    read = frozenset[str]().union(*(forbid.forbids_read for forbid in forbids))
+    return unstated_notices(settings.identity, read, access.hidden_by() | getattr(cedar, "forbids_read", frozenset()))
 
 
 def _paths_of(ops: Sequence[str], forbids: Sequence[CelForbid], engines: Iterable[Engine]) -> tuple[ForbiddenPath, ...]:

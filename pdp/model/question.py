@@ -336,7 +336,7 @@ class Caller(msgspec.Struct, frozen=True):
     principals on objects whose grants `own` may read. `engines` are the trusted engines that the token identifies.
     `request_id` is the sender's own id of this request, `trace_id` and `span_id` name its place in a trace (W3C). They
     are empty if the sender gave none, join records, and decide nothing. `stated` is the identity in the headers of the
-    request, for rewriting in development.
+    request, for rewriting in development. `empty` is evidence that no principal of the sender has.
     """
 
     name: str
@@ -350,6 +350,7 @@ class Caller(msgspec.Struct, frozen=True):
     trace_id: str = ""
     span_id: str = ""
     stated: HeaderIdentity | None = None
+    empty: frozenset[str] = frozenset()
 
 
 class Batch(msgspec.Struct, frozen=True, gc=False):

@@ -232,6 +232,12 @@ class TablePolicies(msgspec.Struct, frozen=True):
             ROLES in text for text in texts
         )
 
+    def hidden_by(self) -> frozenset[str]:
+        """Return the evidence of principals that hides rows or values: groups and roles of limits and masks."""
+        lists = [policy.grantees for policy in self.policies if policy.restrictive]
+        lists += [mask.grantees for masks in self.masks.values() for mask in masks]
+        return frozenset(f"{one.kind}s" for grantees in lists for one in grantees if one.kind in ("group", "role"))
+
 
 def sort_masks(masks: Iterable[Mask]) -> tuple[Mask, ...]:
     """Return the masks of a column in order: the mask that hides most first, by id among equals."""
