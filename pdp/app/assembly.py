@@ -113,8 +113,7 @@ def build_bundle(
             *_warnings(settings, rules, forbid),
             *_broad_forbids(settings, forbids),
             *(notice.message for notice in cedar_unfed_by_trino(settings, engines.get("cedar"))),
-            *unprotected_catalogs(settings.trino, row_access),
-            *map(str, policies.warnings),
+            *_row_warnings(settings, policies, row_access),
             *_unstated(settings, forbids, engines.get("cedar"), row_access),
         ),
         _role_maps(settings),
@@ -125,6 +124,10 @@ def build_bundle(
         unmovable=_paths_of(("DELETE_ENTITY", "CREATE_ENTITY"), forbids, engines.values()),
     )
     return _with_reports(settings, bundle, authorities)
+
+
+def _row_warnings(settings: Settings, policies: RowPolicies, access: RowAccessEngine) -> tuple[str, ...]:
+    return (*unprotected_catalogs(settings.trino, access), *map(str, policies.warnings))
 
 
 def _unstated(

@@ -85,7 +85,7 @@ def _lacks_principal(request: BatchRequest) -> bool:
 
 
 def unstated_evidence(caller: Caller, surface: str = "") -> frozenset[str]:
-    """Return the kinds of evidence that nobody knows of the principals that a caller asserts.
+    """Return the unknown kinds of evidence of the principals that a caller asserts.
 
     Trino sends groups alone: `trino.unknown` tells of the rest, and `trino.groups` makes roles of groups.
     """
