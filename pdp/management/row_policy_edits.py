@@ -213,6 +213,8 @@ class RowPolicyAdministration:
         rule = edit.rule
         self._rules.require_known_warehouse(facts, ("table", rule.table))
         found = find_rule(facts, rule.table, rule.id, rule.column)
+        if found is None and edit.etag and edit.mode != "update":
+            raise Conflict(f"there is no `{rule.id}` for {_name(rule.table)}: a new one has no `etag`")
         if found is None or found.tombstone:
             if is_filed(self._access.tables, rule):
                 if edit.mode == "unless_exists":
@@ -301,7 +303,7 @@ def _named_rules(facts: Facts, edit: RuleEdit) -> Sequence[RowPolicy]:
 
 
 def _is_of_name(rule: RowPolicy) -> bool:
-    """Tell whether a rule belongs to a name: that of a dropped table, or of one that nobody knew."""
+    """Tell whether a rule belongs to a name: the name of a dropped table, or of an unknown one."""
     return rule.tombstone or rule.ahead
 
 

@@ -386,7 +386,7 @@ class BatchRequest(msgspec.Struct, frozen=True, gc=False):
     explain: bool = False
 
 
-class AtLeast(msgspec.Struct, frozen=True, rename="camel"):
+class AtLeast(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """Demand that the facts are at least as new as a revision."""
 
     at_least: str

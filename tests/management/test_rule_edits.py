@@ -227,6 +227,12 @@ def test_ids_and_versions(rules: RowPolicyAdministration) -> None:
     )
 
 
+@pytest.mark.parametrize("mode", ["insert", "replace", "unless_exists"])
+def test_a_tag_is_of_a_known_rule(rules: RowPolicyAdministration, mode: Any) -> None:
+    with pytest.raises(Conflict, match="there is no `p`"):
+        after(rules, world(), RowPolicyWrite(policy(), mode, etag="0123456789abcdef"))
+
+
 def test_clearing_drops_policies_and_leaves_masks(rules: RowPolicyAdministration) -> None:
     table = ("lake", "sales", "other")
     mask = RowPolicy(table, "m", ("allUsers",), column="c", kind="null")
