@@ -20,7 +20,7 @@ from pdp.decision.missing_arguments import plan_missing_arguments
 from pdp.decision.plan import Planners
 from pdp.decision.scopes import plan_scope
 from pdp.dialects.trino.known_objects import meant_by_names, own_names, restriction_of
-from pdp.dialects.trino.operations import plan_operation
+from pdp.dialects.trino.operations import plan_operation, with_metadata_tables
 from pdp.engines.allow_all import WARNING, build_allow_all, permit_development
 from pdp.engines.cedar.kind import build_cedar, cedar_unfed_by_trino, read_cedar
 from pdp.engines.cel.engine import CelEngine, CelForbid
@@ -45,7 +45,10 @@ from pdp.model.references import parse_resource
 from pdp.views.plans import plan_views
 
 PLANNERS: Final = Planners(
-    (plan_views, plan_operation, plan_scope, plan_missing_arguments), restriction_of, own_names, meant_by_names
+    (with_metadata_tables(plan_views), plan_operation, plan_scope, plan_missing_arguments),
+    restriction_of,
+    own_names,
+    meant_by_names,
 )
 """Planners of view chains, of Trino's operations, of LakeQL's scopes and of checks without a needed name."""
 ENGINES: Final[Mapping[str, EngineType]] = {
