@@ -11,6 +11,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from pdp.config.identity import unstated_notices
 from pdp.config.policy_files import FileKey, overlooked_files, policy_files
 from pdp.config.references import idle_names, known_warehouses, unknown_warehouse
 from pdp.config.settings import Settings
@@ -19,7 +20,7 @@ from pdp.decision.missing_arguments import plan_missing_arguments
 from pdp.decision.plan import Planners
 from pdp.decision.scopes import plan_scope
 from pdp.dialects.trino.known_objects import meant_by_names, own_names, restriction_of
-from pdp.dialects.trino.operations import plan_operation
+from pdp.dialects.trino.operations import plan_operation, with_metadata_tables
 from pdp.engines.allow_all import WARNING, build_allow_all, permit_development
 from pdp.engines.cel.engine import CelEngine, CelForbid
 from pdp.engines.cel.rules import RuleSet, configured_check, load_rules, rules_unfed_by_trino
@@ -42,7 +43,10 @@ from pdp.model.references import parse_resource
 from pdp.views.plans import plan_views
 
 PLANNERS: Final = Planners(
-    (plan_views, plan_operation, plan_scope, plan_missing_arguments), restriction_of, own_names, meant_by_names
+    (with_metadata_tables(plan_views), plan_operation, plan_scope, plan_missing_arguments),
+    restriction_of,
+    own_names,
+    meant_by_names,
 )
 """Planners of view chains, of Trino's operations, of LakeQL's scopes and of checks without a needed name."""
 
@@ -125,8 +129,8 @@ def build_bundle(
             *_warnings(settings, rules, forbid),
             *_broad_forbids(settings, forbids, authorities),
             *_cedar_warnings(settings, engines.get("cedar")),
-            *unprotected_catalogs(settings.trino, row_access),
-            *map(str, policies.warnings),
+            *_row_warnings(settings, policies, row_access),
+            *_unstated(settings, forbids, engines.get("cedar"), row_access),
         ),
         _role_maps(settings),
         frozenset(settings.identity.instance_admins),
@@ -143,6 +147,18 @@ def _cedar_warnings(settings: Settings, cedar: Engine | None) -> Iterator[str]:
         from pdp.engines.cedar.kind import cedar_unfed_by_trino  # noqa: PLC0415  loaded with the engine
 
         yield from (notice.message for notice in cedar_unfed_by_trino(settings, cedar))
+
+
+def _row_warnings(settings: Settings, policies: RowPolicies, access: RowAccessEngine) -> tuple[str, ...]:
+    return (*unprotected_catalogs(settings.trino, access), *map(str, policies.warnings))
+
+
+def _unstated(
+    settings: Settings, forbids: Sequence[CelForbid], cedar: object, access: RowAccessEngine
+) -> Iterator[str]:
+    """Yield a notice for each caller that names principals without evidence that policies read."""
+    read = frozenset[str]().union(*(forbid.forbids_read for forbid in forbids))
+    return unstated_notices(settings.identity, read, access.hidden_by() | getattr(cedar, "forbids_read", frozenset()))
 
 
 def _paths_of(ops: Sequence[str], forbids: Sequence[CelForbid], engines: Iterable[Engine]) -> tuple[ForbiddenPath, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import Annotated, Any, Final, Literal, Self
 from urllib.parse import urlsplit
@@ -13,6 +13,8 @@ from pdp.config.section import Section, defaults, is_loopback
 
 EVIDENCE = ("principals", "roles", "groups", "attributes", "delegated", "properties", "callers")
 Evidence = Literal["principals", "roles", "groups", "attributes", "delegated", "properties", "callers"]
+Description = Literal["roles", "groups", "attributes"]
+"""Evidence that describes a principal."""
 Algorithm = Literal["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"]
 """Signature algorithms with a private key. `none` and algorithms with a shared key are excluded."""
 _USUAL: Final[tuple[Algorithm, ...]] = (
@@ -244,7 +246,16 @@ class CallerSettings(Section):
     bearer: BearerSettings | None = Field(None, description="tokens of a provider")
     mtls: MtlsSettings | None = Field(None, description="certificates of clients")
     may_assert: tuple[Evidence, ...] = Field((), description="kinds of evidence taken from its requests")
+    empty: tuple[Description, ...] = Field(
+        (), description="what no principal of its requests has; other evidence that it may not assert is unknown"
+    )
     may_write: bool = Field(False, description="whether it may change grants and policies")
+
+    @model_validator(mode="after")
+    def _require_unstated(self) -> Self:
+        if stated := sorted({*self.empty} & {*self.may_assert}):
+            raise ValueError(f"`{stated[0]}` is in `may_assert` and in `empty`: its requests say what principals have")
+        return self
 
     @model_validator(mode="after")
     def _require_one_recognition(self) -> Self:
@@ -296,6 +307,24 @@ class IdentitySettings(Section):
         if len(set(issuers)) < len(issuers):
             raise ValueError("two `providers` have the same issuer: a token must belong to one provider")
         return self
+
+
+def unstated_notices(identity: IdentitySettings, read: Collection[str], mapped: Collection[str]) -> Iterator[str]:
+    """Yield a notice for each caller that names principals without evidence that policies read.
+
+    `read` is the evidence of forbids of CEL, `mapped` that of policies which see roles by a `role_map` alone.
+    """
+    has_maps = any(provider.role_map for provider in identity.providers.values())
+    asked = {name.partition(".")[0] for name in (*read, *(each for each in mapped if has_maps or each != "roles"))}
+    for name, caller in identity.callers.items():
+        lacking = sorted(asked - {*caller.may_assert, *caller.empty}) if "principals" in caller.may_assert else []
+        if lacking:
+            kinds = ", ".join(lacking)
+            yield (
+                f"caller `{name}` may not assert {kinds}, which policies read: unknown for its principals, so forbids "
+                f"on them deny, and masks and restrictive policies hide; add them to `identity.callers.{name}."
+                f"may_assert`, or write `identity.callers.{name}.empty: [{kinds}]` if its principals have none"
+            )
 
 
 class EngineIdentitySettings(Section):

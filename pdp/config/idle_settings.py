@@ -105,6 +105,11 @@ def _needs_rules(settings: Settings, key: Key) -> str:
     return "" if settings.policies.forbid else _needs_engine("cel")(settings, key)
 
 
+def _needs_principals(settings: Settings, key: Key) -> str:
+    stated = settings.identity.callers[str(key[2])].may_assert
+    return "" if "principals" in stated else "the caller may not assert `principals`, so it names nobody"
+
+
 def _rules(settings: Settings, key: Key) -> str:
     """Return no reason for an empty list: it says that there are no rules."""
     return _needs_engine("cel")(settings, key) if settings.policies.rules else ""
@@ -200,6 +205,7 @@ RULES: Final[Mapping[str, Rule]] = {
     "cache.timeout_ms": _without_redis,
     "cache.tls_ca": _redis_ca,
     "cache.ttl_seconds": _local_cache,
+    "identity.callers.*.empty": _needs_principals,
     "identity.cel_roles": _needs_rules,
     "policies.cedar": _needs_engine("cedar"),
     "policies.cel_extensions": _needs_rules,

@@ -11,6 +11,7 @@ the object of the check alone, while grants stand on all objects above.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from typing import Final
@@ -168,6 +169,11 @@ _GRANT: Final = re.compile(
     r"grants:[a-z_]+ on (?P<object>.+) via (?P<grantee>.+?)(?P<end> \((any|all) of authority .*\))?"
 )
 _MENTION: Final = re.compile(r"\bgrants:[a-z_]+ on ")
+_TEXT: Final = re.compile(r"'[^']*'|\"(?:[^\"\\]|\\.)*\"")
+_ROLES: Final = re.compile(
+    rf"(?P<name>\broles(?: by any evidence)? is )(?:(?P<list>\[(?:(?:{_TEXT.pattern})(?:, )?)*\])|.*)", re.DOTALL
+)
+"""Value of `roles` in the trace of a rule: a list, or a list that is cut, of which nothing is shown."""
 _GRANTS_TRACE: Final = "grants: "
 _HIDDEN: Final = Trace("an object above", "not shown", "its grants need `read_assignments` on it")
 
@@ -204,13 +210,18 @@ class GrantVisibility:
             return f"grants{found['end'] or ''}"
         return "grants"
 
-    def trace(self, trace: Trace) -> Resumable[Trace]:
-        """Return a trace without the grants that the caller may not list."""
+    def trace(self, trace: Trace, *, own: bool = False) -> Resumable[Trace]:
+        """Return a trace without the grants and memberships that the caller may not list.
+
+        `own`: the trace is about the caller, who sees the roles.
+        """
         shown: list[Trace] = []
         if not trace.what.startswith(_GRANTS_TRACE):
+            own = own or trace.what.endswith(f" as {self._own}")
             for part in trace.parts:
-                shown.append((yield from self.trace(part)))  # noqa: PERF401  a comprehension cannot yield
-            return msgspec.structs.replace(trace, why=self.reason(trace.why), parts=tuple(shown))
+                shown.append((yield from self.trace(part, own=own)))  # noqa: PERF401  a comprehension cannot yield
+            why = trace.why if own else _ROLES.sub(self._listable_roles, trace.why)
+            return msgspec.structs.replace(trace, why=self.reason(why), parts=tuple(shown))
         for part in trace.parts:
             if self._pace.is_over():
                 yield
@@ -221,6 +232,15 @@ class GrantVisibility:
             return trace
         why = self.reason(trace.why) if _MENTION.search(trace.why) else ""
         return msgspec.structs.replace(trace, why=why, parts=(*shown, _HIDDEN))
+
+    def _listable_roles(self, found: re.Match[str]) -> str:
+        """Return the value of `roles` with the roles whose members the caller may list."""
+        if found["list"] is None:
+            return f"{found['name']}not shown"
+        texts = _TEXT.findall(found["list"])
+        roles = [text[1:-1] if text[0] == "'" else json.loads(text) for text in texts]
+        shown = [text for text, role in zip(texts, roles, strict=True) if self._may_list(("role", (role,)))]
+        return f"{found['name']}[{', '.join(shown + ['...'] * (len(shown) < len(roles)))}]"
 
     def _is_listable(self, reference: str) -> bool:
         try:

@@ -20,11 +20,19 @@ from pdp.decision.active_policies import ActivePolicies
 from pdp.engines.engine import EngineQuestion
 from pdp.engines.row_access.engine import Restriction
 from pdp.engines.row_access.through_views import through
-from pdp.facts.objects import ObjectKey
+from pdp.facts.objects import ObjectKey, arrival_of
 from pdp.facts.snapshot import Facts
 from pdp.model.answer import ReadRestrictions, Reason
 from pdp.model.arrays import positions_by
-from pdp.model.question import VERSIONED_TYPES, Arguments, Check, Principal, QuerySession, Question, Resource
+from pdp.model.question import (
+    VERSIONED_TYPES,
+    Arguments,
+    Check,
+    Principal,
+    QuerySession,
+    Question,
+    Resource,
+)
 from pdp.model.vocabulary import (
     ALIASES,
     CATALOG_ACTIONS,
@@ -306,13 +314,13 @@ class PlanContext(msgspec.Struct, frozen=True, gc=False):
             source = self.leaf(type, action, part)
             if not target_type:
                 return source
-            target = self.arrivals(type, _destinations(part))
+            target = self.arrivals(type, list(map(arrival_of, part)))
             if len(content) > MOST_OBJECTS_BELOW:
                 return self.denied(TOO_MANY_OBJECTS, action, part)
             return AllOf((source, target, *(node for one in content for node in self._taken_along(one, part))))
 
         def key_of(resource: Resource) -> tuple[str, tuple[ObjectKey, ...]]:
-            target_type = _destination_type(resource)
+            target_type = target.type if (target := resource.arguments.destination) else ""
             return target_type, self.content(resource) if target_type and type == "namespace" else ()
 
         return split(resources, key_of, both_ends)
@@ -381,7 +389,8 @@ def context_of(check: Check, bundle: ActivePolicies, facts: Facts, *, stale: boo
 def parent_of(resource: Resource) -> Resource:
     """Return the container of a new object, with the object's name as an argument."""
     *path, name = resource.path
-    arguments = Arguments(name, given={**resource.arguments.given, "name": name})
+    given = {**resource.arguments.given, "name": name}
+    arguments = Arguments(name, given=given, arriving=resource.arguments.arriving)
     type = "namespace" if path else "warehouse"
     return Resource(type, resource.warehouse, tuple(path), resource.ref, arguments=arguments)
 
@@ -389,12 +398,3 @@ def parent_of(resource: Resource) -> Resource:
 def _is_control(group: EngineQuestion) -> bool:
     """Tell whether a concrete check is about the control plane of a catalog and does not read or write data."""
     return group.action in CATALOG_ACTIONS.get(group.type, ()) and group.action not in DATA_ACTIONS
-
-
-def _destination_type(resource: Resource) -> str:
-    destination = resource.arguments.destination
-    return destination.type if destination else ""
-
-
-def _destinations(resources: Sequence[Resource]) -> list[Resource]:
-    return [resource.arguments.destination for resource in resources if resource.arguments.destination]

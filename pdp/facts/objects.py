@@ -11,6 +11,7 @@ from typing import Final, TypeAlias
 from urllib.parse import unquote
 
 import msgspec
+from msgspec.structs import replace
 
 from pdp.facts.row_policies import RowPolicy, RuleKey
 from pdp.model.question import NAMED_TYPES, Resource
@@ -128,6 +129,20 @@ def resource_of(key: ObjectKey) -> Resource:
     if type in NAMED_TYPES:
         return Resource(type, name=parts[0])
     return Resource(type, "".join(parts[:1]), parts[1:])
+
+
+def changes_container(resource: Resource) -> bool:
+    """Tell whether a rename takes an object to another container, or a creation brings one from there."""
+    target = resource.arguments.destination
+    if target is None:
+        return resource.arguments.arriving
+    return (target.warehouse, target.path[:-1]) != (resource.warehouse, resource.path[:-1])
+
+
+def arrival_of(resource: Resource) -> Resource:
+    """Return the destination of a rename, with a mark if it is in another container."""
+    target = resource.arguments.destination or resource
+    return replace(target, arguments=replace(target.arguments, arriving=changes_container(resource)))
 
 
 def key_text(key: ObjectKey) -> str:

@@ -61,7 +61,8 @@ class RowPolicy(msgspec.Struct, frozen=True):
     `text` is the filter of a policy, or the expression of a mask. `others` are texts for engines of other dialects than
     `dialect`: an engine without a text of its own gets the meaning of `text`. A `tombstone` is that of a dropped table:
     without grantees, a new table of the name shows no rows. `object_id` is then the stable id of the dropped table.
-    `restrictive`: the grantees need the filter for each row, beside another policy that shows the row.
+    `restrictive`: the grantees need the filter for each row, beside another policy that shows the row. `ahead`: written
+    before a table of the name was known, so the policy belongs to the name and not to a table.
     """
 
     table: TablePath
@@ -79,6 +80,7 @@ class RowPolicy(msgspec.Struct, frozen=True):
     object_id: str = ""
     others: tuple[DialectText, ...] = ()
     restrictive: bool = False
+    ahead: bool = False
 
     def texts(self) -> tuple[RowPolicy, ...]:
         """Return the policy with each of its texts alone."""

@@ -123,6 +123,7 @@ class Callers:
             settings.identity.inspect == "read_assignments",
             identity,
             engines,
+            empty=frozenset(rule.empty) if rule else frozenset(),
         )
 
     def _by_certificate(self, names: frozenset[str]) -> Caller:
@@ -196,7 +197,7 @@ def _copy(error: PdpError) -> PdpError:
 
 
 def _configured(name: str, rule: CallerSettings) -> Caller:
-    return Caller(name, frozenset(rule.may_assert), rule.may_write)
+    return Caller(name, frozenset(rule.may_assert), rule.may_write, empty=frozenset(rule.empty))
 
 
 def _matches(bearer: BearerSettings | None, identity: TokenIdentity) -> bool:

@@ -24,6 +24,8 @@ _PRINCIPALS: Final = frozenset({"principals"})
 _PROPERTIES: Final = frozenset({"properties"})
 _EVIDENCE: Final = _PRINCIPALS | _PROPERTIES | {"roles", "groups", "attributes", "delegated"}
 """Every kind of evidence of a check."""
+_DESCRIPTION: Final = frozenset({"roles", "groups", "attributes"})
+"""Kinds of evidence that describe a principal."""
 _properties_of: Final = attrgetter("properties")
 
 
@@ -32,7 +34,8 @@ def admit(request: BatchRequest, caller: Caller) -> Batch:
 
     A check without a principal gets the caller's own principal. If the caller may not assert the evidence of a check,
     the check is marked as `inspected` (if the caller may inspect) or rejected. A rejection covers only the positions of
-    the check. The cost grows with the number of checks, not of resources, for callers with the right to properties.
+    the check. Evidence that the caller may not assert is unknown of other principals. The cost grows with the number of
+    checks, not of resources, for callers with the right to properties.
     """
     if caller.own is None and caller.may_assert >= _EVIDENCE and not _lacks_principal(request):
         return _batch(request, caller, tuple(request.checks), request.rejected)
@@ -40,11 +43,12 @@ def admit(request: BatchRequest, caller: Caller) -> Batch:
     refused: list[Check] = []
     rejected = dict(request.rejected)
     divided = resolved = False
+    unstated = unstated_evidence(caller, request.surface)
     for check in request.checks:
         parts = _divide_by_properties(check, caller)
         divided |= len(parts) > 1
         for part, evidence in parts:
-            outcome = admit_check(part, caller, evidence)
+            outcome = admit_check(part, caller, evidence, unstated)
             if isinstance(outcome, Rejection):
                 refused.append(part)
                 rejected.update(dict.fromkeys(part.at, outcome))
@@ -52,7 +56,7 @@ def admit(request: BatchRequest, caller: Caller) -> Batch:
                 resolved |= outcome.question.principal is not part.question.principal
                 admitted.append(outcome)
     for check in request.unresolved:  # rejected already, but missing evidence is the error to report
-        outcome = admit_check(check, caller)
+        outcome = admit_check(check, caller, _NONE, unstated)
         if isinstance(outcome, Rejection):
             refused.append(check)
             rejected.update(dict.fromkeys(check.at, outcome))
@@ -80,14 +84,31 @@ def _lacks_principal(request: BatchRequest) -> bool:
     return any(check.question.principal is UNNAMED for check in (*request.checks, *request.unresolved))
 
 
-def admit_check(check: Check, caller: Caller, evidence: frozenset[str] = _NONE) -> Check | Rejection:
+def unstated_evidence(caller: Caller, surface: str = "") -> frozenset[str]:
+    """Return the unknown kinds of evidence of the principals that a caller asserts.
+
+    Trino sends groups alone: `trino.unknown` tells of the rest, and `trino.groups` makes roles of groups.
+    """
+    if "principals" not in caller.may_assert:
+        return _NONE
+    unstated = _DESCRIPTION - caller.may_assert - caller.empty
+    if surface == "trino":
+        return unstated - {"attributes"} if "groups" in unstated else _NONE
+    return unstated
+
+
+def admit_check(
+    check: Check, caller: Caller, evidence: frozenset[str] = _NONE, unstated: frozenset[str] | None = None
+) -> Check | Rejection:
     """Return the admitted check, or the rejection.
 
     `evidence` has the further kinds of evidence of the request, beside the check's principal, action and flags. A check
-    of resources with properties needs `properties`. A token proves the principal of its caller.
+    of resources with properties needs `properties`. A token proves the principal of its caller. `unstated` is unknown
+    of other principals, by default `unstated_evidence`.
     """
     try:
-        principal, stated = _resolve(caller, check.question.principal)
+        unstated = unstated_evidence(caller) if unstated is None else unstated
+        principal, stated = _resolve(caller, check.question.principal, unstated)
     except InvalidArgument as error:
         return Rejection(error.code, str(error))
     if principal is not check.question.principal:
@@ -121,13 +142,13 @@ def judged_principal(caller: Caller, principal: Principal, *, inspects: bool = F
     With `inspects`, a caller with the right to inspect can name another principal. Each answer then needs a guard.
     A surface that refuses a request as a whole records the principal.
     """
-    resolved, stated = _resolve(caller, principal)
+    resolved, stated = _resolve(caller, principal, unstated_evidence(caller))
     missing = stated - caller.may_assert
     allowed = not missing or (inspects and _is_inspection(caller, missing))
     return resolved, "" if allowed else _refusal(caller, missing)
 
 
-def _resolve(caller: Caller, principal: Principal) -> tuple[Principal, frozenset[str]]:
+def _resolve(caller: Caller, principal: Principal, unstated: frozenset[str]) -> tuple[Principal, frozenset[str]]:
     """Return the principal of a check, and the kinds of evidence in the naming of this principal.
 
     The token proves the caller's own principal, so the name of the own principal is not evidence. Own roles, groups or
@@ -139,8 +160,15 @@ def _resolve(caller: Caller, principal: Principal) -> tuple[Principal, frozenset
     if own is not None and principal.id == own.id:
         if principal in (own, Principal(own.type, own.name)):
             return own, _NONE
-        return principal, _description(principal) | _description(own, unknown=True)
-    return principal, _description(principal) | _PRINCIPALS
+        return _doubted(principal, unstated), _description(principal) | _description(own, unknown=True)
+    return _doubted(principal, unstated), _description(principal) | _PRINCIPALS
+
+
+def _doubted(principal: Principal, unstated: frozenset[str]) -> Principal:
+    """Return a user with more unknown evidence. Roles, and the anonymous principal, have no evidence of a token."""
+    if not unstated or principal.type != "user":
+        return principal
+    return msgspec.structs.replace(principal, unknown=tuple(sorted(unstated.union(principal.unknown))))
 
 
 def _description(principal: Principal, *, unknown: bool = False) -> frozenset[str]:

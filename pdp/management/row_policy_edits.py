@@ -13,12 +13,12 @@ from typing import Final, Literal, TypeAlias
 import msgspec
 
 from pdp.engines.grants.administration import Administration
-from pdp.engines.grants.edits import Actor
+from pdp.engines.grants.edits import MANAGE, Actor
 from pdp.engines.row_access.engine import RowAccessEngine, is_filed
 from pdp.engines.row_access.entries import binding_faults, fault_message, faults_of, tables_read
 from pdp.engines.row_access.policies import MaskBody, PolicyBody, entry_name, policy_path, rule_of, table_path
 from pdp.errors import AlreadyExists, Conflict, InvalidArgument, InvalidFilter, InvalidReference, NotFound
-from pdp.facts.objects import Change, ObjectKey, RowPolicyPut, RowPolicyRemoved, join_key, key_text
+from pdp.facts.objects import Change, ObjectKey, RowPolicyPut, RowPolicyRemoved, container_key, join_key, key_text
 from pdp.facts.row_policies import FoldedName, RowPolicy, TablePath, fold_column, fold_name, widen_name
 from pdp.facts.snapshot import Facts
 from pdp.model.vocabulary import TABULAR_TYPES
@@ -55,8 +55,6 @@ def new_rule(body: PolicyBody | MaskBody, default: Sequence[str] = ()) -> RowPol
         raise InvalidArgument(f"{entry_name(body)}: {error}") from None
 
 
-MANAGE: Final = "grant_manage_grants"
-"""Action on a table that writing its rules requires."""
 READ: Final = "read_assignments"
 """Action on a table that reading its rules requires."""
 Mode: TypeAlias = Literal["insert", "update", "replace", "unless_exists"]
@@ -174,9 +172,9 @@ class RowPolicyAdministration:
         """
         noting = self._rules.noting()
         RowPolicyAdministration(noting, self._access).require_rights(facts, actor, edits)
-        ended = (rule for edit in edits for rule in _named_rules(facts, edit) if rule.tombstone)
+        ended = (rule for edit in edits for rule in _named_rules(facts, edit) if _is_of_name(rule))
         required = (key for _, key, _ in noting.required or ())
-        return list(dict.fromkeys([*required, *(_container_of(rule) for rule in ended)]))
+        return list(dict.fromkeys([*required, *(container_key(rule.table[:-1]) for rule in ended)]))
 
     def require(self, facts: Facts, actor: Actor, action: str, table: TablePath) -> None:
         """Raise Forbidden if the actor may not do an action on a table under every known spelling of the name."""
@@ -230,6 +228,8 @@ class RowPolicyAdministration:
         rule = edit.rule
         self._rules.require_known_warehouse(facts, ("table", rule.table))
         found = find_rule(facts, rule.table, rule.id, rule.column)
+        if found is None and edit.etag and edit.mode != "update":
+            raise Conflict(f"there is no `{rule.id}` for {_name(rule.table)}: a new one has no `etag`")
         if found is None or found.tombstone:
             if is_filed(self._access.tables, rule):
                 if edit.mode == "unless_exists":
@@ -246,16 +246,18 @@ class RowPolicyAdministration:
             self._require_container(facts, actor, found)
             if found.key != rule.key:
                 yield RowPolicyRemoved(found.key)
-        created = found.created if found is not None and not found.tombstone else now
-        yield RowPolicyPut(msgspec.structs.replace(rule, author=actor.name, created=created, updated=now))
+        known = found if found is not None and not found.tombstone else None
+        created = now if known is None else known.created
+        ahead = known.ahead if known is not None else not _is_named(facts, rule.table)
+        yield RowPolicyPut(msgspec.structs.replace(rule, author=actor.name, created=created, updated=now, ahead=ahead))
 
     def _require_container(self, facts: Facts, actor: Actor, found: RowPolicy) -> None:
-        """Raise Forbidden for the tombstone of a table, unless the actor may manage the container of the table.
+        """Raise Forbidden for a rule that belongs to the name, unless the actor may manage the container.
 
         The owner of a new table of the name could otherwise end the rules of the dropped one, and return that.
         """
-        if found.tombstone:
-            self._rules.require(facts, actor, MANAGE, _container_of(found))
+        if _is_of_name(found):
+            self._rules.require(facts, actor, MANAGE, container_key(found.table[:-1]))
 
     def _refuse_filed(self, table: TablePath) -> None:
         """Raise InvalidArgument for a table with policies of files, which a statement on all policies cannot drop."""
@@ -308,9 +310,14 @@ def _named_rules(facts: Facts, edit: RuleEdit) -> Sequence[RowPolicy]:
     return () if found is None else (found,)
 
 
-def _container_of(rule: RowPolicy) -> ObjectKey:
-    above = rule.table[:-1]
-    return "namespace" if len(above) > 1 else "warehouse", above
+def _is_of_name(rule: RowPolicy) -> bool:
+    """Tell whether a rule belongs to a name: the name of a dropped table, or of an unknown one."""
+    return rule.tombstone or rule.ahead
+
+
+def _is_named(facts: Facts, table: TablePath) -> bool:
+    """Tell whether facts know a table or view of exactly this name."""
+    return any(facts.node((type, table)).is_known for type in TABULAR_TYPES)
 
 
 def _rules_of(facts: Facts, table: TablePath) -> tuple[RowPolicy, ...]:

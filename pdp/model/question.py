@@ -18,14 +18,7 @@ from pdp.model.vocabulary import ARGUMENTS
 CONTENT_TYPES = frozenset({"content", "namespace", "table", "view", "generic_table", "dataset", "table_or_view"})
 """Resource types with a path below a warehouse."""
 ENGINE_TYPES = frozenset(
-    {
-        "catalog",
-        "function",
-        "metadata_table",
-        "session_property",
-        "system_catalog",
-        "system_schema",
-    }
+    {"catalog", "function", "metadata_table", "session_property", "system_catalog", "system_schema"}
 )
 """Resource types that query engines add to those of catalogs. Their `warehouse` is the engine's catalog."""
 VERSIONED_TYPES = CONTENT_TYPES | {"reference", "metadata_table", "system_schema"}
@@ -40,12 +33,14 @@ class Arguments(msgspec.Struct, frozen=True, gc=False):
     """Arguments of a check: the name of a new object, the target of a rename, and all arguments as given.
 
     `missing_place`: nobody knows the container of a new object, which stands in the warehouse of the resource.
+    `arriving`: the new object comes from another container.
     """
 
     name: str | None = None
     destination: Resource | None = None
     given: Mapping[str, Any] = msgspec.field(default_factory=dict)
     missing_place: bool = False
+    arriving: bool = False
 
 
 NO_ARGUMENTS = Arguments()
@@ -341,7 +336,7 @@ class Caller(msgspec.Struct, frozen=True):
     principals on objects whose grants `own` may read. `engines` are the trusted engines that the token identifies.
     `request_id` is the sender's own id of this request, `trace_id` and `span_id` name its place in a trace (W3C). They
     are empty if the sender gave none, join records, and decide nothing. `stated` is the identity in the headers of the
-    request, for rewriting in development.
+    request, for rewriting in development. `empty` is evidence that no principal of the sender has.
     """
 
     name: str
@@ -355,6 +350,7 @@ class Caller(msgspec.Struct, frozen=True):
     trace_id: str = ""
     span_id: str = ""
     stated: HeaderIdentity | None = None
+    empty: frozenset[str] = frozenset()
 
 
 class Batch(msgspec.Struct, frozen=True, gc=False):
@@ -390,7 +386,7 @@ class BatchRequest(msgspec.Struct, frozen=True, gc=False):
     explain: bool = False
 
 
-class AtLeast(msgspec.Struct, frozen=True, rename="camel"):
+class AtLeast(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """Demand that the facts are at least as new as a revision."""
 
     at_least: str

@@ -1,7 +1,6 @@
 """References of a text: every place where a statement reads or writes a relation. Knows no caller and no policy.
 
-The walk goes from the root to the leaves with the visible names of common table expressions. A relation at an unknown
-place of the tree refuses the statement.
+The walk goes from the root to the leaves with the visible names. A relation at an unknown place is refused.
 """
 
 from __future__ import annotations
@@ -37,6 +36,7 @@ from pdp.rewrite.names import (
     name_parts,
 )
 from pdp.rewrite.policy_statements import is_policy_view
+from pdp.rewrite.process.messages import RelationUse
 from pdp.rewrite.sql import MARK, ParsedText, place_of
 
 READ, WRITE, CREATE, COPY = "read", "write", "create", "copy"
@@ -66,9 +66,8 @@ _ROLES: Final[Mapping[tuple[type, str | None], str]] = {
 }
 """Parent of a table and place below the parent -> the table's part in the statement. All other places are refused."""
 _SUBQUERIES: Final = (exp.Query, exp.Table, exp.Values, exp.Pivot)
-_TABLE_ARGS: Final = frozenset(
-    {"this", "db", "catalog", "alias", "joins", "pivots", "sample", "version", "when", "laterals"}
-)
+_PARTS_OF_TABLE: Final = ("this", "joins", "pivots", "sample", "version", "when", "laterals")
+_TABLE_ARGS: Final = frozenset({*_PARTS_OF_TABLE, "db", "catalog", "alias"})
 _LEAVES: Final = (exp.Identifier, exp.Literal, exp.Boolean, exp.Null, exp.DataType, exp.Hint, exp.Var)
 """Parts that hold no reference. A star does: `* REPLACE (...)`."""
 _INERT, _PLAIN, _TABLE, _COLUMN, _CHECKED = range(5)
@@ -76,7 +75,6 @@ _KINDS: dict[type, int] = {}
 _NAME_BEFORE: Final = re.compile(rf"(?<![\w{MARK}.-])(?:[\w{MARK}-]+\s*\.\s*)+\Z")
 """Parts of a name in the text, each with its dot. Quoted parts are marks."""
 _LONGEST_NAME: Final = 3_000
-_PARTS_OF_TABLE: Final = ("this", "joins", "pivots", "sample", "version", "when", "laterals")
 _REFUSED: Final = (
     exp.Command, exp.Summarize, exp.Describe, exp.Pragma, exp.Show, exp.Copy, exp.Export, exp.Set, exp.Use, exp.Attach,
     exp.Detach, exp.Into, exp.LoadData, exp.Alter, exp.Drop, exp.Directory, exp.MultitableInserts, exp.LikeProperty,
@@ -253,9 +251,8 @@ class MentionWalk:
                 return
             check_information(parts, self._dialect, self._catalog)
             return
-        start, end = self._span(node)
         relations, is_metadata = self._resolve(parts, role)
-        mention = TableMention(node, role, parts, relations, start, end, is_metadata)
+        mention = TableMention(node, role, parts, relations, *self._span(node), is_metadata)
         if _is_wildcard(parts, self._dialect) and relations[0].name[-1] != parts[-1]:
             mention.wildcard = full_name((*parts[:-1], parts[-1][:-1]), self._default)
         self._references.found.append(mention)
@@ -291,7 +288,10 @@ class MentionWalk:
         found = catalog.get(base, dialect, default) if base else None
         if found is not None and found.view is None:
             return (found,), True
-        raise RewriteRefused(UNKNOWN_RELATION, f"`{'.'.join(parts)}` is no known table or view")
+        known = [one for one in self._references.found if one.relations]
+        uses = [RelationUse(one.full_name, one.role, one.relations[0].view is not None) for one in known]
+        uses.append(RelationUse(full_name(parts, default), role))
+        raise RewriteRefused(UNKNOWN_RELATION, f"`{'.'.join(parts)}` is no known table or view", tuple(uses))
 
 
 def _is_wildcard(parts: Sequence[str], dialect: str) -> bool:

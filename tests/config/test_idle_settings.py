@@ -54,6 +54,7 @@ IDLE: Final[dict[str, tuple[dict[str, Any], ...]]] = {
     "cache.timeout_ms": ({"cache": {"timeout_ms": 7}}, {"cache": {"timeout_ms": 7}, **CEDAR}),
     "cache.tls_ca": ({"cache": {"tls_ca": "ca"}}, {"cache": {**REDIS, "tls_ca": "ca"}}),
     "cache.ttl_seconds": ({"cache": {"ttl_seconds": 7}}, {"cache": {"ttl_seconds": 7, "redis": "redis://127.0.0.1"}}),
+    "identity.callers.*.empty": ({"identity": {"callers": {"a": {"loopback": True, "empty": ["groups"]}}}},),
     "identity.cel_roles": ({"identity": {"cel_roles": "all"}, **CEDAR},),
     "policies.cedar": ({"policies": {"cedar": {"policies": ["a.cedar"]}}},),
     "policies.cel_extensions": ({"policies": {"cel_extensions": []}, **CEDAR},),

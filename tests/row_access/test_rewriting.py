@@ -182,6 +182,24 @@ async def test_a_statement_is_refused(
     assert again["status"] == 200, "the neighbour"
 
 
+UNREAD = ("SELECT who FROM {}", "SELECT 1 FROM orders, {}", "INSERT INTO {} SELECT id FROM orders", "DELETE FROM {}")
+
+
+@pytest.mark.parametrize("sql", [*UNREAD, "WITH c AS (SELECT 1 FROM {}) SELECT 1 FROM c"])
+@pytest.mark.parametrize("dialect", ["duckdb", "trino", "spark", "bigquery"])
+async def test_a_relation_without_the_right_to_it_is_denied_described_or_not(
+    client: HttpClient, sql: str, dialect: str
+) -> None:
+    """The refusal would tell which relations are described."""
+    answers = [
+        await rewritten(client, sql.format(name), BOB, dialect=dialect)
+        for name in ("lake.hr.salaries", "lake.hr.nosuch", "lake.nowhere.nosuch")
+    ]
+    assert {(each["status"], each["error"]["code"]) for each in answers} == {(403, "RAP_ACCESS_DENIED")}
+    shapes = {each["error"]["message"].replace("nosuch", "salaries").replace("nowhere", "hr") for each in answers}
+    assert len(shapes) == 1, shapes
+
+
 async def test_tables_of_the_request_count_beside_those_of_files(client: HttpClient) -> None:
     supplied = {
         "tables": {"more": {"columns": {"a": "INT"}}, "orders": {}},
@@ -193,7 +211,7 @@ async def test_tables_of_the_request_count_beside_those_of_files(client: HttpCli
     other = await rewritten(client, "SELECT id FROM sales.orders", catalog={"default": ["lake", "hr"]})
     assert 'FROM "lake"."sales"."orders" WHERE' in other["sql"]
     short = await rewritten(client, "SELECT id FROM orders", catalog={"default": ["lake", "hr"]})
-    assert short["error"]["code"] == "RAP_UNKNOWN_RELATION"
+    assert short["error"]["code"] == "RAP_ACCESS_DENIED"
 
 
 async def test_names_of_trino_are_those_of_its_catalogs(tmp_path: Path) -> None:
@@ -460,8 +478,9 @@ async def test_the_view_of_policies_shows_those_that_the_principal_may_see(tmp_p
         bigquery = await rewritten(client, f"SELECT policy_name FROM hr.{VIEW}", admin, dialect="bigquery", **at)
         assert "'pay'" in bigquery["sql"]
         assert "'few'" not in bigquery["sql"]
-        for text in (f"CREATE TABLE lake.sales.copy AS SELECT * FROM lake.{VIEW}", f"SELECT * FROM other.x.{VIEW}.y"):
-            assert (await rewritten(client, text, admin, **at))["status"] == 400
+        copied, other = f"CREATE TABLE lake.sales.copy AS SELECT * FROM lake.{VIEW}", f"SELECT * FROM other.x.{VIEW}.y"
+        for text, status in ((copied, 400), (other, 403)):
+            assert (await rewritten(client, text, admin, **at))["status"] == status
         supplied = {"views": {"v": {"sql": f"SELECT * FROM lake.{VIEW}"}}}
         assert (await rewritten(client, "SELECT * FROM v", admin, catalog=supplied, **at))["status"] == 400
         for dialect in ("spark", "trino"):

@@ -23,6 +23,7 @@ from pdp.cli.config.rules import (
     stored_permits,
     unasked_permits,
     unfed_forbids,
+    unstated_forbids,
 )
 from pdp.cli.wiring import Wiring
 from pdp.config.bundles.signing import read_public_key
@@ -165,6 +166,7 @@ def _policy_problems(
         yield from (ConfigProblem(str(notice.place), "info", notice.message) for notice in seen_roles(of_key))
     yield from map(_warning, unfed_forbids(rules["forbid"], settings))
     yield from _unfed_cedar(settings)
+    yield from _unstated(composition, settings, rules["forbid"])
     yield from find_row_access_problems(settings)
     yield from _unprotected(composition, settings)
     for finding in (*find_cedar_remarks(settings), *find_scope_remarks(settings)):
@@ -226,6 +228,15 @@ def _unfed_cedar(settings: Settings) -> Iterator[ConfigProblem]:
         return
     for notice in notices:
         yield ConfigProblem(str(notice.place), "warning", f"{notice.message} (`policies.cedar.policies`)")
+
+
+def _unstated(composition: Wiring, settings: Settings, rules: KeyRules) -> Iterator[ConfigProblem]:
+    """Yield a warning for each caller that names principals without evidence that policies read."""
+    access = None
+    with contextlib.suppress(PdpError):  # the problems of files stand elsewhere
+        access = composition.row_access(settings)
+    for message in unstated_forbids(rules, settings, access):
+        yield ConfigProblem(settings.origins.nearest(("identity", "callers")), "warning", message)
 
 
 def _unprotected(composition: Wiring, settings: Settings) -> Iterator[ConfigProblem]:

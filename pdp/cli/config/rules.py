@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Iterator
 from functools import cache, cached_property
 
+from pdp.config.identity import unstated_notices
 from pdp.config.policy_files import FileKey, policy_files
 from pdp.config.references import name_check
 from pdp.config.settings import Settings
-from pdp.engines.cedar.kind import configured_sources
+from pdp.engines.cedar.kind import configured_model, configured_sources
 from pdp.engines.cedar.lint import roles_in_another_case as cedar_roles_in_another_case
 from pdp.engines.cel.lint.linter import (
     Finding,
@@ -20,6 +22,7 @@ from pdp.engines.cel.lint.linter import (
 )
 from pdp.engines.cel.lint.remarks import NAME_CODES, remark_on_roles
 from pdp.engines.cel.rules import Rule, load_rules, permits_on_stored_roles, rules_unfed_by_trino
+from pdp.engines.row_access.engine import RowAccessEngine
 from pdp.engines.spelled_names import SpelledNames
 from pdp.errors import Notice, PdpError
 from pdp.facts.snapshot import Facts
@@ -90,6 +93,17 @@ def unfed_forbids(rules: KeyRules, settings: Settings) -> Iterator[Notice]:
     """Yield a notice for each forbid on evidence without a source in Trino."""
     for notice in rules_unfed_by_trino(rules.rules, settings.trino):
         yield Notice(notice.place, f"{notice.message} (`policies.forbid`)")
+
+
+def unstated_forbids(rules: KeyRules, settings: Settings, access: RowAccessEngine | None) -> Iterator[str]:
+    """Yield a notice for each caller that names principals without evidence that policies read."""
+    read = frozenset[str]().union(*(rule.program.evidence for rule in rules.rules))
+    mapped = access.hidden_by() if access else frozenset[str]()
+    if settings.policies.cedar.policies:
+        with contextlib.suppress(PdpError):  # the errors of the files are listed elsewhere
+            policies = configured_model(settings).policies.policies
+            mapped = mapped.union(*(policy.evidence for policy in policies if policy.effect == "forbid"))
+    return unstated_notices(settings.identity, read, mapped)
 
 
 def stored_permits(rules: KeyRules, settings: Settings, facts: Facts) -> Iterator[Notice]:

@@ -29,7 +29,7 @@ from pdp.model.answer import Rejection
 from pdp.model.arrays import PathArray
 from pdp.model.question import NO_ARGUMENTS, Batch, Check, Resource
 from pdp.model.trino_operations import METADATA_TABLES, TRINO_OPERATIONS, TRINO_PREFIX
-from pdp.model.vocabulary import TABULAR_TYPES
+from pdp.model.vocabulary import DATA_ACTIONS, LOADS, TABULAR_TYPES
 
 _ANY_NAME: Final = "t"
 """A name of a table that nobody knows."""
@@ -181,6 +181,25 @@ def typed_by_name(table: Resource) -> Resource:
     return replace(table, type="table_or_view" if table.type == "metadata_table" else "metadata_table")
 
 
+_ABOUT_TABLES: Final = frozenset({*LOADS, *DATA_ACTIONS, "get_metadata", "include_in_list", "commit"})
+"""Actions of catalogs and loads that metadata tables have as Trino judges them."""
+
+
+def names_metadata(check: Check) -> bool:
+    """Tell whether a check of another caller than Trino is about tables with names such as `t$files`."""
+    resources = check.resources
+    if check.question.action not in _ABOUT_TABLES:
+        return False
+    if type(resources) is PathArray:
+        return resources.type in TABLE_TYPES and "$" in "".join(resources.names)
+    return resources[0].type in TABLE_TYPES and any(map(is_metadata_table, resources))
+
+
+def native_base(table: Resource) -> Resource:
+    """Return the table behind a metadata table in the type that the caller names; any other table as it is."""
+    return replace(base_table(table), type=table.type) if is_metadata_table(table) else table
+
+
 def restriction_of(context: PlanContext, table: Resource) -> Restriction:
     """Return the restriction of a table or view; no rows and no values for an ambiguous name."""
     if table.type not in SCHEMA_TYPES:
@@ -204,7 +223,7 @@ def own_names(check: Check, bundle: ActivePolicies, facts: Facts) -> Check | Non
     another way, and for several resources outside a column.
     """
     if not check.question.action.startswith(TRINO_PREFIX):
-        return check
+        return None if names_metadata(check) else check
     resources = check.resources
     if has_other_type(resources) or (resources[0].type == "catalog" and most_signs(resources)):
         return None
@@ -215,7 +234,7 @@ def own_names(check: Check, bundle: ActivePolicies, facts: Facts) -> Check | Non
 def meant_by_names(check: Check, bundle: ActivePolicies, facts: Facts) -> Check:
     """Return a check about the meant objects. An ambiguous name stays: no operation permits anything there."""
     if not check.question.action.startswith(TRINO_PREFIX):
-        return check
+        return replace(check, resources=list(map(native_base, check.resources))) if names_metadata(check) else check
     spelling = Spelling(facts, bundle)
     if not has_other_type(check.resources) and spelling.are_own(check.resources):
         return check

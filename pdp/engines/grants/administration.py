@@ -17,6 +17,7 @@ from pdp.engines.grants.edits import (
     ACCEPT,
     CREATE,
     DELETE,
+    MANAGE,
     OWNER,
     RENAME,
     Actor,
@@ -33,6 +34,7 @@ from pdp.engines.grants.row_policy_moves import (
     rules_of_dropped,
     rules_of_moved,
     rules_of_returned,
+    tombstones_under,
 )
 from pdp.errors import Forbidden, InvalidArgument
 from pdp.facts.objects import (
@@ -45,6 +47,7 @@ from pdp.facts.objects import (
     ObjectDeleted,
     ObjectKey,
     ObjectPut,
+    container_key,
     key_text,
     resource_of,
 )
@@ -180,13 +183,13 @@ class _ObjectDraft:
         _refuse_move(source, target)
         self._require_report()
         old_parent, new_parent = self.facts.parent(source), self.facts.parent(target)
-        if source[0] == "warehouse" or old_parent == new_parent:
-            self._require(RENAME[source[0]], source, Arguments(destination=resource_of(target)))
-        else:
+        is_move = source[0] != "warehouse" and old_parent != new_parent
+        self._require("move" if is_move else RENAME[source[0]], source, Arguments(destination=resource_of(target)))
+        if source[0] != "warehouse":
             assert new_parent is not None
-            self._require("move", source, Arguments(destination=resource_of(target)))
             self._require(CREATE[target[0]], new_parent, named(target[1][-1]))
-            self._require(ACCEPT[target[0]], new_parent)
+            if is_move:
+                self._require(ACCEPT[target[0]], new_parent)
         if target[0] != "warehouse":
             self.rules.require_known_warehouse(self.facts, target)
         self._refuse_target(source, target)
@@ -197,7 +200,11 @@ class _ObjectDraft:
                 changes += [GrantRemoved(grant), GrantAdded(msgspec.structs.replace(grant, object=moved))]
             if node.registered:
                 changes += [ObjectDeleted(below), ObjectPut(msgspec.structs.replace(node.registered, key=moved))]
-        self._apply([*changes, *rules_of_moved(self.facts, source, target)])
+        ends = old_parent is None or self.rules.may(self.facts, self.actor, MANAGE, old_parent)
+        rules = rules_of_moved(self.facts, source, target, ends=ends)
+        for rule in tombstones_under(self.facts, rules):
+            self._require(MANAGE, container_key(rule.table[:-1]))
+        self._apply([*changes, *rules])
 
     def _refuse_target(self, source: ObjectKey, target: ObjectKey) -> None:
         """Raise InvalidArgument if the new name is in use, or configured for another project."""

@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from pdp.engines.grants.model import ACTIONS, CONTENT, NESSIE
-from pdp.facts.objects import Grant, Object, ObjectKey, key_of
+from pdp.facts.objects import Grant, Object, ObjectKey, changes_container, key_of
 from pdp.facts.snapshot import Facts
 from pdp.model.question import CONTENT_TYPES, Principal, Resource
 from pdp.model.vocabulary import TABULAR_TYPES
@@ -86,6 +86,9 @@ RENAME: Final = {"warehouse": "rename", "namespace": "move"} | dict.fromkeys(TAB
 ACCEPT: Final = {"namespace": "accept_moved_namespace"} | dict.fromkeys(TABULAR_TYPES, "accept_moved_tabular")
 """Object type -> action on the new container of a moved object, required beside the right to create there."""
 
+MANAGE: Final = "grant_manage_grants"
+"""Action on a table that writing its row policies requires; on the container, for those that belong to the name."""
+
 
 def right_to_add(grant: Grant) -> str:
     """Return the action on the object that adds the grant."""
@@ -137,6 +140,13 @@ def expand_roles(facts: Facts, principals: Iterable[str]) -> set[str]:
     return expanded
 
 
+MOVE: Final = {(RENAME[type], type): "move" for type in TABULAR_TYPES} | {
+    (CREATE[type], container): ACCEPT[type]
+    for type in ACCEPT
+    for container in ("warehouse", "namespace")
+    if ACCEPT[type] in ACTIONS[container]
+}
+"""Action and type of a rename, and of a creation -> the action that is required if the object changes its container."""
 _CONCRETE_CONTENT: Final = CONTENT_TYPES - {"table_or_view"}
 
 
@@ -146,7 +156,7 @@ class RelationQuestion:
     `relation` is empty if the object of the relation is not the resource itself: then `target_of` finds both.
     """
 
-    __slots__ = ("action", "is_inside", "relation", "type")
+    __slots__ = ("action", "is_inside", "move", "relation", "type")
 
     def __init__(self, action: str, type: str) -> None:
         self.action = action
@@ -154,12 +164,17 @@ class RelationQuestion:
         rule = NESSIE[action].get(type, NESSIE[action][""]) if action in NESSIE else action
         self.relation = "" if type == "content" or "." in rule else rule
         self.is_inside = bool(self.relation) and type in CONTENT_TYPES
+        self.move = MOVE.get((action, type), "")
+
+    def is_move(self, resource: Resource) -> bool:
+        """Tell whether the question is about an object that changes its container."""
+        return bool(self.move) and changes_container(resource)
 
     def target_of(self, resource: Resource) -> tuple[str, ObjectKey, str]:
         """Return the relation that a check asks for, the object of the relation, and the id in the check."""
         key = key_of(resource, self.type)
         if self.relation:
-            return self.relation, key, resource.id
+            return self.move if self.is_move(resource) else self.relation, key, resource.id
         concrete = CONTENT.get(resource.content_type, "table") if self.type == "content" else self.type
         rules = NESSIE[self.action]
         direction, _, relation = rules.get(concrete, rules[""]).rpartition(".")

@@ -224,7 +224,7 @@ def _decide_many(access: EffectiveAccess, question: RelationQuestion, resources:
     """Decide resources by their containers if possible, else one by one."""
     if question.is_inside and type(resources) is PathArray:
         return decide_column(access, question, resources)
-    if question.is_inside and question.type != "namespace":
+    if question.is_inside and question.type != "namespace" and not question.move:
         return decide_tables(access, question, resources)
     by = [decide_one(access, question, resource) for resource in resources]
     return Verdicts(bytes([ABSTAIN if reason is None else PERMIT for reason in by]), by)
@@ -257,7 +257,7 @@ class AccessQuestion:
 
 def decide_one(access: EffectiveAccess, question: RelationQuestion, resource: Resource) -> Reason | None:
     """Return the reason that permits a resource; None for no permit."""
-    if question.is_inside:
+    if question.is_inside and not question.is_move(resource):
         return access.reason_inside(question, (resource.warehouse, *resource.path), resource.id)
     relation, key, id = question.target_of(resource)
     witness = access.relations_on(key, id).witness(relation)

@@ -22,26 +22,40 @@ TableId: TypeAlias = tuple[str, str]
 _CONTAINERS: Final = frozenset({"warehouse", "namespace"})
 
 
-def rules_of_moved(facts: Facts, source: ObjectKey, target: ObjectKey) -> list[Change]:
+def rules_of_moved(facts: Facts, source: ObjectKey, target: ObjectKey, *, ends: bool) -> list[Change]:
     """Return the changes of rules for a move of an object with all objects below.
 
-    Raise InvalidArgument if the new name has rules: rules add up, and would show rows of the moved table.
+    Tombstones stay on their names, and so do rules that were written ahead, unless the actor `ends` such rules. A
+    container takes copies of its tombstones along. Raise InvalidArgument if the new name has rules: rules add up, and
+    would show rows of the moved table.
     """
-    moved = list(_rules_at(facts, source))
+    moved = [rule for rule in _rules_at(facts, source) if source[0] in _CONTAINERS or not rule.tombstone]
     there = next((rule for rule in _rules_at(facts, target) if not rule.tombstone), None)
     if moved and there is not None:
         raise InvalidArgument(
             f"{key_text(target)} cannot take the row rules of {key_text(source)}: {_text(there)} has some already, "
             "drop those first"
         )
+    closed = {rule.key for rule in _rules_at(facts, target)}
     changes: list[Change] = []
-    stays = _has_namesake(facts, source)
+    has_namesake = _has_namesake(facts, source)
     for rule in moved:
-        if not stays and _is_below(rule.table, source[1]):
+        is_below = _is_below(rule.table, source[1])
+        stays = has_namesake or rule.tombstone or (rule.ahead and not ends)
+        if is_below and not stays:
             changes.append(RowPolicyRemoved(rule.key))
-        table = (*target[1], *rule.table[len(source[1]) :]) if _is_below(rule.table, source[1]) else None
-        changes.append(RowPolicyPut(msgspec.structs.replace(rule, table=table or _respelled(rule, source, target))))
+        table = (*target[1], *rule.table[len(source[1]) :]) if is_below else _respelled(rule, source, target)
+        copy = msgspec.structs.replace(rule, table=table)
+        if not (rule.tombstone and copy.key in closed):
+            changes.append(RowPolicyPut(copy))
     return changes
+
+
+def tombstones_under(facts: Facts, changes: Sequence[Change]) -> Iterator[RowPolicy]:
+    """Yield the tombstones that changes of a move replace."""
+    put = {change.rule.key: change.rule for change in changes if isinstance(change, RowPolicyPut)}
+    for name in {rule.covers for rule in put.values()}:
+        yield from (rule for rule in facts.rules_of(name) if rule.tombstone and rule.key in put)
 
 
 def rules_of_dropped(facts: Facts, dropped: ObjectKey) -> list[Change]:

@@ -214,6 +214,10 @@ class RowAccessEngine:
         name = fold_name(table.warehouse, table.path)
         return name, self._sets.at(facts).of(name)
 
+    def hidden_by(self) -> frozenset[str]:
+        """Return the evidence of principals by which policies and masks of files hide something."""
+        return frozenset[str]().union(*(table.hidden_by() for table in self.tables.values()))
+
     def restricts_in(self, warehouse: str, facts: Facts = _NO_FACTS) -> bool:
         """Tell whether a policy, a mask or a protected container is in a warehouse."""
         return warehouse in self._sets.at(facts).containers

@@ -208,7 +208,15 @@ class Members:
         idp, _, subject = principal.name.partition("~")
         groups = tuple(qualify(idp, group, self._trino) for group in principal.groups)
         known = groups if not principal.bare and "groups" not in principal.unknown else None
-        return CallerValues(name, qualify(idp, subject, self._trino), known, roles, _claims(principal))
+        return CallerValues(name, self._trino_user(idp, subject), known, roles, _claims(principal))
+
+    def _trino_user(self, idp: str, subject: str) -> str:
+        """Return the name of a user in a session of Trino. Two users never have the same name.
+
+        No other provider has the prefix of Trino's, so Trino's user `oidc~alice` keeps the name.
+        """
+        own = idp == self._trino and subject.startswith(f"{idp}~")
+        return subject if own else qualify(idp, subject, self._trino)
 
     def _roles(self, principal: Principal, facts: Facts) -> tuple[str, ...] | None:
         """Return the roles for permits of CEL; None for unknown roles."""

@@ -185,6 +185,12 @@ class TablePolicies(msgspec.Struct, frozen=True):
             ROLES in one.text for one in self.entries()
         )
 
+    def hidden_by(self) -> frozenset[str]:
+        """Return the evidence of principals that hides rows or values: groups and roles of limits and masks."""
+        lists = [policy.grantees for policy in self.policies if policy.restrictive]
+        lists += [mask.grantees for masks in self.masks.values() for mask in masks]
+        return frozenset(f"{one.kind}s" for grantees in lists for one in grantees if one.kind in ("group", "role"))
+
 
 NO_POLICIES: Final = TablePolicies()
 

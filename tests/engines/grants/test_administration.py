@@ -346,7 +346,10 @@ def test_moving_needs_the_right_at_both_ends() -> None:
 
 
 def test_a_new_name_in_the_same_place_is_a_rename() -> None:
-    facts = world(grants=[f"{X} modify table:v/a/t", f"{X} modify namespace:v/b", f"{X} modify warehouse:w"])
+    grants = [f"{X} modify table:v/a/t", f"{X} modify namespace:v/b", f"{X} modify warehouse:w"]
+    with pytest.raises(Forbidden, match="lacks create_table on namespace:v/a"):
+        move(world(grants=grants), actor(), ("table:v/a/t", "table:v/a/u"))
+    facts = world(grants=[*grants, f"{X} create namespace:v/a"])
     assert f"{X} modify table:v/a/u" in granted(move(facts, actor(), ("table:v/a/t", "table:v/a/u")))
     assert f"{X} modify warehouse:u" in granted(move(facts, actor(), ("warehouse:w", "warehouse:u")))
     with pytest.raises(Forbidden, match="lacks move on namespace:v/b"):

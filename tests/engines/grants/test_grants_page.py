@@ -40,10 +40,11 @@ def relations() -> Iterator[str]:
 
 
 def rights_on_objects() -> Iterator[str]:
-    yield "| type | register: on the parent | delete | rename | move elsewhere: on it; on the new container |"
+    yield "| type | register: on the parent | delete | new name in the same container: on it; on the container | move elsewhere: on it; on the new container |"
     yield "|---|---|---|---|---|"
     for type, create in CREATE.items():
         rename = code(RENAME[type]) if type in RENAME else ""
+        rename += f"; {code(create)}" if type in ACCEPT else ""
         elsewhere = f"`move`; {code(create)}, {code(ACCEPT[type])}" if type in ACCEPT else ""
         yield f"| {type} | {code(create)} | {code(DELETE[type])} | {rename} | {elsewhere} |"
 

@@ -473,3 +473,17 @@ def test_a_filter_with_a_nul_is_refused(dialect: str) -> None:
     }
     with pytest.raises(PolicyError, match="NUL"):
         access({"policies": [policy]})
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("oidc~alice", "alice"),
+        ("oidc~oidc~alice", "oidc~alice"),
+        ("oidc~partner~x", "oidc~partner~x"),
+        ("partner~x", "partner~x"),
+    ],
+)
+def test_a_user_of_trino_has_trino_s_name_there(name: str, shown: str) -> None:
+    members = Members("user:{subject}", "oidc", "", (), "oidc")
+    assert members.caller(Principal("user", name), NOBODY).user == shown

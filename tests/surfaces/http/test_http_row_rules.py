@@ -465,3 +465,10 @@ async def test_a_grantee_whom_nobody_can_be_is_refused(client: HttpClient, path:
         status, answer = await ask(client, "POST", path, body | {"grantees": [grantee]})
         assert (status, answer["error"]["code"]) == (400, "invalid_argument"), (grantee, answer)
         assert "write `" in answer["error"]["message"]
+
+
+@pytest.mark.parametrize("more", [{"full": True}, {"atLeast2": ""}, {"at_least": "1"}])
+async def test_a_demand_has_no_other_field(client: HttpClient, more: dict[str, Any]) -> None:
+    """Of two demands, one would have no effect."""
+    status, answer = await client.post("/v1/check", {"checks": [], "consistency": {"atLeast": "e.1", **more}})
+    assert (status, answer["error"]["code"]) == (400, "invalid_argument"), answer
