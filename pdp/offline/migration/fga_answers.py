@@ -14,7 +14,7 @@ from pdp.engines.grants.effective_access import EffectiveAccess
 from pdp.engines.grants.model import ACTIONS, STORED
 from pdp.facts.snapshot import Facts
 from pdp.model.references import parse_principal
-from pdp.offline.migration.fga_objects import DOWN, TYPES, UP, parent_types, type_of
+from pdp.offline.migration.fga_objects import DOWN, TYPES, UP, FgaTuple, parent_types, type_of
 from pdp.offline.migration.fga_store import (
     AllRules,
     AnyRule,
@@ -24,7 +24,6 @@ from pdp.offline.migration.fga_store import (
     FgaExport,
     FgaModel,
     FgaRule,
-    FgaTuple,
     FromParent,
 )
 from pdp.offline.migration.fga_world import FgaWorld
@@ -37,6 +36,14 @@ ObjectRelation: TypeAlias = tuple[str, str]
 """Relation and object."""
 
 
+def takes(model: FgaModel, one: FgaTuple) -> bool:
+    """Tell whether a model takes a tuple. OpenFGA drops other tuples when it reads them."""
+    rule = model.get(type_of(one.object), {}).get(one.relation)
+    object, hash, relation = one.user.partition("#")
+    form = f"{type_of(object)}:*" if one.user.endswith(":*") else f"{type_of(object)}{hash}{relation}"
+    return rule is not None and form in _direct_users(rule)
+
+
 class FgaChecker:
     """Checker of a model with tuples. Remembers answers for each user."""
 
@@ -44,7 +51,8 @@ class FgaChecker:
         self._model = model
         self._users: dict[ObjectRelation, list[str]] = {}
         for one in tuples:
-            self._users.setdefault((one.relation, one.object), []).append(one.user)
+            if takes(model, one):
+                self._users.setdefault((one.relation, one.object), []).append(one.user)
         self._answers: dict[str, dict[ObjectRelation, bool]] = {}
 
     def knows(self, relation: str, object: str) -> bool:
@@ -100,7 +108,7 @@ class FgaChecker:
 class WiderRelation(NamedTuple):
     """Relation that users have here and not in OpenFGA: how often, with the first user and object.
 
-    `before` is the version with the changed rule, if no model is given.
+    `before` is the version with the changed rule, if no model is given. `is_unknown`: the model lacks the relation.
     """
 
     type: str
@@ -109,6 +117,7 @@ class WiderRelation(NamedTuple):
     user: str
     object: str
     before: str = ""
+    is_unknown: bool = False
 
 
 class FgaAccessQuestion(NamedTuple):
@@ -161,7 +170,8 @@ def wider_relations(world: FgaWorld, facts: Facts, export: FgaExport) -> Iterato
             found.setdefault((type_of(one.object), one.relation), []).append(one)
     for (type, relation), questions in sorted(found.items()):
         before = "" if export.model else _changed_in(type, relation)
-        yield WiderRelation(type, relation, len(questions), questions[0].user, questions[0].object, before)
+        is_unknown = bool(export.model) and relation not in export.model.get(type, {})
+        yield WiderRelation(type, relation, len(questions), questions[0].user, questions[0].object, before, is_unknown)
 
 
 Permits: TypeAlias = Callable[[FgaAccessQuestion], bool]
@@ -197,7 +207,7 @@ def _wider_rules(model: FgaModel) -> Suspects:
     """Return the relations with a wider rule here than in a model, found on a probe.
 
     The probe has one object of each type, and for each privilege a user with it, alone and beside `pass_grants`, with
-    and without managed access above.
+    and without managed access above. A role has every privilege, and for each privilege on the role a user with it.
     """
     found = set()
     for managed in ("", "warehouse:o", "namespace:o"):
@@ -206,7 +216,7 @@ def _wider_rules(model: FgaModel) -> Suspects:
             *(FgaTuple(f"{who}:*", "managed_access", managed) for who in ("user", "role") if managed),
         ]
         world, checker = FgaWorld(Migration(), tuples, {}, "oidc"), FgaChecker(model, tuples)
-        all_relations = {(type, relation) for type in TYPES for relation in _can(type) & model.get(type, {}).keys()}
+        all_relations = {(type, relation) for type in TYPES if type in model for relation in _can(type)}
         for one in _questions(world, parse_world(world.data()), tuples, frozenset(all_relations)):
             key = type_of(one.object), one.relation
             granted = key not in found and one.is_granted(one.relation.removeprefix(CAN))
@@ -227,20 +237,27 @@ def _probe(model: FgaModel) -> Iterator[FgaTuple]:
             listing = next((name for of, name in DOWN if of == parent and name in (type, "child")), "")
             if listing:
                 yield FgaTuple(f"{type}:o", listing, f"{parent}:o")
-        privileges = [name for name, rule in model[type].items() if name in STORED[TYPES[type]] and _is_direct(rule)]
+        direct = {name: _direct_users(rule) for name, rule in model[type].items() if name in STORED[TYPES[type]]}
+        privileges = [name for name, users in direct.items() if "user" in users]
+        yield from (FgaTuple("role:m#assignee", name, f"{type}:o") for name, users in direct.items()
+                    if "role#assignee" in users)  # fmt: skip
         for name in privileges:
             users = [f"user:oidc~{type}-{name}", f"user:oidc~{type}-{name}-passing"]
             for user in users:
                 yield FgaTuple(user, name, f"{type}:o")
             if "pass_grants" in privileges:
                 yield FgaTuple(users[1], "pass_grants", f"{type}:o")
+            if type == "role":
+                yield FgaTuple(f"user:oidc~m-{name}", name, "role:m")
 
 
-def _is_direct(rule: FgaRule) -> bool:
-    """Tell whether tuples can have a relation with this rule."""
+def _direct_users(rule: FgaRule) -> frozenset[str]:
+    """Return the forms of users that tuples of a relation with this rule may have."""
     match rule:
+        case Direct(users):
+            return users
         case AnyRule(rules) | AllRules(rules):
-            return any(map(_is_direct, rules))
-        case ButNot(base, _):
-            return _is_direct(base)
-    return isinstance(rule, Direct)
+            return frozenset().union(*map(_direct_users, rules))
+        case ButNot(base, subtracted):
+            return _direct_users(base) | _direct_users(subtracted)
+    return frozenset()

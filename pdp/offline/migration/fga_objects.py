@@ -1,16 +1,89 @@
-"""Objects of Lakekeeper's OpenFGA store as references of this service: types, names and the tree."""
+"""Tuples of OpenFGA, read strictly, and the objects of Lakekeeper's store as references: types, names and the tree."""
 
 from __future__ import annotations
 
+import csv
+import io
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from pathlib import Path
+from typing import Any, Final, NamedTuple
 
+from pdp.config.origins import suggest
 from pdp.errors import InvalidArgument
 from pdp.facts.objects import ObjectKey
 from pdp.model.references import encode_part, is_id
-from pdp.offline.migration.fga_store import FgaTuple
 from pdp.store.world import read_key
+
+_KEYS: Final = ("user", "relation", "object")
+_TUPLE: Final = frozenset({*_KEYS, "condition"})
+_ENTRY: Final = frozenset({"key", "timestamp"})
+_CONDITION: Final = frozenset({"name", "context"})
+_COLUMNS: Final = ("user_type", "user_id", "relation", "object_type", "object_id")
+_MORE_COLUMNS: Final = frozenset({"user_relation", "condition_name", "condition_context"})
+"""Keys and columns of an export. Another one may take a tuple back, or bind it to a condition, so it is refused."""
+
+
+class FgaTuple(NamedTuple):
+    """Relationship tuple. `place` is the file with the number of the tuple."""
+
+    user: str
+    relation: str
+    object: str
+    place: str = ""
+    condition: str = ""
+
+
+def require_known(data: Mapping[Any, Any], known: Collection[str], place: str) -> None:
+    for key in data:
+        if key not in known:
+            raise InvalidArgument(f"{place}: `{key}` is not known{suggest(str(key), known)}")
+
+
+def tuple_of(entry: Any, file: Path, number: int) -> FgaTuple:
+    place = f"`{file}`, tuple {number}"
+    fields = entry.get("key", entry) if isinstance(entry, Mapping) else {}
+    if not isinstance(fields, Mapping) or not all(isinstance(fields.get(key), str) for key in _KEYS):
+        raise InvalidArgument(f"{place}: not `user`, `relation` and `object`")
+    if fields is not entry:
+        require_known(entry, _ENTRY, place)
+    require_known(fields, _TUPLE, place)
+    user, relation, object = (fields[key] for key in _KEYS)
+    return FgaTuple(user, relation, object, f"{file}#{number}", _condition_of(fields, place))
+
+
+def _condition_of(fields: Mapping[str, Any], place: str) -> str:
+    """Return the name of a tuple's condition, "" without one; raise InvalidArgument for another shape."""
+    condition = fields.get("condition")
+    if condition is None or condition == {}:
+        return ""
+    name = condition.get("name") if isinstance(condition, Mapping) else None
+    if not isinstance(name, str) or not name:
+        raise InvalidArgument(f"{place}: `condition` is no condition with a `name`")
+    require_known(condition, _CONDITION, place)
+    return name
+
+
+def csv_tuples(file: Path, text: str) -> Iterator[FgaTuple]:
+    """Yield the tuples of `fga tuple read --output-format csv`."""
+    reader = csv.DictReader(io.StringIO(text))
+    header = list(reader.fieldnames or ())
+    for column in _COLUMNS:
+        if column not in header:
+            raise InvalidArgument(f"`{file}` has no column `{column}`")
+    require_known(dict.fromkeys(header), {*_COLUMNS, *_MORE_COLUMNS}, f"`{file}`")
+    if len(set(header)) < len(header):
+        raise InvalidArgument(f"`{file}` has a column twice")
+    for number, row in enumerate(reader, 1):
+        place = f"`{file}`, tuple {number}"
+        if None in row or None in row.values():
+            raise InvalidArgument(f"{place}: not `user`, `relation` and `object`, or not as many values as columns")
+        if row.get("condition_context") and not row.get("condition_name"):
+            raise InvalidArgument(f"{place}: `condition_context` without `condition_name`")
+        relation = f"#{row['user_relation']}" if row.get("user_relation") else ""
+        user, object = f"{row['user_type']}:{row['user_id']}{relation}", f"{row['object_type']}:{row['object_id']}"
+        yield FgaTuple(user, row["relation"], object, f"{file}#{number}", row.get("condition_name") or "")
+
 
 TYPES: Final[Mapping[str, str]] = {
     "server": "server",

@@ -6,41 +6,22 @@ https://openfga.dev/docs/configuration-language. Conditions are refused: a tuple
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import yaml
 
 from pdp.config.foreign_files import CEDAR_ENTITIES, is_cedar_entity
-from pdp.config.origins import suggest
 from pdp.errors import InvalidArgument
 from pdp.model import strict
+from pdp.offline.migration.fga_objects import FgaTuple, csv_tuples, require_known, tuple_of
 from pdp.offline.migration.variables import read_text
 
-_KEYS: Final = ("user", "relation", "object")
-_TUPLE: Final = frozenset({*_KEYS, "condition"})
-_ENTRY: Final = frozenset({"key", "timestamp"})
-_CONDITION: Final = frozenset({"name", "context"})
 _PAGE: Final = frozenset({"tuples", "tuple_keys", "continuation_token"})
 _STORE: Final = frozenset({"name", "model", "model_file", "tuples", "tuple_file", "tuple_files", "tests"})
-_COLUMNS: Final = ("user_type", "user_id", "relation", "object_type", "object_id")
-_MORE_COLUMNS: Final = frozenset({"user_relation", "condition_name", "condition_context"})
-"""Keys and columns of an export. Another one may take a tuple back, or bind it to a condition, so it is refused."""
-
-
-class FgaTuple(NamedTuple):
-    """Relationship tuple. `place` is the file with the number of the tuple."""
-
-    user: str
-    relation: str
-    object: str
-    place: str = ""
-    condition: str = ""
 
 
 class FgaAssertion(NamedTuple):
@@ -65,24 +46,26 @@ class FgaExport(NamedTuple):
 def read_export(files: Sequence[Path]) -> FgaExport:
     """Return the tuples, assertions and the model of all files; raise InvalidArgument for a file that is none."""
     export = FgaExport([], [], {}, [])
-    models: dict[str, Any] = {}
+    models: list[FgaModel] = []
     for file in files:
         _read(file, export, models)
-    return export._replace(model=models)
+    if any(model != models[0] for model in models):
+        raise InvalidArgument("two models are given, and which one counts is not known: give one of them")
+    if models and not models[0]:
+        raise InvalidArgument("the model has no types: give all of `fga model get`")
+    return export._replace(model=models[0] if models else {})
 
 
-def _read(file: Path, export: FgaExport, models: dict[str, Any]) -> None:
+def _read(file: Path, export: FgaExport, models: list[FgaModel]) -> None:
     text = read_text(file)
     if file.suffix == ".csv":
-        export.tuples.extend(_csv(file, text))
+        export.tuples.extend(csv_tuples(file, text))
         return
     if file.name == "fga.mod":
-        for name in module_files(text):
-            _read(file.parent / name, export, models)
+        models.append(_joined([read_model(file.parent / name) for name in module_files(text)], file))
         return
     if file.suffix == ".fga" or '"type_definitions"' in text:
-        for type, relations in read_model(file, text).items():
-            models[type] = {**models.get(type, {}), **relations}
+        models.append(read_model(file, text))
         return
     data = _data(file, text)
     if isinstance(data, Mapping) and ("model" in data or "model_file" in data or "tests" in data):
@@ -91,11 +74,11 @@ def _read(file: Path, export: FgaExport, models: dict[str, Any]) -> None:
         _read_tuples(file, data, export)
 
 
-def _read_store(file: Path, data: Mapping[str, Any], export: FgaExport, models: dict[str, Any]) -> None:
+def _read_store(file: Path, data: Mapping[str, Any], export: FgaExport, models: list[FgaModel]) -> None:
     """Read a store file, and the files that it names."""
-    _require_known(data, _STORE, f"`{file}`")
+    require_known(data, _STORE, f"`{file}`")
     if isinstance(data.get("model"), str):
-        models.update(read_model(file, data["model"]))
+        models.append(read_model(file, data["model"]))
     for key in ("model_file", "tuple_file"):
         if isinstance(data.get(key), str):
             _read(file.parent / data[key], export, models)
@@ -142,18 +125,12 @@ def _read_test(place: str, test: Any, export: FgaExport) -> None:
         )  # fmt: skip
 
 
-def _require_known(data: Mapping[Any, Any], known: Collection[str], place: str) -> None:
-    for key in data:
-        if key not in known:
-            raise InvalidArgument(f"{place}: `{key}` is not known{suggest(str(key), known)}")
-
-
 def _read_tuples(file: Path, data: Any, export: FgaExport) -> None:
     entries = data.get("tuples", data.get("tuple_keys")) if isinstance(data, Mapping) else data
     if not isinstance(entries, list):
         raise InvalidArgument(f"`{file}` is no export: neither tuples, nor a model, nor a store file")
     if isinstance(data, Mapping):
-        _require_known(data, _PAGE, f"`{file}`")
+        require_known(data, _PAGE, f"`{file}`")
         if "tuples" in data and "tuple_keys" in data:
             raise InvalidArgument(f"`{file}` has `tuples` and `tuple_keys`: give each in a file of its own")
         if data.get("continuation_token"):
@@ -162,52 +139,7 @@ def _read_tuples(file: Path, data: Any, export: FgaExport) -> None:
     for number, entry in enumerate(entries, 1):
         if is_cedar_entity(entry):
             raise InvalidArgument(f"`{file}`: {CEDAR_ENTITIES}")
-        export.tuples.append(_tuple_of(entry, file, number))
-
-
-def _tuple_of(entry: Any, file: Path, number: int) -> FgaTuple:
-    place = f"`{file}`, tuple {number}"
-    fields = entry.get("key", entry) if isinstance(entry, Mapping) else {}
-    if not isinstance(fields, Mapping) or not all(isinstance(fields.get(key), str) for key in _KEYS):
-        raise InvalidArgument(f"{place}: not `user`, `relation` and `object`")
-    if fields is not entry:
-        _require_known(entry, _ENTRY, place)
-    _require_known(fields, _TUPLE, place)
-    user, relation, object = (fields[key] for key in _KEYS)
-    return FgaTuple(user, relation, object, f"{file}#{number}", _condition_of(fields, place))
-
-
-def _condition_of(fields: Mapping[str, Any], place: str) -> str:
-    """Return the name of a tuple's condition, "" without one; raise InvalidArgument for another shape."""
-    condition = fields.get("condition")
-    if condition is None or condition == {}:
-        return ""
-    name = condition.get("name") if isinstance(condition, Mapping) else None
-    if not isinstance(name, str) or not name:
-        raise InvalidArgument(f"{place}: `condition` is no condition with a `name`")
-    _require_known(condition, _CONDITION, place)
-    return name
-
-
-def _csv(file: Path, text: str) -> Iterator[FgaTuple]:
-    """Yield the tuples of `fga tuple read --output-format csv`."""
-    reader = csv.DictReader(io.StringIO(text))
-    header = list(reader.fieldnames or ())
-    for column in _COLUMNS:
-        if column not in header:
-            raise InvalidArgument(f"`{file}` has no column `{column}`")
-    _require_known(dict.fromkeys(header), {*_COLUMNS, *_MORE_COLUMNS}, f"`{file}`")
-    if len(set(header)) < len(header):
-        raise InvalidArgument(f"`{file}` has a column twice")
-    for number, row in enumerate(reader, 1):
-        place = f"`{file}`, tuple {number}"
-        if None in row or None in row.values():
-            raise InvalidArgument(f"{place}: not `user`, `relation` and `object`, or not as many values as columns")
-        if row.get("condition_context") and not row.get("condition_name"):
-            raise InvalidArgument(f"{place}: `condition_context` without `condition_name`")
-        relation = f"#{row['user_relation']}" if row.get("user_relation") else ""
-        user, object = f"{row['user_type']}:{row['user_id']}{relation}", f"{row['object_type']}:{row['object_id']}"
-        yield FgaTuple(user, row["relation"], object, f"{file}#{number}", row.get("condition_name") or "")
+        export.tuples.append(tuple_of(entry, file, number))
 
 
 def _data(file: Path, text: str) -> Any:
@@ -224,11 +156,13 @@ def _json(text: str) -> Any:
     return json.loads(text)
 
 
-# --- models --------------------------------------------------------------------------------------------------------
+# --- models -------------------------------------------------------------------------------------------------------
 
 
 class Direct(NamedTuple):
-    """Tuples of the relation itself."""
+    """Tuples of the relation itself. `users`: forms without a condition, such as `user:*` and `role#assignee`."""
+
+    users: frozenset[str] = frozenset()
 
 
 class Computed(NamedTuple):
@@ -273,14 +207,15 @@ _TYPE: Final = re.compile(r"\s*(?:extend\s+)?type\s+(?P<name>\S+)\s*")
 _OTHER: Final = re.compile(r"\s*(?:model|module\s.+|schema\s.+|relations)\s*")
 
 
-def read_model(file: Path, text: str) -> FgaModel:
+def read_model(file: Path, text: str | None = None) -> FgaModel:
     """Return the model of a text: JSON, a `.fga` file, or the list of modules in `fga.mod`.
 
     Raise InvalidArgument for a form that is not read.
     """
+    text = read_text(file) if text is None else text
     try:
         if text.lstrip().startswith("{"):
-            data = json.loads(text)
+            data = _json(text)
             return _from_json(data.get("authorization_model", data))
         return _from_language(text)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
@@ -288,26 +223,53 @@ def read_model(file: Path, text: str) -> FgaModel:
 
 
 def _from_json(data: Mapping[str, Any]) -> FgaModel:
-    return {
-        definition["type"]: {name: _json_rule(rule) for name, rule in (definition.get("relations") or {}).items()}
-        for definition in data["type_definitions"]
-    }
+    model: dict[str, dict[str, FgaRule]] = {}
+    for definition in data["type_definitions"]:
+        named = (definition.get("metadata") or {}).get("relations") or {}
+        if definition["type"] in model:
+            raise ValueError(f"type `{definition['type']}` stands twice")
+        model[definition["type"]] = {
+            name: _json_rule(rule, Direct(_json_users(named.get(name) or {})))
+            for name, rule in (definition.get("relations") or {}).items()
+        }
+    return model
 
 
-def _json_rule(rule: Mapping[str, Any]) -> FgaRule:
+def _json_users(metadata: Mapping[str, Any]) -> frozenset[str]:
+    """Return the forms of users that a relation takes without a condition."""
+    return frozenset(
+        f"{one['type']}{':*' if 'wildcard' in one else ''}{'#' if one.get('relation') else ''}{one.get('relation', '')}"
+        for one in metadata.get("directly_related_user_types") or () if not one.get("condition")
+    )  # fmt: skip
+
+
+def _joined(modules: Sequence[FgaModel], file: Path) -> FgaModel:
+    """Return the model of modules; raise InvalidArgument if two modules define a relation, or there is none."""
+    model: dict[str, dict[str, FgaRule]] = {}
+    for type, name, rule in ((*key, rule) for one in modules for key, rule in _rules(one)):
+        if model.setdefault(type, {}).setdefault(name, rule) is not rule:
+            raise InvalidArgument(f"`{file}`: two modules define `{name}` of `{type}`")
+    return model
+
+
+def _rules(model: FgaModel) -> Iterator[tuple[tuple[str, str], FgaRule]]:
+    return (((type, name), rule) for type, relations in model.items() for name, rule in relations.items())
+
+
+def _json_rule(rule: Mapping[str, Any], direct: Direct) -> FgaRule:
     if "this" in rule:
-        return Direct()
+        return direct
     if "computedUserset" in rule:
         return Computed(rule["computedUserset"]["relation"])
     if "tupleToUserset" in rule:
         both = rule["tupleToUserset"]
         return FromParent(both["tupleset"]["relation"], both["computedUserset"]["relation"])
     if "union" in rule:
-        return AnyRule(tuple(map(_json_rule, rule["union"]["child"])))
+        return AnyRule(tuple(_json_rule(one, direct) for one in rule["union"]["child"]))
     if "intersection" in rule:
-        return AllRules(tuple(map(_json_rule, rule["intersection"]["child"])))
+        return AllRules(tuple(_json_rule(one, direct) for one in rule["intersection"]["child"]))
     if "difference" in rule:
-        return ButNot(_json_rule(rule["difference"]["base"]), _json_rule(rule["difference"]["subtract"]))
+        return ButNot(*(_json_rule(rule["difference"][key], direct) for key in ("base", "subtract")))
     raise ValueError(f"unknown rule {json.dumps(rule)[:60]}")
 
 
@@ -322,6 +284,8 @@ def _from_language(text: str) -> FgaModel:
             current = model.setdefault(match["name"], {})
         elif match := _DEFINE.fullmatch(code):
             tokens = _TOKEN.findall(match["rule"])
+            if match["name"] in current:
+                raise ValueError(f"line {number}: `{match['name']}` is defined twice")
             current[match["name"]] = _Parser(tokens, number).parse()
         else:
             raise ValueError(f"line {number}: `{code.strip()}` is not read")
@@ -366,7 +330,7 @@ class _Parser:
         if token.startswith("["):
             if " with " in token:
                 raise ValueError(f"line {self._line}: conditions are not read")
-            return Direct()
+            return Direct(frozenset(part.strip() for part in token[1:-1].split(",")))
         if not token or token in (")", "or", "and", "but", "from"):
             raise ValueError(f"line {self._line}: a relation is missing")
         if self._tokens[self._at] != "from":

@@ -9,8 +9,7 @@ from typing import Any, Final
 from urllib.parse import quote, unquote
 
 from pdp.engines.grants.model import STORED
-from pdp.offline.migration.fga_objects import SERVERS, TYPES, UNLISTED, FgaObjects, is_edge, type_of
-from pdp.offline.migration.fga_store import FgaTuple
+from pdp.offline.migration.fga_objects import SERVERS, TYPES, UNLISTED, FgaObjects, FgaTuple, is_edge, type_of
 from pdp.offline.migration.report import Migration, accepting
 from pdp.store.world import WorldError, read_grant, read_object
 
@@ -88,7 +87,7 @@ class FgaWorld:
 
     def _read(self, one: FgaTuple) -> None:
         kind = TYPES.get(type_of(one.object))
-        if type_of(one.object) in _BOOKKEEPING or type_of(one.user) in _BOOKKEEPING:
+        if is_bookkeeping(one):
             self._done[_VERSIONS] += 1
         elif one.relation == "managed_access" and kind in ("warehouse", "namespace"):
             # Managed access takes rights away, so a condition that may not hold counts as true.
@@ -194,6 +193,11 @@ class FgaWorld:
 
     def _left(self, one: FgaTuple, message: str) -> None:
         self._migration.add("left", one.place, f"`{one.user}` `{one.relation}` `{one.object}`", message)
+
+
+def is_bookkeeping(one: FgaTuple) -> bool:
+    """Tell whether a tuple is about the version of the model alone."""
+    return not {type_of(one.object), type_of(one.user)}.isdisjoint(_BOOKKEEPING)
 
 
 def _is_user(user: str) -> bool:

@@ -13,7 +13,7 @@ import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import yaml
 
@@ -22,10 +22,10 @@ from pdp.errors import InvalidArgument
 from pdp.model import strict
 from pdp.offline.cases.cases import Case
 from pdp.offline.cases.runner import BuildPdp, run_case
-from pdp.offline.migration.fga_answers import CAN, STRANGER, FgaChecker, WiderRelation, wider_relations
+from pdp.offline.migration.fga_answers import CAN, STRANGER, FgaChecker, WiderRelation, takes, wider_relations
 from pdp.offline.migration.fga_objects import TYPES, type_of
 from pdp.offline.migration.fga_store import FgaExport, read_export
-from pdp.offline.migration.fga_world import WIDENINGS, FgaWorld
+from pdp.offline.migration.fga_world import WIDENINGS, FgaWorld, is_bookkeeping
 from pdp.offline.migration.report import Migration, accepting, to_yaml
 from pdp.store.world import parse_world
 from pdp.store.world_text import world_lines
@@ -51,6 +51,17 @@ def migrate_openfga(
     export = read_export(files)
     if not export.tuples:
         raise InvalidArgument("no tuples found: export them with `fga tuple read --max-pages 0`")
+    try:
+        return _migrated(migration, export, (names, idp, most), build_pdp)
+    except RecursionError:
+        raise InvalidArgument("roles or objects are nested too deeply: OpenFGA resolves 25 levels") from None
+
+
+def _migrated(
+    migration: Migration, export: FgaExport, options: tuple[Path | None, str, int], build_pdp: BuildPdp
+) -> Migration:
+    names, idp, most = options
+    export = _without_dropped(migration, export)
     for place, message in export.left:
         migration.add("left", place, "the export", message)
     given = _names(names)
@@ -68,11 +79,32 @@ def migrate_openfga(
             _report_wider(migration, one)
     if cases:
         migration.files[TESTS_FILE] = "".join(f"{json.dumps(case, ensure_ascii=False)}\n" for case in cases)
-    if accepted:
+    if migration.accepted:
         strict = Migration()
         FgaWorld(strict, export.tuples, given, idp)
         _report_accepted(migration, strict)
     return migration
+
+
+def _without_dropped(migration: Migration, export: FgaExport) -> FgaExport:
+    """Return an export without the tuples that OpenFGA drops, and report these.
+
+    Managed access stays: it takes rights away.
+    """
+    kept = []
+    for one in export.tuples:
+        is_read = not export.model or bool(one.condition) or takes(export.model, one)
+        if is_read or one.relation == "managed_access" or is_bookkeeping(one):
+            kept.append(one)
+        else:
+            migration.add("left", one.place, f"`{one.user}` `{one.relation}` `{one.object}`", _DROPPED)
+    return export._replace(tuples=kept)
+
+
+_DROPPED: Final = "the given model takes no such tuple, and OpenFGA drops it when it reads"
+NEWER_ACTIONS: Final = "newer-actions"
+"""Name of the widening by actions that the given model does not have."""
+_NO_RELATION: Final = "the given model has no such relation, pdp says yes, "
 
 
 def _report_accepted(migration: Migration, strict: Migration) -> None:
@@ -83,7 +115,11 @@ def _report_accepted(migration: Migration, strict: Migration) -> None:
         if parts:
             message = f"allows more than OpenFGA: without it, {len(parts):,} parts are left, such as {parts[0].subject}"
             migration.add("note", "", option, message)
-        elif not any(part.subject.startswith(f"`{name}` on ") for part in migration.parts):
+        elif not any(
+            part.subject.startswith(f"`{name}` on ")
+            or (name == NEWER_ACTIONS and part.message.startswith(_NO_RELATION))
+            for part in migration.parts
+        ):
             migration.add("ignored", "", option, "nothing in this export needs it")
 
 
@@ -245,7 +281,9 @@ def _report_wider(migration: Migration, one: WiderRelation) -> None:
     message = f"OpenFGA says no, pdp yes, {_example(one)}"
     if one.before:
         message = f"models before {one.before} say no, pdp yes, {_example(one)}: give the model (`fga model get`)"
-    migration.add_wider(one.relation, f"`{one.relation}` on `{one.type}`", message)
+    if one.is_unknown:
+        message = f"{_NO_RELATION}{_example(one)}"
+    migration.add_wider(NEWER_ACTIONS if one.is_unknown else one.relation, f"`{one.relation}` on `{one.type}`", message)
 
 
 def _example(one: WiderRelation) -> str:

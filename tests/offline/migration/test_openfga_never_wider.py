@@ -12,6 +12,10 @@ import pytest
 from support.generators.fga_tuples import FgaKey, random_tuples, tidy_tuples
 from support.oracles.migrated_worlds import NEWER, SCHEMA, FgaAsked, answers, checker_of, migrated, questions, version
 
+from pdp.app.facts import build_pdp
+from pdp.errors import InvalidArgument
+from pdp.offline.migration.openfga import NEWER_ACTIONS, migrate_openfga
+
 # --- one cause each -------------------------------------------------------------------------------------------------
 
 TREE = [
@@ -160,9 +164,9 @@ READS_ROLES = [*TREE, ("project:p", "project", "role:r"), ("user:oidc~a", "descr
 
 
 def test_a_wider_rule_of_this_service_is_found_beside_any_tuples(tmp_path: Path) -> None:
-    assert migrated(tmp_path, CREATES, model=SCHEMA).refused == {NEWER}
+    assert migrated(tmp_path, CREATES, model=SCHEMA).refused == {NEWER, NEWER_ACTIONS}
     assert migrated(tmp_path, TREE, model=SCHEMA).refused == set()
-    assert migrated(tmp_path, CREATES, NEWER, model=SCHEMA).refused == set()
+    assert migrated(tmp_path, CREATES, NEWER, NEWER_ACTIONS, model=SCHEMA).refused == set()
 
 
 @pytest.mark.parametrize(
@@ -191,7 +195,7 @@ def test_an_unknown_rule_of_a_given_model_is_found_by_the_probe(tmp_path: Path) 
     table["relations"]["can_drop"] = {"computedUserset": {"relation": "ownership"}}
     (tmp_path / "model.json").write_text(json.dumps(schema))
     tuples = [*TREE, ("user:oidc~a", "modify", "project:p")]
-    migration = migrated(tmp_path, tuples, model=tmp_path / "model.json")
+    migration = migrated(tmp_path, tuples, NEWER_ACTIONS, model=tmp_path / "model.json")
     assert migration.refused == {"can_drop"}
     (left,) = migration.left
     assert left.subject == "`can_drop` on `lakekeeper_table`"
@@ -207,6 +211,96 @@ def test_a_name_that_accepts_nothing_is_reported(tmp_path: Path) -> None:
     assert ignored == dict.fromkeys(
         ("`--accept-wider servers`", "`--accept-wider no-such-name`"), "nothing in this export needs it"
     )
+
+
+# --- another reading of the model -----------------------------------------------------------------------------------
+
+
+def changed_model(folder: Path, type: str, name: str, *users: object, rule: object = None) -> Path:
+    """Return the recorded model with other users of a relation, or with another rule."""
+    schema = json.loads(SCHEMA.read_text())
+    (definition,) = (one for one in schema["type_definitions"] if one["type"] == type)
+    definition["metadata"]["relations"][name]["directly_related_user_types"] = list(users)
+    if rule is not None:
+        definition["relations"][name] = rule
+    (folder / "model.json").write_text(json.dumps(schema))
+    return folder / "model.json"
+
+
+MEMBERS = {"type": "role", "relation": "assignee"}
+SELECTS = [*TREE, ("user:oidc~a", "select", "namespace:n")]
+BY_ROLE = [*TREE, ("user:oidc~a", "assignee", "role:r"), ("role:r#assignee", "select", "namespace:n")]
+
+
+@pytest.mark.parametrize(
+    "users", [[], [MEMBERS], [{"type": "user", "condition": "c"}], [{"type": "user", "wildcard": {}}]]
+)
+@pytest.mark.parametrize(
+    ("tuples", "type", "name"),
+    [(SELECTS, "namespace", "select"), (BY_ROLE, "role", "assignee")],
+)
+def test_a_tuple_that_the_model_does_not_take_is_left(
+    tmp_path: Path, tuples: Sequence[FgaKey], type: str, name: str, users: list[object]
+) -> None:
+    model = changed_model(tmp_path, type, name, *users)
+    migration = migrated(tmp_path, tuples, NEWER_ACTIONS, NEWER, model=model)
+    asked = FgaAsked("", "can_read_data", "", "user:oidc~a", "table:w/n/t")
+    assert answers(tmp_path, migration, [asked]) == [False]
+    assert any(f"`{name}`" in part.subject and "drops it" in part.message for part in migration.left)
+    assert answers(tmp_path, migrated(tmp_path, tuples, NEWER_ACTIONS, NEWER, model=SCHEMA), [asked]) == [True]
+
+
+@pytest.mark.parametrize("relation", ["can_read_data", "can_create_table", "can_write_data"])
+def test_a_relation_that_the_model_lacks_is_no(tmp_path: Path, relation: str) -> None:
+    tuples = [*TREE, ("user:oidc~a", "ownership", "namespace:n")]
+    schema = json.loads(SCHEMA.read_text())
+    for one in schema["type_definitions"]:
+        one.get("relations", {}).pop(relation, None)
+    (tmp_path / "model.json").write_text(json.dumps(schema))
+    migration = migrated(tmp_path, tuples, NEWER, model=tmp_path / "model.json")
+    assert migration.refused == {NEWER_ACTIONS}
+    assert any(part.subject.startswith(f"`{relation}` on") for part in migration.left)
+    assert migrated(tmp_path, tuples, NEWER, NEWER_ACTIONS, model=tmp_path / "model.json").refused == set()
+
+
+@pytest.mark.parametrize("text", ["", "model\n  schema 1.1\n", '{"type_definitions": []}'])
+def test_a_model_without_types_is_refused(tmp_path: Path, text: str) -> None:
+    file = tmp_path / ("m.json" if text.startswith("{") else "m.fga")
+    file.write_text(text)
+    with pytest.raises(InvalidArgument, match="the model has no types"):
+        migrated(tmp_path, SELECTS, model=file)
+
+
+@pytest.mark.parametrize("most", [0, 2, 300])
+@pytest.mark.parametrize("privilege", ["ownership", "assignee"])
+def test_a_narrower_rule_of_roles_is_found_with_any_number_of_tests(tmp_path: Path, most: int, privilege: str) -> None:
+    model = changed_model(tmp_path, "role", "assignee", {"type": "user"}, MEMBERS, rule={"this": {}})
+    tuples = [*TREE, ("user:oidc~a", privilege, "role:r"), ("role:r#assignee", "select", "namespace:n")]
+    migration = migrated(tmp_path, tuples, NEWER, NEWER_ACTIONS, model=model, most=most)
+    assert ("can_read_data" in migration.refused) is (privilege == "ownership")
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_two_models_are_refused(tmp_path: Path, turned: bool) -> None:
+    narrow = changed_model(tmp_path, "namespace", "select", rule={"this": {}})
+    (tmp_path / "tuples.json").write_text(
+        json.dumps([dict(zip(("user", "relation", "object"), one, strict=True)) for one in SELECTS])
+    )
+    models = [SCHEMA, narrow][:: -1 if turned else 1]
+    with pytest.raises(InvalidArgument, match="two models are given"):
+        migrate_openfga([tmp_path / "tuples.json", *models], build_pdp)
+    assert migrate_openfga([tmp_path / "tuples.json", SCHEMA, SCHEMA], build_pdp, most=0).files
+
+
+@pytest.mark.parametrize("length", [100, 600])
+def test_deep_roles_and_trees_are_no_crash(tmp_path: Path, length: int) -> None:
+    roles = [(f"role:{at}#assignee", "assignee", f"role:{at + 1}") for at in range(length)]
+    spaces = [(f"namespace:{at}", "parent", f"namespace:{at + 1}") for at in range(length)]
+    for tuples in ([*TREE, *roles, ("user:oidc~a", "assignee", "role:0")], [*TREE, *spaces]):
+        try:
+            migrated(tmp_path, tuples, model=SCHEMA)
+        except InvalidArgument as error:
+            assert "nested too deeply" in str(error)  # noqa: PT017
 
 
 # --- random tuples --------------------------------------------------------------------------------------------------
@@ -241,5 +335,5 @@ def test_a_tidy_export_is_not_narrower_either(tmp_path: Path, seed: int) -> None
 @pytest.mark.parametrize("seed", [*range(2), *(pytest.param(seed, marks=pytest.mark.long) for seed in range(2, 20))])
 def test_the_run_itself_finds_nothing_wider_but_the_newer_rule(tmp_path: Path, seed: int) -> None:
     migration = migrated(tmp_path, random_tuples(seed, SCHEMA), model=SCHEMA, most=30)
-    assert migration.refused <= {NEWER}
+    assert migration.refused <= {NEWER, NEWER_ACTIONS}
     assert migration.files["tests.jsonl"]

@@ -17,7 +17,8 @@ from pdp.engines.grants.model import ACTIONS
 from pdp.offline.cases.cases import Case
 from pdp.offline.cases.runner import forget_files, run_case
 from pdp.offline.migration.fga_answers import FgaChecker
-from pdp.offline.migration.fga_store import FgaTuple, read_model
+from pdp.offline.migration.fga_objects import FgaTuple
+from pdp.offline.migration.fga_store import read_model
 from pdp.offline.migration.openfga import migrate_openfga
 from pdp.offline.migration.report import Migration
 
