@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 from pdp.config.quarkus.expressions import spelling
 from pdp.config.quarkus.properties import ConfigEntry, unknown_positions
-from pdp.engines.cel.nessie_keys import AUTHORIZATION, LOOKS_LIKE_RULES, OWN_NAME, chooses_keys
+from pdp.engines.cel.nessie_keys import AUTHORIZATION, LOOKS_LIKE_RULES, OWN_NAME, chooses_keys, is_of_nessie
 from pdp.errors import PolicyError
-from pdp.offline.migration.host_files import UNKNOWN, mark_unknown, quoted_words, split_words
+from pdp.offline.migration.host_files import UNKNOWN, mark_unknown, quoted_words, split_words, starts_only
 from pdp.offline.migration.report import Migration, shut_text
-from pdp.offline.migration.variables import KEEP_ONE, SEVERAL, ManifestContent, variables_by_container
+from pdp.offline.migration.variables import KEEP_ONE, SEVERAL, Container, ManifestContent, variables_by_container
 
 OF_JAVA: Final[Mapping[str, Callable[[str], list[str]]]] = {
     "JAVA_OPTS": str.split, "JAVA_OPTIONS": str.split, "JAVA_OPTS_APPEND": str.split,
@@ -21,7 +21,11 @@ OF_JAVA: Final[Mapping[str, Callable[[str], list[str]]]] = {
     "JAVA_ARGS": str.split,
 }  # fmt: skip
 """Variable with options of Java -> reader of its words. The start script of Nessie's image knows no quotes."""
-_WITH_VALUE: Final = frozenset({"-cp", "-classpath", "--class-path", "-p", "--module-path", "--add-modules", "-m"})
+_WITH_VALUE: Final = frozenset(
+    """-cp -classpath --class-path -p --module-path --add-modules --add-opens --add-exports --add-reads
+    --enable-native-access --limit-modules --upgrade-module-path""".split()  # noqa: SIM905
+)
+"""Options of Java whose value is the next word."""
 _SCRIPT: Final = re.compile(r"(?:^|[\s/;&])java\s")
 """Script of a shell that starts Java."""
 _LOADS: Final = re.compile(
@@ -44,6 +48,11 @@ _OPAQUE: Final = re.compile(
 )
 """Option of Java that brings options or programs from elsewhere."""
 _BRINGS: Final = "brings options or a program from elsewhere, which may set every rule: write its options here"
+_PROGRAMS: Final = frozenset({"java", "run-java.sh"})
+_NOT_WHOLE: Final = (
+    "does more than start `java` or the script of the image, and may set or replace every rule: start these alone, and "
+    "write settings into a file"
+)
 _CLASSES: Final = re.compile(r"-cp|-classpath|--class-path(?:=.*)?")
 _STARTED_TWICE: Final = "the command starts Java more than once, and which one is the server is not known: keep one"
 _OVERRULED: Final = "the image does not read JAVA_OPTS_APPEND beside JAVA_OPTS: write all options into one of them"
@@ -61,15 +70,18 @@ def _runs_script(command: ConfigEntry) -> bool:
 class JavaProperties:
     """System properties of command lines and variables. A property that does not reach Nessie becomes `false`."""
 
-    def __init__(self, read: Sequence[ManifestContent], migration: Migration) -> None:
+    def __init__(self, read: Sequence[ManifestContent], migration: Migration, servers: Collection[Container]) -> None:
         self._migration = migration
+        containers = variables_by_container(read)
+        own = {*servers, *(name for name, entries in containers.items() if any(map(is_of_nessie, entries)))}
+        self._others = [one for name, entries in containers.items() for one in entries if own and name not in own]
         self._has_options = any(entry.key == "JAVA_OPTS" for one in read for entry in (*one.variables, *one.elsewhere))
         self._known: dict[str, ConfigEntry] = {}
         self._sure: dict[str, ConfigEntry] = {}
         self._doubtful: dict[str, ConfigEntry] = {}
         self._cut: dict[str, ConfigEntry] = {}
         self._commands = [entry for one in read for entry in one.commands]
-        self._containers = list(variables_by_container(read).values())
+        self._containers = list(containers.values())
         self.is_opaque = False
         self.unread: list[str] = []
         self.doubtful: list[ConfigEntry] = []
@@ -104,6 +116,9 @@ class JavaProperties:
                 self.is_opaque = True
             in_shell = split_words(word) if _SCRIPT.search(word) else []
             words += [mark_unknown(one, _OF_SHELL) for one in in_shell] or [word]
+        if not any(one is entry for one in self._others) and not starts_only(entry.text.split("\0"), _PROGRAMS):
+            self._migration.add("left", entry.place(), "a command", _NOT_WHOLE)
+            self.is_opaque = True
         is_option, before = False, ""
         doubt = doubt or (_WHICH if len({one.text for one in self._beside(entry)}) > 1 else "")
         doubt = doubt or (_STARTED_TWICE if sum(Path(word).name == "java" for word in words) > 1 else "")
@@ -112,6 +127,7 @@ class JavaProperties:
                 is_option = True
             elif is_option and before not in _WITH_VALUE:
                 is_option = word.lstrip(UNKNOWN).startswith(("-", "$", "@")) and word != "-jar"
+                self._read_opaque("" if is_option or word == "-jar" else "--class-path", entry)
             before = word
             if is_option:
                 self._read_opaque("" if _CLASSES.fullmatch(word) and "-jar" in words else word, entry)

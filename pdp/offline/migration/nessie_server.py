@@ -48,6 +48,7 @@ from pdp.offline.migration.variables import (
     UNUSED,
     ManifestContent,
     Reference,
+    servers_by_image,
 )
 
 _MICROPROFILE: Final = "microprofile-config.properties"
@@ -102,7 +103,7 @@ def read_server(files: Sequence[Path], others: Sequence[Path], migration: Migrat
     """Return the configuration in manifests and env files, and report all that is not read. `others` are given, too."""
     read = read_deployment(files, OWN_NAME, IMAGE)
     server = NessieServer(contents=read)
-    properties = JavaProperties(read, migration)
+    properties = JavaProperties(read, migration, servers_by_image(read, IMAGE))
     differing = differing_variables(read, _of_variable)
     alone = _variables_of_one_server(read, differing, migration)
     charts = [(one.file, node) for one in read for entry, node in one.values if entry.key == "authorization"]

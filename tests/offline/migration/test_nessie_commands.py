@@ -1,0 +1,75 @@
+"""Commands that start Nessie: one that is not known whole may set or replace every rule."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from offline.migration.test_nessie_deployments import compose, migrated, pod, rules_of
+
+IMAGE = "ghcr.io/projectnessie/nessie:0.99"
+WIDE = "op in ['VIEW_REFERENCE','READ_ENTITY_VALUE']"
+ENV = [{"name": "NESSIE_SERVER_AUTHORIZATION_RULES_A", "value": WIDE}]
+START = ["java", "-jar", "q.jar"]
+TWO_WORDS = ["--add-opens", "--add-exports", "--add-reads", "--enable-native-access", "--limit-modules", "--new-option"]
+BRINGS = ["@/etc/jvm.args", "-javaagent:/x.jar", "-XX:Flags=/x"]
+CHANGED = [
+    *([*head, *START] for head in (
+        ["env", "-i"], ["env", "-"], ["env", "--ignore-environment"], ["env", "-u", "A"], ["env", "A=b"],
+        ["/usr/bin/env", "-i"], ["vault-env"], ["dotenv", "-f", "/e"], ["su", "-", "nessie", "-c"], ["sudo", "-u", "x"],
+        ["chroot", "/x"], ["tini", "--", "env", "-i"], ["/entry.sh"], ["sh", "/entry.sh"], ["sh", "-lc"], ["sh", "-c", "java"][:1],
+    )),
+    *(["sh", "-c", script] for script in (
+        "java `cat /o` -jar q.jar", "java $(cat /o) -jar q.jar", "cd /work && java -jar q.jar", "cd /work\njava -jar q.jar",
+        "sed -i s/a/b/ config/application.properties; exec java -jar q.jar", "cp /x config/application.properties && java -jar q.jar",
+        "echo x > config/application.properties; java -jar q.jar", "A=b java -jar q.jar", "su - nessie -c 'java -jar q.jar'",
+        "sudo -u nessie java -jar q.jar", "env -i java -jar q.jar", "echo a\nenv -i java -jar q.jar", "cat /x | java -jar q.jar",
+        "(cd /x; java -jar q.jar)", "while :; do java -jar q.jar; done", "# a\ncd /x\njava -jar q.jar", "exec env - java -jar q.jar",
+        "set -a; java -jar q.jar", "set -- x; java -jar q.jar", "echo 'a; java",
+    )),
+    *(["java", option, "x.y/z=ALL-UNNAMED", brought, "-jar", "q.jar"] for option in TWO_WORDS for brought in BRINGS),
+    *(["java", option, "x.y/z=ALL-UNNAMED", "-cp", "x", "Main"] for option in TWO_WORDS),
+    ["java", "-m", "x/y"], ["java", "Main.java"],
+]  # fmt: skip
+WHOLE = [
+    START, ["/opt/java/bin/java", *START[1:]], ["-Dx=y"], ["tini", "--", *START], ["java", "--add-opens", "a/b=c", *START[1:]],
+    ["sh", "-c", "exec java -jar q.jar"], ["sh", "-ec", "set -eu; echo 'a b'; sleep 3 && exec java -Dx='a;b' -jar q.jar"],
+    ["/opt/jboss/container/java/run/run-java.sh"],
+]  # fmt: skip
+
+
+def by_command(form: str, words: list[str]) -> tuple[str, object]:
+    """Return a name and a text of a file that starts Nessie by a command."""
+    if form == "pod":
+        return "deploy.yaml", pod({"name": "n", "image": IMAGE, "command": words, "env": ENV})
+    if form == "compose":
+        doubled = [word.replace("$", "$$") for word in words]
+        return "compose.yaml", compose({"image": IMAGE, "entrypoint": doubled, "environment": {ENV[0]["name"]: WIDE}})
+    return "Dockerfile", f'FROM {IMAGE}\nENV {ENV[0]["name"]}="{WIDE}"\nCMD {json.dumps(words)}\n'
+
+
+@pytest.mark.parametrize("form", ["pod", "compose", "Dockerfile"])
+@pytest.mark.parametrize("words", CHANGED, ids=" ".join)
+def test_a_command_that_is_not_known_whole_permits_nothing(tmp_path: Path, form: str, words: list[str]) -> None:
+    name, text = by_command(form, words)
+    migration = migrated(tmp_path, text, name)
+    assert WIDE not in rules_of(migration).values()
+    assert migration.left
+
+
+@pytest.mark.parametrize("form", ["pod", "compose", "Dockerfile"])
+@pytest.mark.parametrize("words", WHOLE, ids=" ".join)
+def test_a_command_that_is_known_whole_changes_nothing(tmp_path: Path, form: str, words: list[str]) -> None:
+    name, text = by_command(form, words)
+    migration = migrated(tmp_path, text, name)
+    assert (rules_of(migration), migration.left) == ({"a": WIDE}, [])
+
+
+def test_the_command_of_another_program_closes_nothing(tmp_path: Path) -> None:
+    services = {
+        "nessie": {"image": IMAGE, "environment": {ENV[0]["name"]: WIDE}},
+        "x": {"image": "a/b", "command": "env -i x"},
+    }
+    migration = migrated(tmp_path, {"services": services}, "compose.yaml")
+    assert rules_of(migration) == {"a": WIDE}
