@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import groupby
-from pathlib import Path, PurePosixPath
-from typing import Final
+from itertools import combinations
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
 
 from pdp.config.quarkus.properties import ConfigEntry, positions_of
+from pdp.config.quarkus.yaml_text import items_of, pairs_of, position_of
 from pdp.errors import Place, PolicyError
 from pdp.offline.migration.variables import (
     OF_COMPOSE,
@@ -51,51 +54,60 @@ def split_words(text: str) -> list[str]:
         return [text]
 
 
-_SHELLS: Final = frozenset({"sh", "bash", "dash", "ash"})
-_STARTERS: Final = frozenset({"exec", "tini", "dumb-init", "nohup"})
-"""Programs that start another one, and change nothing for it."""
-_QUIET: Final = frozenset({"echo", "sleep", "true", ":", "date"})
-_OPTIONS: Final = re.compile(r"[-+][eux]+|-o|pipefail")
-"""Options of `set` that change no variable."""
-_SCRIPT: Final = re.compile(r"-[eux]*c")
+_PLACES: Final = re.compile(
+    r"|(?:.*\.)?(?:\w*[cC]ontainers?|containerDefinitions|services)(?:\.[^.]+)?\.(?:env|environment)"
+    r"|(?:.*\.(?:values|valuesObject|valuesInline|spec|items))?(?:\.[\w-]*(?:nessie|lakekeeper|catalog|opa)[\w-]*)*"
+    r"\.(?:env|environment|extraEnv|(?<=catalog\.)config)"
+)
+"""Keys above the variables of a container, in manifests and in values of a chart."""
 
 
-def starts_only(words: Sequence[str], programs: Collection[str]) -> bool:
-    """Tell whether a command line is known whole: it starts one of some programs, or is arguments for the image's own.
-
-    A shell may also print, wait, and set options. Anything else may change variables or files before the start.
-    """
-    rest = list(words)
-    while rest and PurePosixPath(rest[0]).name in _STARTERS:
-        rest = rest[2:] if rest[1:2] == ["--"] else rest[1:]
-    if not rest:
-        return not words
-    if PurePosixPath(rest[0]).name in _SHELLS:
-        return len(rest) > 2 and bool(_SCRIPT.fullmatch(rest[1])) and _script_starts_only(rest[2], programs)
-    return PurePosixPath(rest[0]).name in programs or words[0].startswith("-")
+def holds_variables(above: str) -> bool:
+    """Tell whether variables below some keys are those of a server. Other lists of names and values are anything."""
+    return bool(_PLACES.fullmatch(above))
 
 
-def _script_starts_only(script: str, programs: Collection[str]) -> bool:
-    """Tell whether a script of a shell starts one of some programs, and changes nothing."""
-    lexer = shlex.shlex(script.replace("\\\n", " ").replace("\n", ";"), posix=True, punctuation_chars=True)
-    lexer.commenters, lexer.whitespace_split = "", True
-    try:
-        tokens = list(lexer)
-    except ValueError:
-        return False
-    groups = [list(group) for is_end, group in groupby(tokens, lambda one: one in (";", "&&")) if not is_end]
-    is_known = all(_is_quiet(one) or starts_only(one, programs) for one in groups)
-    return is_known and not re.search(r"`|\$\(|<\(", script) and not any(map(_is_operator, tokens))
+_HARMLESS: Final = re.compile(
+    r"(?:\.[\w-]+)?\.(?:image\.tag|image\.pullPolicy|replicaCount|replicas|resources|nodeSelector|tolerations|affinity"
+    r"|service|ingress|serviceMonitor|autoscaling|logLevel|log|nameOverride|fullnameOverride)(?:\..*)?"
+    r"|.*\.authorization\.rules\.[^.]+"
+)
+"""Values of a chart that bring no settings of authorization, and rules, which are compared apart."""
+JOINED: Final = "is in one file of values of several, which Helm joins: migrate the output of `helm template`"
+_NO_VALUES: Final = frozenset({"apiVersion", "kind", "services", "include", "containerDefinitions"})
+_VALUES: Final = frozenset({"values", "valuesObject", "valuesInline"})
 
 
-def _is_operator(token: str) -> bool:
-    """Tell whether a token joins commands, or redirects, in a way that is not read."""
-    return set(token) <= set("();<>|&") and token not in (";", "&&", "")
+def differing_values(contents: Sequence[ManifestContent]) -> Iterator[ConfigEntry]:
+    """Yield the values of a chart that another file sets, too. Helm joins mappings alone, in an unknown order."""
+    found = [(one.file, node) for one in contents for root in one.roots for node in _values_of(root)]
+    for (file, node), (_, other) in combinations(found, 2):
+        for path, place in _differing(node, other, ""):
+            if not _HARMLESS.fullmatch(path):
+                yield entry_of(path.lstrip("."), "", file, position_of(place))
 
 
-def _is_quiet(words: Sequence[str]) -> bool:
-    """Tell whether a command of a script changes nothing."""
-    return words[0] in _QUIET or (words[0] == "set" and all(map(_OPTIONS.fullmatch, words[1:])))
+def _values_of(node: Any, depth: int = 8) -> Iterator[Any]:
+    """Yield the values of a chart in a document: all of it, or parts of a release."""
+    pairs = pairs_of(node)
+    if depth == 8 and _NO_VALUES.isdisjoint(pairs):
+        yield node
+        return
+    for key, value in pairs.items() if depth else ():
+        if key in _VALUES and pairs_of(value):
+            yield value
+        for one in items_of(value) if key not in _VALUES else ():
+            yield from _values_of(one, depth - 1)
+
+
+def _differing(first: Any, second: Any, path: str) -> Iterator[tuple[str, Any]]:
+    """Yield path and node of what two values do not join as mappings."""
+    pairs, others = (pairs_of(one) for one in (first, second))
+    if isinstance(first, yaml.MappingNode) and isinstance(second, yaml.MappingNode):
+        for key in pairs.keys() & others.keys():
+            yield from _differing(pairs[key], others[key], f"{path}.{key}")
+    elif yaml.serialize(first, Dumper=yaml.SafeDumper) != yaml.serialize(second, Dumper=yaml.SafeDumper):
+        yield path, first
 
 
 def quoted_words(text: str) -> list[str]:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Callable, Collection, Mapping, Sequence
-from pathlib import Path
+from itertools import groupby
+from pathlib import Path, PurePosixPath
 from typing import Final
 
 from pdp.config.quarkus.expressions import spelling
 from pdp.config.quarkus.properties import ConfigEntry, unknown_positions
 from pdp.engines.cel.nessie_keys import AUTHORIZATION, LOOKS_LIKE_RULES, OWN_NAME, chooses_keys, is_of_nessie
 from pdp.errors import PolicyError
-from pdp.offline.migration.host_files import UNKNOWN, mark_unknown, quoted_words, split_words, starts_only
+from pdp.offline.migration.host_files import UNKNOWN, mark_unknown, quoted_words, split_words
 from pdp.offline.migration.report import Migration, shut_text
 from pdp.offline.migration.variables import KEEP_ONE, SEVERAL, Container, ManifestContent, variables_by_container
 
@@ -65,6 +67,53 @@ _CERTAIN: Final = (_EXPANDED, _BLANK, SEVERAL, _WHICH, _NO_SCRIPT)
 def _runs_script(command: ConfigEntry) -> bool:
     """Tell whether a command starts the script of the image, or is only its arguments."""
     return "run-java.sh" in command.text or command.text.startswith("-")
+
+
+_SHELLS: Final = frozenset({"sh", "bash", "dash", "ash"})
+_STARTERS: Final = frozenset({"exec", "tini", "dumb-init", "nohup"})
+"""Programs that start another one, and change nothing for it."""
+_QUIET: Final = frozenset({"echo", "sleep", "true", ":", "date"})
+_SET_OPTIONS: Final = re.compile(r"[-+][eux]+|-o|pipefail")
+"""Options of `set` that change no variable."""
+_SCRIPT_OPTION: Final = re.compile(r"-[eux]*c")
+
+
+def starts_only(words: Sequence[str], programs: Collection[str]) -> bool:
+    """Tell whether a command line is known whole: it starts one of some programs, or is arguments for the image's own.
+
+    A shell may also print, wait, and set options. Anything else may change variables or files before the start.
+    """
+    rest = list(words)
+    while rest and PurePosixPath(rest[0]).name in _STARTERS:
+        rest = rest[2:] if rest[1:2] == ["--"] else rest[1:]
+    if not rest:
+        return not words
+    if PurePosixPath(rest[0]).name in _SHELLS:
+        return len(rest) > 2 and bool(_SCRIPT_OPTION.fullmatch(rest[1])) and _script_starts_only(rest[2], programs)
+    return PurePosixPath(rest[0]).name in programs or words[0].startswith("-")
+
+
+def _script_starts_only(script: str, programs: Collection[str]) -> bool:
+    """Tell whether a script of a shell starts one of some programs, and changes nothing."""
+    lexer = shlex.shlex(script.replace("\\\n", " ").replace("\n", ";"), posix=True, punctuation_chars=True)
+    lexer.commenters, lexer.whitespace_split = "", True
+    try:
+        tokens = list(lexer)
+    except ValueError:
+        return False
+    groups = [list(group) for is_end, group in groupby(tokens, lambda one: one in (";", "&&")) if not is_end]
+    is_known = all(_is_quiet(one) or starts_only(one, programs) for one in groups)
+    return is_known and not re.search(r"`|\$\(|<\(", script) and not any(map(_is_operator, tokens))
+
+
+def _is_operator(token: str) -> bool:
+    """Tell whether a token joins commands, or redirects, in a way that is not read."""
+    return set(token) <= set("();<>|&") and token not in (";", "&&", "")
+
+
+def _is_quiet(words: Sequence[str]) -> bool:
+    """Tell whether a command of a script changes nothing."""
+    return words[0] in _QUIET or (words[0] == "set" and all(map(_SET_OPTIONS.fullmatch, words[1:])))
 
 
 class JavaProperties:

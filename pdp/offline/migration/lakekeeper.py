@@ -15,6 +15,7 @@ from typing import Any, Final
 from pdp.config.load import make_settings
 from pdp.config.quarkus.properties import ConfigEntry
 from pdp.errors import ConfigError, InvalidArgument
+from pdp.offline.migration.host_files import JOINED, differing_values
 from pdp.offline.migration.lakekeeper_parts import (
     BRIDGE_NAMES,
     OLD_PREFIX,
@@ -107,6 +108,10 @@ def migrate_lakekeeper(files: Sequence[Path]) -> Migration:
     hidden = [entry for one in read for entry in one.elsewhere]
     named = list(named_variables(read))
     unknown = {_today(entry.key) for entry in (*hidden, *named)}
+    doubtful = list(differing_values(read))
+    for entry in doubtful:
+        migration.add("left", entry.place(), f"`{entry.key}`", JOINED)
+    unknown |= {_today(entry.key) for entry in entries if doubtful}
     own = _settled(migration, _own_entries(migration, entries), unknown)
     bridge = _settled(migration, [entry for entry in entries if is_bridge_variable(entry.key)], unknown)
     alone = _of_some_servers(migration, read)
@@ -114,7 +119,8 @@ def migrate_lakekeeper(files: Sequence[Path]) -> Migration:
     check_unique([*own, *bridge])
     left = report_references(migration, read, files)
     has_policies = report_texts(migration, read)
-    if not own and not bridge and not migration.left:
+    is_hidden = any(_OWN_NAME.search(entry.key) or is_bridge_variable(entry.key) for entry in hidden)
+    if not own and not bridge and not migration.left and not is_hidden:
         raise InvalidArgument(_nothing_found(entries))
     own_hidden = _own_entries(migration, hidden)
     bridge_hidden = [entry for entry in hidden if is_bridge_variable(entry.key)]
@@ -128,7 +134,7 @@ def migrate_lakekeeper(files: Sequence[Path]) -> Migration:
     unread = next((reference.entry.key for reference in left if not reference.is_volume), "")
     settings = LakekeeperSettings(migration, unread)
     settings.read(own, own_hidden)
-    settings.data |= read_bridge(migration, bridge, bridge_hidden, is_whole=not left and not has_policies)
+    settings.data |= read_bridge(migration, bridge, bridge_hidden, is_whole=not (left or has_policies or doubtful))
     _write(migration, settings.data)
     return migration
 

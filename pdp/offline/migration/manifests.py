@@ -19,6 +19,7 @@ from pdp.config.quarkus.yaml_text import YamlText, items_of, merged_nodes, pairs
 from pdp.errors import InvalidArgument, Place, PolicyError
 from pdp.offline.migration.dockerfiles import read_image
 from pdp.offline.migration.host_files import (
+    holds_variables,
     mark_unknown,
     read_as_text,
     read_env_file,
@@ -107,6 +108,7 @@ def _read_manifest(file: Path, own: re.Pattern[str], content: ManifestContent) -
     elif file.suffix in MANIFEST_SUFFIXES or file.name == "Kustomization":
         for root in YamlText(read_text(file), str(file)).documents:
             content.is_compose |= _is_compose(root)
+            content.roots.append(root)
             _ManifestReader(file, own, content, is_compose=_is_compose(root)).read_root(root)
     else:
         return False
@@ -226,7 +228,7 @@ class _ManifestReader:
                 if match and _NO_VARIABLES.search(above):
                     self._to.rest.append(self._entry(f"{above}.{match['name']}", item))
                 elif match:
-                    self._add_variable(match["name"], match["value"], item)
+                    self._add_variable(match["name"], match["value"], item, above)
                 else:
                     if self._is_compose and above.endswith(".environment") and scalar(item):
                         self._to.elsewhere.append(self._entry(scalar(item), item)._replace(text=""))
@@ -239,7 +241,7 @@ class _ManifestReader:
         self._seen |= {id(one) for one in merged_nodes(node)}
         named = pairs.get("name")
         if isinstance(named, yaml.ScalarNode) and {"value", "valueFrom"} & pairs.keys():
-            self._read_named(named, pairs, is_other=is_other)
+            self._read_named(named, pairs, above, is_other=is_other)
             return
         kind = scalar(pairs.get("kind"))
         if kind in ("ConfigMap", "Secret") and set(_TEXTS) & pairs.keys():
@@ -302,7 +304,7 @@ class _ManifestReader:
             message = f"`{node.tag}` takes away what other files set: remove the tag, and what it takes away"
             raise PolicyError(message, Place(str(self._file), *position_of(node)))
 
-    def _read_named(self, named: Any, pairs: Mapping[str, Any], *, is_other: bool) -> None:
+    def _read_named(self, named: Any, pairs: Mapping[str, Any], above: str, *, is_other: bool) -> None:
         """Read a variable with the value, or with the name of the object holding the value."""
         self._seen |= {id(one) for one in pairs.values()}
         for key, reference in pairs_of(pairs.get("valueFrom")).items():
@@ -313,7 +315,7 @@ class _ManifestReader:
                 self._to.uses.append(use)
                 return
         value = pairs.get("value")
-        self._add_variable(named.value, value.value if isinstance(value, yaml.ScalarNode) else None, named)
+        self._add_variable(named.value, value.value if isinstance(value, yaml.ScalarNode) else None, named, above)
 
     def _read_pair(self, key: Any, value: Any, above: str, depth: int, *, is_other: bool) -> None:
         name = str(key.value)
@@ -339,7 +341,7 @@ class _ManifestReader:
         elif (
             VARIABLE.fullmatch(name) or self._own.search(name) or above.endswith(".environment")
         ) and not _NO_VARIABLES.search(above):
-            self._add_variable(name, None if value.tag.endswith(":null") else value.value, value)
+            self._add_variable(name, None if value.tag.endswith(":null") else value.value, value, above)
         else:
             self._to.rest.append(self._entry(f"{above}.{name}", value))
 
@@ -366,9 +368,9 @@ class _ManifestReader:
         name, namespace = (scalar(pairs_of(pairs.get("metadata")).get(key)) for key in ("name", "namespace"))
         self._to.objects.append(StoredObject(kind, name, list(entries.values()), namespace))
 
-    def _add_variable(self, name: str, text: str | None, node: Any) -> None:
+    def _add_variable(self, name: str, text: str | None, node: Any, above: str) -> None:
         """Add a variable as docker compose or Kubernetes gives the value to a container."""
-        known = text is not None and not self._variables.search(text)
+        known = text is not None and not self._variables.search(text) and holds_variables(above)
         entry = entry_of(name, self._resolved(text or ""), self._file, position_of(node))
         (self._to.variables if known else self._to.elsewhere).append(entry)
 

@@ -28,7 +28,7 @@ from pdp.engines.cel.nessie_keys import (
     looks_like_settings,
 )
 from pdp.errors import Place, PolicyError
-from pdp.offline.migration.host_files import READERS
+from pdp.offline.migration.host_files import JOINED, READERS, differing_values
 from pdp.offline.migration.java_options import OF_JAVA, SETS, JavaProperties
 from pdp.offline.migration.manifests import read_deployment
 from pdp.offline.migration.report import (
@@ -108,7 +108,7 @@ def read_server(files: Sequence[Path], others: Sequence[Path], migration: Migrat
     alone = _variables_of_one_server(read, differing, migration)
     charts = [(one.file, node) for one in read for entry, node in one.values if entry.key == "authorization"]
     sections = {yaml.serialize(node, Dumper=yaml.SafeDumper): file for file, node in charts}
-    doubt = (_JOINED if len(set(sections.values())) > 1 else SEVERAL) if len(sections) > 1 else ""
+    doubt = (JOINED if len(set(sections.values())) > 1 else SEVERAL) if len(sections) > 1 else ""
     for one in read:
         for entry in _add_variables(one.variables, alone, differing, server):
             migration.add("left", entry.key_place, f"variable `{entry.key}`", differing[spelling(entry.key)])
@@ -132,6 +132,9 @@ def read_server(files: Sequence[Path], others: Sequence[Path], migration: Migrat
     server.unread += properties.unread
     server.doubtful = properties.doubtful
     server.is_closed = properties.is_opaque
+    for entry in differing_values(read):
+        migration.add("left", entry.place(), f"`{entry.key}`", JOINED)
+        server.is_closed = True
     if any(entry.key == "config_ordinal" for entry in server.doubtful):
         server.unread += [f"{entry.key}={entry.text}" for entry in properties.entries]
     server.setters += [name for name, _ in variables_of_some(read, lambda entry: entry.key, IMAGE)]
@@ -261,7 +264,6 @@ def _chart_sources(one: ManifestContent, several: str, migration: Migration) -> 
 
 
 _TEMPLATE: Final = "is a template: migrate the output of `helm template`"
-_JOINED: Final = "is in one file of values of several, which Helm joins: migrate the output of `helm template`"
 
 
 def _authorization(entry: ConfigEntry, node: Any, several: str, migration: Migration) -> Iterator[tuple[str, Any, str]]:

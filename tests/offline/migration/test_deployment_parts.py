@@ -731,8 +731,8 @@ def test_rules_of_a_chart_in_another_folder_permit_nothing(tmp_path: Path) -> No
 WRAPPERS: tuple[Callable[[Any], Any], ...] = (
     lambda given: given,
     lambda given: {"kind": "List", "items": [given]},
-    lambda given: {"spec": {"values": {"part": given}}},
-    lambda given: {"a": [[given]], "b": None},
+    lambda given: {"spec": {"values": {"catalog": given}}},
+    lambda given: {"items": [[given]], "b": None},
 )
 OBJECT_PARTS: Mapping[str, Callable[[str], Any]] = {
     "volumes": lambda name: {"volumes": [{"name": name, "configMap": {"name": name}}]},
