@@ -1,10 +1,10 @@
-"""Options of Java in command lines and variables of a Nessie server: system properties, and what may replace them."""
+"""Command lines of servers, and options of Java in those of Nessie: system properties, and what may replace them."""
 
 from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path, PurePosixPath
 from typing import Final
@@ -114,6 +114,37 @@ def _is_operator(token: str) -> bool:
 def _is_quiet(words: Sequence[str]) -> bool:
     """Tell whether a command of a script changes nothing."""
     return words[0] in _QUIET or (words[0] == "set" and all(map(_SET_OPTIONS.fullmatch, words[1:])))
+
+
+_OF_LAKEKEEPER: Final = frozenset({"lakekeeper", "serve", "migrate", "opa", "run"})
+"""Programs of Lakekeeper and its bridge, and first arguments of their images."""
+_OF_OPA: Final = re.compile(
+    r"(?!.*://)[^-].*|-[sabw]|--(?:server|watch|h2c|disable-telemetry|skip-version-check|bundle(?:=(?!.*://).*)?"
+    r"|(?:log-level|log-format|addr)(?:=.*)?)"
+)
+"""Arguments of the bridge that bring no policies from a page, and no settings."""
+
+
+_STARTS_MORE: Final = "does more than start the server, and may set or take away every variable: start it alone"
+
+
+def doubtful_commands(
+    read: Sequence[ManifestContent], is_own: Callable[[str], bool]
+) -> Iterator[tuple[ConfigEntry, str]]:
+    """Yield the commands of Lakekeeper and its bridge that are not known whole, with a message.
+
+    `is_own` knows the names of their variables.
+    """
+    found = variables_by_container(read).values()
+    own = [one for one in found if any(is_own(entry.key) for entry in one)]
+    others = {id(entry) for one in found if own and one not in own for entry in one}
+    for entry in (entry for one in read for entry in one.commands if id(entry) not in others):
+        words = [one for word in entry.text.split("\0") for one in (word.split() if " " in word else [word])]
+        rest = words[2:] if PurePosixPath(words[0]).name in _SHELLS else words
+        is_bridge = any(PurePosixPath(word).name in ("opa", "run") for word in words)
+        is_plain = not is_bridge or all(map(_OF_OPA.fullmatch, rest))
+        if not is_plain or not starts_only(entry.text.split("\0"), _OF_LAKEKEEPER):
+            yield entry, _STARTS_MORE
 
 
 class JavaProperties:

@@ -16,14 +16,17 @@ from pdp.config.load import make_settings
 from pdp.config.quarkus.properties import ConfigEntry
 from pdp.errors import ConfigError, InvalidArgument
 from pdp.offline.migration.host_files import JOINED, differing_values
+from pdp.offline.migration.java_options import doubtful_commands
 from pdp.offline.migration.lakekeeper_parts import (
     BRIDGE_NAMES,
     OLD_PREFIX,
+    OWN_NAME,
     PREFIX,
     PROVIDER_NAMES,
     ProviderReader,
     decides,
     is_bridge_variable,
+    is_own,
     list_of,
     named_variables,
     read_bridge,
@@ -41,7 +44,6 @@ from pdp.offline.migration.report import (
 )
 from pdp.offline.migration.variables import EACH_ALONE, ELSEWHERE, ManifestContent, check_unique
 
-_OWN_NAME: Final = re.compile(rf"^(?:{PREFIX}|{OLD_PREFIX})", re.IGNORECASE)
 _IMAGE: Final = re.compile(r"(?:^|/)lakekeeper/(?:catalog|lakekeeper)(?:[:@]|$)")
 """Name of an image of Lakekeeper."""
 _BRIDGE_IMAGE: Final = re.compile(r"(?:^|/)openpolicyagent/opa(?:[:@]|$)")
@@ -103,14 +105,14 @@ _NO_POLICY_NAMES: Final = frozenset(
 def migrate_lakekeeper(files: Sequence[Path]) -> Migration:
     """Return the migration of the variables in env files and manifests; raise InvalidArgument if there are none."""
     migration = Migration()
-    read = read_deployment(files, _OWN_NAME, _IMAGE)
+    read = read_deployment(files, OWN_NAME, _IMAGE)
     entries = [entry for one in read for entry in one.variables]
     hidden = [entry for one in read for entry in one.elsewhere]
     named = list(named_variables(read))
     unknown = {_today(entry.key) for entry in (*hidden, *named)}
-    doubtful = list(differing_values(read))
-    for entry in doubtful:
-        migration.add("left", entry.place(), f"`{entry.key}`", JOINED)
+    doubtful = [*doubtful_commands(read, is_own), *((entry, JOINED) for entry in differing_values(read))]
+    for entry, message in doubtful:
+        migration.add("left", entry.place(), f"`{entry.key}`", message)
     unknown |= {_today(entry.key) for entry in entries if doubtful}
     own = _settled(migration, _own_entries(migration, entries), unknown)
     bridge = _settled(migration, [entry for entry in entries if is_bridge_variable(entry.key)], unknown)
@@ -119,8 +121,7 @@ def migrate_lakekeeper(files: Sequence[Path]) -> Migration:
     check_unique([*own, *bridge])
     left = report_references(migration, read, files)
     has_policies = report_texts(migration, read)
-    is_hidden = any(_OWN_NAME.search(entry.key) or is_bridge_variable(entry.key) for entry in hidden)
-    if not own and not bridge and not migration.left and not is_hidden:
+    if not own and not bridge and not migration.left and not any(is_own(entry.key) for entry in hidden):
         raise InvalidArgument(_nothing_found(entries))
     own_hidden = _own_entries(migration, hidden)
     bridge_hidden = [entry for entry in hidden if is_bridge_variable(entry.key)]

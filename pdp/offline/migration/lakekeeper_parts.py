@@ -213,6 +213,14 @@ def is_bridge_variable(name: str) -> bool:
     return name in (_ADMINS, _UNMANAGED) or any(pattern.fullmatch(name) for pattern in patterns)
 
 
+OWN_NAME: Final = re.compile(rf"^(?:{PREFIX}|{OLD_PREFIX})", re.IGNORECASE)
+
+
+def is_own(name: str) -> bool:
+    """Tell whether a variable is one of Lakekeeper or its bridge."""
+    return bool(OWN_NAME.search(name)) or is_bridge_variable(name)
+
+
 def decides(name: str) -> bool:
     """Tell whether a variable of the bridge matters for decisions."""
     return not _CLIENT.fullmatch(name)

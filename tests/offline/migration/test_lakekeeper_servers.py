@@ -164,7 +164,9 @@ def test_a_scope_in_a_command_leaves_the_provider(tmp_path: Path, form: str) -> 
     assert "providers" not in settings.get("identity", {})
     messages = [part.message for part in migration.left]
     assert any("may set variables when the server starts" in message for message in messages)
-    assert any("write `identity.providers.oidc:" in message for message in messages)
+    assert any(
+        "write `identity.providers.oidc:" in message or "so its value is not known" in message for message in messages
+    )
 
 
 @pytest.mark.parametrize(
@@ -181,3 +183,34 @@ def test_a_provider_that_two_variables_describe_is_left(tmp_path: Path, other: s
     migration, settings = migrated(tmp_path, {"lk.env": given})
     assert "providers" not in settings.get("identity", {})
     assert {line.partition("=")[0] for line in given.splitlines()} == {part.subject for part in migration.left}
+
+
+BRIDGE = "openpolicyagent/opa:1.0.0"
+RUN = ["run", "--server", "--addr=:8181", "/policies"]
+COMMANDS: list[tuple[str, list[str], bool]] = [
+    *((IMAGE, [*head, "/home/nonroot/lakekeeper", "serve"], False) for head in (
+        ["env", "-i"], ["env", "-"], ["env", "--ignore-environment"], ["/entry.sh"], ["vault-env"], ["su", "x", "-c"])),
+    *((IMAGE, ["sh", "-c", script], False) for script in ("cd /x && lakekeeper serve", "env -i lakekeeper serve", "`x` serve")),
+    *((BRIDGE, [*head, "opa", *RUN], False) for head in (["env", "-i"], ["env", "-"], ["sudo"])),
+    *((BRIDGE, [*RUN, *more], False) for more in (
+        ["--bundle", "https://x/b.tar.gz"], ["-b", "https://x/b.tar.gz"], ["--bundle=https://x/b.tar.gz"], ["-c", "/x.yaml"],
+        ["--config-file=/x.yaml"], ["--set", "services.a.url=https://x"], ["--set-file=a=b"], ["https://x/b.tar.gz"])),
+    (BRIDGE, ["sh", "-c", "opa run --server --bundle https://x/b.tar.gz"], False),
+    (IMAGE, ["serve"], True), (IMAGE, ["/home/nonroot/lakekeeper", "serve"], True), (BRIDGE, RUN, True),
+    (BRIDGE, ["sh", "-c", "exec opa run --server /policies"], True), (BRIDGE, ["opa", *RUN, "-b", "/policies"], True),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("form", ["pod", "compose"])
+@pytest.mark.parametrize(("image", "words", "is_known"), COMMANDS)
+def test_variables_beside_a_command_that_is_not_known_whole_are_left(
+    tmp_path: Path, form: str, image: str, words: list[str], is_known: bool
+) -> None:
+    env = {ADMINS: "[oidc~eve]"} if image == IMAGE else {OPEN: "true", "TRINO_ADMIN_USERS": "eve"}
+    files = {
+        "pod": {"pod.yaml": pod("a", container(env, image=image, command=words))},
+        "compose": {"compose.yaml": compose(a={"image": image, "environment": env, "command": words})},
+    }
+    migration, settings = migrated(tmp_path, files[form])
+    is_open = "eve" in str(settings) or settings.get("trino", {}).get("unmanaged_catalogs") == "allow"
+    assert (is_open, bool(migration.left)) == (is_known, not is_known)
