@@ -79,11 +79,13 @@ def test_tuples_of_openfga_become_grants(tmp_path: Path) -> None:
     assert "`can_accept_moved_namespace` on `warehouse`: OpenFGA says no, pdp yes" in refused.stdout
     assert refused.stdout.endswith(
         "nothing written: the new files would allow more than the old ones, unless you give "
-        "`--accept-wider can_accept_moved_namespace`\n"
+        "`--accept-wider can_accept_moved_namespace --accept-wider newer-actions`\n"
     )
     report = json.loads(run_pdp(*arguments, "--format", "json", cwd=tmp_path).stdout)
     assert (report["files"], list(tmp_path.iterdir())) == ([], [])
-    ended = run_pdp(*arguments, "--accept-wider", "can_accept_moved_namespace", cwd=tmp_path)
+    ended = run_pdp(
+        *arguments, "--accept-wider", "can_accept_moved_namespace", "--accept-wider", "newer-actions", cwd=tmp_path
+    )
     assert (ended.returncode, ended.stderr) == (0, "")
     assert "look at     `can_accept_moved_namespace` on `warehouse`: OpenFGA says no, pdp yes" in ended.stdout
     assert run_pdp("test", "new/tests.jsonl", cwd=tmp_path).returncode == 0

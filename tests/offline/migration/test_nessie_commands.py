@@ -6,7 +6,29 @@ import json
 from pathlib import Path
 
 import pytest
-from offline.migration.test_nessie_deployments import compose, migrated, pod, rules_of
+import yaml
+
+from pdp.offline.migration.nessie import migrate_nessie
+from pdp.offline.migration.report import Migration
+
+
+def migrated(folder: Path, text: object, name: str) -> Migration:
+    (folder / name).write_text(text if isinstance(text, str) else yaml.safe_dump(text, sort_keys=False))
+    return migrate_nessie([], [folder / name])
+
+
+def rules_of(migration: Migration) -> dict[str, str]:
+    rules: dict[str, str] = yaml.safe_load(migration.files["rules.yaml"])["rules"]
+    return rules
+
+
+def pod(container: object) -> dict[str, object]:
+    return {"apiVersion": "apps/v1", "kind": "Deployment", "spec": {"template": {"spec": {"containers": [container]}}}}
+
+
+def compose(service: object) -> dict[str, object]:
+    return {"services": {"nessie": service}}
+
 
 IMAGE = "ghcr.io/projectnessie/nessie:0.99"
 WIDE = "op in ['VIEW_REFERENCE','READ_ENTITY_VALUE']"

@@ -232,7 +232,15 @@ def test_what_cannot_be_read_for_sure_is_refused(tmp_path: Path, given: object, 
 
 def test_a_manifest_without_nessie_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidArgument, match="no rules found"):
-        migrated(tmp_path, pod({"env": [{"name": "JAVA_OPTS", "value": "-Xmx1g -Dtrino.x=y"}], "command": ["java", "-jar", "trino.jar"]}))
+        migrated(
+            tmp_path,
+            pod(
+                {
+                    "env": [{"name": "JAVA_OPTS", "value": "-Xmx1g -Dtrino.x=y"}],
+                    "command": ["java", "-jar", "trino.jar"],
+                }
+            ),
+        )
 
 
 def test_the_ranks_are_those_of_quarkus(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -295,8 +296,11 @@ def test_two_models_are_refused(tmp_path: Path, turned: bool) -> None:
 @pytest.mark.parametrize("length", [100, 600])
 def test_deep_roles_and_trees_are_no_crash(tmp_path: Path, length: int) -> None:
     roles = [(f"role:{at}#assignee", "assignee", f"role:{at + 1}") for at in range(length)]
-    spaces = [(f"namespace:{at}", "parent", f"namespace:{at + 1}") for at in range(length)]
-    for tuples in ([*TREE, *roles, ("user:oidc~a", "assignee", "role:0")], [*TREE, *spaces]):
+    roles += [("user:oidc~a", "assignee", "role:0"), (f"role:{length}#assignee", "select", "namespace:n")]
+    names = ["n", *(f"n{at}" for at in range(length))]
+    edges = [(f"namespace:{above}", f"namespace:{below}") for above, below in pairwise(names)]
+    spaces = [one for above, below in edges for one in ((above, "parent", below), (below, "child", above))]
+    for tuples in ([*TREE, *roles], [*TREE, *spaces, OPERATOR]):
         try:
             migrated(tmp_path, tuples, model=SCHEMA)
         except InvalidArgument as error:
