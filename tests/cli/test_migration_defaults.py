@@ -300,6 +300,13 @@ DEFAULTS: Mapping[str, Holds | Sequence[str]] = {
     "Without the engine `scopes`, such a user has what grants and rules give: by default nothing": (
         grants_and_rules_give_nothing
     ),
+    "Helm joins mappings of several files of values, and replaces anything else, also by `[]` or `null`": ["offline/migration/test_chart_values.py::test_a_value_that_another_file_replaces_permits_nothing"],
+    "may be true for a check without `contentType` (a repository configuration) or `type` (anything else): Nessie fails there, and denies": ["offline/migration/test_nessie_never_wider.py::test_a_rule_that_may_be_wider_is_left_unless_each_name_is_accepted"],
+    "has a pattern that Java refuses or reads otherwise: `(?i)`, `(?P<..>)`, `{,3}`, or a class inside of a class": ["offline/migration/test_nessie_never_wider.py::test_a_rule_that_may_be_wider_is_left_unless_each_name_is_accepted"],
+    "`api` and `actions` are in Nessie's manual, and a server without an authorizer of its own does not start with them": ["offline/migration/test_nessie_never_wider.py::test_recorded_rules_permit_no_more_after_the_migration"],
+    "It starts `java` (with `-jar`) or `run-java.sh`, or has only their options": ["offline/migration/test_nessie_commands.py::test_a_command_that_is_not_known_whole_permits_nothing"],
+    "For the same reason, every variable of Lakekeeper and its bridge is left unless the command starts `lakekeeper` or `opa` alone": ["offline/migration/test_lakekeeper_servers.py::test_variables_beside_a_command_that_is_not_known_whole_are_left"],
+    "Two different models, and a model without types, are refused": ["offline/migration/test_openfga_never_wider.py::test_a_tuple_that_the_model_does_not_take_is_left"],
 }  # fmt: skip
 """Sentence -> its test: a function here, or the places of tests."""
 

@@ -37,7 +37,7 @@ ObjectRelation: TypeAlias = tuple[str, str]
 
 
 def takes(model: FgaModel, one: FgaTuple) -> bool:
-    """Tell whether a model takes a tuple. OpenFGA drops other tuples when it reads them."""
+    """Tell whether a model takes a tuple. OpenFGA drops other tuples."""
     rule = model.get(type_of(one.object), {}).get(one.relation)
     object, hash, relation = one.user.partition("#")
     form = f"{type_of(object)}:*" if one.user.endswith(":*") else f"{type_of(object)}{hash}{relation}"

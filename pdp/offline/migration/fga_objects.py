@@ -21,7 +21,7 @@ _ENTRY: Final = frozenset({"key", "timestamp"})
 _CONDITION: Final = frozenset({"name", "context"})
 _COLUMNS: Final = ("user_type", "user_id", "relation", "object_type", "object_id")
 _MORE_COLUMNS: Final = frozenset({"user_relation", "condition_name", "condition_context"})
-"""Keys and columns of an export. Another one may take a tuple back, or bind it to a condition, so it is refused."""
+"""Keys and columns of an export. Others may take a tuple back, or set a condition, and are refused."""
 
 
 class FgaTuple(NamedTuple):

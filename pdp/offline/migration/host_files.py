@@ -79,7 +79,7 @@ _VALUES: Final = frozenset({"values", "valuesObject", "valuesInline"})
 
 
 def differing_values(contents: Sequence[ManifestContent]) -> Iterator[ConfigEntry]:
-    """Yield the values of a chart that another file sets, too. Helm joins mappings alone, in an unknown order."""
+    """Yield the values of a chart with another value elsewhere. Helm joins mappings alone, in an unknown order."""
     found = [(one.file, node) for one in contents for root in one.roots for node in _values_of(root)]
     for (file, node), (_, other) in combinations(found, 2):
         for path, place in _differing(node, other, ""):

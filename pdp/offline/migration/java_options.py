@@ -1,4 +1,4 @@
-"""Command lines of servers, and options of Java in those of Nessie: system properties, and what may replace them."""
+"""Command lines of servers, and options of Java: system properties, and options in place of others."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def _runs_script(command: ConfigEntry) -> bool:
 
 _SHELLS: Final = frozenset({"sh", "bash", "dash", "ash"})
 _STARTERS: Final = frozenset({"exec", "tini", "dumb-init", "nohup"})
-"""Programs that start another one, and change nothing for it."""
+"""Programs to start another one without changes."""
 _QUIET: Final = frozenset({"echo", "sleep", "true", ":", "date"})
 _SET_OPTIONS: Final = re.compile(r"[-+][eux]+|-o|pipefail")
 """Options of `set` that change no variable."""
@@ -107,7 +107,7 @@ def _script_starts_only(script: str, programs: Collection[str]) -> bool:
 
 
 def _is_operator(token: str) -> bool:
-    """Tell whether a token joins commands, or redirects, in a way that is not read."""
+    """Tell whether a token joins commands, or redirects, in an unknown way."""
     return set(token) <= set("();<>|&") and token not in (";", "&&", "")
 
 
@@ -131,9 +131,9 @@ _STARTS_MORE: Final = "does more than start the server, and may set or take away
 def doubtful_commands(
     read: Sequence[ManifestContent], is_own: Callable[[str], bool]
 ) -> Iterator[tuple[ConfigEntry, str]]:
-    """Yield the commands of Lakekeeper and its bridge that are not known whole, with a message.
+    """Yield the commands of Lakekeeper and of the bridge with unknown parts, with a message.
 
-    `is_own` knows the names of their variables.
+    `is_own` knows the names of variables.
     """
     found = variables_by_container(read).values()
     own = [one for one in found if any(is_own(entry.key) for entry in one)]

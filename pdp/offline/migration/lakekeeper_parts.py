@@ -217,7 +217,7 @@ OWN_NAME: Final = re.compile(rf"^(?:{PREFIX}|{OLD_PREFIX})", re.IGNORECASE)
 
 
 def is_own(name: str) -> bool:
-    """Tell whether a variable is one of Lakekeeper or its bridge."""
+    """Tell whether a variable belongs to Lakekeeper or the bridge."""
     return bool(OWN_NAME.search(name)) or is_bridge_variable(name)
 
 

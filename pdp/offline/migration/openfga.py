@@ -87,9 +87,9 @@ def _migrated(
 
 
 def _without_dropped(migration: Migration, export: FgaExport) -> FgaExport:
-    """Return an export without the tuples that OpenFGA drops, and report these.
+    """Return an export without the tuples dropped by OpenFGA, and report each.
 
-    Managed access stays: it takes rights away.
+    Managed access stays, because fewer rights are safe.
     """
     kept = []
     for one in export.tuples:
@@ -103,7 +103,7 @@ def _without_dropped(migration: Migration, export: FgaExport) -> FgaExport:
 
 _DROPPED: Final = "the given model takes no such tuple, and OpenFGA drops it when it reads"
 NEWER_ACTIONS: Final = "newer-actions"
-"""Name of the widening by actions that the given model does not have."""
+"""Name of the widening by actions without a relation in the given model."""
 _NO_RELATION: Final = "the given model has no such relation, pdp says yes, "
 
 
