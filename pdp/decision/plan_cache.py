@@ -98,7 +98,7 @@ class PlanCache:
                 return check, None
         if question.view_security is not None or question.rules_follow or question.session is not None:
             return check, None
-        if has_other_spellings(check, self._bundle):
+        if self._bundle.spelled.forbidden and has_other_spellings(check, self._bundle):
             return check, None
         asked = self._planners.own_names(check, self._bundle, self._facts)
         # INVARIANT: plans of one key differ in the names of resources alone. So the whole question is in the key.

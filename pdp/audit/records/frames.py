@@ -26,7 +26,7 @@ KNOWN_FIELDS: Final[Mapping[type[msgspec.Struct], str]] = {
     "time",
     PlannedRecord: "answer batch bundle_digest bundle_text found latency_us plan time",
     Batch: "caller checks consistency explain refused rejected size surface",
-    Caller: "engines may_assert may_inspect may_write name own request_id span_id stated token trace_id",
+    Caller: "empty engines may_assert may_inspect may_write name own request_id span_id stated token trace_id",
     Check: "at query_id query_user question resources",
     Resource: "arguments content_type id name path properties ref ref_type type warehouse",
     Answer: "allowed by cached errors id rejected revision traces",

@@ -192,7 +192,9 @@ def names_metadata(check: Check) -> bool:
         return False
     if type(resources) is PathArray:
         return resources.type in TABLE_TYPES and "$" in "".join(resources.names)
-    return resources[0].type in TABLE_TYPES and any(map(is_metadata_table, resources))
+    if resources[0].type not in TABLE_TYPES:
+        return False
+    return any([resource.path and "$" in resource.path[-1] and is_metadata_table(resource) for resource in resources])
 
 
 def native_base(table: Resource) -> Resource:

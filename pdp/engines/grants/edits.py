@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from pdp.engines.grants.model import ACTIONS, CONTENT, NESSIE
+from pdp.engines.grants.model import ACTIONS, CONTENT, NESSIE, RENAME_AWAY
 from pdp.facts.objects import Grant, Object, ObjectKey, changes_container, key_of
 from pdp.facts.snapshot import Facts
 from pdp.model.question import CONTENT_TYPES, Principal, Resource
@@ -140,7 +140,7 @@ def expand_roles(facts: Facts, principals: Iterable[str]) -> set[str]:
     return expanded
 
 
-MOVE: Final = {(RENAME[type], type): "move" for type in TABULAR_TYPES} | {
+MOVE: Final = {(RENAME[type], type): RENAME_AWAY for type in TABULAR_TYPES} | {
     (CREATE[type], container): ACCEPT[type]
     for type in ACCEPT
     for container in ("warehouse", "namespace")

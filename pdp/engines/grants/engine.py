@@ -257,7 +257,7 @@ class AccessQuestion:
 
 def decide_one(access: EffectiveAccess, question: RelationQuestion, resource: Resource) -> Reason | None:
     """Return the reason that permits a resource; None for no permit."""
-    if question.is_inside and not question.is_move(resource):
+    if question.is_inside and not (question.move and question.is_move(resource)):
         return access.reason_inside(question, (resource.warehouse, *resource.path), resource.id)
     relation, key, id = question.target_of(resource)
     witness = access.relations_on(key, id).witness(relation)

@@ -212,6 +212,11 @@ ACTIONS: Final[Mapping[str, frozenset[str]]] = {
 }
 """Object type -> canonical actions: the relations of Lakekeeper's model without the prefix `can_`."""
 
+RENAME_AWAY: Final = "rename_away"
+"""Right to give a table or its kin a name in another container. Nobody asks for it by name: `rename` there does."""
+RENAME_AWAY_RULE: Final = "(modify - up.managed) | move"
+"""Lakekeeper asks for `rename` alone. Under managed access, an object would escape by a name elsewhere: there, `move`."""
+
 STORED: Final[Mapping[str, frozenset[str]]] = {name: frozenset(rules.stored.split()) for name, rules in MODEL.items()}
 """Object type -> privileges for grants on objects of the type."""
 

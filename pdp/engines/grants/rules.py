@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Final, NamedTuple, TypeAlias
 
-from pdp.engines.grants.model import CIRCUMSTANCES, MODEL, STORED
+from pdp.engines.grants.model import CIRCUMSTANCES, MODEL, RENAME_AWAY, RENAME_AWAY_RULE, STORED
 from pdp.facts.objects import BIT, VISIBILITY
 from pdp.model.vocabulary import PRIVILEGES
 
@@ -106,6 +106,7 @@ def _parse(type: str) -> Rules:
     for names, text in MODEL[type].actions.items():
         # an action with the name of a relation (`manage_tags`) is exactly that relation
         texts.update({name: text for name in names.split() if name != text})
+    texts |= {RENAME_AWAY: RENAME_AWAY_RULE} if "rename" in texts and "move" in texts else {}
     return {relation: parse_rule(relation, text) for relation, text in texts.items()}
 
 
