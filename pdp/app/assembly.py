@@ -19,8 +19,8 @@ from pdp.decision.active_policies import ActivePolicies, Authority, RowSources, 
 from pdp.decision.missing_arguments import plan_missing_arguments
 from pdp.decision.plan import Planners
 from pdp.decision.scopes import plan_scope
-from pdp.dialects.trino.known_objects import meant_by_names, own_names, restriction_of
-from pdp.dialects.trino.operations import plan_operation, with_metadata_tables
+from pdp.dialects.trino.known_objects import meant_by_names, own_names, restriction_of, with_metadata_tables
+from pdp.dialects.trino.operations import plan_operation
 from pdp.engines.allow_all import WARNING, build_allow_all, permit_development
 from pdp.engines.cel.engine import CelEngine, CelForbid
 from pdp.engines.cel.rules import RuleSet, configured_check, load_rules, rules_unfed_by_trino

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple, Protocol
 from msgspec.structs import replace
 
 from pdp.decision.active_policies import ActivePolicies
-from pdp.decision.plan import MOST_OBJECTS_BELOW, PlanContext
+from pdp.decision.plan import MOST_OBJECTS_BELOW, Node, PlanContext, Planner, split
 from pdp.decision.service import Pdp
 from pdp.dialects.trino.ambiguity import KnownObjects
 from pdp.dialects.trino.names import base_table, most_signs, suffix_of
@@ -194,7 +194,7 @@ def names_metadata(check: Check) -> bool:
         return resources.type in TABLE_TYPES and "$" in "".join(resources.names)
     if resources[0].type not in TABLE_TYPES:
         return False
-    return any([resource.path and "$" in resource.path[-1] and is_metadata_table(resource) for resource in resources])
+    return any(resource.path and "$" in resource.path[-1] and is_metadata_table(resource) for resource in resources)
 
 
 def native_base(table: Resource) -> Resource:
@@ -311,3 +311,53 @@ def _without(check: Check, left_out: list[bool]) -> list[Check]:
         return [check]
     resources, at = [check.resources[row] for row in rows], [check.at[row] for row in rows]
     return [replace(check, resources=resources, at=at)] if rows else []
+
+
+_NO_METADATA_TABLE: Final = "rule:metadata_table"
+_WRITES: Final = frozenset({"write_data", "commit"})
+
+
+def with_metadata_tables(plan_load: Planner) -> Planner:
+    """Return a planner of loads that judges `t$files` and similar names as Trino does, in checks as well.
+
+    The right to t decides, and nothing shows values of t that row policies or masks hide. Nothing writes there.
+    """
+
+    def plan(context: PlanContext, check: Check) -> Node | None:
+        if not names_metadata(check):
+            return plan_load(context, check)
+
+        def node(suffix: str, tables: Sequence[Resource]) -> Node:
+            if suffix == _NO_METADATA_TABLE:
+                return context.denied(_NO_METADATA_TABLE, action, tables)
+            if suffix:
+                return _plan_native(context, check, suffix, tables, plan_load)
+            return plan_load(context, replace(check, resources=tables)) or context.concrete(action, tables)
+
+        action = check.question.action
+        return split(check.resources, _native_suffix, node)
+
+    return plan
+
+
+def _native_suffix(table: Resource) -> str:
+    """Return the suffix of a metadata table, empty for another table. A metadata table has none of its own."""
+    if not is_metadata_table(table):
+        return ""
+    return _NO_METADATA_TABLE if is_metadata_table(native_base(table)) else suffix_of(table.path[-1])
+
+
+def _plan_native(
+    context: PlanContext, check: Check, suffix: str, tables: Sequence[Resource], plan_load: Planner
+) -> Node:
+    """Plan a load or action on metadata tables of one suffix."""
+    action, bases = check.question.action, list(map(native_base, tables))
+    if action in _WRITES:
+        return context.denied(_NO_METADATA_TABLE, action, tables)
+    if load := plan_load(context, replace(check, resources=bases)):
+        return load
+    if action not in DATA_ACTIONS:
+        return context.concrete(action, bases)
+    if METADATA_TABLES[suffix] != "read_data":
+        return context.concrete(METADATA_TABLES[suffix], bases)
+    return context.deny_restricted(bases, action, lambda part: context.concrete(action, part))

@@ -11,15 +11,13 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from pdp.decision.plan import AllOf, Node, PlanContext, Planner, split, without_need
+from pdp.decision.plan import AllOf, Node, PlanContext, split, without_need
 from pdp.dialects.trino.known_objects import (
     has_other_type,
     is_metadata_table,
-    names_metadata,
-    native_base,
     typed_by_name,
 )
-from pdp.dialects.trino.names import Names, suffix_of
+from pdp.dialects.trino.names import Names
 from pdp.dialects.trino.operation_planner import (
     ADMIN,
     PLACES,
@@ -38,13 +36,11 @@ from pdp.model.arrays import PathArray
 from pdp.model.question import Check, Resource
 from pdp.model.trino_operations import (
     MAINTENANCE,
-    METADATA_TABLES,
     TAKEN_WITH,
     TRINO_OPERATIONS,
     TRINO_PREFIX,
     TrinoOperation,
 )
-from pdp.model.vocabulary import DATA_ACTIONS
 
 PROCEDURES: Final = "config:trino.procedures"
 """The reason of decisions on procedures."""
@@ -353,53 +349,3 @@ def _is_complete(resource: Resource) -> bool:
     """Tell whether a resource has all parts of a Trino name. A request of the native API may omit parts."""
     least, most = _PART_COUNTS[resource.type]
     return least <= len(resource.path) <= most
-
-
-_NO_METADATA_TABLE: Final = "rule:metadata_table"
-_WRITES: Final = frozenset({"write_data", "commit"})
-
-
-def with_metadata_tables(plan_load: Planner) -> Planner:
-    """Return a planner of loads that judges `t$files` and similar names as Trino does, in checks as well.
-
-    The right to t decides, and nothing shows values of t that row policies or masks hide. Nothing writes there.
-    """
-
-    def plan(context: PlanContext, check: Check) -> Node | None:
-        if not names_metadata(check):
-            return plan_load(context, check)
-
-        def node(suffix: str, tables: Sequence[Resource]) -> Node:
-            if suffix == _NO_METADATA_TABLE:
-                return context.denied(_NO_METADATA_TABLE, action, tables)
-            if suffix:
-                return _plan_native(context, check, suffix, tables, plan_load)
-            return plan_load(context, replace(check, resources=tables)) or context.concrete(action, tables)
-
-        action = check.question.action
-        return split(check.resources, _native_suffix, node)
-
-    return plan
-
-
-def _native_suffix(table: Resource) -> str:
-    """Return the suffix of a metadata table, empty for another table. A metadata table has none of its own."""
-    if not is_metadata_table(table):
-        return ""
-    return _NO_METADATA_TABLE if is_metadata_table(native_base(table)) else suffix_of(table.path[-1])
-
-
-def _plan_native(
-    context: PlanContext, check: Check, suffix: str, tables: Sequence[Resource], plan_load: Planner
-) -> Node:
-    """Plan a load or action on metadata tables of one suffix."""
-    action, bases = check.question.action, list(map(native_base, tables))
-    if action in _WRITES:
-        return context.denied(_NO_METADATA_TABLE, action, tables)
-    if load := plan_load(context, replace(check, resources=bases)):
-        return load
-    if action not in DATA_ACTIONS:
-        return context.concrete(action, bases)
-    if METADATA_TABLES[suffix] != "read_data":
-        return context.concrete(METADATA_TABLES[suffix], bases)
-    return context.deny_restricted(bases, action, lambda part: context.concrete(action, part))

@@ -61,14 +61,13 @@ from pdp.engines.cedar.requests import (
     property_entities,
 )
 from pdp.engines.cedar.schema import action_uid, load_cedarpy
-from pdp.engines.cedar.unknown_values import MISSING_NAME
+from pdp.engines.cedar.unknown_values import MISSING_NAME, missing_parts, takes_name
 from pdp.engines.engine import DOT_IN_PART, FAILED, FORBID, Cost, Dependency, EngineQuestion, ForbiddenPath, Verdicts
 from pdp.facts.objects import ObjectKey
 from pdp.facts.snapshot import Facts
 from pdp.model.answer import MISSING_ARGUMENT, Reason, Trace
 from pdp.model.bounded_cache import BoundedCache
-from pdp.model.question import Principal, Resource, is_missing
-from pdp.model.vocabulary import ARGUMENTS
+from pdp.model.question import Principal, Resource
 
 _READS: Final = frozenset({Dependency.POLICIES, Dependency.FACTS})
 _PRINCIPALS: Final = 64
@@ -77,9 +76,6 @@ _CONTAINERS: Final = 200
 """Principals whose entities are remembered at one revision, characters of one, and containers of one: about 20 MB."""
 
 
-_NAME: Final = frozenset({"name"})
-_NAME_AND_PLACE: Final = frozenset({"name", "place"})
-_NOTHING: Final = frozenset[str]()
 _REFUSALS: Final[Mapping[type[ValueError], Reason]] = {
     InvalidContext: INVALID_ARGUMENTS,
     LongAccessLists: LONG_ACCESS_LISTS,
@@ -208,7 +204,7 @@ class CedarEngine:
         except (TornRing, TooManyRoles) as error:
             return dict.fromkeys(range(len(resources)), _REFUSALS[type(error)])
         tables: dict[frozenset[str], RequestBatches] = {}
-        known, is_creation = _unknown_of(group.principal), _takes_name(group)
+        known, is_creation = _unknown_of(group.principal), takes_name(group)
         plain = None if has_arguments(action[1]) else plain_context(delegated=group.delegated)
         for row, resource in enumerate(resources):
             uid = uid_of_resource(resource, group.type)
@@ -218,7 +214,7 @@ class CedarEngine:
             except (InvalidContext, LongAccessLists, TornRing, TooManyRoles) as error:
                 judged[row] = _REFUSALS[type(error)]
                 continue
-            unknown = known | _missing_parts(resource) if is_creation else known
+            unknown = known | missing_parts(resource) if is_creation else known
             table = tables.get(unknown)
             if table is None:
                 table = tables[unknown] = self._table(shown, action)
@@ -296,22 +292,10 @@ class CedarEngine:
         return self._chains[1]
 
 
-def _takes_name(group: EngineQuestion) -> bool:
-    """Tell whether the name of a new object may be missing in checks of a group."""
-    return not group.question.nameless and ARGUMENTS.get((group.type, group.action)) == "name"
-
-
 def _unknown_of(principal: Principal) -> frozenset[str]:
     """Return the names of a principal's unknown evidence."""
     unknown = frozenset(principal.unknown)
     return unknown | {"attributes.email"} if has_unreadable_email(principal) else unknown
-
-
-def _missing_parts(resource: Resource) -> frozenset[str]:
-    """Return the unknown parts of an object to be made in a container: `name`, and `place` without a container."""
-    if resource.arguments.missing_place:
-        return _NAME_AND_PLACE
-    return _NAME if is_missing("name", resource) else _NOTHING
 
 
 def _memo_key(group: EngineQuestion) -> tuple[Principal, str]:

@@ -11,6 +11,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from pdp.engines.cedar.actions import NAME_ATTRIBUTES, NAMESPACE_TYPE, PROJECT, SERVER, WAREHOUSE
+from pdp.engines.engine import EngineQuestion
+from pdp.model.question import Resource, is_missing
+from pdp.model.vocabulary import ARGUMENTS
 
 _ATTRIBUTES: Final = {
     "roles": frozenset({"member_of"}),
@@ -32,6 +35,9 @@ MISSING_NAME: Final = "nobody knows the name or the place of what is made"
 """Error of a forbid on a path that the check does not name."""
 _ROLE_OR_VARIABLE: Final = re.compile(r"Role'|'Var': '(?!resource')")
 """Mention of a role, or of another variable than the resource, in an expression as Python prints it."""
+_NAME: Final = frozenset({"name"})
+_NAME_AND_PLACE: Final = frozenset({"name", "place"})
+_NOTHING: Final = frozenset[str]()
 _NEVER: Final = [{"kind": "when", "body": {"Value": False}}]
 
 
@@ -151,3 +157,15 @@ def _is_membership(part: Mapping[str, Any]) -> bool:
         return False
     variable = tested["left"].get("Var")
     return variable != "action" and (variable != "resource" or bool(_ROLE_OR_VARIABLE.search(str(tested))))
+
+
+def takes_name(group: EngineQuestion) -> bool:
+    """Tell whether the name of a new object may be missing in checks of a group."""
+    return not group.question.nameless and ARGUMENTS.get((group.type, group.action)) == "name"
+
+
+def missing_parts(resource: Resource) -> frozenset[str]:
+    """Return the unknown parts of an object to be made in a container: `name`, and `place` without a container."""
+    if resource.arguments.missing_place:
+        return _NAME_AND_PLACE
+    return _NAME if is_missing("name", resource) else _NOTHING

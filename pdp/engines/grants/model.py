@@ -215,7 +215,7 @@ ACTIONS: Final[Mapping[str, frozenset[str]]] = {
 RENAME_AWAY: Final = "rename_away"
 """Right to give a table or its kin a name in another container. Nobody asks for it by name: `rename` there does."""
 RENAME_AWAY_RULE: Final = "(modify - up.managed) | move"
-"""Lakekeeper asks for `rename` alone. Under managed access, an object would escape by a name elsewhere: there, `move`."""
+"""Lakekeeper asks for `rename` alone. Under managed access an object would escape by such a name: there, `move`."""
 
 STORED: Final[Mapping[str, frozenset[str]]] = {name: frozenset(rules.stored.split()) for name, rules in MODEL.items()}
 """Object type -> privileges for grants on objects of the type."""
