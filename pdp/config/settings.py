@@ -113,13 +113,20 @@ class Settings(Section):
         return Path(path) if scheme == "sqlite:" else None
 
     def with_policies(self, rules: Sequence[str] | None, world: str | None) -> Settings:
-        """Return these settings with other rule files or another world file. None keeps the configured files."""
+        """Return these settings with other rule files or another world file. None keeps the configured files.
+
+        Whoever tries rules may try none, so an existing file may be empty.
+        """
         update: dict[str, Any] = {}
         if rules is not None:
-            update["policies"] = self.policies.model_copy(update={"rules": tuple(rules)})
+            update["policies"] = self.policies.model_copy(update={"rules": tuple(map(self._tried, rules))})
         if world is not None:
             update["store"] = self.store.model_copy(update={"url": f"file:{world}"})
         return self.model_copy(update=update)
+
+    def _tried(self, pattern: str) -> str | PolicyFiles:
+        exists = any(file.exists() for file in self.paths((pattern,)))
+        return PolicyFiles(path=pattern, allow_empty=True) if exists else pattern
 
     def paths(self, patterns: Sequence[str | PolicyFiles]) -> tuple[Path, ...]:
         """Return the policy files of names and globs. The files of a glob are sorted; a plain name need not exist."""

@@ -47,14 +47,14 @@ class SchemaBody(msgspec.Struct, rename="kebab"):
     fields: list[FieldBody]
 
 
-class FirstSchemaBody(msgspec.Struct, rename="kebab"):
+class FirstSchemaBody(msgspec.Struct, rename="kebab", omit_defaults=True):
     """Iceberg schema of a table in version 1 of the format, where the id may be missing."""
 
     fields: list[FieldBody]
     schema_id: int | UnsetType = UNSET
 
 
-class MetadataBody(msgspec.Struct, rename="kebab"):
+class MetadataBody(msgspec.Struct, rename="kebab", omit_defaults=True):
     """Metadata of an Iceberg table. Further members are ignored.
 
     Version 1 of the format has `schema`, and may have the two members of later versions, too.

@@ -121,13 +121,11 @@ MISTAKES: Final = ("missing", "empty", "folder", "binary", "other")
 OTHER: Final = "[[1, 2"
 """Content of no kind of file."""
 STARTS: Final = {
-    ("policies.rules", "empty"): "rules permit: nothing is open, and the service warns that no rules are loaded",
     ("store.url sqlite", "missing"): "the start makes the database",
     ("store.url sqlite", "empty"): "an empty file is a new database",
     ("audit.sinks", "missing"): "the start makes the folder",
     ("audit.sinks", "folder"): "it is a folder",
     ("server.unix", "missing"): "the start makes the socket",
-    ("policies.rules", "other"): "any text is a properties file; each key that is no rule is a warning",
     ("lakes.l.token_file", "other"): "any text may be a token; only the catalog knows it",
     ("lakes.l.credential_file", "other"): "any text may be a credential; only the catalog knows it",
 }

@@ -170,7 +170,7 @@ def test_an_unforeseen_error_refuses_one_text_alone(
     [
         ("SELECT * FROM `lake.sales.INFORMATION_SCHEMA.TABLES`", ""),
         ("SELECT * FROM `lake.sales.INFORMATION_SCHEMA.JOBS`", errors.METADATA_TABLE),
-        ("SELECT * FROM `lake.sales.orders.x.y`", errors.PARSE_ERROR),
+        ("SELECT * FROM `lake.sales.orders.x.y`", errors.UNKNOWN_RELATION),
     ],
 )
 def test_a_long_name_in_quotes_is_no_crash(text: str, code: str) -> None:

@@ -149,7 +149,7 @@ def test_a_catalog_of_trino_has_the_policies_of_its_warehouse(catalogs: dict[str
             assert not any(other in reply.sql for other in numbers.values() if other != wanted)
         assert reply.error or "n = " in reply.sql, name
         for use in reply.uses:
-            assert use.name[0] in read or not read
+            assert use.name[0] in read or not read or reply.error
 
 
 def test_no_table_is_made_in_a_catalog_on_another_ref_or_in_a_twin() -> None:

@@ -47,7 +47,7 @@ def configured(folder: Path, rules: dict[str, str], forbid: dict[str, str], rows
         (folder / f"{name}.yaml").write_text(json.dumps(content))
     entry = {"allow_empty": True}
     policies = {
-        "rules": ["rules.yaml"],
+        "rules": [{"path": "rules.yaml", **entry}],
         "forbid": [{"path": "forbid.yaml", **entry}],
         "row_access": [{"path": "rows.json", **entry}],
     }
