@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -91,12 +92,13 @@ def _write_files(files: dict[str, str], out: Path, *, force: bool) -> None:
 
 def _report(migration: Migration, out: Path | None, passed: int) -> dict[str, Any]:
     files = [str(out / name) for name in migration.files] if out else []
-    return {"files": files, "counts": migration.counts(), "testsPassed": passed, "parts": migration.parts}
+    parts = [shown_part(part) for part in migration.parts]
+    return {"files": files, "counts": migration.counts(), "testsPassed": passed, "parts": parts}
 
 
 def _lines(migration: Migration, out: Path | None, passed: int) -> Iterator[str]:
     for part in migration.parts:
-        yield _line(part)
+        yield report_line(part)
     counts = migration.counts()
     yield ", ".join(f"{counts[status]:,} {word}" for status, word in _WORDS.items())
     if passed:
@@ -110,10 +112,35 @@ def _lines(migration: Migration, out: Path | None, passed: int) -> Iterator[str]
         yield "nothing written: give `--out FOLDER`"
 
 
-def _line(part: MigratedPart) -> str:
+def report_line(part: MigratedPart) -> str:
+    """Return the line of a part in the report."""
+    part = shown_part(part)
     message = f": {part.message}" if part.message else ""
     place = f"{part.place}  " if part.place else ""
     return visible(f"{_WORDS[part.status]:{_WIDTH}}  {place}{part.subject}{message}")
+
+
+def shown_part(part: MigratedPart) -> MigratedPart:
+    """Return a part without secrets in the texts that it quotes from the old files."""
+    subject, message = part.subject, part.message
+    subject = _WHOLE.sub(_masked, subject) if "`" in subject else _masked(subject)
+    message = (_WHOLE if "://" in message else _EACH).sub(_masked, message)
+    return msgspec.structs.replace(part, subject=subject, message=message)
+
+
+_WHOLE: Final = re.compile(r"(?<=`).*(?=`)", re.DOTALL)
+"""All between the first and the last backtick: a text of an old file may have backticks itself."""
+_EACH: Final = re.compile(r"(?<=`)[^`]+(?=`)")
+_USER: Final = re.compile(r"(?<![\w/.-])[\w.%-]+:[^\s/@]+(?=@(?!sha\d+:)[\w.-]+[:/])")
+"""User and password before a host, without a scheme. The digest of an image is neither."""
+
+
+def _masked(quoted: re.Match[str] | str) -> str:
+    """Return a quoted text without secrets."""
+    from pdp.cli.config.command import masked  # noqa: PLC0415  help needs none of the readers
+
+    text: str = masked(quoted if isinstance(quoted, str) else quoted[0])
+    return _USER.sub("***", text)
 
 
 @click.group()

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.paths import RECORDED
 from support.service.commands import run_pdp
+
+from pdp.cli.migrate import report_line, shown_part
+from pdp.offline.migration.lakekeeper import migrate_lakekeeper
+from pdp.offline.migration.nessie import migrate_nessie
 
 pytestmark = pytest.mark.process
 
@@ -113,3 +119,63 @@ def test_bad_input_exits_with_2(tmp_path: Path, arguments: list[str], message: s
     assert (ended.returncode, ended.stdout) == (2, "")
     assert message in ended.stderr
     assert ended.stderr.count("\n") == 1
+
+
+SECRET = "hunter2"
+WITH_SECRETS = {
+    "address": "https://u:hunter2@h/more.{}",
+    "address with a mark": "https://u:a`hunter2@h/more.{}",
+    "query": "https://h/more.{}?sig=hunter2",
+    "parameter": "s3://h/more.{}?x=1&token=hunter2",
+    "without a scheme": "u:hunter2@h/more.{}",
+}
+"""Spellings of a secret in the place of a part. `{}` stands for a suffix."""
+PLACES: dict[str, tuple[str, Callable[[str], Any]]] = {
+    "include": ("compose.yaml", lambda text: {"include": [text], "services": {"a": {"environment": RULES}}}),
+    "env file": ("compose.yaml", lambda text: compose(env_file=text)),
+    "image": ("compose.yaml", lambda text: compose(image=text)),
+    "build": ("compose.yaml", lambda text: compose(build=text)),
+    "listed": ("compose.yaml", lambda text: compose(environment=[
+        *(f"{name}={value}" for name, value in RULES.items()), f"LAKEKEEPER__PG_PASSWORD: {text}"])),
+    "copied": ("Dockerfile", lambda text: f"FROM projectnessie/nessie\nENV {NAME}='true'\nADD {text} /deployments/x\n"),
+    "podman": ("a.container", lambda text: f'[Container]\nEnvironment="{NAME}=true"\nPodmanArgs=--env DB_PASSWORD={text}\n'),
+    "credential": ("a.service", lambda text: f'[Service]\nEnvironment="{NAME}=true"\nSetCredential=pg:{text}\n'),
+    "kustomize": ("kustomization.yaml", lambda text: {
+        "kind": "Kustomization", "resources": [text], "helmCharts": [{"name": "x", "valuesFile": text}],
+        "configMapGenerator": [{"name": "x", "envs": [text], "literals": [f"{NAME}=true"]}]}),
+    "argo": ("argo.yaml", lambda text: {"kind": "Application", "spec": {"source": {"helm": {
+        "valueFiles": [text], "valuesObject": {"extraEnv": [{"name": NAME, "value": "true"}]}}}}}),
+    "locations": ("compose.yaml", lambda text: compose(environment={**RULES, "QUARKUS_CONFIG_LOCATIONS": text})),
+}  # fmt: skip
+NAME = "NESSIE_SERVER_AUTHORIZATION_RULES_A"
+RULES = {NAME: "op=='READ_ENTITY_VALUE'", "LAKEKEEPER__BASE_URI": "http://x"}
+
+
+def compose(**service: Any) -> dict[str, Any]:
+    return {"services": {"server": {"environment": RULES, **service}}}
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_reports_show_no_secret_of_the_old_files(tmp_path: Path, place: str) -> None:
+    name, make = PLACES[place]
+    for number, (spelling, text) in enumerate(WITH_SECRETS.items()):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        given = make(text.format("env" if place in ("env file", "kustomize") else "yaml"))
+        (folder / name).write_text(given if isinstance(given, str) else json.dumps(given))
+        for program in (migrate_nessie, migrate_lakekeeper):
+            parts = program([folder / name]).parts
+            report = [*map(report_line, parts), str(list(map(shown_part, parts)))]
+            assert len(report) > 1
+            assert SECRET not in "\n".join(report).lower(), (spelling, report)
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_the_printed_report_masks_secrets_and_names_the_parts(tmp_path: Path, form: str) -> None:
+    given = compose(env_file="https://u:hunter2@h/more.env", build="https://h/x.git?token=hunter2")
+    (tmp_path / "compose.yaml").write_text(json.dumps(given))
+    ended = run_pdp("migrate", "nessie", "compose.yaml", "--format", form, "--out", "new", cwd=tmp_path)
+    texts = [ended.stdout, ended.stderr, *(file.read_text() for file in (tmp_path / "new").iterdir())]
+    assert ended.returncode == 1
+    assert all(SECRET not in text for text in texts)
+    assert "`https://***@h/more.env`" in ended.stdout

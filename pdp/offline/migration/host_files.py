@@ -271,7 +271,8 @@ def read_unit(text: str, file: Path, content: ManifestContent) -> None:
             _read_program(key, value, file, place, content)
         elif key in _HOLDERS:
             message = f"`{key}` may give the server settings, which are not read: write them into a file"
-            content.references.append(Reference(entry_of(value, "", file, place), "", message))
+            name, text = (key, value) if key in _WITH_VALUES else (value, "")
+            content.references.append(Reference(entry_of(name, text, file, place), "", message))
         else:
             content.rest.append(entry_of(f".{key}", value, file, place))
     if unit:
@@ -325,6 +326,8 @@ _HOLDERS: Final = frozenset(
     ImportCredential BindPaths BindReadOnlyPaths Volume Secret Mount EnvironmentHost PodmanArgs""".split()  # noqa: SIM905
 )
 """Keys of a unit that bring files or variables from elsewhere."""
+_WITH_VALUES: Final = frozenset({"SetCredential", "SetCredentialEncrypted", "PodmanArgs"})
+"""Those with values of variables and secrets, which no report shows."""
 _SPECIFIER: Final = re.compile(r"(?<!%)(?:%%)*%(?!%)")
 
 

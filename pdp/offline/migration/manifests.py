@@ -231,7 +231,8 @@ class _ManifestReader:
                     self._add_variable(match["name"], match["value"], item, above)
                 else:
                     if self._is_compose and above.endswith(".environment") and scalar(item):
-                        self._to.elsewhere.append(self._entry(scalar(item), item)._replace(text=""))
+                        name = re.split(r"[:\s]", scalar(item), maxsplit=1)[0]  # `NAME: value` has a value to hide
+                        self._to.elsewhere.append(self._entry(name, item)._replace(text=""))
                     self._read(item, above, depth + 1, is_other=is_other)
         elif isinstance(node, yaml.MappingNode):
             self._read_mapping(node, above, depth, is_other=is_other)
