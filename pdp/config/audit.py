@@ -240,7 +240,7 @@ def read_chain_keys(file: Path) -> tuple[bytes, ...]:
     try:
         lines = file.read_bytes().splitlines()
     except OSError as error:
-        raise ConfigError(f"`audit.hmac_key_file`: cannot read `{file}`: {error.strerror}") from None
+        raise ConfigError(f"`audit.hmac_key_file`: cannot read the file: {error.strerror}") from None
     keys = tuple(line.strip() for line in lines if line.strip())
     if not keys:
         raise ConfigError(f"`audit.hmac_key_file`: `{file}` is empty")

@@ -377,7 +377,9 @@ def _with_secret(values: Mapping[str, Any], key: Key, base: Path, origins: Origi
     try:
         secret = file.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
-        raise origins.error(file_key, f"cannot read `{file_text}`, `{file}`: {type(error).__name__}") from None
+        # the name is not shown: it may be the secret itself, in the wrong key
+        message = f"cannot read `{file_text}`, the name of a file from `{base}`: {type(error).__name__}"
+        raise origins.error(file_key, message) from None
     if not secret:
         raise origins.error(file_key, f"`{file_text}`: `{file}` is empty")
     origins.note(key, f"{file_text} {file}")

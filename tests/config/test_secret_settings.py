@@ -280,3 +280,25 @@ def test_the_command_stops_in_one_line(tmp_path: Path) -> None:
     assert ended.returncode == 2
     assert "`cache.password` (PDP__CACHE__PASSWORD): taken to the letter now" in ended.stderr
     assert CANARY not in ended.stderr
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("key", [secret.path for secret in secret_keys() if secret.path[0] != "lakes"], ids=".".join)
+@pytest.mark.parametrize("spelling", ["{}", "postgresql://u:{}@127.0.0.1/x"])
+def test_no_error_shows_a_secret_in_place_of_the_name_of_a_file(
+    tmp_path: Path, key: tuple[str, ...], spelling: str
+) -> None:
+    *sections, name = named(key)
+    data: dict[str, Any] = {f"{name}_file": spelling.format(CANARY)}
+    if key[0] == "warehouses":
+        data["uri"] = "https://127.0.0.1:1/x"
+    for section in reversed(sections):
+        data = {section: data}
+    if key[0] == "audit":
+        data["audit"]["sinks"] = [{"file": "audit"}]
+    (tmp_path / "a.properties").write_text("nessie.server.authorization.rules.a=true\n")
+    (tmp_path / "pdp.yaml").write_text(yaml.safe_dump({"policies": {"rules": ["a.properties"]}, **data}))
+    ended = run_pdp("config", "check", cwd=tmp_path)
+    assert ended.returncode == 1
+    assert f"`{'.'.join((*sections, name))}_file`" in ended.stdout
+    assert CANARY not in ended.stdout + ended.stderr

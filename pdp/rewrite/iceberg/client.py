@@ -216,13 +216,13 @@ class RestCatalogClient:
             token = self._token_file.read_text(encoding="utf-8").strip()
         except (OSError, UnicodeDecodeError) as error:
             cause = getattr(error, "strerror", None) or "it is not UTF-8"
-            raise self._token_error(f"cannot be read: {cause}") from None
+            raise self._token_error(f"the file cannot be read: {cause}") from None
         if not token or not token.isascii() or not token.isprintable() or " " in token:
-            raise self._token_error("holds no token: visible signs of ASCII, without spaces and line ends between them")
+            raise self._token_error("the file holds no token: visible signs of ASCII, without spaces and line ends between them")
         return token
 
     def _token_error(self, cause: str) -> ConfigError:
-        return ConfigError(f"`warehouses.{self._warehouse}.catalog.token_file`: `{self._token_file}` {cause}")
+        return ConfigError(f"`warehouses.{self._warehouse}.catalog.token_file`: {cause}")
 
 
 def _error_type(answer: CatalogAnswer) -> str:
