@@ -85,6 +85,13 @@ def refuse_duplicates(body: bytes) -> None:
         raise InvalidArgument(sentence(str(error))) from None
 
 
+def load_json(text: str) -> Any:
+    """Return the value of a JSON text; raise ValueError or RecursionError, and InvalidArgument for a duplicate key."""
+    value = json.loads(text)  # first, because the errors of this reader have a place
+    refuse_duplicates(text.encode())
+    return value
+
+
 def _holds_unique_keys(body: bytes) -> bool:
     """Tell whether the decoded body proves that no key is duplicated. False if in doubt."""
     try:

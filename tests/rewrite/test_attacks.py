@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from typing import Any
 
 import pytest
 from support.oracles.equivalence import service_of
@@ -123,7 +124,7 @@ def test_a_plain_pipe_of_one_table_is_filtered() -> None:
 def test_a_filter_is_a_single_condition_on_known_columns(filter_text: str, accepted: bool) -> None:
     body = {"id": "p", "table": "lake.sales.orders", "grantees": [BOB], "filter": filter_text, "dialect": "duckdb"}
     request = {"sql": "SELECT id FROM orders", "dialect": "duckdb", "principal": BOB, "policies": [body]}
-    answer = SERVICE.answer(json.dumps(request))
+    answer = SERVICE.answer(json.dumps(request).encode())
     assert ("sql" in answer) == accepted, answer
     if not accepted:
         assert answer["error"]["code"] == errors.FILTER_INVALID
@@ -355,3 +356,25 @@ def test_known_attacks_stay_refused(dialect: str, text: str) -> None:
     body = {"id": "p", "table": "orders", "grantees": [BOB], "filter": LOOKUP, "dialect": "duckdb"}
     service = service_of([{**body, "table": "lake.sales.orders"}])
     assert code_of(service, RewriteRequest(text, dialect, BOB)) != ""
+
+
+@pytest.mark.parametrize("twice", [
+    {"principal": "user:bob@example.com"}, {"sql": "SELECT 1"}, {"groups": []}, {"roles": ["etl"]}, {"claims": {}},
+    {"authenticated": False}, {"policies": []}, {"dialect": "trino"},
+])  # fmt: skip
+@pytest.mark.parametrize("last", [True, False])
+def test_a_key_that_a_request_has_twice_is_refused(twice: dict[str, Any], last: bool) -> None:
+    request = {"sql": "SELECT 1", "dialect": "duckdb", "principal": "user:alice@example.com", "groups": ["a"],
+               "roles": [], "claims": {"a": "b"}, "authenticated": True, "policies": []}  # fmt: skip
+    parts = [json.dumps(one)[1:-1] for one in ((request, twice) if last else (twice, request))]
+    lines = [json.dumps(request).encode(), f"{{{','.join(parts)}}}".encode()]
+    once, double = map(json.loads, answers(recorded_service(), lines))
+    assert "sql" in once
+    assert double["error"] == {"code": "invalid_argument", "message": f"duplicate key `{next(iter(twice))}`"}
+
+
+@pytest.mark.parametrize("claims", ['{"a":"1","a":"2"}', r'{"a":"1","\u0061":"2"}', '{"a":"","b":"","a":""}'])
+def test_a_claim_that_a_request_has_twice_is_refused(claims: str) -> None:
+    line = f'{{"sql":"SELECT 1","dialect":"duckdb","principal":"user:a@x.com","claims":{claims}}}'
+    (answer,) = map(json.loads, answers(recorded_service(), [line.encode()]))
+    assert answer["error"]["message"] == "duplicate key `a`"

@@ -187,7 +187,7 @@ def test_a_mask_with_functions_has_the_author_s_value(engine: duckdb.DuckDBPyCon
         catalog = catalog_of([document])
         service = LocalRewriter(catalog, policy_set_of([document]), Rewriter(catalog))
         asked = {"sql": "SELECT id, s FROM t ORDER BY id", "dialect": "duckdb", "principal": "user:a@x.example"}
-        sql = service.answer(json.dumps(asked))["sql"]
+        sql = service.answer(json.dumps(asked).encode())["sql"]
         assert (
             engine.execute(sql).fetchall() == engine.execute(f"SELECT id, {wanted_value} FROM t ORDER BY id").fetchall()
         )

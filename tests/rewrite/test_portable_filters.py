@@ -184,7 +184,7 @@ def rewritten(text: str, source: str, target: str, types: dict[str, str] | None 
     catalog = catalog_of([document])
     service = LocalRewriter(catalog, policy_set_of([document]), Rewriter(catalog))
     asked = {"sql": "SELECT id FROM t", "dialect": target, "principal": "user:a@x.example"}
-    answer = service.answer(json.dumps(asked))
+    answer = service.answer(json.dumps(asked).encode())
     if "error" in answer:
         assert answer["error"]["code"] == "RAP_FILTER_INVALID", answer
     return answer.get("sql")
@@ -259,7 +259,9 @@ def answer_of(policies: list[dict[str, Any]], masks: list[dict[str, Any]], targe
     document = parse_document(body).document
     catalog = catalog_of([document])
     service = LocalRewriter(catalog, policy_set_of([document]), Rewriter(catalog))
-    found: dict[str, Any] = service.answer(json.dumps({"sql": sql, "dialect": target, "principal": "user:a@x.example"}))
+    found: dict[str, Any] = service.answer(
+        json.dumps({"sql": sql, "dialect": target, "principal": "user:a@x.example"}).encode()
+    )
     return found
 
 

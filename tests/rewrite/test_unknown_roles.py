@@ -80,16 +80,18 @@ def test_the_batch_takes_the_same_states() -> None:
     found = service("limit", ["role:x"])
     lines = {state: {} if roles is None else {"roles": roles} for state, roles in STATES.items()}
     texts = {
-        state: found.answer(json.dumps({"sql": "SELECT id FROM t", "dialect": "duckdb", "principal": BOB} | line))[
-            "sql"
-        ]
+        state: found.answer(
+            json.dumps({"sql": "SELECT id FROM t", "dialect": "duckdb", "principal": BOB} | line).encode()
+        )["sql"]
         for state, line in lines.items()
     }
     assert (
         texts["unknown"] == texts["the role"] == texts["both"] == "SELECT id FROM (SELECT * FROM t WHERE id = 1) AS t"
     )
     assert texts["none"] == texts["another"] == "SELECT id FROM t"
-    assert found.answer('{"sql": "SELECT id FROM t", "dialect": "duckdb", "principal": "user:b", "roles": null}')["sql"]
+    assert found.answer(b'{"sql": "SELECT id FROM t", "dialect": "duckdb", "principal": "user:b", "roles": null}')[
+        "sql"
+    ]
 
 
 def test_an_explanation_says_that_roles_are_unknown() -> None:

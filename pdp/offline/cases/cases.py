@@ -7,7 +7,7 @@ folder of its file.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
@@ -140,14 +140,15 @@ def files_of(path: Path) -> Sequence[Path]:
 def _read(file: Path) -> Iterator[Case]:
     try:
         text = file.read_text(encoding="utf-8")
-        if file.suffix == ".jsonl":
-            yield from _read_lines(file, text)
-            return
-        data = json.loads(text) if file.suffix == ".json" else strict.load_yaml(text)
+        readers: Mapping[str, Callable[[str], Any]] = {".json": strict.load_json, ".jsonl": str}
+        data = readers.get(file.suffix, strict.load_yaml)(text)
     except OSError as error:
         raise InvalidArgument(f"cannot read `{file}`: {error.strerror}") from None
-    except (ValueError, RecursionError, yaml.YAMLError) as error:
+    except (InvalidArgument, ValueError, RecursionError, yaml.YAMLError) as error:
         raise InvalidArgument(f"`{file}` does not parse: {' '.join(str(error).split())}") from None
+    if file.suffix == ".jsonl":
+        yield from _read_lines(file, text)
+        return
     shared = {key: value for key, value in data.items() if key != "cases"} if isinstance(data, dict) else {}
     for number, case in enumerate(_list_of_cases(file, data), 1):
         yield _case(file, case, shared if case is not data else {}, number - 1, f"case {number}")
@@ -159,8 +160,8 @@ def _read_lines(file: Path, text: str) -> Iterator[Case]:
         if not line.strip():
             continue
         try:
-            data = json.loads(line)
-        except (ValueError, RecursionError) as error:
+            data = strict.load_json(line)
+        except (InvalidArgument, ValueError, RecursionError) as error:
             why = f"{error.msg}, column {error.colno}" if isinstance(error, json.JSONDecodeError) else str(error)
             raise InvalidArgument(f"`{file}:{number}` does not parse: {sentence(why)}") from None
         yield _case(file, data, {}, number, f"line {number}")

@@ -145,15 +145,10 @@ def _read_tuples(file: Path, data: Any, export: FgaExport) -> None:
 def _data(file: Path, text: str) -> Any:
     try:
         if file.suffix == ".jsonl":
-            return [_json(line) for line in text.splitlines() if line.strip()]
-        return _json(text) if file.suffix == ".json" else strict.load_yaml(text)
+            return [strict.load_json(line) for line in text.splitlines() if line.strip()]
+        return strict.load_json(text) if file.suffix == ".json" else strict.load_yaml(text)
     except (InvalidArgument, ValueError, RecursionError, yaml.YAMLError) as error:
         raise InvalidArgument(f"`{file}` does not parse: {' '.join(str(error).split())}") from None
-
-
-def _json(text: str) -> Any:
-    strict.refuse_duplicates(text.encode())
-    return json.loads(text)
 
 
 # --- models -------------------------------------------------------------------------------------------------------
@@ -215,7 +210,7 @@ def read_model(file: Path, text: str | None = None) -> FgaModel:
     text = read_text(file) if text is None else text
     try:
         if text.lstrip().startswith("{"):
-            data = _json(text)
+            data = strict.load_json(text)
             return _from_json(data.get("authorization_model", data))
         return _from_language(text)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:

@@ -218,7 +218,7 @@ class RestCatalogClient:
             cause = getattr(error, "strerror", None) or "it is not UTF-8"
             raise self._token_error(f"the file cannot be read: {cause}") from None
         if not token or not token.isascii() or not token.isprintable() or " " in token:
-            raise self._token_error("the file holds no token: visible signs of ASCII, without spaces and line ends between them")
+            raise self._token_error("no token: visible signs of ASCII, without spaces and line ends")
         return token
 
     def _token_error(self, cause: str) -> ConfigError:

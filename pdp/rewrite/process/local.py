@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -23,6 +23,7 @@ from pdp.engines.row_access.policies import (
 from pdp.engines.row_access.policy_set import Mask, Policy, PolicySet
 from pdp.errors import InvalidArgument, InvalidReference, PolicyError
 from pdp.facts.row_policies import fold_column
+from pdp.model.strict import decode
 from pdp.rewrite.catalog import Catalog, RelationKey, catalog_of, key_of, policy_set_of, read_entry, tables_of
 from pdp.rewrite.errors import FILTER_INVALID, RewriteRefused
 from pdp.rewrite.filters import NO_ROWS
@@ -56,6 +57,9 @@ class RewriteRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         )  # fmt: skip
 
 
+_REQUEST: Final = msgspec.json.Decoder(RewriteRequest)
+
+
 class LocalRewriter:
     """Rewriter with the policies and the catalog of files."""
 
@@ -77,11 +81,11 @@ class LocalRewriter:
         """Return the first parts of the schemas of all relations, in lower case."""
         return frozenset(relation.name[1].lower() for relation in self._catalog if len(relation.name) > 1)
 
-    def answer(self, body: bytes | str) -> dict[str, Any]:
+    def answer(self, body: bytes) -> dict[str, Any]:
         """Return the answer to one request: `sql`, or `error` with a code and a message."""
         try:
-            request = msgspec.json.decode(body, type=RewriteRequest)
-        except (msgspec.ValidationError, msgspec.DecodeError, RecursionError) as error:
+            request = decode(body, _REQUEST)
+        except InvalidArgument as error:
             return _error("invalid_argument", str(error))
         try:
             return {"sql": self.rewrite(request)}

@@ -13,6 +13,9 @@ from xml.etree import ElementTree as ET
 import pytest
 from support.service.commands import run_pdp, start_pdp
 
+from pdp.errors import InvalidArgument
+from pdp.offline.cases.cases import find_cases
+
 pytestmark = pytest.mark.process
 
 CASES = """\
@@ -90,6 +93,27 @@ def test_places_of_json_and_jsonl_files(tmp_path: Path) -> None:
     lines = [line for line, text in enumerate((tmp_path / "b.json").read_text().splitlines(), 1) if text == " {"]
     places = ["a.jsonl:1:", "a.jsonl:3:", *(f"b.json:{line}:" for line in lines)]
     assert [test["error"].split()[0] for test in found] == places
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "key"),
+    [
+        ('"principal"', '"principal": "user:oidc~eve", "principal"', "principal"),
+        ('"principal"', '"princip\\u0061l": "user:oidc~eve", "principal"', "principal"),
+        ('"want"', '"want": [true], "want"', "want"),
+        ('"want": [false]', '"want": [true], "want": [false]', "want"),
+        ('"rules": {', '"rules": {"a": "true", "a": "false"', "a"),
+    ],
+)
+@pytest.mark.parametrize("name", ["a.jsonl", "a.json"])
+def test_a_key_that_a_test_has_twice_is_refused(tmp_path: Path, name: str, old: str, new: str, key: str) -> None:
+    check = {"principal": "user:oidc~bob", "action": "read_data", "resource": "table:lake/s/t@main"}
+    text = json.dumps({"note": "n", "rules": {}, "checks": [check], "want": [False]})
+    (tmp_path / name).write_text(text)
+    assert len(list(find_cases([tmp_path]))) == 1
+    (tmp_path / name).write_text(text.replace(old, new))
+    with pytest.raises(InvalidArgument, match=rf"{name}.* does not parse: duplicate key `{key}`"):
+        list(find_cases([tmp_path]))
 
 
 def test_coverage_names_what_no_test_reaches(cases: Path) -> None:

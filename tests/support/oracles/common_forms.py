@@ -76,5 +76,5 @@ def answer(suite: ModuleType, text: str, source: str, target: str) -> dict[str, 
     catalog = catalog_of([document])
     service = LocalRewriter(catalog, policy_set_of([document]), Rewriter(catalog))
     asked = {"sql": "SELECT id FROM t", "dialect": target, "principal": f"user:{CALLER}"}
-    found: dict[str, object] = service.answer(json.dumps(asked))
+    found: dict[str, object] = service.answer(json.dumps(asked).encode())
     return found
