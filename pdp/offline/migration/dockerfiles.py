@@ -1,10 +1,13 @@
-"""Dockerfiles: variables, commands and files of an image, from its stage and the stages below."""
+"""Files of Docker: Dockerfiles, and the manifests that docker compose joins with another.
+
+Of an image: variables, commands and files, from its stage and the stages below.
+"""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import Final, NamedTuple
@@ -261,3 +264,49 @@ def _read_env(rest: str, file: Path, place: tuple[int, int], content: ManifestCo
         name, _, text = one.partition("=")
         known = not re.search(r"\$(?:\{|\w)", text)
         (content.variables if known else content.elsewhere).append(entry_of(name, text, file, place))
+
+
+_OVERRIDES: Final[Mapping[str, Sequence[str]]] = {
+    f"{name}.{suffix}": [f"{name}.override.{one}" for one in ("yml", "yaml")]
+    for name in ("compose", "docker-compose") for suffix in ("yml", "yaml")
+}  # fmt: skip
+"""Manifest of docker compose -> files beside it that docker compose reads as well."""
+_CHOICE: Final = re.compile(
+    r"""^\s*(?:export\s+|Environment=["']?)?COMPOSE_(?P<name>FILE|PATH_SEPARATOR)\s*[=:][ \t]*(?P<value>[^\r\n]*)""",
+    re.MULTILINE,
+)
+"""Variable with the manifests that docker compose joins, or with the sign between them."""
+
+
+def name_compose_files(contents: Sequence[ManifestContent], given: Sequence[Path]) -> None:
+    """Name the files that docker compose joins with a manifest: they may replace all of it. `given` have variables."""
+    seen = set()
+    for content in contents:
+        for name in _OVERRIDES.get(content.file.name, ()) if content.is_compose else ():
+            if content.file.with_name(name).exists():
+                content.references.append(Reference(entry_of(name, "", content.file, (1, 1)), "file"))
+        file = content.file if content.file in given else content.file.with_name(".env")
+        if file.resolve() not in seen and (content.file in given or (content.is_compose and file.is_file())):
+            seen.add(file.resolve())
+            content.references += _chosen_files(file)
+
+
+def _chosen_files(file: Path) -> Iterator[Reference]:
+    """Yield the manifests that a file of variables makes docker compose join."""
+    text = read_text(file)
+    found = [
+        (match["name"], match["value"].partition(" #")[0].strip(" \t\"'"), match) for match in _CHOICE.finditer(text)
+    ]
+    signs = re.escape("".join(value for name, value, _ in found if name == "PATH_SEPARATOR")) or ":;"
+    for name, value, match in found:
+        place = (text.count("\n", 0, match.start("name")) + 1, 1)
+        if name == "FILE" and ("$" in value or "://" in value):
+            yield Reference(entry_of("COMPOSE_FILE", value, file, place), "", _CHOSEN, "compose")
+        elif name == "FILE":
+            parts = filter(None, re.split(f"[{signs}]", value))
+            yield from (Reference(entry_of(one, "", file, place), "file", form="compose") for one in parts)
+
+
+_CHOSEN: Final = (
+    "names files that are joined with the manifest, and may replace all of it: give the files, or their paths"
+)

@@ -17,7 +17,7 @@ from pdp.config.foreign_files import advice_for
 from pdp.config.quarkus.properties import ConfigEntry
 from pdp.config.quarkus.yaml_text import YamlText, items_of, merged_nodes, pairs_of, position_of, scalar, scalars_below
 from pdp.errors import InvalidArgument, Place, PolicyError
-from pdp.offline.migration.dockerfiles import read_image
+from pdp.offline.migration.dockerfiles import name_compose_files, read_image
 from pdp.offline.migration.host_files import (
     holds_variables,
     mark_unknown,
@@ -38,7 +38,6 @@ from pdp.offline.migration.variables import (
     REPLACED,
     VARIABLE,
     ManifestContent,
-    Reference,
     StoredObject,
     Use,
     decoded_texts,
@@ -83,6 +82,7 @@ def read_deployment(files: Sequence[Path], own: re.Pattern[str], image: re.Patte
         read[file] = content = ManifestContent(file)
         if not _DOCKERFILE.fullmatch(file.name) and not _read_manifest(file, own, content):
             env_files.append(file)
+    name_compose_files(list(read.values()), [*env_files, *(file for file in read if file.name.endswith(_UNITS))])
     for file in filter(lambda one: _DOCKERFILE.fullmatch(one.name), read):
         read_image(read[file], list(read.values()))
     for file in env_files:
@@ -135,11 +135,6 @@ _CHART: Final[Mapping[str, frozenset[str]]] = {
 _OF_CHART: Final = frozenset({*_SECTIONS, *_CHART, "extraEnv", "catalog"})
 _CHARTS: Final = frozenset({"", "values", "catalog", "nessie", "lakekeeper"})
 """Keys beside the image of a server in a chart, and keys above."""
-_OVERRIDES: Final[Mapping[str, Sequence[str]]] = {
-    f"{name}.{suffix}": [f"{name}.override.{one}" for one in ("yml", "yaml")]
-    for name in ("compose", "docker-compose") for suffix in ("yml", "yaml")
-}  # fmt: skip
-"""Manifest of docker compose -> files beside it that docker compose reads as well."""
 _RESETS: Final = frozenset({"!reset", "!override"})
 """Tags of docker compose."""
 _ENCODED: Final = (("Secret", "data"), ("ConfigMap", "binaryData"))
@@ -181,9 +176,6 @@ class _ManifestReader:
         if not self._is_compose:
             self._read(root)
             return
-        for sibling in _OVERRIDES.get(self._file.name, ()):
-            if self._file.with_name(sibling).exists():
-                self._to.references.append(Reference(entry_of(sibling, "", self._file, (1, 1)), "file"))
         self._read(root)
         self._read_unused(root)
 

@@ -95,3 +95,43 @@ def test_the_command_of_another_program_closes_nothing(tmp_path: Path) -> None:
     }
     migration = migrated(tmp_path, {"services": services}, "compose.yaml")
     assert rules_of(migration) == {"a": WIDE}
+
+
+FILES = {
+    "list": "COMPOSE_FILE=compose.yaml:prod.yaml", "of windows": "COMPOSE_FILE=compose.yaml;prod.yaml",
+    "quoted": "export COMPOSE_FILE='compose.yaml:prod.yaml' # x", "as a mapping": 'COMPOSE_FILE: "compose.yaml:prod.yaml"',
+    "own sign": "COMPOSE_PATH_SEPARATOR=,\nA=b\nCOMPOSE_FILE=compose.yaml,prod.yaml", "behind others": "A=b\r\nCOMPOSE_FILE=prod.yaml",
+    "variable": "COMPOSE_FILE=${FILES}", "page": "COMPOSE_FILE=https://h/x.git", "page beside": "COMPOSE_FILE=compose.yaml:oci://h/x",
+}  # fmt: skip
+"""Files of variables with another manifest beside the given one."""
+
+
+@pytest.mark.parametrize("form", FILES)
+@pytest.mark.parametrize("is_given", [True, False])
+def test_manifests_that_variables_name_are_left_and_close_every_rule(tmp_path: Path, form: str, is_given: bool) -> None:
+    manifest, env, prod = (tmp_path / name for name in ("compose.yaml", ".env", "prod.yaml"))
+    service = {"image": IMAGE, "environment": {ENV[0]["name"]: WIDE}}
+    manifest.write_text(yaml.safe_dump(compose(service)))
+    prod.write_text(yaml.safe_dump(compose({"environment": {ENV[0]["name"]: "false"}})))
+    env.write_text(f"{FILES[form]}\n", newline="")
+    if is_given and form == "as a mapping":
+        return  # refused: no program but docker compose reads such a line
+    env_files = [env] if is_given else []
+    migration = migrate_nessie([manifest], env_files)
+    assert WIDE not in rules_of(migration).values()
+    assert [part.place.rpartition("/")[2].partition(":")[0] for part in migration.left] == [".env"]
+    both = migrate_nessie([manifest, prod], env_files)
+    assert WIDE not in rules_of(both).values()
+    env.write_text("COMPOSE_FILE=compose.yaml\nCOMPOSE_FILE_X=prod.yaml\n# COMPOSE_FILE=prod.yaml\n")
+    assert (rules_of(one := migrate_nessie([manifest], env_files)), one.left) == ({"a": WIDE}, [])
+
+
+def test_a_manifest_that_variables_name_may_be_given(tmp_path: Path) -> None:
+    service = {"image": IMAGE, "environment": {ENV[0]["name"]: WIDE}}
+    (tmp_path / "compose.yaml").write_text(yaml.safe_dump(compose(service)))
+    (tmp_path / "prod.yaml").write_text(
+        yaml.safe_dump(compose({"image": IMAGE, "environment": service["environment"]}))
+    )
+    (tmp_path / ".env").write_text("COMPOSE_FILE=compose.yaml:prod.yaml\n")
+    migration = migrate_nessie([tmp_path / "compose.yaml", tmp_path / "prod.yaml"])
+    assert (rules_of(migration), migration.left) == ({"a": WIDE}, [])
