@@ -96,6 +96,9 @@ def read_deployment(files: Sequence[Path], own: re.Pattern[str], image: re.Patte
         if content.file in env_files or _DOCKERFILE.fullmatch(content.file.name):
             place_variables(content, contents)
     join_contents(contents, own, image)
+    for content in contents if any(one.is_filled for one in contents) else ():
+        content.elsewhere += [entry for entry in content.variables if _FILLED in entry.text]
+        content.variables = [entry for entry in content.variables if _FILLED not in entry.text]
     return contents
 
 
@@ -113,6 +116,10 @@ def _read_manifest(file: Path, own: re.Pattern[str], content: ManifestContent) -
     else:
         return False
     return True
+
+
+_FILLED: Final = "${"
+"""Beginning of a name that Flux (`postBuild`) or OpenShift (a Template) replaces in all texts."""
 
 
 def _is_compose(root: Any) -> bool:
@@ -244,6 +251,7 @@ class _ManifestReader:
             names = (scalar(metadata.get("name")), scalar(metadata.get("namespace")))
             self._finder.workload = self._workload = (self._workload[0], kind, *names)
         self._to.has_containers |= bool(items_of(pairs.get("containers")))
+        self._to.is_filled |= bool(pairs_of(pairs.get("postBuild"))) or (kind == "Template" and "parameters" in pairs)
         for value in pairs.values():
             self._refuse_reset(value)
         is_other = is_other or is_beside(pairs, above)

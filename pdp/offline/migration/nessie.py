@@ -205,7 +205,8 @@ def _certain(migration: Migration, sources: Sequence[ConfigSource], read: Nessie
     """Return sources whose rules have a certain text; do the same for variables. Other rules become `false`."""
     entries = [*read.variables, *(entry for source in sources for entry in source.entries)]
     doubtful = {id(entry) for entry in depending(entries, read.setters)}
-    if any(map(may_end_expressions, (*entries, *_without_text(read)))):
+    is_filled = any(one.is_filled for one in read.contents)
+    if is_filled or any(map(may_end_expressions, (*entries, *_without_text(read)))):
         doubtful |= {id(entry) for entry in entries if "$" in entry.text}
 
     def certain(entry: ConfigEntry) -> ConfigEntry:
@@ -219,8 +220,8 @@ def _certain(migration: Migration, sources: Sequence[ConfigSource], read: Nessie
 
 
 _EXPRESSION: Final = (
-    "has an expression whose value may come of an option of Java, a secret, another container or a profile, or that is "
-    "turned off: write the value itself"
+    "has an expression with a value that may come of Java, a secret, another container, a profile or a template, "
+    "or that is turned off: write the value itself"
 )
 
 

@@ -106,7 +106,8 @@ class ManifestContent:
     by NUL. `values`: sections of a Helm chart, with the node of each. `chart`: keys of a chart for variables.
     `references`: parts outside. `rest`: all other texts, with the keys above. `dropped`: parts out of reach for the
     server, with the reason. `containers`: variables and commands by workload and container. `images`: of containers.
-    `notes`: parts to look at. `is_compose`: of docker compose. `roots`: the documents.
+    `notes`: parts to look at. `is_compose`: of docker compose. `is_filled`: another program replaces
+    `${NAME}` in all files. `roots`: the documents.
     """
 
     file: Path = field(default_factory=Path)
@@ -127,6 +128,7 @@ class ManifestContent:
     dropped: list[tuple[ConfigEntry, str]] = field(default_factory=list)
     notes: list[tuple[ConfigEntry, str]] = field(default_factory=list)
     is_compose: bool = False
+    is_filled: bool = False
     roots: list[Any] = field(default_factory=list)
 
 

@@ -214,3 +214,19 @@ def test_variables_beside_a_command_that_is_not_known_whole_are_left(
     migration, settings = migrated(tmp_path, files[form])
     is_open = "eve" in str(settings) or settings.get("trino", {}).get("unmanaged_catalogs") == "allow"
     assert (is_open, bool(migration.left)) == (is_known, not is_known)
+
+
+@pytest.mark.parametrize(
+    "spec", [{"substitute": {"WHO": "eve"}}, {"substituteFrom": [{"kind": "Secret", "name": "x"}]}]
+)
+def test_a_variable_with_a_name_that_flux_replaces_is_left(tmp_path: Path, spec: dict[str, Any]) -> None:
+    variables = {"LAKEKEEPER__INSTANCE_ADMINS": "[oidc~${WHO}]", "LAKEKEEPER__BASE_URI": "http://x"}
+    env = [{"name": name, "value": value} for name, value in variables.items()]
+    documents = [
+        {"kind": "Pod", "spec": {"containers": [{"name": "n", "image": "quay.io/lakekeeper/catalog:1", "env": env}]}},
+        {"kind": "Kustomization", "spec": {"postBuild": spec}},
+    ]
+    (tmp_path / "a.yaml").write_text(yaml.safe_dump_all(documents))
+    migration = migrate_lakekeeper([tmp_path / "a.yaml"])
+    assert "LAKEKEEPER__INSTANCE_ADMINS" in {part.subject for part in migration.left}
+    assert "WHO" not in "".join(migration.files.values())

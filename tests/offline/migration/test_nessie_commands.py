@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -135,3 +136,47 @@ def test_a_manifest_that_variables_name_may_be_given(tmp_path: Path) -> None:
     (tmp_path / ".env").write_text("COMPOSE_FILE=compose.yaml:prod.yaml\n")
     migration = migrate_nessie([tmp_path / "compose.yaml", tmp_path / "prod.yaml"])
     assert (rules_of(migration), migration.left) == ({"a": WIDE}, [])
+
+
+FILLED = f"{WIDE} && role!='${{ROLE}}'"
+RULE = "nessie.server.authorization.rules.a"
+WITH_ROLE = [{"name": ENV[0]["name"], "value": FILLED}, {"name": "ROLE", "value": "bob"}]
+FILLERS: dict[str, Any] = {
+    "flux": {"apiVersion": "kustomize.toolkit.fluxcd.io/v1", "kind": "Kustomization",
+             "spec": {"postBuild": {"substitute": {"ROLE": "eve"}}}},
+    "flux, from objects": {"kind": "Kustomization", "spec": {"postBuild": {"substituteFrom": [
+        {"kind": "ConfigMap", "name": "x"}]}}},
+    "flux in a list": {"kind": "List", "items": [{"kind": "Kustomization", "spec": {"postBuild": {"substitute": {"A": ""}}}}]},
+    "openshift": {"kind": "Template", "objects": [], "parameters": [{"name": "ROLE", "value": "eve"}]},
+}  # fmt: skip
+FILLED_PLACES: dict[str, Any] = {
+    "variable": pod({"name": "n", "image": IMAGE, "env": WITH_ROLE}),
+    "object": [
+        pod({"name": "n", "image": IMAGE, "env": WITH_ROLE[1:], "volumeMounts": [
+            {"name": "v", "mountPath": "/deployments/config"}]}),
+        {"kind": "ConfigMap", "metadata": {"name": "c"}, "data": {"application.properties": f"{RULE}={FILLED}\nROLE=bob\n"}},
+    ],
+    "chart": {"kind": "HelmRelease", "spec": {"values": {
+        "extraEnv": WITH_ROLE[1:], "authorization": {"enabled": True, "rules": {"a": FILLED}}}}},
+}  # fmt: skip
+FILLED_PLACES["object"][0]["spec"]["template"]["spec"]["volumes"] = [{"name": "v", "configMap": {"name": "c"}}]
+
+
+@pytest.mark.parametrize("filler", FILLERS)
+@pytest.mark.parametrize("place", FILLED_PLACES)
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_rule_with_a_name_that_another_program_replaces_is_false(
+    tmp_path: Path, filler: str, place: str, is_first: bool
+) -> None:
+    given = FILLED_PLACES[place]
+    documents = given if isinstance(given, list) else [given]
+    plain = tmp_path / "deploy.yaml"
+    plain.write_text(yaml.safe_dump_all(documents))
+    assert "bob" in rules_of(migrate_nessie([plain]))["a"]
+    ordered = [FILLERS[filler], *documents] if is_first else [*documents, FILLERS[filler]]
+    migration = migrated(tmp_path, yaml.safe_dump_all(ordered), "all.yaml")
+    assert all("bob" not in text or text.startswith("false") for text in rules_of(migration).values())
+    assert migration.left
+    (tmp_path / "other.yaml").write_text(yaml.safe_dump(FILLERS[filler]))
+    apart = migrate_nessie([tmp_path / "other.yaml", plain])
+    assert rules_of(apart) == rules_of(migration)
