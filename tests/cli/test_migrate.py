@@ -121,6 +121,8 @@ def test_bad_input_exits_with_2(tmp_path: Path, arguments: list[str], message: s
     assert ended.stderr.count("\n") == 1
 
 
+NAME = "NESSIE_SERVER_AUTHORIZATION_RULES_A"
+RULES = {NAME: "op=='READ_ENTITY_VALUE'", "LAKEKEEPER__BASE_URI": "http://x"}
 SECRET = "hunter2"
 WITH_SECRETS = {
     "address": "https://u:hunter2@h/more.{}",
@@ -147,8 +149,6 @@ PLACES: dict[str, tuple[str, Callable[[str], Any]]] = {
         "valueFiles": [text], "valuesObject": {"extraEnv": [{"name": NAME, "value": "true"}]}}}}}),
     "locations": ("compose.yaml", lambda text: compose(environment={**RULES, "QUARKUS_CONFIG_LOCATIONS": text})),
 }  # fmt: skip
-NAME = "NESSIE_SERVER_AUTHORIZATION_RULES_A"
-RULES = {NAME: "op=='READ_ENTITY_VALUE'", "LAKEKEEPER__BASE_URI": "http://x"}
 
 
 def compose(**service: Any) -> dict[str, Any]:

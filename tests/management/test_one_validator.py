@@ -319,7 +319,7 @@ def of_request(policy: dict[str, Any]) -> str:
     catalog = catalog_of([document])
     service = LocalRewriter(catalog, policy_set_of([document]), Rewriter(catalog))
     body = {"sql": "SELECT id FROM pay", "dialect": "duckdb", "principal": "user:a@x.example", "policies": [policy]}
-    answer = service.answer(json.dumps(body))
+    answer = service.answer(json.dumps(body).encode())
     assert answer.get("error", {}).get("code") == RewriteRefused("RAP_FILTER_INVALID", "").rap, answer
     return str(answer["error"]["message"])
 
@@ -332,4 +332,4 @@ def test_the_rewriter_takes_the_conditions_that_the_store_takes(dialect: str) ->
         catalog = catalog_of([document])
         service = LocalRewriter(catalog, policy_set_of([document]), Rewriter(catalog))
         body = {"sql": "SELECT id FROM pay", "dialect": dialect, "principal": "user:a@x.example"}
-        assert "sql" in service.answer(json.dumps(body)), entry
+        assert "sql" in service.answer(json.dumps(body).encode()), entry

@@ -122,7 +122,7 @@ def test_policies_of_the_rewriter(tmp_path: Path) -> None:
     service = service_of_files([file])
     request = {"sql": "SELECT x FROM lake.sales.orders", "dialect": "trino", "principal": "user:a"}
     for rule, is_good in ((RULE, True), *((bad, False) for bad in BAD_RULES)):
-        answer = service.answer(json.dumps({**request, "policies": [rule]}))
+        answer = service.answer(json.dumps({**request, "policies": [rule]}).encode())
         assert (REFUSED not in json.dumps(answer)) is is_good, answer
 
 
