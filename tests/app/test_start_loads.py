@@ -53,7 +53,7 @@ STARTS = {
     "pdp.cli.check": (9_800, f"click {VALUES} immutables prometheus_client uuid_utils"),
     "pdp.cli.test.command": (37_400, f"click {VALUES} {LOGS} {POLICIES}"),
     "pdp.cli.lint": (35_200, f"click {VALUES} {LOGS} {POLICIES} {HTTP} {TOKENS} zstandard"),
-    "pdp.cli.explain": (26_100, f"click {VALUES} {LOGS} {POLICIES}"),
+    "pdp.cli.explain": (26_110, f"click {VALUES} {LOGS} {POLICIES}"),
     "pdp.cli.rewrite": (4_110, f"click {VALUES}"),
     "pdp.cli.trino_config": (4_400, f"click {VALUES}"),
     "pdp.cli.bundle": (4_700, f"click {VALUES}"),
