@@ -53,7 +53,7 @@ class YamlText:
         return ConfigEntry(name, text, self.file, start, locate, position_of(key))
 
     def flatten(self, key: Any, node: Any, path: str = "", depth: int = 0) -> Iterator[ConfigEntry]:
-        """Yield the entries of a key and everything below; none for a null."""
+        """Yield the entries of a key and everything below. A null is an empty text, as for Quarkus."""
         self._nodes += 1
         if depth > _MAX_DEPTH or self._nodes > _MOST_NODES:
             raise PolicyError("nested too deeply", self.mark(node))
@@ -63,7 +63,7 @@ class YamlText:
                 yield from self.flatten(below, value, name, depth + 1)
         elif isinstance(node, yaml.SequenceNode):
             yield self._listed(name, key, node)
-        elif not _is_null(node):
+        else:
             yield self.entry(name, key, node)
 
     def _listed(self, name: str, key: Any, node: Any) -> ConfigEntry:

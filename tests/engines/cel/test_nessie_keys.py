@@ -71,6 +71,18 @@ nessie: {server: {authorization: {rules: {second: op == 'e'}}}}
     }
 
 
+@pytest.mark.parametrize("value", ["~", "", "null", '""'])
+@pytest.mark.parametrize("profile", ["", '"%prod"'])
+def test_a_rule_without_a_text_stops(tmp_path: Path, value: str, profile: str) -> None:
+    """Quarkus takes a null for an empty text, which takes away the rule without a profile."""
+    nested = "nessie: {server: {authorization: {rules: {x: 'true'}}}}\n"
+    empty = f"nessie:\n  server:\n    authorization:\n      rules:\n        {'x' if profile else 'y'}: {value}\n"
+    below = empty.replace("\n", "\n  ").rstrip(" ")
+    text = f"{nested}{profile}:\n  {below}" if profile else f"{nested}---\n{empty}"
+    with pytest.raises(PolicyError, match=rf"rule `{'x' if profile else 'y'}`: empty rule"):
+        texts(tmp_path, "application.yaml", text)
+
+
 def test_expressions_are_expanded(tmp_path: Path) -> None:
     text = f"branch=main\n%dev.branch=dev\n{PREFIX}a=ref=='${{branch}}' && path=='${{p:x}}' && role=='\\\\${{r}}'\n"
     assert texts(tmp_path, "a.properties", text) == {"a": "ref=='main' && path=='x' && role=='${r}'"}
