@@ -156,14 +156,21 @@ def _sections(text: str, file: Path) -> dict[str, Any]:
 
 
 def _put(target: dict[str, Any], names: Sequence[str], value: Any, source: str) -> None:
-    """Set a nested key. `source` names the variable or option in errors."""
+    """Set a nested key. `source` names the variable or option in errors. A section loses no key of the file."""
     *outer, last = names
     for name in outer:
         below = target.setdefault(name, {})
         if not isinstance(below, dict):
             raise ConfigError(f"{source} goes below `{name}`, which is a value")
         target = below
+    if not outer and (lost := _keys(target.get(last)) - _keys(value)):
+        keys = ", ".join(f"`{last}.{key}`" for key in sorted(lost))
+        raise ConfigError(f"{source} replaces the section `{last}`, and so takes away {keys}: set its keys one by one")
     target[last] = value
+
+
+def _keys(section: Any) -> frozenset[str]:
+    return frozenset(map(str, section)) if isinstance(section, dict) else frozenset()
 
 
 def _in_file_spelling(variable: str, data: Mapping[str, Any]) -> list[str]:

@@ -117,6 +117,11 @@ FILES: Final = {
     "lakes.l.credential_file": "credential.txt",
 }
 """Key that names a file -> the file of the base configuration. `store.url` names a world file or a database."""
+OF_SECRETS: Final = {
+    "store.url_file", "warehouses.lake.catalog.token_file", "audit.hmac_key_file", "cache.redis_file",
+    "cache.mac_key_file", "lakes.l.token_file", "lakes.l.credential_file",
+}  # fmt: skip
+"""Keys whose errors may not show the name of the file: it may be the secret itself, in the wrong key."""
 MISTAKES: Final = ("missing", "empty", "folder", "binary", "other")
 OTHER: Final = "[[1, 2"
 """Content of no kind of file."""
@@ -439,12 +444,13 @@ async def test_a_file_with_a_mistake(folder: Path, key: str, mistake: str) -> No
         return
     name = key.split(" ", maxsplit=1)[0]
     errors = checked(folder, config)
-    assert any(name in error and FILES[key] in error for error in errors), errors
+    file = "" if key in OF_SECRETS else FILES[key]
+    assert any(name in error and file in error for error in errors), errors
     with pytest.raises(PdpError) as raised:
         await start(folder, config)
     said = str(raised.value)
     assert name in said
-    assert FILES[key] in said
+    assert file in said
     assert said.isprintable()
 
 

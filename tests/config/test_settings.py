@@ -668,3 +668,16 @@ def test_defaults_are_as_checked_values() -> None:
         checked = type(default)(**given)
         assert checked == default
         assert checked.model_dump_json() == default.model_dump_json()
+
+
+@pytest.mark.parametrize("text", ["{rules: [r.yaml]}", "{}", "null", "{forbid: []}"])
+@pytest.mark.parametrize("by", ["variable", "option"])
+def test_no_section_as_a_whole_takes_away_a_key_of_the_file(tmp_path: Path, text: str, by: str) -> None:
+    file = tmp_path / "pdp.yaml"
+    file.write_text("policies: {rules: [], forbid: [f.yaml], folder: x}\n")
+    given = ((f"policies={text}",), {}) if by == "option" else ((), {"PDP__POLICIES": text})
+    with pytest.raises(ConfigError, match=r"replaces the section `policies`, and so takes away .*`policies\.f"):
+        load_settings(file, *given)
+    whole = ((), {"PDP__POLICIES": "{rules: [a.yaml], forbid: [g.yaml], folder: y}"})
+    assert load_settings(file, *whole).policies.forbid == ("g.yaml",)
+    assert load_settings(file, (), {"PDP__POLICIES__RULES": "[a.yaml]"}).policies.forbid == ("f.yaml",)
