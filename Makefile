@@ -53,7 +53,7 @@ test-fast: $(STAMP) ## unit tests and case files, without processes and database
 test: $(STAMP) ## every test but those of test-slow, test-spark and test-trino; `make test-durations` says where its time went
 	$(call in_two_pools,not long and not spark)
 
-test-slow: export PDP_EXAMPLES := all
+test-slow: export TEST_EXAMPLES := all
 # attacks and kills need the cores while they wait
 test-slow: SLEEPERS := 2
 test-slow: $(STAMP) ## what `make test` leaves out: all generated examples, attacks that take a minute, long waits, many kills
@@ -84,16 +84,16 @@ test-engines: $(STAMP) ## barriers and masks on four minor versions of DuckDB an
 	  PYTHONPATH=$$folder $(PY) -m pytest -q -m "spark and not spark_long" tests/rewrite/test_hidden_values_on_spark.py \
 	    tests/rewrite/test_mask_kinds_on_spark.py || exit 1; done
 
-test-judges: export PDP_JUDGE_SECONDS := $(or $(SECONDS),3600)
-test-judges: export PDP_JUDGE_SEED := $(or $(SEED),7)
+test-judges: export TEST_JUDGE_SECONDS := $(or $(SECONDS),3600)
+test-judges: export TEST_JUDGE_SEED := $(or $(SEED),7)
 test-judges: $(SPARK) ## SECONDS (3600) for each judge: the parsers of four engines, and answers on hidden rows; SEED=8 for other statements
 	$(PY) -m pytest -q --timeout 86400 tests/rewrite/test_judge.py
 	$(PY) -m pytest -q -rs tests/rewrite/test_engine_judges.py tests/real_trino/test_parser_judge.py
 	$(PY) -m pytest -q --timeout 86400 -m long tests/rewrite/test_hidden_values.py
 
 chaos: $(STAMP) ## services on one database, written to and killed for SECONDS (60); then a Redis that fails in every way
-	PDP_CHAOS_SECONDS=$(or $(SECONDS),60) $(PY) -m pytest -q -s --timeout 3600 tests/store/test_convergence.py -k whoever_writes_and_dies
-	PDP_CHAOS_SECONDS=$(or $(SECONDS),60) $(PY) -m pytest -q -s --timeout 3600 tests/decision/cache/test_cache_chaos.py tests/decision/cache/test_fleet_chaos.py
+	TEST_CHAOS_SECONDS=$(or $(SECONDS),60) $(PY) -m pytest -q -s --timeout 3600 tests/store/test_convergence.py -k whoever_writes_and_dies
+	TEST_CHAOS_SECONDS=$(or $(SECONDS),60) $(PY) -m pytest -q -s --timeout 3600 tests/decision/cache/test_cache_chaos.py tests/decision/cache/test_fleet_chaos.py
 
 cases: $(STAMP) ## the case files alone, through the command line
 	$(VENV)/bin/pdp test tests/cases
@@ -125,7 +125,7 @@ bench-trino: $(STAMP) ## a real Trino over 1,000 tables: with the service, with 
 
 ifdef HOSTILE
 soak: $(STAMP)
-	PDP_HOSTILE_SECONDS=$(or $(SECONDS),3600) $(PY) -m pytest -q -s tests/surfaces/test_hostile_clients.py
+	TEST_HOSTILE_SECONDS=$(or $(SECONDS),3600) $(PY) -m pytest -q -s tests/surfaces/test_hostile_clients.py
 else
 soak: $(STAMP) ## full rate for SECONDS (600): memory, failures, latency, audit; KILL=20 kills a worker every 20 s; HOSTILE=1: an hour of hostile clients
 	$(PY) bench/soak.py $(or $(SECONDS),600) $(if $(KILL),--kill-every $(KILL)) $(ARGS)
@@ -175,7 +175,7 @@ docs: $(STAMP) ## generate the reference pages
 	$(PY) docs/generate.py
 
 # `make test` plays all generated examples there
-check: export PDP_EXAMPLES := all
+check: export TEST_EXAMPLES := all
 check: lint type test test-spark test-trino ## what CI runs: everything but the long tests
 
 # the examples were played, so `make test-slow` plays none of them again

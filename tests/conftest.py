@@ -134,7 +134,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.timeout(LONG_SECONDS))
         for name in STARTING.keys() & set(getattr(item, "fixturenames", ())):
             item.add_marker(STARTING[name])
-    if os.environ.get("PDP_EXAMPLES") != "all":
+    if os.environ.get("TEST_EXAMPLES") != "all":
         tests = {item.obj for item in items if isinstance(item, pytest.Function) and is_hypothesis_test(item.obj)}
         for test in tests:
             play_a_share(getattr(test, "__func__", test))

@@ -25,7 +25,7 @@ from pdp.rewrite.process import pool
 from pdp.rewrite.process.local import LocalRewriter, RewriteRequest
 from pdp.rewrite.rewriter import Rewriter
 
-PDP_SEED = os.environ.get("PDP_JUDGE_SEED", "7")
+PDP_SEED = os.environ.get("TEST_JUDGE_SEED", "7")
 BOB = "user:bob@example.com"
 MISREAD = [
     "SELECT *, @1.from orders", "SELECT sku, 2, @1.from orders", "WITH c AS (SELECT 1, @1.from orders) SELECT * FROM c",

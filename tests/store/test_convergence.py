@@ -20,7 +20,7 @@ from support.servers.postgres import fresh_database
 
 pytestmark = [pytest.mark.process, pytest.mark.waits]
 
-CHAOS_SECONDS = float(os.environ.get("PDP_CHAOS_SECONDS", "8"))
+CHAOS_SECONDS = float(os.environ.get("TEST_CHAOS_SECONDS", "8"))
 LOST = (OSError, HTTPException)
 """What a request to a service that was killed ends with."""
 

@@ -7,4 +7,4 @@ import os
 
 def judge_seconds(usual: float) -> float:
     """Return the time for one judge: that of the environment in nightly runs, else the usual one."""
-    return float(os.environ.get("PDP_JUDGE_SECONDS", usual))
+    return float(os.environ.get("TEST_JUDGE_SECONDS", usual))

@@ -1,6 +1,6 @@
 """Service under hostile clients for a minute: liveness, bounded memory, and right decisions for another caller.
 
-`PDP_HOSTILE_SECONDS` sets the time, `PDP_HOSTILE_SHAPES` names some of the shapes, divided by spaces.
+`TEST_HOSTILE_SECONDS` sets the time, `TEST_HOSTILE_SHAPES` names some of the shapes, divided by spaces.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ from pdp.app.process import PAUSE_SECONDS
 from pdp.surfaces.wire import decision_pb2 as wire
 
 pytestmark = [pytest.mark.process, pytest.mark.waits, pytest.mark.long, pytest.mark.timeout(0)]
-SECONDS = float(os.environ.get("PDP_HOSTILE_SECONDS", "60"))
-CHOSEN = os.environ.get("PDP_HOSTILE_SHAPES", "").split()
+SECONDS = float(os.environ.get("TEST_HOSTILE_SECONDS", "60"))
+CHOSEN = os.environ.get("TEST_HOSTILE_SHAPES", "").split()
 MIB = 1 << 20
 PAUSE = 0.05
 CALM_SECONDS = 3 * PAUSE_SECONDS

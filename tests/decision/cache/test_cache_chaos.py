@@ -36,7 +36,7 @@ from pdp.model.question import Batch
 from pdp.store.replica import FixedFacts
 
 pytestmark = [pytest.mark.process, pytest.mark.waits, pytest.mark.long]
-SECONDS = float(os.environ.get("PDP_CHAOS_SECONDS", "12"))
+SECONDS = float(os.environ.get("TEST_CHAOS_SECONDS", "12"))
 TIMEOUT = 0.005
 """The default of `cache.timeout_ms`."""
 ALLOWED_SECONDS = 0.05

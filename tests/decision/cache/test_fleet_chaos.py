@@ -28,7 +28,7 @@ from support.servers.redis_server import RedisServer, redis_server
 from support.service.serving import serve_process
 
 pytestmark = [pytest.mark.process, pytest.mark.waits, pytest.mark.long]
-SECONDS = float(os.environ.get("PDP_CHAOS_SECONDS", "1"))
+SECONDS = float(os.environ.get("TEST_CHAOS_SECONDS", "1"))
 NUMBERS = range(12)
 ALLOWED_SECONDS = 0.05
 MOST_FAULTS = 100

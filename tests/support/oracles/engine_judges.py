@@ -27,7 +27,7 @@ from pdp.rewrite.rewriter import Rewriter
 from pdp.rewrite.sql import ParsedText
 from pdp.rewrite.visible_relations import Analyzer
 
-SEED: Final = os.environ.get("PDP_JUDGE_SEED", "7")
+SEED: Final = os.environ.get("TEST_JUDGE_SEED", "7")
 NAMES: Final = (
     "orders", "items", "customers", "lake.hr.salaries", "sales.orders", "values", "orders o", "v_orders", "sink", "TABLE orders",
     "TABLE(orders)", "TABLE (SELECT * FROM orders)", "STREAM orders", "(orders)", "IDENTIFIER('orders')", "a =>", "explode(", "sequence(",
