@@ -54,11 +54,11 @@ def killed(folder: Path, durability: str, run: int) -> tuple[AnsweredLoad, float
 
 
 def end(process: Any, run: int) -> None:
-    """Kill a service with all its workers."""
+    """Kill a service with all its workers: the supervisor first, which would start new ones between."""
     import psutil  # type: ignore[import-untyped]  # noqa: PLC0415
 
     own = psutil.Process(process.process.pid)
-    for one in (*own.children(), own) if run % 2 else (own,):
+    for one in (own, *own.children()) if run % 2 else (own,):
         one.kill()
     process.process.wait(10)
 
