@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +61,8 @@ class Ingest:
         """End the command, Spark and its workers at once."""
         own = psutil.Process(self.process.pid)
         for one in (*own.children(recursive=True), own):
-            one.kill()
+            with suppress(psutil.NoSuchProcess):  # a worker ends with the Java that has gone before
+                one.kill()
         self.process.wait(30)
 
 
