@@ -130,19 +130,24 @@ class AiohttpServer:
         try:
             self._aiohttp = (await asyncio.to_thread(_import_aiohttp, self.imports))(self)
         finally:
-            waiting, self.waiting = self.waiting, {}
             if self._aiohttp is None:
                 self._loading = None
-            for connection in waiting:
-                if self._aiohttp:
-                    connection.become(self._aiohttp.open())
-                else:
-                    connection.abort()
+            self._end_waiting()
+
+    def _end_waiting(self) -> None:
+        waiting, self.waiting = self.waiting, {}
+        for connection in waiting:
+            if self._aiohttp:
+                connection.become(self._aiohttp.open())
+            else:
+                connection.abort()
 
     def await_aiohttp(self, connection: _WaitingConnection) -> None:
-        """Let a connection wait for aiohttp."""
+        """Let a connection wait for aiohttp. Between a protocol and its connection, aiohttp may have come."""
         self.waiting[connection] = None
-        if self._loading is None:
+        if self._aiohttp:
+            asyncio.get_running_loop().call_soon(self._end_waiting)
+        elif self._loading is None:
             self._loading = asyncio.create_task(self._load())
 
     def is_crowded(self) -> bool:

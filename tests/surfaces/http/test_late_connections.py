@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 import ssl
 import threading
 from collections.abc import AsyncIterator, Iterator
@@ -196,3 +197,21 @@ async def read_all(reader: asyncio.StreamReader) -> bytes:
         return await asyncio.wait_for(reader.read(), 5)
     except ConnectionError:
         return b""
+
+
+@on_every_loop
+async def test_a_connection_whose_protocol_is_older_than_aiohttp_is_served() -> None:
+    """The event loop makes the protocol first, and tells of the connection in a later turn."""
+    gate = Gate()
+    gate.opened.set()
+    async with diagnostics(gate) as (server, _):
+        protocol = server()
+        await server.load()
+        client, accepted = socket.socketpair()
+        client.setblocking(False)
+        loop = asyncio.get_running_loop()
+        await loop.connect_accepted_socket(lambda: protocol, accepted)
+        reader, writer = await asyncio.open_connection(sock=client)
+        writer.write(LIVE)
+        assert (await asyncio.wait_for(reader.readline(), 10)).startswith(b"HTTP/1.1 200")
+        writer.close()
