@@ -14,12 +14,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Final
 
 import msgspec
 
 from pdp.decision.plan import parent_of
-from pdp.decision.turns import Resumable, TurnClock
+from pdp.decision.turns import Resumable, TurnClock, each_in_turns
 from pdp.engines.engine import PERMIT, Verdicts
 from pdp.errors import InvalidReference
 from pdp.facts.objects import ObjectKey, key_of
@@ -51,15 +52,11 @@ def guards(batch: Batch, meant: Callable[[Check], Check]) -> Resumable[tuple[Che
     A position is visible if it has guards and all of them are permitted. `meant` returns a check about the objects that
     the names of a check mean.
     """
-    own, found, pace = batch.caller.own, list[Check](), TurnClock()
+    own = batch.caller.own
     if own is None:
         return ()
-    for check in batch.checks:
-        found += _guards(meant(check), own)
-        if pace.is_over():
-            yield
-            pace.begin()
-    return tuple(found)
+    found = yield from each_in_turns(lambda check: tuple(_guards(meant(check), own)), batch.checks)
+    return tuple(chain.from_iterable(found))
 
 
 def visible_positions(size: int, checks: Sequence[Check], outcomes: Sequence[Verdicts]) -> Resumable[bytes]:
