@@ -115,12 +115,10 @@ async def decide_scopes(pdp: Pdp, request: ScopeRequest, caller: Caller, surface
     if principal is not request.principal:
         checks = tuple(check.asking(principal=principal) for check in request.checks)
         request = msgspec.structs.replace(request, principal=principal, checks=checks)
-    _, refused = judged_principal(caller, request.principal)
-    if refused:
-        error = AssertionNotAllowed(refused)
-        asked = refused_batch(surface, caller, request.checks, Rejection(error.code, refused))
-        error.record_id = (await pdp.check(asked)).id
-        raise error
+    _, unassertable = judged_principal(caller, request.principal)
+    if unassertable:
+        rejection = Rejection(AssertionNotAllowed.code, unassertable)
+        raise await pdp.refusal(refused_batch(surface, caller, request.checks, rejection))
     _require_plain_names(request.checks, pdp.bundle.warehouses)
     size = len(request.checks)
     batch: Batch = admit(BatchRequest(surface, size, request.checks, {}), caller)

@@ -46,7 +46,7 @@ from pdp.decision.verdict_cache import VerdictCache
 from pdp.engines.engine import ALLOWED_BY_EFFECT
 from pdp.engines.grants.engine import GrantsEngine
 from pdp.engines.row_access.explain import RowExplanation
-from pdp.errors import InvalidArgument
+from pdp.errors import AssertionNotAllowed, InvalidArgument
 from pdp.facts.snapshot import Facts
 from pdp.model.answer import Answer, Reason, TypedColumn
 from pdp.model.question import AtLeast, Batch, Caller, Check, Consistency
@@ -138,6 +138,12 @@ class Pdp:
         """Return the answer to a batch; raise Unavailable if its consistency or the audit cannot be served."""
         result = self.decide_now(batch) or await self.decide(batch)
         return result.answer
+
+    async def refusal(self, refused: Batch) -> AssertionNotAllowed:
+        """Record a batch that the caller may not ask; return the error with the id of the record. Raise as `check`."""
+        error = AssertionNotAllowed(next(iter(refused.rejected.values())).message)
+        error.record_id = (await self.check(refused)).id
+        return error
 
     def decide_now(self, batch: Batch) -> BatchResult | None:
         """Decide a small batch by the facts at hand and record the decision; None if `decide` must do this.

@@ -204,7 +204,7 @@ READS: Final = {"table": "read_data", "view": "select", "table_or_view": "read_d
 class StatementRequest(msgspec.Struct, frozen=True):
     """Request of a caller for a principal. `started` is a time of `perf_counter`.
 
-    `refused` is the reason against the request: evidence beyond the caller's rights. Empty without a reason.
+    `unassertable` tells why the caller may not assert what the request states; empty if it may.
     """
 
     caller: Caller
@@ -213,7 +213,7 @@ class StatementRequest(msgspec.Struct, frozen=True):
     acting_role: str | None
     id: str
     started: float
-    refused: str = ""
+    unassertable: str = ""
 
     def question(self, action: str) -> Question:
         """Return the question for the right of the principal to an action."""
@@ -221,17 +221,17 @@ class StatementRequest(msgspec.Struct, frozen=True):
 
 
 def admitted(body: RewriteBody | FilterBody, caller: Caller, surface: str) -> StatementRequest:
-    """Return the request with its principal, `refused` for evidence beyond the caller's rights.
+    """Return the request with its principal, `unassertable` for evidence beyond the caller's rights.
 
     Raise AssertionNotAllowed for headers outside of development: their sender takes them for an identity.
     """
-    principal, refused = _principal(body, caller)
+    principal, unassertable = _principal(body, caller)
     if body.catalog is not UNSET:
-        refused = refused or _against_catalog(body.catalog, caller)
+        unassertable = unassertable or _against_catalog(body.catalog, caller)
         if len(body.catalog.default) not in (0, _DEFAULT_PARTS):
             raise InvalidArgument("`catalog.default` is a catalog and a schema")
     role = make_acting_role(body.acting_role)
-    return StatementRequest(caller, surface, principal, role, new_id(), time.perf_counter(), refused)
+    return StatementRequest(caller, surface, principal, role, new_id(), time.perf_counter(), unassertable)
 
 
 def _principal(body: RewriteBody | FilterBody, caller: Caller) -> tuple[Principal, str]:

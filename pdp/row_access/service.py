@@ -99,8 +99,8 @@ class StatementService:
         uses: tuple[RelationUse, ...] = ()
         decision = cause = ""
         try:
-            if request.refused:
-                raise AssertionNotAllowed(request.refused)
+            if request.unassertable:
+                raise AssertionNotAllowed(request.unassertable)
             bound_text(body)
             await self._pdp.await_consistency(body.consistency)
             catalog = None if body.catalog is UNSET else body.catalog
@@ -147,11 +147,9 @@ class StatementService:
         if body.dialect not in DIALECTS:
             raise unknown_dialect(body.dialect)
         check = Check(request.question(READS[table.type]), (table,), (0,))
-        if request.refused:
-            error = AssertionNotAllowed(request.refused)
-            batch = refused_batch(surface, caller, (check,), Rejection(error.code, request.refused))
-            error.record_id = (await self._pdp.check(batch)).id
-            raise error
+        if request.unassertable:
+            rejection = Rejection(AssertionNotAllowed.code, request.unassertable)
+            raise await self._pdp.refusal(refused_batch(surface, caller, (check,), rejection))
         await self._pdp.await_consistency(body.consistency)
         reader = self._reader(request)
         decided = await self._decide(request, [check])
