@@ -169,33 +169,27 @@ def with_projects(settings: Settings, facts: Facts) -> Facts:
 def build_catalogs(settings: Settings) -> dict[str, IcebergCatalog]:
     """Return the catalogs of views by warehouse; raise ConfigError if a file cannot be read."""
     return {
-        name: IcebergCatalog(name, rule, token, settings.warehouses[name].namespace_separator)
-        for name, rule, token in _catalog_rules(settings)
+        name: IcebergCatalog(name, rule, token, separator) for name, rule, token, separator in _catalog_rules(settings)
     }
 
 
 def build_relations(settings: Settings, telemetry: Telemetry) -> RelationSources:
     """Return the tables and views of catalogs for the rewriter; raise ConfigError if a file cannot be read."""
     return RelationSources(
-        CatalogRelations(
-            name,
-            RestCatalogClient(name, rule, token, settings.warehouses[name].namespace_separator),
-            rule,
-            telemetry,
-        )
-        for name, rule, token in _catalog_rules(settings)
+        CatalogRelations(name, RestCatalogClient(name, rule, token, separator), rule, telemetry)
+        for name, rule, token, separator in _catalog_rules(settings)
         if rule.relations
     )
 
 
-def _catalog_rules(settings: Settings) -> Iterator[tuple[str, CatalogSettings, Path | None]]:
-    """Yield each warehouse with a catalog, the settings of the catalog, and the file of the token."""
+def _catalog_rules(settings: Settings) -> Iterator[tuple[str, CatalogSettings, Path | None, str]]:
+    """Yield each warehouse with a catalog, its settings, the file of the token, and the separator of namespaces."""
     for name, warehouse in settings.warehouses.items():
         rule = warehouse.catalog
         if rule:
             ca_file = str(settings.path(rule.ca_file)) if rule.ca_file else None
             token = settings.path(rule.token_file) if rule.token_file else None
-            yield name, rule.model_copy(update={"ca_file": ca_file}), token
+            yield name, rule.model_copy(update={"ca_file": ca_file}), token, warehouse.namespace_separator
 
 
 def build_pdp(

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 import structlog
+from uuid_utils import uuid7
 
 from pdp.app.facts import build_catalogs, build_relations
 from pdp.app.process import quick_imports
+from pdp.audit.files.chain import ChainHash
+from pdp.audit.files.folder import AuditFolder, SegmentForm
+from pdp.audit.queue.file_sink import LineSink
+from pdp.audit.queue.intake import IntakeOptions, LineIntake
+from pdp.audit.queue.queue import RecordQueue, TrailOptions
+from pdp.audit.queue.sampling import AllowSampler, make_rule
+from pdp.audit.queue.sinks import AuditSink, SinkMetrics, StdoutOutput
+from pdp.config.audit import AuditSettings, SinkSettings
 from pdp.config.settings import Settings
 from pdp.decision.active_policies import ActivePolicies
 from pdp.decision.cache.cache import Cache, read_authorities
@@ -19,6 +29,7 @@ from pdp.decision.cache.mac_keys import MacKeys, machine_keys, random_keys
 from pdp.decision.cache.writer import CacheMetrics
 from pdp.decision.scopes import ScopeService
 from pdp.decision.service import Pdp
+from pdp.decision.turns import run_aside
 from pdp.decision.verdict_cache import VerdictCache, served_engines
 from pdp.dialects.trino.endpoints import TrinoSurface
 from pdp.identity.callers import Callers
@@ -27,6 +38,7 @@ from pdp.identity.tokens import Tokens
 from pdp.management.row_policies import RowPolicyService
 from pdp.management.service import Management
 from pdp.model.events import AnswerHold
+from pdp.model.redaction import Redactor
 from pdp.rewrite.process.pool import WorkerPool
 from pdp.row_access.service import StatementService
 from pdp.store.replica import FixedFacts, Replica
@@ -53,20 +65,6 @@ from pdp.views.loads import ViewSecurity
 
 if TYPE_CHECKING:
     from pdp.decision.cache.redis import RedisCache
-import sys
-
-from uuid_utils import uuid7
-
-from pdp.audit.files.chain import ChainHash
-from pdp.audit.files.folder import AuditFolder, SegmentForm
-from pdp.audit.queue.file_sink import LineSink
-from pdp.audit.queue.intake import IntakeOptions, LineIntake
-from pdp.audit.queue.queue import RecordQueue, TrailOptions
-from pdp.audit.queue.sampling import AllowSampler, make_rule
-from pdp.audit.queue.sinks import AuditSink, SinkMetrics, StdoutOutput
-from pdp.config.audit import AuditSettings, SinkSettings
-from pdp.decision.turns import run_aside
-from pdp.model.redaction import Redactor
 
 RpcService: TypeAlias = DecisionService | GrantsService | PolicyService
 T = TypeVar("T")
@@ -216,9 +214,6 @@ def _redis_cache(settings: Settings, metrics: CacheMetrics) -> RedisCache:
     seal = VerdictSeal(seal_keys(settings))
     client = open_client(chosen.model_copy(update={"tls_ca": read_authorities(settings)}))
     return RedisCache(client, seal, metrics, chosen.ttl_seconds, chosen.timeout_ms / 1000)
-
-
-log = structlog.get_logger()
 
 
 def open_audit(settings: Settings, telemetry: Telemetry) -> RecordQueue | None:
