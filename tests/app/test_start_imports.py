@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 import pytest
 from support.paths import ROOT
 from support.servers.idp import Authority, jwk
+from support.service.commands import run_script
 from support.service.serving import FREE_PORTS
 
 pytestmark = pytest.mark.process
@@ -92,17 +92,7 @@ def printed(folder: Path, settings: object, script: str) -> Any:
     (folder / "pdp.yaml").write_text(json.dumps(settings))
     (folder / "rules.properties").write_text(RULES)
     free = [f"server.{name}={value}" for name, value in FREE_PORTS.items()]
-    done = subprocess.run(
-        [sys.executable, "-c", script, str(folder / "pdp.yaml"), *free],
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    return run_script(script, str(folder / "pdp.yaml"), *free, cwd=folder)
 
 
 def test_a_service_imports_no_module_that_it_does_not_need(tmp_path: Path) -> None:
@@ -183,16 +173,7 @@ def test_authorities_of_tls_come_with_the_first_client(tmp_path: Path, trusted: 
     right, wrong = Authority(tmp_path), Authority(tmp_path, "other")
     cert, key = right.issue("service")
     places = {"SSL_CERT_FILE": str((right if trusted else wrong).path), "SSL_CERT_DIR": str(tmp_path / "none")}
-    done = subprocess.run(
-        [sys.executable, "-c", CLIENT, str(cert), str(key)],
-        env=os.environ | {"PYTHONPATH": str(ROOT)} | places,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    loaded, found = json.loads(done.stdout)
+    loaded, found = run_script(CLIENT, str(cert), str(key), environ=places)
     assert loaded == [0, 0, 1, 0, 0, 0]
     assert found == [501 if trusted else 0] * 5 + [0] * 5, "the certificate has no name 127.0.0.2"
 
@@ -220,13 +201,4 @@ def test_a_load_of_settings_makes_one_validator_and_asks_no_plugin(tmp_path: Pat
     (tmp_path / "spy-1.dist-info").mkdir()
     (tmp_path / "spy-1.dist-info/METADATA").write_text("Metadata-Version: 2.1\nName: spy\nVersion: 1\n")
     (tmp_path / "spy-1.dist-info/entry_points.txt").write_text("[pydantic]\nspy = spy:plugin\n")
-    done = subprocess.run(
-        [sys.executable, "-c", CHECKED, str(tmp_path)],
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout) == [["Settings"], False]
+    assert run_script(CHECKED, str(tmp_path)) == [["Settings"], False]

@@ -6,13 +6,8 @@ into modules that it loads. Raise a bound only for a feature that the start need
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-
 import pytest
-from support.paths import ROOT
+from support.service.commands import run_script
 
 pytestmark = pytest.mark.process
 
@@ -81,15 +76,6 @@ STARTS = {
 @pytest.mark.parametrize("module", STARTS)
 def test_a_start_loads_no_more_than_it_needs(module: str) -> None:
     most, packages = STARTS[module]
-    done = subprocess.run(
-        [sys.executable, "-c", LOAD, module],
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    lines, others = json.loads(done.stdout)
+    lines, others = run_script(LOAD, module)
     assert lines <= most
     assert set(others) - ALWAYS <= {*packages.split()}

@@ -38,6 +38,21 @@ class Ended(subprocess.CompletedProcess[str]):
         super().__init__(arguments, code, stdout, others)
 
 
+def run_script(script: str, *arguments: str, cwd: Path | None = None, environ: Mapping[str, str] = {}) -> Any:
+    """Run a Python script in an interpreter of its own that finds the product; return the JSON that it prints."""
+    done = subprocess.run(
+        [sys.executable, "-c", script, *arguments],
+        env={**os.environ, "PYTHONPATH": str(ROOT), **environ},
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
 def run_pdp(
     *arguments: str,
     stdin: str | bytes = "",
