@@ -54,7 +54,7 @@ def record(seq: int, draw: random.Random) -> str:
 CPU = """
 import sys, time
 import psutil
-from pdp.lake.catalog import folder_catalog
+from pdp.lake.session import folder_catalog
 from pdp.lake.ingest.ingest import AuditIngest, IngestOptions
 from pdp.lake.lake import Lake
 from pdp.lake.session import start_session

@@ -24,12 +24,11 @@ from support.generators.recorded_company import Company
 from support.servers.lakes import ingest
 
 from pdp.app.archived_bundle import rebuild_pdp
-from pdp.lake.catalog import folder_catalog
 from pdp.lake.lake import Lake
 from pdp.lake.replay.archive import read_archive
 from pdp.lake.replay.questions import RecordedQuestions, ReplayChoice, question_rows
 from pdp.lake.replay.replaying import LakeReplay
-from pdp.lake.session import start_session
+from pdp.lake.session import folder_catalog, start_session
 
 CHOICE = ReplayChoice(listings=True)
 

@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, get_args, get_origin
 
+from audit_schema import audit_schema
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from pdp.audit.records.json_schema import audit_schema
 from pdp.config.settings import Settings, secret_keys
 from pdp.lake.tables import REPLAY_DIFFERENCES
 from pdp.lake.tables import TABLES as LAKE_TABLES

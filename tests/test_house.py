@@ -19,7 +19,7 @@ from support.paths import ROOT
 
 PRODUCT: Final = ROOT / "pdp"
 
-MOST_FILES: Final = 462
+MOST_FILES: Final = 445
 """Modules with content. An empty `__init__.py` is none."""
 LONGEST_FILE: Final = 400
 """Lines of a file, but for those of LONG_FILES."""
@@ -27,8 +27,9 @@ LONG_FILES: Final[Mapping[str, str]] = {
     "surfaces/http/connection.py": "one connection is one state machine: its steps are read side by side",
 }
 """File -> the reason why it is better whole."""
-MEDIAN_FILE: Final = (120, 220)
-"""Lines of the middle file: shorter means that one line of thought is cut into several files."""
+MEDIAN_FILE: Final = (120, 230)
+"""Lines of the middle file: shorter means that one line of thought is cut into several files, longer that half of the files
+have no room to grow. Small files of one subject were merged, so the middle is nearer to the longest file."""
 MOST_ENTRIES: Final = 24
 """Files and folders of one folder."""
 MOST_AT_THE_TOP: Final = 23

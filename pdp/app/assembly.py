@@ -35,7 +35,7 @@ from pdp.engines.row_access.policies import NamedDocument, read_documents
 from pdp.engines.row_access.through_views import unprotected_catalogs
 from pdp.engines.spelled_names import SpelledNames
 from pdp.errors import ConfigError, InvalidReference
-from pdp.facts.row_policies import fold_name
+from pdp.facts.objects import fold_name
 from pdp.facts.snapshot import Facts
 from pdp.model.question import Principal, Question, RequestContext, Resource
 from pdp.model.redaction import Redactor

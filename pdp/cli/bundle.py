@@ -15,7 +15,7 @@ import msgspec
 from pdp.cli.options import format_option
 from pdp.cli.terminal import one_line_errors, plural, visible
 from pdp.config.bundles.archive import UnpackedBundle, add_signature, build, read_files, unpack, write_files
-from pdp.config.bundles.signing import read_private_key, read_public_key
+from pdp.config.bundles.manifest import read_private_key, read_public_key
 from pdp.errors import ConfigError
 
 _FILE: Final = click.Path(path_type=Path, dir_okay=False)

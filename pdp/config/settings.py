@@ -19,8 +19,7 @@ from pdp.config.origins import Key, Origins, key_text
 from pdp.config.policies import PolicyFiles, PolicySettings, RowAccessSettings
 from pdp.config.section import Secret, SecretAddress, Section, defaults, names_secret
 from pdp.config.server import LimitSettings, ServerSettings
-from pdp.config.trino import TrinoSettings
-from pdp.config.warehouses import AuthoritySettings, LakeSettings, WarehouseSettings
+from pdp.config.warehouses import AuthoritySettings, LakeSettings, TrinoSettings, WarehouseSettings
 from pdp.errors import ConfigError
 
 

@@ -15,15 +15,13 @@ import msgspec
 from immutables import Map
 
 from pdp.config.policies import ThroughViews
-from pdp.config.trino import TrinoSettings
-from pdp.config.warehouses import WarehouseSettings
+from pdp.config.warehouses import TrinoSettings, WarehouseSettings
 from pdp.engines.engine import Cost, Dependency, Engine, ForbiddenPath, beyond
 from pdp.engines.guarded import AwaitedEngine, FailedEngine, applying
 from pdp.engines.row_access.engine import RowAccessEngine
 from pdp.engines.spelled_names import NO_NAMES, SpelledNames
 from pdp.facts.nodes import ObjectNode
-from pdp.facts.objects import ContainerPath, ObjectKey, ObjectName
-from pdp.facts.row_policies import FoldedName
+from pdp.facts.objects import ContainerPath, FoldedName, ObjectKey, ObjectName
 from pdp.facts.snapshot import Facts
 from pdp.model.answer import Reason
 from pdp.model.bounded_cache import BoundedCache

@@ -20,8 +20,7 @@ from pdp.decision.plan import (
     PlanContext,
     Split,
 )
-from pdp.facts.objects import ObjectKey
-from pdp.facts.row_policies import TablePath
+from pdp.facts.objects import ObjectKey, TablePath
 from pdp.model.answer import MISSING_ARGUMENT
 from pdp.model.arrays import positions_by
 from pdp.model.question import Arguments, Check, Resource, is_missing

@@ -33,6 +33,7 @@ from pdp.facts.objects import (
     VISIBILITY,
     Change,
     ContainerPath,
+    FoldedName,
     Grant,
     GrantAdded,
     GrantRemoved,
@@ -41,11 +42,13 @@ from pdp.facts.objects import (
     ObjectKey,
     ObjectName,
     ObjectPut,
+    RowPolicy,
     RowPolicyPut,
+    RuleKey,
     container_key,
+    fold_name,
     split_key,
 )
-from pdp.facts.row_policies import FoldedName, RowPolicy, RuleKey, fold_name
 from pdp.model.question import CONTENT_TYPES
 
 _WITHOUT_CONTENT: Final = frozenset({"role", "tag"})

@@ -27,16 +27,17 @@ from pdp.facts.objects import (
     SERVER,
     Change,
     ContainerPath,
+    FoldedName,
     Grant,
     GrantAdded,
     Object,
     ObjectKey,
     ObjectName,
     ObjectPut,
+    RowPolicy,
     RowPolicyPut,
     join_key,
 )
-from pdp.facts.row_policies import FoldedName, RowPolicy
 from pdp.model.bounded_cache import BoundedCache
 from pdp.model.question import CONTENT_TYPES, Principal
 from pdp.model.revision import Revision

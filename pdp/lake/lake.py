@@ -16,8 +16,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pdp.errors import InvalidArgument, Unavailable
-from pdp.lake.catalog import LakeCatalog
-from pdp.lake.session import start_session
+from pdp.lake.session import LakeCatalog, start_session
 from pdp.lake.tables import LakeTable
 
 if TYPE_CHECKING:

@@ -1,6 +1,9 @@
-"""Session of Spark: started on this machine with Iceberg's jar, or taken from `spark-submit`.
+"""Session of Spark: its start, the catalogs of the lake in it, and the stages of a long job.
 
-Java is checked before. Spark's log goes to a file, and every failure of the start is one line with its cause.
+A session starts on this machine with Iceberg's jar, or is taken from `spark-submit`. Java is checked before. Spark's
+log goes to a file, and every failure of the start is one line with its cause. A catalog is a folder with Iceberg's
+Hadoop catalog, or an Iceberg REST catalog of the configuration. People see the stage of a job with its finished tasks;
+at the end, rows, seconds and rate.
 """
 
 from __future__ import annotations
@@ -12,15 +15,82 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from pdp.errors import ConfigError, Unavailable
-from pdp.lake.catalog import LakeCatalog
+import msgspec
+
+from pdp.config.origins import suggest
+from pdp.config.warehouses import LakeSettings
+from pdp.errors import ConfigError, InvalidArgument, Unavailable
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
+
+
+CATALOG: Final = "lake"
+"""Name of the catalog inside Spark."""
+_PREFIX: Final = f"spark.sql.catalog.{CATALOG}"
+
+
+class LakeCatalog(msgspec.Struct, frozen=True):
+    """Catalog, and the namespace of the tables.
+
+    `properties` are those of Spark at its start. `secrets` are set in a running session, so that no command line and no
+    page of Spark shows them.
+    """
+
+    name: str
+    namespace: str
+    properties: Mapping[str, str]
+    secrets: Mapping[str, str] = {}
+    folder: Path | None = None
+    """Folder of a catalog on this machine."""
+
+    def table(self, name: str) -> str:
+        """Return the full name of a table in SQL."""
+        return f"{CATALOG}.{self.namespace}.{name}"
+
+
+def choose_catalog(name: str, lakes: Mapping[str, LakeSettings]) -> LakeCatalog:
+    """Return the catalog that `--lake` names: one of the configuration, else that of a folder."""
+    if not name:
+        raise InvalidArgument("`--lake` is empty")
+    if name in lakes:
+        return rest_catalog(name, lakes[name])
+    if lakes and "/" not in name and not Path(name).is_dir():
+        raise ConfigError(f"no lake `{name}` is configured{suggest(name, lakes)}; for a folder, write `./{name}`")
+    return folder_catalog(name)
+
+
+def folder_catalog(place: str) -> LakeCatalog:
+    """Return the catalog of a folder: a path of this machine, or an address such as `hdfs://` or `s3a://`."""
+    folder = None if "://" in place else Path(place).absolute()
+    if folder and folder.exists() and not folder.is_dir():
+        raise InvalidArgument(f"`{place}` is no folder")
+    properties = {_PREFIX: "org.apache.iceberg.spark.SparkCatalog", f"{_PREFIX}.type": "hadoop"}
+    properties[f"{_PREFIX}.warehouse"] = str(folder or place)
+    return LakeCatalog(place, "pdp", properties, folder=folder)
+
+
+def rest_catalog(name: str, settings: LakeSettings) -> LakeCatalog:
+    """Return a catalog of the configuration."""
+    properties: dict[str, Any] = {
+        _PREFIX: "org.apache.iceberg.spark.SparkCatalog",
+        f"{_PREFIX}.type": "rest",
+        f"{_PREFIX}.uri": settings.uri,
+        **({f"{_PREFIX}.warehouse": settings.warehouse} if settings.warehouse else {}),
+        **settings.spark,
+    }
+    secrets = {f"{_PREFIX}.{key}": value for key, value in settings.properties.items()}
+    for key in ("token", "credential"):
+        if value := getattr(settings, key):
+            secrets[f"{_PREFIX}.{key}"] = value
+    return LakeCatalog(name, settings.namespace, properties, secrets)
 
 
 ICEBERG: Final = "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0"
@@ -208,3 +278,89 @@ def failure_cause(error: Exception) -> str:
         if raised:
             return f"a Python worker raised {name.rpartition('.')[2]}{colon}{problem}"
     return lines[0].strip() if lines else type(error).__name__
+
+
+_SECONDS: Final = 1.0
+"""Time between two looks at the tasks."""
+
+
+class JobStage:
+    """Stage that runs. `rows` is the number of rows that the stage worked on, once known."""
+
+    def __init__(self, text: str, say: Callable[[str], None]) -> None:
+        self.text = text
+        self.rows = 0
+        self._say = say
+        say(text)
+
+    def now(self, text: str) -> None:
+        """Say the step within the stage that runs now."""
+        self.text = text
+        self._say(text)
+
+    def count(self, rows: int) -> None:
+        """Add rows that the stage worked on."""
+        self.rows += rows
+
+
+class StageNotices:
+    """Notices about stages. `say` gets the present state for a status line, `note` one line for each ended stage."""
+
+    def __init__(
+        self, say: Callable[[str], None], note: Callable[[str], None], spark: SparkSession | None = None
+    ) -> None:
+        self._say = say
+        self._note = note
+        self._spark = spark
+
+    @contextmanager
+    def stage(self, text: str, unit: str = "") -> Iterator[JobStage]:
+        """Say the stage until its end, then note its rows of a `unit`, unless there are none."""
+        stage, ended, begun = JobStage(text, self._say), threading.Event(), time.monotonic()
+        watcher = threading.Thread(target=self._watch, args=(stage, ended), daemon=True)
+        if self._spark is not None:
+            watcher.start()
+        try:
+            yield stage
+        finally:
+            ended.set()
+            if self._spark is not None:
+                watcher.join()
+        if stage.rows:
+            self._note(rate_text(text, stage.rows, unit, time.monotonic() - begun))
+
+    def _watch(self, stage: JobStage, ended: threading.Event) -> None:
+        while not ended.wait(_SECONDS):
+            tasks = running_tasks(self._spark)
+            if tasks[1]:
+                self._say(f"{stage.text}: {tasks[0]:,} of {tasks[1]:,} tasks")
+
+
+def rate_text(text: str, rows: int, unit: str, seconds: float) -> str:
+    """Return one line about an ended stage, such as `grouping checks: 1,000 checks in 2.0 s (500 checks/s)`."""
+    units = f"{unit}s" if rows != 1 else unit
+    return f"{text}: {rows:,} {units} in {seconds:.1f} s ({rows / max(seconds, 0.001):,.0f} {unit}s/s)"
+
+
+def running_tasks(spark: Any) -> tuple[int, int]:
+    """Return the numbers of finished and of all tasks of the stages that Spark runs now."""
+    tracker = spark.sparkContext.statusTracker()
+    found = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+    stages = [stage for stage in found if stage is not None]
+    return sum(stage.numCompletedTasks for stage in stages), sum(stage.numTasks for stage in stages)
+
+
+def _silent(_: str) -> None:
+    pass
+
+
+SILENT: Final = StageNotices(_silent, _silent)
+"""Notices that nobody reads."""
+
+
+def plan_text(frame: DataFrame) -> str:
+    """Return Spark's plan of a frame. `explain` of Spark only prints."""
+    machine: Any = frame.sparkSession.sparkContext._jvm  # noqa: SLF001  no other way to the text
+    mode = machine.org.apache.spark.sql.execution.ExplainMode.fromString("formatted")
+    text: str = frame._jdf.queryExecution().explainString(mode)  # noqa: SLF001
+    return text

@@ -16,8 +16,17 @@ from pdp.decision.service import Pdp
 from pdp.decision.turns import run_aside
 from pdp.engines.grants.edits import MANAGE, Actor
 from pdp.errors import AmbiguousName, InvalidArgument, NotFound
-from pdp.facts.objects import Change, ObjectKey, key_text, resource_of
-from pdp.facts.row_policies import FoldedName, RowPolicy, TablePath, fold_column, fold_name
+from pdp.facts.objects import (
+    Change,
+    FoldedName,
+    ObjectKey,
+    RowPolicy,
+    TablePath,
+    fold_column,
+    fold_name,
+    key_text,
+    resource_of,
+)
 from pdp.facts.snapshot import Facts
 from pdp.management.forbidden_edits import denials_of, refuse_forbidden, unforbidden
 from pdp.management.requests import ManagementRequest, PageRequest, Requester, recorded

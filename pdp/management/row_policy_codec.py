@@ -12,8 +12,7 @@ from pdp.audit.records.writing import timestamp
 from pdp.decision.bodies import PrincipalBody
 from pdp.engines.row_access.policies import MaskBody, PolicyBody, written
 from pdp.errors import InvalidArgument
-from pdp.facts.objects import key_text
-from pdp.facts.row_policies import RowPolicy, TablePath
+from pdp.facts.objects import RowPolicy, TablePath, key_text
 from pdp.management.codec import make_page_request, make_requester, page_token, query_requester, read_page_size
 from pdp.management.requests import PageRequest, Requester
 from pdp.management.row_policies import RowPolicyPage, StatementResult

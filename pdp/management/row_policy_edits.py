@@ -18,8 +18,21 @@ from pdp.engines.row_access.engine import RowAccessEngine, is_filed
 from pdp.engines.row_access.entries import binding_faults, fault_message, faults_of, tables_read
 from pdp.engines.row_access.policies import MaskBody, PolicyBody, entry_name, policy_path, rule_of, table_path
 from pdp.errors import AlreadyExists, Conflict, InvalidArgument, InvalidFilter, InvalidReference, NotFound
-from pdp.facts.objects import Change, ObjectKey, RowPolicyPut, RowPolicyRemoved, container_key, join_key, key_text
-from pdp.facts.row_policies import FoldedName, RowPolicy, TablePath, fold_column, fold_name, widen_name
+from pdp.facts.objects import (
+    Change,
+    FoldedName,
+    ObjectKey,
+    RowPolicy,
+    RowPolicyPut,
+    RowPolicyRemoved,
+    TablePath,
+    container_key,
+    fold_column,
+    fold_name,
+    join_key,
+    key_text,
+    widen_name,
+)
 from pdp.facts.snapshot import Facts
 from pdp.model.vocabulary import TABULAR_TYPES
 

@@ -17,7 +17,7 @@ from typing import Any, Final, TypeAlias
 from pdp.engines.row_access.policies import Document, MaskBody, PolicyBody, entry_name, rule_of
 from pdp.engines.row_access.policy_set import Mask, Policy, PolicySet, TablePolicies, mask_of, policy_of, table_policies
 from pdp.errors import InvalidReference
-from pdp.facts.row_policies import FoldedName, fold_name
+from pdp.facts.objects import FoldedName, fold_name
 from pdp.model.references import parse_resource
 from pdp.rewrite.errors import AMBIGUOUS_NAME, FILTER_INVALID, UNKNOWN_RELATION, UNSUPPORTED_SOURCE, RewriteRefused
 

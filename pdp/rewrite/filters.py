@@ -32,7 +32,7 @@ from pdp.engines.row_access.portable import FUNCTIONS, PARTS, adapt
 from pdp.engines.row_access.portable_patterns import check_operators
 from pdp.engines.row_access.portable_values import folds_caller
 from pdp.engines.row_access.trino import CALLER, LISTS, CallerValues, UntranslatableSql, call_caller
-from pdp.facts.row_policies import fold_column
+from pdp.facts.objects import fold_column
 from pdp.rewrite.binding import (
     ROW,
     BoundColumn,

@@ -19,7 +19,7 @@ import msgspec
 
 from pdp.engines.row_access.conditions import check_condition
 from pdp.engines.row_access.policies import EVERYONE, PolicyBody, entry_name
-from pdp.facts.row_policies import RowPolicy
+from pdp.facts.objects import RowPolicy
 from pdp.rewrite.errors import FILTER_INVALID, METADATA_TABLE, PARSE_ERROR, PoliciesNeeded, RewriteRefused
 from pdp.rewrite.sql import LexicalText, apply_edits, quote_text, without_spans
 

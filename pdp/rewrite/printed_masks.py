@@ -23,7 +23,7 @@ from pdp.engines.row_access.policies import KINDS, KINDS_WITH_VALUE
 from pdp.engines.row_access.policy_set import Mask
 from pdp.engines.row_access.portable_values import family_of
 from pdp.engines.row_access.trino import SHORTEST_VALUE, VISIBLE_CHARACTERS, masked_value
-from pdp.facts.row_policies import fold_column
+from pdp.facts.objects import fold_column
 from pdp.rewrite.binding import ROW, Form
 from pdp.rewrite.catalog import Catalog, Relation, RelationKey
 from pdp.rewrite.errors import FILTER_INVALID, UNSUPPORTED_SOURCE, RewriteRefused

@@ -16,7 +16,7 @@ from typing import Final, TypeVar
 from sqlglot import exp
 
 from pdp.engines.row_access.policy_set import PolicySet
-from pdp.facts.row_policies import RowPolicy
+from pdp.facts.objects import RowPolicy
 from pdp.rewrite.barriers import BARRIERS
 from pdp.rewrite.catalog import Catalog, Relation
 from pdp.rewrite.errors import (

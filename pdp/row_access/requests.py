@@ -21,7 +21,7 @@ from pdp.decision.plan import parent_of
 from pdp.engines.row_access.members import Members
 from pdp.engines.row_access.policies import PolicyBody, rule_of, table_path
 from pdp.errors import AssertionNotAllowed, InvalidArgument, TableDenied
-from pdp.facts.row_policies import RowPolicy
+from pdp.facts.objects import RowPolicy
 from pdp.facts.snapshot import Facts
 from pdp.identity.evidence import judged_principal, own_principal
 from pdp.model.question import AtLeast, Caller, Check, Principal, Question, Resource

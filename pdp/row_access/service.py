@@ -19,7 +19,7 @@ from pdp.decision.bodies import make_resource
 from pdp.decision.service import BatchResult, Pdp
 from pdp.decision.turns import run_aside
 from pdp.errors import AmbiguousName, AssertionNotAllowed, InvalidArgument, PdpError, TableDenied, Unavailable
-from pdp.facts.row_policies import RowPolicy, TablePath
+from pdp.facts.objects import RowPolicy, TablePath
 from pdp.facts.snapshot import Facts
 from pdp.identity.evidence import refused_batch
 from pdp.management.codec import make_requester

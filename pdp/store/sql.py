@@ -1,7 +1,7 @@
 """Store in an SQL database, SQLite or PostgreSQL.
 
-Owns transactions, the log and the detection of another history. `rows` owns the stored form of facts, `schema` the
-tables, and `sqlite` and `postgres` the differences between the two databases.
+Owns transactions, the log and the detection of another history. `schema` owns the tables and the
+stored form of facts, `sqlite` and `postgres` the differences between the two databases.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from pdp.errors import ConfigError, Unavailable
 from pdp.facts.objects import Change, GrantAdded, ObjectPut, RowPolicyPut
 from pdp.facts.snapshot import Facts
 from pdp.model.pauses import pauses
-from pdp.store import rows, schema
+from pdp.store import schema
+from pdp.store import schema as rows
 from pdp.store.database import Connection, Database, Signal
 from pdp.store.sqlite import SqliteDatabase
 from pdp.store.store import CommitGate, EpochChanged, LogEntry, Prepare

@@ -43,7 +43,7 @@ from pdp.errors import PdpError
 from pdp.identity.callers import EMBEDDED_CALLER, Callers, Peer
 from pdp.identity.evidence import admit
 from pdp.identity.tokens import Tokens
-from pdp.lake.catalog import choose_catalog
+from pdp.lake.session import choose_catalog
 from pdp.rewrite.process.messages import RewriteCall, StatementUser
 from pdp.rewrite.process.worker import RewriteProcess
 from pdp.row_access.service import _setup

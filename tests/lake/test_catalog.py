@@ -14,10 +14,9 @@ from support.service.commands import run_pdp
 from pdp.config.load import make_settings
 from pdp.config.warehouses import LakeSettings
 from pdp.errors import ConfigError, InvalidArgument, Unavailable
-from pdp.lake.catalog import choose_catalog, folder_catalog, rest_catalog
 from pdp.lake.ingest.batches import BatchCounts
 from pdp.lake.lake import Lake
-from pdp.lake.session import check_java
+from pdp.lake.session import check_java, choose_catalog, folder_catalog, rest_catalog
 
 CATALOG = "spark.sql.catalog.lake"
 LAKES = {"prod": LakeSettings(uri="http://127.0.0.1:1/c", warehouse="w", token="canary", properties={"scope": "s"})}

@@ -18,7 +18,7 @@ from pdp.lake.session import failure_cause
 
 JOB = f"""
 from pdp.config.warehouses import LakeSettings
-from pdp.lake.catalog import rest_catalog
+from pdp.lake.session import rest_catalog
 from pdp.lake.session import start_session
 
 lake = LakeSettings(uri="http://127.0.0.1:1", credential="canary", token="canary")

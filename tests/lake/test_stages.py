@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from pdp.lake.stages import StageNotices, rate_text
+from pdp.lake.session import StageNotices, rate_text
 
 
 def test_an_ended_stage_is_a_line_with_rows_and_rate() -> None:

@@ -17,10 +17,10 @@ from support.servers.spark import folder_lake, spark_options, spark_session
 
 from pdp.config.warehouses import LakeSettings
 from pdp.errors import Unavailable
-from pdp.lake.catalog import rest_catalog
 from pdp.lake.ingest.batches import BATCH, BatchCounts, BatchWriter
 from pdp.lake.ingest.ingest import AuditIngest, IngestOptions
 from pdp.lake.lake import Lake, SoleWriter, TableChanged
+from pdp.lake.session import rest_catalog
 from pdp.lake.tables import BUNDLES
 
 pytestmark = [pytest.mark.spark, pytest.mark.process, pytest.mark.timeout(600)]

@@ -14,8 +14,19 @@ from support.oracles.rows import POLICY, load
 from pdp.engines.grants.administration import Administration
 from pdp.engines.grants.edits import Actor, ObjectEdits, ObjectPatch
 from pdp.errors import AlreadyExists, Conflict, Forbidden, InvalidArgument, InvalidFilter, NotFound, PdpError
-from pdp.facts.objects import Change, Grant, GrantAdded, Object, ObjectKey, ObjectPut, RowPolicyPut, RowPolicyRemoved
-from pdp.facts.row_policies import RowPolicy, TablePath, fold_name
+from pdp.facts.objects import (
+    Change,
+    Grant,
+    GrantAdded,
+    Object,
+    ObjectKey,
+    ObjectPut,
+    RowPolicy,
+    RowPolicyPut,
+    RowPolicyRemoved,
+    TablePath,
+    fold_name,
+)
 from pdp.facts.snapshot import Facts
 from pdp.management.row_policy_edits import (
     RowPoliciesClear,

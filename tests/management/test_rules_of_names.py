@@ -13,8 +13,18 @@ from support.oracles.rows import load
 from pdp.engines.grants.administration import Administration
 from pdp.engines.grants.edits import Actor, ObjectEdits, ObjectPatch
 from pdp.errors import Forbidden, PdpError
-from pdp.facts.objects import Change, Grant, GrantAdded, Object, ObjectKey, ObjectPut, RowPolicyPut
-from pdp.facts.row_policies import RowPolicy, TablePath, fold_name
+from pdp.facts.objects import (
+    Change,
+    Grant,
+    GrantAdded,
+    Object,
+    ObjectKey,
+    ObjectPut,
+    RowPolicy,
+    RowPolicyPut,
+    TablePath,
+    fold_name,
+)
 from pdp.facts.snapshot import Facts
 from pdp.management.row_policy_edits import RowPoliciesClear, RowPolicyAdministration, RowPolicyDrop, RowPolicyWrite
 from pdp.model.question import Principal

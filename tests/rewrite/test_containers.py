@@ -8,7 +8,7 @@ from typing import Any, Literal
 import pytest
 
 from pdp.engines.row_access.policies import parse_document
-from pdp.facts.row_policies import RowPolicy
+from pdp.facts.objects import RowPolicy
 from pdp.rewrite.catalog import Containers, catalog_of, containers_of, policy_set_of
 from pdp.rewrite.process.local import LocalRewriter, RewriteRequest
 from pdp.rewrite.process.messages import DIALECTS, FilterCall, PolicyState, RewriteCall, StatementUser

@@ -14,8 +14,7 @@ from pdp.engines.row_access.members import Members
 from pdp.engines.row_access.policies import parse_document
 from pdp.engines.row_access.policy_set import Policy, PolicySet, StoredPolicySets, TablePolicies
 from pdp.engines.row_access.validation import compile_policies
-from pdp.facts.objects import RowPolicyPut
-from pdp.facts.row_policies import RowPolicy, fold_name, widen_name
+from pdp.facts.objects import RowPolicy, RowPolicyPut, fold_name, widen_name
 from pdp.facts.snapshot import Facts
 from pdp.model.question import Principal, Resource
 from pdp.rewrite.process.messages import DIALECTS, FilterCall, PolicyState, RewriteCall, RewriteReply, StatementUser

@@ -14,7 +14,7 @@ from pdp.engines.row_access.policies import parse_document, read_documents
 from pdp.engines.row_access.policy_set import Policy
 from pdp.engines.row_access.validation import compile_policies
 from pdp.errors import PolicyError
-from pdp.facts.row_policies import RowPolicy
+from pdp.facts.objects import RowPolicy
 from pdp.offline.row_policies.lint import lint_row_files
 from pdp.rewrite import errors
 from pdp.rewrite.catalog import catalog_of, policy_set_of

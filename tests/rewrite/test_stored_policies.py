@@ -10,8 +10,7 @@ from support.rewriting import known_rows
 
 from pdp.engines.row_access.policies import MaskBody, PolicyBody, parse_document, rule_of
 from pdp.engines.row_access.policy_set import StoredPolicySets
-from pdp.facts.objects import Grant, GrantAdded, RowPolicyPut, RowPolicyRemoved
-from pdp.facts.row_policies import RowPolicy
+from pdp.facts.objects import Grant, GrantAdded, RowPolicy, RowPolicyPut, RowPolicyRemoved
 from pdp.facts.snapshot import Facts
 from pdp.rewrite.catalog import catalog_of, policy_set_of
 from pdp.rewrite.errors import RewriteRefused

@@ -26,8 +26,7 @@ from pdp.engines.row_access.policies import entry_name, parse_document, policy_p
 from pdp.engines.row_access.policy_set import PolicySet, StoredPolicySets
 from pdp.engines.row_access.validation import compile_policies
 from pdp.errors import InvalidArgument, PdpError, PolicyError
-from pdp.facts.objects import RowPolicyPut
-from pdp.facts.row_policies import RowPolicy
+from pdp.facts.objects import RowPolicy, RowPolicyPut
 from pdp.facts.snapshot import Facts
 from pdp.management.row_policy_codec import decode_rule, rule_body
 from pdp.management.row_policy_edits import RowPolicyWrite, check_rule
@@ -38,7 +37,7 @@ from pdp.rewrite.catalog import policy_set_of
 from pdp.rewrite.policy_statements import read_policy_statement
 from pdp.rewrite.process.local import service_of_files
 from pdp.row_access.requests import listed_policies
-from pdp.store.rows import read_rules
+from pdp.store.schema import read_rules
 from pdp.surfaces.grpc.management import _rule as rule_of_message
 from pdp.surfaces.wire import decision_pb2 as wire
 

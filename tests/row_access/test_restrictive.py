@@ -21,8 +21,7 @@ from pdp.engines.row_access.policies import parse_document
 from pdp.engines.row_access.policy_set import PolicySet, StoredPolicySets
 from pdp.engines.row_access.validation import compile_policies
 from pdp.errors import InvalidArgument
-from pdp.facts.objects import RowPolicyPut
-from pdp.facts.row_policies import RowPolicy
+from pdp.facts.objects import RowPolicy, RowPolicyPut
 from pdp.facts.snapshot import Facts
 from pdp.management.row_policies import _rule_entry
 from pdp.management.row_policy_codec import make_rule, rule_body

@@ -17,8 +17,7 @@ from pdp.engines.row_access.engine import RowAccessEngine
 from pdp.engines.row_access.policies import parse_document
 from pdp.engines.row_access.policy_set import PolicySet, StoredPolicySets
 from pdp.errors import InvalidArgument, PolicyError
-from pdp.facts.objects import RowPolicyPut
-from pdp.facts.row_policies import RowPolicy
+from pdp.facts.objects import RowPolicy, RowPolicyPut
 from pdp.facts.snapshot import Facts
 from pdp.management.row_policy_codec import make_rule, rule_body
 from pdp.management.row_policy_edits import check_rule

@@ -26,8 +26,7 @@ from pdp.audit.records.rows import requests
 from pdp.config.load import make_settings
 from pdp.engines.allow_all import AllowAllEngine
 from pdp.errors import ConfigError, InvalidArgument
-from pdp.facts.objects import RowPolicyPut
-from pdp.facts.row_policies import RowPolicy
+from pdp.facts.objects import RowPolicy, RowPolicyPut
 from pdp.identity.callers import EMBEDDED_CALLER
 from pdp.model.question import Caller, Principal
 from pdp.offline.cases.cases import Case

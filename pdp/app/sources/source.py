@@ -19,14 +19,13 @@ from pdp.app.sources.client import BundleFolder, FetchedBundle, SourceClient, So
 from pdp.app.sources.git import GitSource
 from pdp.app.sources.http import HttpFetcher, HttpSource, OciSource
 from pdp.config.bundles.archive import unpack, write_files
-from pdp.config.bundles.manifest import BundleRefused
-from pdp.config.bundles.signing import read_public_key
+from pdp.config.bundles.manifest import BundleRefused, read_public_key
 from pdp.config.policies import SourceSettings
 from pdp.config.settings import Settings
 from pdp.errors import ConfigError
 
 if TYPE_CHECKING:
-    from pdp.config.bundles.signing import PublicKey
+    from pdp.config.bundles.manifest import PublicKey
 
 
 class PolicyTree(NamedTuple):

@@ -17,10 +17,9 @@ import msgspec
 import structlog
 
 from pdp.audit.files.chain import ChainHash
-from pdp.audit.files.compression import SegmentCompressor
+from pdp.audit.files.ended_segments import SegmentCompressor, close_left_segments
 from pdp.audit.files.locks import InstanceLock
 from pdp.audit.files.open_segment import OpenSegment, sync_folder
-from pdp.audit.files.recovery import close_left_segments
 from pdp.audit.files.segments import open_name
 from pdp.config.audit import DEFAULT_SEGMENT_MIB, DEFAULT_SEGMENT_SECONDS, Compression
 from pdp.config.files import make_private_folder, open_private_file, restrict_files, warn_of_open_folder

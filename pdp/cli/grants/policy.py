@@ -22,7 +22,7 @@ from pdp.config.settings import Settings
 from pdp.engines.row_access.mask_kinds import MASK_KINDS
 
 if TYPE_CHECKING:
-    from pdp.facts.row_policies import RowPolicy, TablePath
+    from pdp.facts.objects import RowPolicy, TablePath
     from pdp.management.row_policy_edits import RuleEdit
 
 
@@ -122,7 +122,7 @@ def list_policies(
     composition: Wiring, config: Path | None, overrides: tuple[str, ...], table: str | None, form: str
 ) -> None:
     """List the row policies and masks of the store, of TABLE or of all tables. JSON output is one rule a line."""
-    from pdp.facts.row_policies import fold_name  # noqa: PLC0415
+    from pdp.facts.objects import fold_name  # noqa: PLC0415
     from pdp.management.row_policies import rule_name  # noqa: PLC0415
     from pdp.management.row_policy_codec import rule_body  # noqa: PLC0415
     from pdp.management.row_policy_edits import table_of  # noqa: PLC0415

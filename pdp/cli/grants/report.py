@@ -19,9 +19,9 @@ from pdp.facts.objects import (
     ObjectPut,
     RowPolicyPut,
     RowPolicyRemoved,
+    RuleKey,
     key_text,
 )
-from pdp.facts.row_policies import RuleKey
 from pdp.facts.snapshot import Facts
 from pdp.store.world import format_grant, format_object
 from pdp.store.world_text import entry_text

@@ -19,7 +19,7 @@ from pdp.errors import InvalidArgument
 
 if TYPE_CHECKING:
     from pdp.lake.lake import Lake
-    from pdp.lake.report.asking import Report
+    from pdp.lake.report.report import Report
 
 _NOTE: Final = (
     "Demonstration: the month of a company that does not exist. A real service answered every request, with a clock of "
@@ -106,8 +106,8 @@ def _play(folder: Path, last: date, choice: tuple[int, float], say: Callable[[st
 
 
 def _lake(folder: Path, properties: tuple[str, ...], say: Callable[[str], None]) -> Lake:
-    from pdp.lake.catalog import folder_catalog  # noqa: PLC0415
     from pdp.lake.lake import open_lake  # noqa: PLC0415
+    from pdp.lake.session import folder_catalog  # noqa: PLC0415
 
     say("starting Spark")
     return open_lake(folder_catalog(str(folder / "lake")), spark_properties(properties))
@@ -138,7 +138,7 @@ def _replay(composition: Wiring, lake: Lake, folder: Path, say: Callable[[str], 
 
 
 def _report(lake: Lake, say: Callable[[str], None]) -> Report:
-    from pdp.lake.report.outputs import make_report  # noqa: PLC0415
+    from pdp.lake.report.report import make_report  # noqa: PLC0415
 
     say("answering the questions of the report")
     return make_report(lake, _DAYS, lambda _: None, _NOTE)

@@ -17,7 +17,7 @@ from pdp.errors import InvalidArgument
 if TYPE_CHECKING:
     from pdp.cli.progress import Progress
     from pdp.lake.lake import Lake
-    from pdp.lake.stages import StageNotices
+    from pdp.lake.session import StageNotices
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -65,8 +65,8 @@ def open_chosen_lake(
     composition: Wiring, lake: str, config: Path | None, overrides: Sequence[str], properties: Sequence[str]
 ) -> Lake:
     """Return the lake that the options choose, in a session that this call starts."""
-    from pdp.lake.catalog import choose_catalog  # noqa: PLC0415  help needs neither
     from pdp.lake.lake import open_lake  # noqa: PLC0415
+    from pdp.lake.session import choose_catalog  # noqa: PLC0415  help needs neither
 
     has_configuration = config is EXAMPLE or chosen_file(config) is not None or overrides
     lakes = composition.settings(config, overrides).lakes if has_configuration else {}
@@ -75,7 +75,7 @@ def open_chosen_lake(
 
 def stage_notices(progress: Progress, lake: Lake) -> StageNotices:
     """Return notices about the stages of a job: its state on a terminal, and each ended stage as a line of stderr."""
-    from pdp.lake.stages import StageNotices  # noqa: PLC0415  help needs none
+    from pdp.lake.session import StageNotices  # noqa: PLC0415  help needs none
 
     return StageNotices(progress.say, lambda text: click.echo(f"pdp: {visible(text)}", err=True), lake.spark)
 

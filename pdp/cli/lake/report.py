@@ -19,7 +19,7 @@ from pdp.cli.wiring import Wiring
 from pdp.errors import InvalidArgument
 
 if TYPE_CHECKING:
-    from pdp.lake.report.asking import Report
+    from pdp.lake.report.report import Report
 
 
 @click.command()
@@ -47,7 +47,7 @@ def report(
     """
     with Progress("starting Spark") as progress:
         opened = open_chosen_lake(composition, lake, config, overrides, properties)
-        from pdp.lake.report.outputs import explain_questions, make_report  # noqa: PLC0415  help needs none
+        from pdp.lake.report.report import explain_questions, make_report  # noqa: PLC0415  help needs none
 
         if explain:
             click.echo(explain_questions(opened, days))
@@ -62,7 +62,7 @@ def report(
 def write_report(made: Report, out: Path, csv: Path | None = None, json: Path | None = None) -> list[Path]:
     """Write the page of a report, and the files of its answers; return all files."""
     from pdp.lake.report.html import render  # noqa: PLC0415  help needs none
-    from pdp.lake.report.outputs import file_texts  # noqa: PLC0415
+    from pdp.lake.report.report import file_texts  # noqa: PLC0415
 
     written = [_write(out, render(made).encode())]
     for folder, suffix in ((csv, "csv"), (json, "json")):

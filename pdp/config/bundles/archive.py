@@ -19,27 +19,25 @@ from pdp.config.bundles.manifest import (
     MANIFEST,
     MAX_FILES,
     MAX_MANIFEST_BYTES,
+    MAX_SIGNATURES_BYTES,
     SIGNATURES,
     BundleManifest,
     BundleRefused,
+    BundleSignature,
     check_file,
     check_path,
+    encode_signatures,
     make_manifest,
     parse_manifest,
-    shown,
-)
-from pdp.config.bundles.signing import (
-    MAX_SIGNATURES_BYTES,
-    BundleSignature,
-    encode_signatures,
     parse_signatures,
+    shown,
     sign,
     verify,
 )
 from pdp.errors import ConfigError
 
 if TYPE_CHECKING:
-    from pdp.config.bundles.signing import PrivateKey, PublicKey
+    from pdp.config.bundles.manifest import PrivateKey, PublicKey
 
 _OVERHEAD: Final = 2_048
 """Bytes of an archive for each file, beside the content."""

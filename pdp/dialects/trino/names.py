@@ -11,8 +11,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from pdp.config.trino import TrinoSettings
-from pdp.config.warehouses import WarehouseSettings
+from pdp.config.warehouses import TrinoSettings, WarehouseSettings
 from pdp.errors import AmbiguousName, InvalidArgument
 from pdp.model.arrays import Path
 from pdp.model.bounded_cache import BoundedCache

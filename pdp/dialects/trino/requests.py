@@ -22,9 +22,16 @@ from pdp.decision.path_arrays import bound_repeated, shared_message
 from pdp.decision.service import Pdp
 from pdp.decision.turns import run_aside
 from pdp.dialects.trino.bodies import REQUEST, OpaAction, OpaInput, ResourceName
-from pdp.dialects.trino.name_arrays import PlacedColumn, rows_left, schema_columns, table_columns
+from pdp.dialects.trino.name_lists import (
+    PlacedColumn,
+    TableList,
+    decode_table_list,
+    refuse_duplicates_in,
+    rows_left,
+    schema_columns,
+    table_columns,
+)
 from pdp.dialects.trino.names import Names
-from pdp.dialects.trino.table_lists import TableList, decode_table_list, refuse_duplicates_in
 from pdp.errors import InvalidArgument, TooManyChecks
 from pdp.model.answer import Rejection
 from pdp.model.bounded_cache import BoundedCache

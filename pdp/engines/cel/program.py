@@ -11,8 +11,7 @@ from typing import Any, Final
 from weakref import WeakValueDictionary
 
 from pdp.cel.checker import CheckedExpression, Variable, check
-from pdp.cel.compiler import function_table, load_function
-from pdp.cel.emit import Emitter
+from pdp.cel.compiler import Emitter, function_table, load_function
 from pdp.cel.parser import parse
 from pdp.cel.syntax import Call, Constant, Has, Node, Select
 from pdp.cel.types import BOOL, DYN, INT, STRING, TIMESTAMP, Type, list_of, map_of

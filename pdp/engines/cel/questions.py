@@ -14,8 +14,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import msgspec
 
 from pdp.cel.checker import CheckedExpression
-from pdp.cel.compiler import load_function
-from pdp.cel.emit import Emitter
+from pdp.cel.compiler import Emitter, load_function
 from pdp.cel.syntax import Call, CompileError, Conditional, Logic, Node
 from pdp.cel.unparse import variable_name, walk
 from pdp.cel.values import RuleError

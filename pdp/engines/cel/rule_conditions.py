@@ -15,8 +15,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from pdp.cel.checker import CheckedExpression
-from pdp.cel.compiler import load_function
-from pdp.cel.emit import Emitter
+from pdp.cel.compiler import Emitter, load_function
 from pdp.cel.syntax import Call, Conditional, Constant, ListOf, Logic, Node
 from pdp.cel.unparse import unparse, unparse_value, variable_name, walk
 from pdp.cel.values import RuleError

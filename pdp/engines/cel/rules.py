@@ -18,15 +18,14 @@ from typing import Any, Final
 import msgspec
 
 from pdp.cel.checker import CheckedExpression, Variable
-from pdp.cel.compiler import load_function
-from pdp.cel.emit import Emitter
+from pdp.cel.compiler import Emitter, load_function
 from pdp.cel.syntax import Call, CompileError, Conditional, Logic, Node
 from pdp.cel.unparse import unparse, walk
 from pdp.config.names import NameCheck
 from pdp.config.quarkus.profiles import PROD
 from pdp.config.references import name_check
 from pdp.config.settings import Settings
-from pdp.config.trino import TrinoSettings
+from pdp.config.warehouses import TrinoSettings
 from pdp.engines.cel.conditions import forget_conditions, role_names, warehouses_of
 from pdp.engines.cel.program import (
     RULE_ARGUMENTS,

@@ -47,11 +47,11 @@ from pdp.facts.objects import (
     ObjectDeleted,
     ObjectKey,
     ObjectPut,
+    RowPolicy,
     container_key,
     key_text,
     resource_of,
 )
-from pdp.facts.row_policies import RowPolicy
 from pdp.facts.snapshot import Facts
 from pdp.model.question import CONTENT_TYPES, NO_ARGUMENTS, Arguments, named
 from pdp.model.vocabulary import TABULAR_TYPES

@@ -12,8 +12,16 @@ from typing import Final, TypeAlias
 import msgspec
 
 from pdp.errors import InvalidArgument
-from pdp.facts.objects import Change, ObjectKey, RowPolicyPut, RowPolicyRemoved, key_text
-from pdp.facts.row_policies import RowPolicy, TablePath, fold_name
+from pdp.facts.objects import (
+    Change,
+    ObjectKey,
+    RowPolicy,
+    RowPolicyPut,
+    RowPolicyRemoved,
+    TablePath,
+    fold_name,
+    key_text,
+)
 from pdp.facts.snapshot import Facts
 from pdp.model.vocabulary import TABULAR_TYPES
 

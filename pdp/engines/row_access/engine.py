@@ -33,8 +33,7 @@ from pdp.engines.row_access.policy_set import (
 )
 from pdp.engines.row_access.trino import CALLER, FALSE, join_filters, mask_sql, null_sql, require_filters
 from pdp.errors import AmbiguousName, InvalidReference, Notice
-from pdp.facts.objects import key_text
-from pdp.facts.row_policies import FoldedName, RowPolicy, TablePath, fold_column, fold_name
+from pdp.facts.objects import FoldedName, RowPolicy, TablePath, fold_column, fold_name, key_text
 from pdp.facts.snapshot import Facts
 from pdp.model.answer import STORE_STALE, Predicate, Reason, TableAccess, TypedColumn
 from pdp.model.question import Principal, Resource

@@ -28,7 +28,7 @@ from pdp.engines.row_access.policies import (
     refuse_column_pattern,
 )
 from pdp.errors import InvalidReference
-from pdp.facts.row_policies import FoldedName, KnownColumns, RowPolicy, TablePath, fold_column, fold_name
+from pdp.facts.objects import FoldedName, KnownColumns, RowPolicy, TablePath, fold_column, fold_name
 from pdp.model.references import refuse_blanks, without_blanks
 
 if TYPE_CHECKING:  # a rewriting process reads no settings

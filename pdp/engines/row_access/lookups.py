@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from sqlglot import exp
 
 from pdp.engines.row_access.dialects import parse_expression
-from pdp.facts.row_policies import FoldedName, KnownColumns, TablePath, fold_name
+from pdp.facts.objects import FoldedName, KnownColumns, TablePath, fold_name
 
 _PLAIN_SOURCE: Final = frozenset({"this", "db", "catalog", "alias"})
 _OTHER_COLUMNS: Final = ("pivots", "version", "when")

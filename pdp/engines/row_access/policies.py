@@ -15,14 +15,12 @@ from urllib.parse import quote
 import msgspec
 from msgspec.structs import force_setattr
 
-from pdp.config.foreign_files import advice_for
-from pdp.engines.data_files import parse_data, path_in, place_of, read_text
+from pdp.config.input_files import advice_for, parse_data, path_in, place_of, read_text
 from pdp.engines.row_access.mask_kinds import MASK_KINDS
 from pdp.engines.row_access.members import ALL_AUTHENTICATED, ALL_USERS, Grantee, parse_grantee
 from pdp.engines.row_access.trino import UNSAFE_SIGNS
 from pdp.errors import InvalidReference, Place, PolicyError
-from pdp.facts.objects import key_text
-from pdp.facts.row_policies import DialectText, RowPolicy, TablePath, fold_column
+from pdp.facts.objects import DialectText, RowPolicy, TablePath, fold_column, key_text
 from pdp.model.references import check_part, parse_resource, refuse_star
 from pdp.model.strict import sentence
 from pdp.model.trino_operations import METADATA_TABLES, SYSTEM_TABLES

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from pdp.engines.row_access.members import ALL_USERS, Grantee, parse_grantee
 from pdp.engines.row_access.policies import KINDS, Texts
 from pdp.engines.row_access.trino import ROLES
-from pdp.facts.row_policies import FoldedName, NearNames, RowPolicy, RuleKey, fold_column, widen_name
+from pdp.facts.objects import FoldedName, NearNames, RowPolicy, RuleKey, fold_column, widen_name
 from pdp.facts.snapshot import Facts
 from pdp.model.bounded_cache import BoundedCache
 

@@ -23,7 +23,7 @@ from pdp.engines.row_access.policies import KINDS, LONGEST_SQL
 from pdp.engines.row_access.policy_set import Mask
 from pdp.engines.row_access.portable_numbers import as_real, literal_number
 from pdp.engines.row_access.portable_values import date_of
-from pdp.facts.row_policies import fold_column
+from pdp.facts.objects import fold_column
 from pdp.model.answer import ReadRestrictions, SchemaColumn
 
 Predicate: TypeAlias = bool | dict[str, Any]

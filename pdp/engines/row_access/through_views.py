@@ -11,7 +11,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from pdp.config.policies import ThroughViews
-from pdp.config.trino import TrinoSettings
+from pdp.config.warehouses import TrinoSettings
 from pdp.engines.row_access.engine import NO_ROWS, Restriction, RowAccessEngine, hide_everything
 from pdp.engines.row_access.policies import KINDS
 from pdp.engines.row_access.policy_set import Mask

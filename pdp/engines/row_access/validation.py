@@ -32,7 +32,7 @@ from pdp.engines.row_access.policies import (
 )
 from pdp.engines.row_access.policy_set import Mask, Policy, TablePolicies, mask_of, policy_of, table_policies
 from pdp.errors import DuplicateRule, InvalidReference, Notice, Place, PolicyError
-from pdp.facts.row_policies import FoldedName, RowPolicy, TablePath, fold_column, fold_name
+from pdp.facts.objects import FoldedName, RowPolicy, TablePath, fold_column, fold_name
 from pdp.model.references import refuse_star
 
 

@@ -15,8 +15,7 @@ from pdp.engines.custom import find_entry, load_entry, loaded_package, missing_e
 from pdp.engines.engine import Engine
 from pdp.engines.engine_types import PolicySources
 from pdp.engines.guarded import AwaitedEngine
-from pdp.engines.scopes.engine import ScopesEngine
-from pdp.engines.scopes.explain import load_entries
+from pdp.engines.scopes.engine import ScopesEngine, load_entries
 from pdp.engines.scopes.permissions import READ, Scope, parse_entries
 from pdp.engines.scopes.resolvers import RESOLVERS, Resolver, ResolvingScopes
 from pdp.errors import ConfigError

@@ -1,22 +1,138 @@
-"""Month of a small company as requests: working hours, habits, and a few events that an auditor should notice. Pure.
+"""Month of a small company as requests: working hours, habits, and a few events that an auditor should notice.
 
-Queries of a person follow the interests of the team; within a namespace the tables follow Zipf's law, and so do the
-members of a team. The same seed gives the same month.
+Pure: sends nothing. The requests are those of engines, catalogs and tools. Queries of a person follow the interests of
+the team; within a namespace the tables follow Zipf's law, and so do the members of a team. The same seed gives the same
+month.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from functools import partial
 from random import Random
-from typing import Final
+from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
-from pdp.lake.demo import requests
-from pdp.lake.demo.company import Company, Team
-from pdp.lake.demo.requests import PlayedRequest, TableName
+from pdp.lake.demo.company import IDP, WAREHOUSE, Company, Team
+
+Sender: TypeAlias = Literal["trino", "svc-catalog", "svc-console", "svc-airflow", "svc-old-etl"]
+"""Sender of a request: Trino is known by its address, all others by the subject of a token."""
+CATALOG: Final = "lakehouse"
+TableName: TypeAlias = tuple[str, str]
+"""Namespace and name."""
+
+
+class PlayedRequest(msgspec.Struct, frozen=True, order=True):
+    """A request, or the start of new policies where there is no `path`. `time` in seconds since 1970."""
+
+    time: float
+    path: str
+    body: bytes = b""
+    sender: Sender = "trino"
+
+
+def select_query(time: float, user: str, table: TableName, query: str) -> PlayedRequest:
+    """Return the request of Trino before a query of a user reads a table or view."""
+    resource = {"table": {**_trino_table(table), "columns": ["id", "updated_at"]}}
+    return _trino("allow", time, user, {"operation": "SelectFromColumns", "resource": resource}, query)
+
+
+def insert_query(time: float, user: str, table: TableName, query: str) -> PlayedRequest:
+    """Return the request of Trino before a user inserts rows into a table."""
+    action = {"operation": "InsertIntoTable", "resource": {"table": _trino_table(table)}}
+    return _trino("allow", time, user, action, query)
+
+
+def row_filter(time: float, user: str, table: TableName, query: str) -> PlayedRequest:
+    """Return the request of Trino for the visible rows of a table."""
+    action = {"operation": "GetRowFilters", "resource": {"table": _trino_table(table)}}
+    return _trino("rowFilters", time, user, action, query)
+
+
+def column_masks(time: float, user: str, table: TableName, columns: Sequence[str], query: str) -> PlayedRequest:
+    """Return the request of Trino for the masks of columns."""
+    place = _trino_table(table)
+    resources = [{"column": {**place, "columnName": name, "columnType": "varchar"}} for name in columns]
+    return _trino("batchColumnMasks", time, user, {"operation": "GetColumnMask", "filterResources": resources}, query)
+
+
+def show_tables(time: float, user: str, tables: Sequence[TableName], query: str) -> PlayedRequest:
+    """Return the request of Trino for the tables that a user sees in a list."""
+    resources = [{"table": _trino_table(table)} for table in tables]
+    return _trino("batch", time, user, {"operation": "FilterTables", "filterResources": resources}, query)
+
+
+def load_through_views(time: float, user: str, table: TableName, chain: Sequence[tuple[str, str]]) -> PlayedRequest:
+    """Return the request of a catalog for a table that a user reaches through views, each with the user it runs as."""
+    body = {
+        "principal": f"user:{IDP}~{user}",
+        "action": "loadTable",
+        "target": f"table:{WAREHOUSE}/{table[0]}/{table[1]}",
+        "referencedBy": [["reports", view] for view, _ in chain],
+        "views": [
+            {
+                "resource": f"view:{WAREHOUSE}/reports/{view}",
+                "properties": {"trino.run-as-owner": owner} if owner else {},
+            }
+            for view, owner in chain
+        ],
+        "caller": {"idp": IDP, "subject": "svc-trino", "audiences": ["trino"]},
+    }
+    return _request(time, "/v1/load", body, "svc-catalog")
+
+
+def check_tables(time: float, action: str, tables: Sequence[TableName]) -> PlayedRequest:
+    """Return the request of the scheduler before a job does something to tables."""
+    checks = [{"action": action, "resource": f"table:{WAREHOUSE}/{namespace}/{table}"} for namespace, table in tables]
+    return _request(time, "/v1/check", {"checks": checks}, "svc-airflow")
+
+
+def check_for(time: float, user: str, action: str, table: TableName) -> PlayedRequest:
+    """Return the request of a catalog that a program of a user asked for a table."""
+    resource = f"table:{WAREHOUSE}/{table[0]}/{table[1]}"
+    checks = [{"principal": f"user:{IDP}~{user}", "action": action, "resource": resource}]
+    return _request(time, "/v1/check", {"checks": checks}, "svc-catalog")
+
+
+def change_grants(time: float, actor: str, **changes: Sequence[tuple[str, str, str]]) -> PlayedRequest:
+    """Return the request of the console that adds or removes grants: principal, privilege, object."""
+    edits = {
+        edit: [{"principal": who, "privilege": what, "object": where} for who, what, where in grants]
+        for edit, grants in changes.items()
+    }
+    return _request(time, "/v1/grants", {"actor": f"user:{IDP}~{actor}", **edits}, "svc-console")
+
+
+def malformed_check(time: float) -> PlayedRequest:
+    """Return a request of a client with a mistake: the service refuses it as a whole."""
+    return PlayedRequest(time, "/v1/check", b'{"checks":[{"action":"read_data","resource":', "svc-catalog")
+
+
+def unknown_token(time: float) -> PlayedRequest:
+    """Return a request with a token that is not valid any more."""
+    return _request(time, "/v1/check", {"checks": []}, "svc-old-etl")
+
+
+def new_policies(time: float) -> PlayedRequest:
+    """Return the step that restarts the service with other policies."""
+    return PlayedRequest(time, "")
+
+
+def _trino(endpoint: str, time: float, user: str, action: Mapping[str, Any], query: str) -> PlayedRequest:
+    context = {"identity": {"user": user, "groups": []}, "queryId": query}
+    return _request(time, f"/v1/data/trino/{endpoint}", {"input": {"context": context, "action": action}}, "trino")
+
+
+def _trino_table(table: TableName) -> dict[str, str]:
+    namespace, name = table
+    return {"catalogName": CATALOG, "schemaName": namespace, "tableName": name}
+
+
+def _request(time: float, path: str, body: Any, sender: Sender) -> PlayedRequest:
+    return PlayedRequest(time, path, msgspec.json.encode(body), sender)
+
 
 DAYS: Final = 31
 SEED: Final = 20
@@ -88,13 +204,11 @@ class _Month:
         weights = [weight for *_, weight in REPORTS]
         for day in range(DAYS):
             for hour in range(6, 20, 2):  # the wall screen
-                yield requests.load_through_views(
-                    self._plan.at(day, hour), "svc-dashboards", REPORTS[0][1], REPORTS[0][0]
-                )
+                yield load_through_views(self._plan.at(day, hour), "svc-dashboards", REPORTS[0][1], REPORTS[0][0])
             for time in self._times(day, 46):
                 chain, table, _ = self._random.choices(REPORTS, weights)[0]
                 reader = "nadia" if chain[0][0] == "campaign_roi" else self._random.choice(readers)
-                yield requests.load_through_views(time, reader, table, chain)
+                yield load_through_views(time, reader, table, chain)
 
     def jobs(self) -> Iterator[PlayedRequest]:
         """Yield the jobs of the scheduler: a large one at night, small ones each hour, weekends included."""
@@ -102,22 +216,22 @@ class _Month:
         targets = [("staging", name) for name in self._company.tables["staging"]]
         for hour in range(DAYS * 24):
             time = self._plan.at(0, hour) + self._random.uniform(60, 300)
-            yield requests.check_tables(time, "read_data", sources)
-            yield requests.check_tables(time + 40, "write_data", targets)
+            yield check_tables(time, "read_data", sources)
+            yield check_tables(time + 40, "write_data", targets)
             if hour % 24 == 2:
                 shop = [
                     (space, name) for space in ("sales", "web", "logistics") for name in self._company.tables[space]
                 ]
-                yield requests.check_tables(time + 90, "write_data", shop)
+                yield check_tables(time + 90, "write_data", shop)
 
     def events(self) -> Iterator[PlayedRequest]:
         """Yield all that is not work as usual."""
         at = self._plan.at
         yield from self._contractor_leaves()
-        yield requests.new_policies(at(NEW_POLICIES, 19.5))
+        yield new_policies(at(NEW_POLICIES, 19.5))
         for day in range(3, DAYS):  # a notebook that nobody repaired
             if self._plan.weekday(day) < 5:
-                read = partial(requests.check_for, user="nadia", action="read_data", table=("sales", "customers"))
+                read = partial(check_for, user="nadia", action="read_data", table=("sales", "customers"))
                 yield from self._each_minute(day, 7.9, 3, read)
         for day in (9, 10, 18, 23):  # salaries are forbidden to scientists, machines raise
             for hour, user, table in ((14.2, "lucia", ("hr", "salaries")), (11.6, "joao", ("roastery", "machines"))):
@@ -133,22 +247,20 @@ class _Month:
             for number, table in enumerate(tables):
                 yield self._select(at(day, 23.2) + 70 * number, "theo", table)
         for day in range(6, 11):  # a service that nobody switched off
-            yield from self._each_minute(day, 4, 6, requests.unknown_token)
-        yield from self._each_minute(20, 10, 34, requests.malformed_check)  # a client with a mistake, until noon
+            yield from self._each_minute(day, 4, 6, unknown_token)
+        yield from self._each_minute(20, 10, 34, malformed_check)  # a client with a mistake, until noon
         for day in range(17, 21):  # a model that waits for its right, then gets it
-            write = partial(requests.check_for, user="svc-ml", action="write_data", table=("ml", "predictions"))
+            write = partial(check_for, user="svc-ml", action="write_data", table=("ml", "predictions"))
             yield from self._each_minute(day, 6.5, 4, write)
-        yield requests.change_grants(
-            at(20, 9.7), "anna", add=[("user:oidc~svc-ml", "modify", "table:lake/ml/predictions")]
-        )
+        yield change_grants(at(20, 9.7), "anna", add=[("user:oidc~svc-ml", "modify", "table:lake/ml/predictions")])
         for day in range(21, DAYS):
-            yield requests.check_for(at(day, 6.5), "svc-ml", "write_data", ("ml", "predictions"))
+            yield check_for(at(day, 6.5), "svc-ml", "write_data", ("ml", "predictions"))
 
     def _contractor_leaves(self) -> Iterator[PlayedRequest]:
         """Yield the end of the contractor's rights, and what the contractor tries afterwards."""
         last = self._plan.at(CONTRACTOR_LEAVES, 17.5)
         member = (f"user:oidc~{CONTRACTOR}", "assignee", "role:contractor")
-        yield requests.change_grants(last, "anna", remove=[member])
+        yield change_grants(last, "anna", remove=[member])
         tables = [*(("raw", name) for name in self._company.tables["raw"]), ("staging", "orders_clean")]
         for day in range(CONTRACTOR_LEAVES, CONTRACTOR_LEAVES + 4):
             for _ in range(9):
@@ -161,18 +273,18 @@ class _Month:
         chance = self._random.random()
         query = self._query_id(time)
         if chance < 0.04:
-            yield requests.show_tables(time, user, self._company.all_tables(), query)
-        yield requests.select_query(time, user, table, query)
+            yield show_tables(time, user, self._company.all_tables(), query)
+        yield select_query(time, user, table, query)
         if table in _RESTRICTED:
-            yield requests.row_filter(time + 0.05, user, table, query)
-            yield requests.column_masks(time + 0.06, user, table, ("id", "email", "region"), query)
+            yield row_filter(time + 0.05, user, table, query)
+            yield column_masks(time + 0.06, user, table, ("id", "email", "region"), query)
         if chance > 0.9 and team.writes and namespace == next(iter(team.interests)):
-            yield requests.insert_query(time + 20, user, table, self._query_id(time))
+            yield insert_query(time + 20, user, table, self._query_id(time))
         if chance > 0.995:  # curiosity
             yield self._select(time + 45, user, self._random.choice(self._company.all_tables()))
 
     def _select(self, time: float, user: str, table: TableName) -> PlayedRequest:
-        return requests.select_query(time, user, table, self._query_id(time))
+        return select_query(time, user, table, self._query_id(time))
 
     def _query_id(self, time: float) -> str:
         self._queries += 1

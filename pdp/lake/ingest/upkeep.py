@@ -9,11 +9,10 @@ from typing import Any, Final
 import msgspec
 
 from pdp.errors import Unavailable
-from pdp.lake.catalog import CATALOG
 from pdp.lake.ingest.batches import unfinished_batches
 from pdp.lake.lake import Lake, ingest_lock
-from pdp.lake.report.asking import QUESTIONS
-from pdp.lake.report.outputs import PREFIX
+from pdp.lake.report.report import PREFIX, QUESTIONS
+from pdp.lake.session import CATALOG
 from pdp.lake.tables import REPLAY_DIFFERENCES, TABLES
 
 _OWN: Final = frozenset({*TABLES, REPLAY_DIFFERENCES.name, *(f"{PREFIX}{name}" for name in (*QUESTIONS, "candidate"))})

@@ -15,7 +15,7 @@ from pdp.errors import InvalidArgument
 from pdp.identity.callers import EMBEDDED_CALLER
 from pdp.lake.lake import Lake
 from pdp.lake.replay.archive import LakeArchive, utc_time
-from pdp.lake.stages import plan_text
+from pdp.lake.session import plan_text
 from pdp.model.answer import DEFAULT_DENY
 from pdp.model.question import Batch, Check
 from pdp.model.revision import Revision

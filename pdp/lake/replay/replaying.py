@@ -15,7 +15,7 @@ from pdp.lake.lake import Lake
 from pdp.lake.replay.archive import LakeArchive, pinned, utc_value
 from pdp.lake.replay.questions import RecordedQuestions, ReplayChoice, numbered, undecidable_records
 from pdp.lake.replay.tasks import SENT, ReplayOrder, replay_task, result_schema
-from pdp.lake.stages import SILENT, StageNotices, plan_text
+from pdp.lake.session import SILENT, StageNotices, plan_text
 from pdp.lake.tables import REPLAY_DIFFERENCES
 from pdp.model.revision import Revision, new_id
 from pdp.offline.replay.basis import AS_RECORDED, CandidatePolicies

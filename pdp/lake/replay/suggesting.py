@@ -27,7 +27,7 @@ from pdp.lake.replay.questions import (
 )
 from pdp.lake.replay.replaying import ReplayPolicies, decide_questions
 from pdp.lake.replay.tasks import SENT, read_questions
-from pdp.lake.stages import SILENT, StageNotices, plan_text
+from pdp.lake.session import SILENT, StageNotices, plan_text
 from pdp.model.revision import Revision, new_id
 from pdp.offline.replay.basis import CandidatePolicies
 from pdp.offline.replay.least_privilege import GrantNeeds, GrantUse, split_rules, unused_rules

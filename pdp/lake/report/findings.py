@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
-from pdp.lake.report.asking import Report
+from pdp.lake.report.report import Report
 from pdp.lake.report.texts import ShortNames, day, moment, number, plural, share
 
 Urgency: TypeAlias = Literal["act", "review", "know", "fine"]

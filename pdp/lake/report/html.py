@@ -15,10 +15,9 @@ from typing import Any, Final, NamedTuple
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from pdp.lake.report.asking import Report, ReportAnswer
-from pdp.lake.report.bars import Part, Spark, bar_table, day_chart, spark_line
+from pdp.lake.report.drawings import Part, Spark, bar_table, day_chart, flow_chart, spark_line
 from pdp.lake.report.findings import find
-from pdp.lake.report.flows import flow_chart
+from pdp.lake.report.report import Report, ReportAnswer
 from pdp.lake.report.texts import (
     WIDTH,
     Box,

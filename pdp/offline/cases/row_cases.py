@@ -14,7 +14,7 @@ from pdp.engines.row_access.engine import NO_ROWS, REASON_PREFIX, UNRESTRICTED, 
 from pdp.engines.row_access.policies import KINDS
 from pdp.engines.row_access.policy_set import Mask, Policy
 from pdp.engines.row_access.trino import mark_caller
-from pdp.facts.row_policies import fold_column
+from pdp.facts.objects import fold_column
 from pdp.model.answer import Predicate, Reason, TableAccess, TypedColumn
 from pdp.model.question import Batch, Check, Resource
 from pdp.offline.cases.cases import Case, InvalidCase

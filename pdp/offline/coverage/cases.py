@@ -14,7 +14,7 @@ from pdp.decision.service import Pdp
 from pdp.engines.row_access.engine import REASON_PREFIX, RowAccessEngine
 from pdp.engines.row_access.members import ALL_USERS, Grantee
 from pdp.engines.row_access.policy_set import Mask, Policy
-from pdp.facts.row_policies import FoldedName, fold_column
+from pdp.facts.objects import FoldedName, fold_column
 from pdp.facts.snapshot import Facts
 from pdp.model.question import Principal
 from pdp.offline.cases.cases import Case

@@ -29,8 +29,7 @@ from pdp.engines.row_access.policies import (
 from pdp.engines.row_access.policy_set import Policy, PolicySet, StoredPolicySets, stored_policies
 from pdp.engines.row_access.validation import compile_policies
 from pdp.errors import InvalidArgument, InvalidReference, Place, PolicyError
-from pdp.facts.objects import RowPolicyPut, key_text
-from pdp.facts.row_policies import FoldedName, RowPolicy, TablePath, fold_name
+from pdp.facts.objects import FoldedName, RowPolicy, RowPolicyPut, TablePath, fold_name, key_text
 from pdp.facts.snapshot import Facts
 from pdp.model.question import Principal
 from pdp.offline.row_policies.column_values import Truth

@@ -17,7 +17,7 @@ from pdp.engines.row_access.members import ALL_AUTHENTICATED, ALL_USERS, Grantee
 from pdp.engines.row_access.policies import KINDS, MaskBody, NamedDocument, PolicyBody, read_documents
 from pdp.engines.row_access.validation import compile_policies
 from pdp.errors import Place, PolicyError
-from pdp.facts.row_policies import RowPolicy
+from pdp.facts.objects import RowPolicy
 from pdp.offline.row_policies.changes import stored_findings
 from pdp.offline.row_policies.column_values import domain_of
 from pdp.offline.row_policies.proofs import NO_DOMAINS, Domains, implies, is_always_true, is_never_true

@@ -22,7 +22,7 @@ from pdp.engines.row_access.policies import (
 )
 from pdp.engines.row_access.policy_set import Mask, Policy, PolicySet
 from pdp.errors import InvalidArgument, InvalidReference, PolicyError
-from pdp.facts.row_policies import fold_column
+from pdp.facts.objects import fold_column
 from pdp.model.strict import decode
 from pdp.rewrite.catalog import Catalog, RelationKey, catalog_of, key_of, policy_set_of, read_entry, tables_of
 from pdp.rewrite.errors import FILTER_INVALID, RewriteRefused

@@ -10,7 +10,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from pdp.facts.row_policies import FoldedName, RowPolicy
+from pdp.facts.objects import FoldedName, RowPolicy
 
 DIALECTS: Final = ("bigquery", "trino", "spark", "duckdb")
 LONGEST_SQL: Final = 100_000

@@ -15,7 +15,7 @@ from pdp.decision.bodies import PrincipalBody, make_resource
 from pdp.decision.scopes import ScopesBody, ScopeService
 from pdp.decision.turns import converted
 from pdp.errors import InvalidArgument
-from pdp.facts.row_policies import RowPolicy
+from pdp.facts.objects import RowPolicy
 from pdp.management.codec import (
     PAGE_SIZE,
     also_unassertable,

@@ -21,8 +21,7 @@ from support.generators.bundles import ROOT, TAG, bundle_server, digest_of, git,
 from pdp.app.sources.git import GitSource
 from pdp.app.sources.http import HttpFetcher, OciSource
 from pdp.config.bundles.archive import BundleParts, build, pack, unpack
-from pdp.config.bundles.manifest import BundleRefused, check_names, make_manifest
-from pdp.config.bundles.signing import sign
+from pdp.config.bundles.manifest import BundleRefused, check_names, make_manifest, sign
 
 from support.service.serving import settings_of  # isort: skip
 

@@ -12,10 +12,9 @@ import pytest
 from support.oracles.segment_checks import check_segments
 
 from pdp.audit.files.chain import ChainHash
-from pdp.audit.files.compression import SegmentCompressor
+from pdp.audit.files.ended_segments import TORN, SegmentCompressor
 from pdp.audit.files.folder import AuditFolder, SegmentForm
 from pdp.audit.files.locks import lock_if_dead
-from pdp.audit.files.recovery import TORN
 from pdp.audit.files.segments import open_name, segment_files
 from pdp.config.audit import Compression
 

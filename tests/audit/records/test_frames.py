@@ -14,10 +14,10 @@ from support.generators import worlds
 from support.generators.generated_pdps import batch, make_pdp
 
 from pdp.audit.queue.batcher import RecordBatcher
-from pdp.audit.records import frames, writing
-from pdp.audit.records.frames import KNOWN_FIELDS, Frame, is_known
+from pdp.audit.records import writing
+from pdp.audit.records import writing as frames
 from pdp.audit.records.record import AnyRecord, DecisionRecord, PlannedRecord
-from pdp.audit.records.writing import RecordEncoder
+from pdp.audit.records.writing import KNOWN_FIELDS, Frame, RecordEncoder, is_known
 from pdp.decision.service import Pdp
 from pdp.model.events import OPEN_GATE, AnswerHold, Event
 from pdp.model.question import Arguments, Batch, Caller, Principal

@@ -29,7 +29,7 @@ from pdp.engines.row_access.engine import RowPolicies
 from pdp.engines.row_access.members import Members
 from pdp.engines.row_access.policies import parse_document
 from pdp.errors import InvalidArgument, PdpError
-from pdp.facts.row_policies import RowPolicy
+from pdp.facts.objects import RowPolicy
 from pdp.facts.snapshot import Facts
 from pdp.management.row_policy_edits import check_rule
 from pdp.store.world import WorldError, read_grant, read_known_grant

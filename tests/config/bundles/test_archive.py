@@ -17,8 +17,15 @@ from hypothesis import strategies as st
 from support.generators.bundles import private_key
 
 from pdp.config.bundles.archive import BundleParts, add_signature, build, pack, read_files, split, unpack, write_files
-from pdp.config.bundles.manifest import MANIFEST, SIGNATURES, BundleRefused, make_manifest
-from pdp.config.bundles.signing import encode_signatures, key_id, sign
+from pdp.config.bundles.manifest import (
+    MANIFEST,
+    SIGNATURES,
+    BundleRefused,
+    encode_signatures,
+    key_id,
+    make_manifest,
+    sign,
+)
 from pdp.errors import ConfigError
 
 MIB = 1 << 20

@@ -11,12 +11,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pdp.config.trino import TrinoCatalogSettings, TrinoSettings
-from pdp.dialects.trino import table_lists
+from pdp.config.warehouses import TrinoCatalogSettings, TrinoSettings
+from pdp.dialects.trino import name_lists
 from pdp.dialects.trino.bodies import REQUEST
-from pdp.dialects.trino.name_arrays import table_columns
+from pdp.dialects.trino.name_lists import (
+    TableList,
+    decode_table_list,
+    refuse_duplicates_in,
+    share_one_text,
+    table_columns,
+)
 from pdp.dialects.trino.names import Names
-from pdp.dialects.trino.table_lists import TableList, decode_table_list, refuse_duplicates_in, share_one_text
 from pdp.errors import InvalidArgument
 from pdp.model.strict import refuse_duplicates
 
@@ -64,7 +69,7 @@ SPELLINGS: tuple[Callable[[Any], bytes], ...] = (
 @pytest.fixture(autouse=True)
 def learned(monkeypatch: pytest.MonkeyPatch) -> None:
     """Begin each test without learned kinds of tables."""
-    monkeypatch.setattr(table_lists, "_wider_tables", table_lists._WiderTables())
+    monkeypatch.setattr(name_lists, "_wider_tables", name_lists._WiderTables())
 
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -176,7 +181,7 @@ def test_tables_with_odd_fields_are_left_to_the_plain_decoder(fields: dict[str, 
 def test_few_kinds_of_tables_are_learned() -> None:
     for number in range(20):
         decode_table_list(msgspec.json.encode(body_of([("k", "s", "t")] * COUNT, fields={f"new{number}": "x"})))
-    assert len(table_lists._wider_tables.decoders) <= 8
+    assert len(name_lists._wider_tables.decoders) <= 8
     assert decode_table_list(msgspec.json.encode(body_of([("k", "s", "t")] * COUNT, fields={"yetAnother": 1}))) is None
 
 

@@ -15,14 +15,12 @@ from support.service.serving import settings_of
 
 from pdp.app.facts import build_pdp
 from pdp.config.load import make_settings
-from pdp.config.trino import TrinoCatalogSettings, TrinoSettings
-from pdp.config.warehouses import WarehouseSettings
+from pdp.config.warehouses import TrinoCatalogSettings, TrinoSettings, WarehouseSettings
 from pdp.dialects.trino.bodies import TableName
 from pdp.dialects.trino.endpoints import TrinoSurface
-from pdp.dialects.trino.name_arrays import table_columns
+from pdp.dialects.trino.name_lists import TableList, table_columns
 from pdp.dialects.trino.names import Names
 from pdp.dialects.trino.requests import RequestDecoder
-from pdp.dialects.trino.table_lists import TableList
 from pdp.engines.cel.rules import inline_rules
 from pdp.errors import AmbiguousName, InvalidArgument, InvalidReference
 from pdp.identity.callers import EMBEDDED_CALLER

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from support.generators.cel_values import arguments
 
 from pdp.config.quarkus import properties
-from pdp.config.trino import TrinoSettings
+from pdp.config.warehouses import TrinoSettings
 from pdp.engines.cel import sources
 from pdp.engines.cel.rules import inline_rules, load_rules, rules_unfed_by_trino
 from pdp.errors import DuplicateRule, Place, PolicyError, RuleCompileError

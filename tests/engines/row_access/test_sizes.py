@@ -11,7 +11,7 @@ from pdp.engines.row_access.members import Members
 from pdp.engines.row_access.policies import LONGEST_CONSTANT, LONGEST_SQL, parse_document
 from pdp.engines.row_access.validation import compile_policies
 from pdp.errors import InvalidArgument, PolicyError
-from pdp.facts.row_policies import RowPolicy
+from pdp.facts.objects import RowPolicy
 from pdp.management.row_policy_edits import check_rule
 
 NO_ACCESS = RowAccessEngine({}, Members("user:{subject}", "oidc"))

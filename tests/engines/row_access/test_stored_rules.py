@@ -16,8 +16,7 @@ from pdp.engines.row_access.engine import NO_ROWS, UNRESTRICTED, Restriction, fi
 from pdp.engines.row_access.mask_kinds import MASK_KINDS
 from pdp.engines.row_access.policies import parse_document
 from pdp.engines.row_access.validation import compile_policies
-from pdp.facts.objects import Grant, GrantAdded, RowPolicyPut, RowPolicyRemoved
-from pdp.facts.row_policies import RowPolicy
+from pdp.facts.objects import Grant, GrantAdded, RowPolicy, RowPolicyPut, RowPolicyRemoved
 from pdp.facts.snapshot import Facts
 from pdp.model.question import Principal, Resource
 from pdp.offline.row_policies.changes import stored_findings

@@ -9,8 +9,7 @@ import json
 import pytest
 from support.pages.reports import answer, report
 
-from pdp.lake.report.asking import QUESTIONS
-from pdp.lake.report.outputs import csv_text, file_texts, json_text
+from pdp.lake.report.report import QUESTIONS, csv_text, file_texts, json_text
 
 
 def test_each_answer_is_a_file() -> None:

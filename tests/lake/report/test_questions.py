@@ -15,8 +15,8 @@ from support.pages.report_lake import DENIED, LakeRows, ago, check, granted
 from support.pages.reports import columns_of
 from support.servers.spark import folder_lake
 
-from pdp.lake.report.asking import QUESTIONS, Asker, Report, ReportAnswer, missing_privileges, read_question
 from pdp.lake.report.html import render
+from pdp.lake.report.report import QUESTIONS, Asker, Report, ReportAnswer, missing_privileges, read_question
 
 pytestmark = [pytest.mark.spark, pytest.mark.process, pytest.mark.timeout(900)]
 ALICE, BOB, CAROL, DORA = (f"user:oidc~{name}" for name in ("alice", "bob", "carol", "dora"))

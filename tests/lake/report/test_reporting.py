@@ -14,8 +14,7 @@ from support.service.commands import run_pdp
 
 from pdp.errors import InvalidArgument
 from pdp.lake.lake import Lake
-from pdp.lake.report.asking import QUESTIONS, SOURCES
-from pdp.lake.report.outputs import make_report
+from pdp.lake.report.report import QUESTIONS, SOURCES, make_report
 
 pytestmark = [pytest.mark.spark, pytest.mark.process]
 BLOCKS = re.findall("```sql\n(.*?)```", (ROOT / "docs" / "report.md").read_text(), re.DOTALL)

@@ -12,8 +12,7 @@ from pdp.app.facts import build_pdp
 from pdp.config.load import make_settings
 from pdp.engines.cel.rules import inline_rules
 from pdp.errors import MissingFacts
-from pdp.facts.objects import Grant, GrantAdded, RowPolicyPut
-from pdp.facts.row_policies import RowPolicy
+from pdp.facts.objects import Grant, GrantAdded, RowPolicy, RowPolicyPut
 from pdp.facts.snapshot import Facts
 from pdp.model.revision import Revision
 from pdp.offline.cases.runner import MemoryAudit

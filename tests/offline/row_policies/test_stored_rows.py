@@ -14,7 +14,7 @@ from support.service.command_line import COMPOSITION, policy
 
 from pdp.cli.main import cli
 from pdp.engines.row_access.policies import parse_document
-from pdp.facts.row_policies import RowPolicy
+from pdp.facts.objects import RowPolicy
 from pdp.offline.row_policies.changes import rules_of_documents
 from pdp.offline.row_policies.lint import lint_row_files
 

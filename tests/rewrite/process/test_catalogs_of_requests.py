@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from pdp.facts.row_policies import RowPolicy
+from pdp.facts.objects import RowPolicy
 from pdp.rewrite.process.messages import (
     PolicyState,
     RewriteCall,

@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from pdp.engines.row_access.members import Grantee, Members, parse_grantee
-from pdp.facts.row_policies import RowPolicy
+from pdp.facts.objects import RowPolicy
 from pdp.facts.snapshot import Facts
 from pdp.model.question import Principal
 from pdp.rewrite.identity import CallerIdentity, owner_identity

@@ -13,7 +13,7 @@ import psutil  # type: ignore[import-untyped]
 import pytest
 
 from pdp.errors import Overloaded, Unavailable
-from pdp.facts.row_policies import RowPolicy
+from pdp.facts.objects import RowPolicy
 from pdp.rewrite.errors import PARSE_ERROR, RewriteRefused
 from pdp.rewrite.process.messages import FilterCall, PolicyState, RewriteCall, StatementUser
 from pdp.rewrite.process.pool import WorkerPool

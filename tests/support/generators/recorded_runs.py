@@ -29,11 +29,11 @@ from pdp.facts.objects import (
     GrantRemoved,
     Object,
     ObjectPut,
+    RowPolicy,
     RowPolicyPut,
     RowPolicyRemoved,
     key_from_text,
 )
-from pdp.facts.row_policies import RowPolicy
 from pdp.facts.snapshot import Facts
 from pdp.identity.callers import EMBEDDED_CALLER
 from pdp.identity.evidence import admit

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
-from pdp.lake.report.asking import QUESTIONS, CellType, Report, ReportAnswer, ReportColumn, read_question
+from pdp.lake.report.report import QUESTIONS, CellType, Report, ReportAnswer, ReportColumn, read_question
 
 LAST = datetime(2026, 10, 31, 22, 15, tzinfo=UTC)
 ALICE, BOB = "user:oidc~alice", "user:oidc~bob"

@@ -8,9 +8,8 @@ from typing import Any
 from support.untested import SETUP, not_tested
 
 from pdp.errors import ConfigError, Unavailable
-from pdp.lake.catalog import LakeCatalog, folder_catalog
 from pdp.lake.lake import Lake
-from pdp.lake.session import start_session
+from pdp.lake.session import LakeCatalog, folder_catalog, start_session
 
 PROPERTIES = {
     "spark.master": "local[2]",

@@ -14,7 +14,7 @@ from support.oracles.engine_cases import EngineError
 from support.oracles.equivalence import DATA
 from support.servers.spark import spark_session
 
-from pdp.lake.catalog import folder_catalog
+from pdp.lake.session import folder_catalog
 
 QUICK: Final = {
     "spark.sql.shuffle.partitions": "1",

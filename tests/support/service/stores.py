@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
-from pdp.facts.objects import Change, Grant, GrantAdded, Object, RowPolicyPut
-from pdp.facts.row_policies import RowPolicy
+from pdp.facts.objects import Change, Grant, GrantAdded, Object, RowPolicy, RowPolicyPut
 from pdp.facts.snapshot import Facts
 from pdp.store.store import LogEntry, Store
 
