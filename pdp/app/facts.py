@@ -18,10 +18,10 @@ import structlog
 from pdp.app.assembly import PLANNERS, build_bundle
 from pdp.audit.facts.writer import FactWriter
 from pdp.audit.queue.queue import NoAudit
-from pdp.config.input_files import read_regular
 from pdp.config.origins import Key, suggest
 from pdp.config.policy_files import FILE_KEYS, FileKey, patterns_of
 from pdp.config.references import listed_warehouses, unknown_warehouse
+from pdp.config.regular_files import read_regular
 from pdp.config.settings import Settings
 from pdp.config.warehouses import CatalogSettings
 from pdp.decision.ports import AuditLog

@@ -19,8 +19,7 @@ from typing import Any, ClassVar, Final, TypeAlias
 
 from pdp.cel import containers
 from pdp.cel.checker import CheckedExpression, LocalName, UndeclaredName, Variable, check
-from pdp.cel.emit_calls import CallEmitter
-from pdp.cel.emit_state import EmitState, Fragment, comparison
+from pdp.cel.emission import CallEmitter, EmitState, Fragment, comparison
 from pdp.cel.functions import STANDARD, FunctionTable, build_table
 from pdp.cel.parser import parse
 from pdp.cel.strings import string_functions

@@ -13,9 +13,9 @@ from operator import attrgetter
 from pathlib import Path, PurePath
 from typing import Any, Final, Literal, NamedTuple
 
-from pdp.config.input_files import open_regular
 from pdp.config.origins import Key
 from pdp.config.policies import PolicyFiles, PolicySettings
+from pdp.config.regular_files import open_regular
 from pdp.config.settings import Settings
 from pdp.errors import ConfigError, Place, PolicyError
 

@@ -22,7 +22,7 @@ import structlog
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 
 from pdp.config.identity import ProviderSettings
-from pdp.config.input_files import open_regular
+from pdp.config.regular_files import open_regular
 from pdp.errors import ConfigError, InvalidArgument, Unauthenticated, Unavailable
 from pdp.model.strict import refuse_duplicates
 from pdp.telemetry import Telemetry

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from pdp.config.input_files import read_regular
+from pdp.config.regular_files import read_regular
 from pdp.config.server import TlsSettings
 from pdp.config.settings import Settings
 from pdp.errors import ConfigError

@@ -16,7 +16,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 import yaml
 
-from pdp.config.input_files import CEDAR_ENTITIES, is_cedar_entity
+from pdp.config.foreign_files import CEDAR_ENTITIES, is_cedar_entity
 from pdp.config.origins import suggest
 from pdp.config.references import unknown_warehouse
 from pdp.engines.grants.edits import ObjectPatch

@@ -15,7 +15,7 @@ from support.service.serving import settings_of
 from pdp.app.assembly import build_bundle, read_rules
 from pdp.app.sources.http import HttpFetcher
 from pdp.config.bundles.manifest import read_public_key
-from pdp.config.input_files import MAX_FILE_BYTES, read_regular
+from pdp.config.regular_files import MAX_FILE_BYTES, read_regular
 from pdp.config.settings import Settings
 from pdp.errors import ConfigError, PdpError
 from pdp.identity.jwks import read_key_file

@@ -22,8 +22,8 @@ from pdp.app.reload.load_messages import Connection, LoadedPolicies, LoadFailure
 from pdp.app.reload.watched_files import OpenedFiles, Stamps, take_stamps, unsettled_seconds
 from pdp.app.sources.source import PolicySource, PolicyTree, open_source
 from pdp.cli.logs import configure_logging
-from pdp.config.input_files import is_passing
 from pdp.config.load import make_settings
+from pdp.config.regular_files import is_passing
 from pdp.config.settings import Settings
 from pdp.decision.active_policies import ActivePolicies
 from pdp.errors import ConfigError, PdpError

@@ -30,8 +30,8 @@ from pdp import __version__
 from pdp.app.sources.client import FetchedBundle, SourceUnreachable
 from pdp.config.bounded_answers import bound_answer
 from pdp.config.bundles.manifest import BundleRefused, shown
-from pdp.config.input_files import read_regular
 from pdp.config.policies import OCI_PATH, SourceSettings
+from pdp.config.regular_files import read_regular
 from pdp.config.settings import Settings
 from pdp.errors import ConfigError, InvalidArgument
 from pdp.model.strict import refuse_duplicates

@@ -16,10 +16,9 @@ from typing import Final
 
 import msgspec
 
-from pdp.audit.queue.batcher import LONG_BATCH, BesideCall, RecordBatcher, size_of
-from pdp.audit.queue.hold import UNWRITTEN, AuditHold
 from pdp.audit.queue.sampling import AllowSampler, ClockWatch, DroppedRecords
 from pdp.audit.queue.sinks import AuditSink, SlowestProgress
+from pdp.audit.queue.waiting import LONG_BATCH, UNWRITTEN, AuditHold, BesideCall, RecordBatcher, size_of
 from pdp.audit.records.record import AnyRecord, DecisionRecord, PlannedRecord
 from pdp.config.audit import Durability, OnFull
 from pdp.errors import Unavailable

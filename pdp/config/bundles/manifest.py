@@ -16,7 +16,7 @@ from unicodedata import normalize
 
 import msgspec
 
-from pdp.config.input_files import read_regular
+from pdp.config.regular_files import read_regular
 from pdp.errors import ConfigError, InvalidArgument, PdpError
 from pdp.model.strict import refuse_duplicates
 

@@ -18,8 +18,8 @@ from typing import Any, Final
 
 import msgspec
 
-from pdp.config.input_files import read_regular
 from pdp.config.names import NameCheck
+from pdp.config.regular_files import read_regular
 from pdp.engines.cedar.actions import ACTION, Uid
 from pdp.engines.cedar.tokens import CedarToken, tokens_of
 from pdp.errors import ConfigError, Place, PolicyError, SchemaInvalid

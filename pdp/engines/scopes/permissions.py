@@ -12,7 +12,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
-from pdp.config.input_files import parse_data, path_in, place_of, read_text
+from pdp.engines.data_files import parse_data, path_in, place_of, read_text
 from pdp.engines.engine import ABSTAIN, FAILED, PERMIT, EngineQuestion
 from pdp.errors import Place, PolicyError
 from pdp.model.question import Principal, Resource

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import yaml
 
-from pdp.config.input_files import advice_for
+from pdp.config.foreign_files import advice_for
 from pdp.config.quarkus.properties import ConfigEntry
 from pdp.config.quarkus.yaml_text import YamlText, items_of, merged_nodes, pairs_of, position_of, scalar, scalars_below
 from pdp.errors import InvalidArgument, Place, PolicyError

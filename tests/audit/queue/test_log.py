@@ -27,11 +27,11 @@ from support.service.serving import serve_process
 from pdp.audit.files.folder import AuditFolder
 from pdp.audit.files.segments import segment_files
 from pdp.audit.queue import file_sink, queue
-from pdp.audit.queue.batcher import TURN_DECISIONS
 from pdp.audit.queue.file_sink import LineSink
 from pdp.audit.queue.intake import IntakeOptions, LineIntake
 from pdp.audit.queue.queue import MAX_PENDING, TURN, RecordQueue, TrailOptions
 from pdp.audit.queue.sinks import AuditSink, SinkMetrics, StdoutOutput
+from pdp.audit.queue.waiting import TURN_DECISIONS
 from pdp.engines.engine import Verdicts
 from pdp.errors import Unavailable
 from pdp.model.events import BEGUN, ManagementEvent

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from support.generators import worlds
 from support.generators.generated_pdps import batch, make_pdp
 
-from pdp.audit.queue.batcher import RecordBatcher
+from pdp.audit.queue.waiting import RecordBatcher
 from pdp.audit.records import writing
 from pdp.audit.records import writing as frames
 from pdp.audit.records.record import AnyRecord, DecisionRecord, PlannedRecord
