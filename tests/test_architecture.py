@@ -84,7 +84,7 @@ PLANTED = {
         ("offline.cases.runner", "engines.cel.residue"),
         ("management.service", "engines.grants.rules"),
         ("app.assembly", "engines.cedar.requests"),
-        ("offline.coverage.rules", "engines.scopes.resolvers"),
+        ("offline.coverage.rules", "engines.grants.many_objects"),
     ],
     "faces-surfaces": [
         ("surfaces.connect", "surfaces.grpc.checks"),

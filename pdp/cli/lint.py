@@ -35,7 +35,7 @@ from pdp.config.references import name_check
 from pdp.config.settings import Settings
 from pdp.engines.cedar.lint import is_cedar_file, lint_cedar, sources_of_files
 from pdp.engines.cel.lint.linter import Finding, LintOptions, lint_files
-from pdp.engines.scopes.engine import is_permission_file
+from pdp.engines.scopes.explain import is_permission_file
 from pdp.errors import InvalidArgument, PolicyError
 from pdp.facts.objects import RowPolicy
 

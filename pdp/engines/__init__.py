@@ -11,6 +11,6 @@ packages, and `contract` their tests. `allow_all` permits everything. Rooms, eac
 - `cedar`, Cedar policies under Lakekeeper's schema: `cedar.kind`, `cedar.model`, `cedar.schema` and `cedar.lint`.
   Coverage reads `cedar.engine`, `cedar.explain` and `cedar.policies`, a replay in the lake `cedar.entity_files`.
 - `scopes`, LakeQL's permission files and resolvers of other packages: `scopes.kind`, `scopes.permissions` and
-  `scopes.engine`.
+  `scopes.explain`. Coverage reads `scopes.engine`.
 - `row_access`, the rows of a table and the unmasked columns that a principal may see: all modules are faces.
 """

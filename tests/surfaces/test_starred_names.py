@@ -29,7 +29,7 @@ from pdp.engines.cel.names import ARGUMENT_KEYS
 from pdp.engines.cel.rules import load_rules
 from pdp.engines.row_access.policies import parse_document
 from pdp.engines.row_access.validation import compile_policies
-from pdp.engines.scopes.engine import load_entries
+from pdp.engines.scopes.explain import load_entries
 from pdp.errors import PdpError, PolicyError
 from pdp.rewrite.process.local import service_of_files
 from pdp.store.world import parse_world, read_world, read_world_file

@@ -42,8 +42,8 @@ from pdp.engines.cel.rules import RuleSet
 from pdp.engines.row_access.engine import RowPolicies, find_doubled_ids
 from pdp.engines.row_access.policies import read_documents
 from pdp.engines.row_access.through_views import unprotected_catalogs
-from pdp.engines.scopes.engine import NAME_CODES as SCOPE_NAME_CODES
-from pdp.engines.scopes.engine import lint_entries
+from pdp.engines.scopes.explain import NAME_CODES as SCOPE_NAME_CODES
+from pdp.engines.scopes.explain import lint_entries
 from pdp.engines.scopes.permissions import read_entries
 from pdp.errors import ConfigError, Notice, PdpError, PolicyError
 from pdp.facts.snapshot import Facts

@@ -19,7 +19,7 @@ from pdp.config.warehouses import AuthoritySettings
 from pdp.decision.service import Pdp
 from pdp.engines.cedar.lint import holds_entities
 from pdp.engines.cel.engine import CelEngine
-from pdp.engines.scopes.engine import is_permission_file
+from pdp.engines.scopes.explain import is_permission_file
 from pdp.errors import InvalidArgument
 from pdp.store.world import WORLD_KEYS
 

@@ -27,7 +27,7 @@ from pdp.engines.cedar.model import entities_as_json
 from pdp.engines.cedar.policies import joined_text
 from pdp.engines.cedar.schema import read_sources
 from pdp.engines.row_access.policies import read_documents
-from pdp.engines.scopes.engine import load_entries
+from pdp.engines.scopes.explain import load_entries
 from pdp.errors import ConfigError, InvalidArgument, PolicyError
 from pdp.facts.snapshot import Facts
 from pdp.offline.replay.basis import CandidatePolicies

@@ -23,7 +23,7 @@ from pdp.decision.service import Pdp
 from pdp.engines.cel.rules import RuleSet, configured_check, inline_rules, join_rules, load_rules
 from pdp.engines.engine_types import PolicySources
 from pdp.engines.row_access.policies import NamedDocument, parse_document, read_documents
-from pdp.engines.scopes.engine import load_entries
+from pdp.engines.scopes.explain import load_entries
 from pdp.engines.scopes.kind import sources_of
 from pdp.engines.scopes.permissions import parse_entries
 from pdp.errors import PdpError, Unauthenticated

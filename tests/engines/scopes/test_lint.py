@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pdp.engines.scopes.engine import is_permission_file, lint_entries
+from pdp.engines.scopes.explain import is_permission_file, lint_entries
 from pdp.engines.scopes.permissions import parse_entries
 
 RULE = {"catalog": "hive", "schema": "raw", "tables": ["events"]}

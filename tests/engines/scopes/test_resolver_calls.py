@@ -14,7 +14,7 @@ from support.oracles.converging import awaited
 from pdp.engines.engine import FAILED, PERMIT, EngineQuestion, Verdicts
 from pdp.engines.guarded import AwaitedEngine
 from pdp.engines.scopes.engine import ScopesEngine
-from pdp.engines.scopes.resolvers import MOST_AWAITED, MOST_THREADS, ResolvingScopes
+from pdp.engines.scopes.kind import MOST_AWAITED, MOST_THREADS, ResolvingScopes
 from pdp.facts.snapshot import Facts
 from pdp.model.question import Principal, Question, Resource
 
