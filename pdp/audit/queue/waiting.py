@@ -1,4 +1,4 @@
-"""What waits for an audit: records until they are encoded, requests for room, and answers for their records.
+"""Waiting for an audit: records until they are encoded, requests for room, and answers for their records.
 
 Records are encoded in order into batches of lines. The gate of requests and answers knows numbers of records, and
 neither records nor sinks. Use it in the event loop only, but for `wake`.
