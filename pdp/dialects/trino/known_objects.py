@@ -18,10 +18,10 @@ from msgspec.structs import replace
 from pdp.decision.active_policies import ActivePolicies
 from pdp.decision.plan import MOST_OBJECTS_BELOW, Node, PlanContext, Planner, split
 from pdp.decision.service import Pdp
-from pdp.dialects.trino.ambiguity import KnownObjects
 from pdp.dialects.trino.names import base_table, most_signs, suffix_of
 from pdp.dialects.trino.spelling import SCHEMA_TYPES, TABLE_TYPES, Spelling, is_metadata_name
 from pdp.engines.engine import DOT_IN_PART, ForbiddenPath
+from pdp.engines.known_names import KnownObjects
 from pdp.engines.row_access.engine import UNRESTRICTED, Restriction, hide_everything
 from pdp.errors import AmbiguousName, Unavailable
 from pdp.facts.snapshot import Facts

@@ -1,4 +1,4 @@
-"""Known names behind a schema of Trino: the own spelling of the schema, and the names of tables that need care.
+"""Known names behind a schema as engines that fold names read it: its own spelling, and names that need care.
 
 Trino lowers names and writes the namespace [a, b] as `a.b`. A name is ambiguous if several known objects match the
 name, or if the only match has other parts: a namespace called `a.b` is not [a, b]. So is a name that equals a known one
