@@ -16,7 +16,14 @@ from rich.table import Table
 from rich.text import Text
 from rich.tree import Tree
 
-from pdp.cli.options import chosen_settings, format_option, policy_options, say_configuration
+from pdp.cli.options import (
+    POLICY_OPTIONS,
+    chosen_settings,
+    format_option,
+    policy_options,
+    refuse_beside,
+    say_configuration,
+)
 from pdp.cli.rewrite import print_rows
 from pdp.cli.terminal import fail, one_line_errors, visible
 from pdp.cli.wiring import Wiring
@@ -165,14 +172,19 @@ def explain(
     a table, and why each row policy and each mask counts or not.
     """
     if vocabulary:
+        refuse_beside("--vocabulary")
         _print_vocabulary()
         return
+    if code is not None:
+        refuse_beside("--code", POLICY_OPTIONS)
+    if load is not None:
+        refuse_beside("--load", (*POLICY_OPTIONS, "--format"))
     settings = chosen_settings(composition, config, overrides, rules, world)
     say_configuration(settings)
-    if code:
+    if code is not None:
         click.echo(_code(composition.read_rules(settings), code))
         return
-    if load:
+    if load is not None:
         explain_load(composition, settings, load, form)
         return
     if rows and not action:

@@ -13,9 +13,17 @@ from pdp.config.quarkus.expressions import spelling
 from pdp.config.quarkus.properties import ConfigEntry, unknown_positions
 from pdp.engines.cel.nessie_keys import AUTHORIZATION, LOOKS_LIKE_RULES, OWN_NAME, chooses_keys, is_of_nessie
 from pdp.errors import PolicyError
-from pdp.offline.migration.host_files import UNKNOWN, mark_unknown, quoted_words, split_words
-from pdp.offline.migration.report import Migration, shut_text
-from pdp.offline.migration.variables import KEEP_ONE, SEVERAL, Container, ManifestContent, variables_by_container
+from pdp.offline.migration.host_files import READERS, UNKNOWN, mark_unknown, quoted_words, split_words
+from pdp.offline.migration.report import Migration, missing_references, shut_text
+from pdp.offline.migration.variables import (
+    BUILT,
+    IMAGE,
+    KEEP_ONE,
+    SEVERAL,
+    Container,
+    ManifestContent,
+    variables_by_container,
+)
 
 OF_JAVA: Final[Mapping[str, Callable[[str], list[str]]]] = {
     "JAVA_OPTS": str.split, "JAVA_OPTIONS": str.split, "JAVA_OPTS_APPEND": str.split,
@@ -145,6 +153,19 @@ def doubtful_commands(
         is_plain = not is_bridge or all(map(_OF_OPA.fullmatch, rest))
         if not is_plain or not starts_only(entry.text.split("\0"), _OF_LAKEKEEPER):
             yield entry, _STARTS_MORE
+
+
+def replacing_parts(
+    read: Sequence[ManifestContent], files: Sequence[Path]
+) -> Iterator[tuple[ConfigEntry, str]]:
+    """Yield the parts not at hand that may replace or take away any variable of a manifest, with a message.
+
+    Objects and files of variables, volumes and images do not: the variables of a container win over theirs.
+    """
+    for one in missing_references(read, files):
+        is_below = one.is_volume or one.form in READERS or one.kind in ("ConfigMap", "Secret")
+        if not (is_below or one.is_ignored or one.message in (IMAGE, BUILT)) and one.entry.key:
+            yield one.entry, one.message
 
 
 class JavaProperties:
