@@ -110,6 +110,36 @@ def test_an_option_with_effect_is_taken(name: str, chosen: str, other: str) -> N
     assert "no effect" not in run(name, *options[chosen], *options[other]).output
 
 
+def leaves(command: click.Command, name: str = "") -> Iterator[str]:
+    if isinstance(command, click.Group):
+        for below in command.list_commands(click.Context(command)):
+            found = command.get_command(click.Context(command), below)
+            assert found is not None
+            yield from leaves(found, f"{name} {below}".strip())
+    else:
+        yield name
+
+
+SINGLE: Final = [
+    (name, param.opts)
+    for name in leaves(cli)
+    for param in command_of(name).params
+    if isinstance(param, click.Option) and not (param.multiple or param.is_flag)
+]
+
+
+@pytest.mark.parametrize(("name", "spellings"), SINGLE)
+def test_a_second_value_of_an_option_is_a_usage_error(name: str, spellings: list[str]) -> None:
+    value = options_of(name)[spellings[-1]][1]
+    needed = [word for param in command_of(name).params if isinstance(param, click.Argument) for word in ("x",)]
+    needed += [word for param in command_of(name).params if param.required and param.opts != spellings
+               for word in options_of(name).get(param.opts[-1], ())]  # fmt: skip
+    for first in spellings:
+        arguments = [*name.split(), *needed, first, value, spellings[-1], value]
+        result = CliRunner().invoke(cli, arguments, obj=COMPOSITION)
+        assert (result.exit_code, f"`{spellings[-1]}` is given twice" in result.output) == (2, True), result.output
+
+
 SET: Final = sorted({"check", "config check", "serve", "test", "dry-run", "explain", "grants list", "audit tail"})
 
 
