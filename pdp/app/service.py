@@ -142,7 +142,7 @@ class Service:
         await self._listen(self._inherited or open_listeners(self.settings))
         await self.surfaces.grpc.set_ready(True)
         self.note("started", revision=self.pdp.revision(), addresses=self.addresses, audit=_audit_before(self.settings))
-        self._loading = asyncio.create_task(self.surfaces.load_aiohttp())
+        self._loading = asyncio.create_task(self.surfaces.load_libraries(with_sql=bool(has_policies)))
         self._loading.add_done_callback(_log_failure)
 
     async def accept_on(self, sockets: Sockets) -> list[ServerSite]:
@@ -330,7 +330,7 @@ def _log_end(task: asyncio.Task[None]) -> None:
 
 def _log_failure(task: asyncio.Task[None]) -> None:
     if not task.cancelled() and task.exception():
-        log.error("cannot load aiohttp: only plain requests are answered", exc_info=task.exception())
+        log.error("cannot load a library: only plain requests are answered", exc_info=task.exception())
 
 
 async def _serve_on(runner: ServerRunner, sockets: Sockets, tls: ssl.SSLContext | None = None) -> list[ServerSite]:

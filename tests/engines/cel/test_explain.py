@@ -207,4 +207,4 @@ def test_only_the_shown_part_of_many_roles_is_written() -> None:
     roles = ("r",) * 1_000_000
     started = time.process_time()
     assert explain_module._value_text(roles, DEFAULT_MASKER).startswith("['r', 'r'")  # noqa: SLF001
-    assert time.process_time() - started < 0.5, "it wrote all of them, which takes seconds"
+    assert time.process_time() - started < 0.1, "it wrote all of them, which takes seconds"
