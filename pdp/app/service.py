@@ -19,7 +19,7 @@ from pdp.app.process import PAUSE_SECONDS, FreedMemory, quick_imports
 from pdp.app.reload.load_messages import LoadedPolicies, Published
 from pdp.app.reload.published import PreparedPolicies, load_bundle, prepare
 from pdp.app.reload.reloader import Reloader, ServedPolicies
-from pdp.app.wiring import Probes, ServiceCore, Surfaces, build_cache, open_audit
+from pdp.app.wiring import Probes, ServiceCore, Surfaces, build_cache, import_restrictions, open_audit
 from pdp.audit.files.locks import KnownInstance, known_instances
 from pdp.audit.queue.queue import NoAudit
 from pdp.config.section import is_loopback, split_address
@@ -132,6 +132,8 @@ class Service:
         has_policies = self.pdp.bundle.row_sources.documents or self.source.facts.index.rules
         if has_policies and (notice := judge_notice()):
             log.info("rewriting", notice=notice)
+        if has_policies:  # the first load of a restricted table would hold the event loop for 100 ms
+            import_restrictions()
         if self.scheme == "http" and not all(is_loopback(split_address(at)[0]) for at in (server.http, server.grpc)):
             log.warning("server", warning="tokens and answers leave this machine unencrypted: server.tls is not set")
         if isinstance(self.source, Replica):
@@ -142,7 +144,7 @@ class Service:
         await self._listen(self._inherited or open_listeners(self.settings))
         await self.surfaces.grpc.set_ready(True)
         self.note("started", revision=self.pdp.revision(), addresses=self.addresses, audit=_audit_before(self.settings))
-        self._loading = asyncio.create_task(self.surfaces.load_libraries(with_sql=bool(has_policies)))
+        self._loading = asyncio.create_task(self.surfaces.load_aiohttp())
         self._loading.add_done_callback(_log_failure)
 
     async def accept_on(self, sockets: Sockets) -> list[ServerSite]:
@@ -330,7 +332,7 @@ def _log_end(task: asyncio.Task[None]) -> None:
 
 def _log_failure(task: asyncio.Task[None]) -> None:
     if not task.cancelled() and task.exception():
-        log.error("cannot load a library: only plain requests are answered", exc_info=task.exception())
+        log.error("cannot load aiohttp: only plain requests are answered", exc_info=task.exception())
 
 
 async def _serve_on(runner: ServerRunner, sockets: Sockets, tls: ssl.SSLContext | None = None) -> list[ServerSite]:

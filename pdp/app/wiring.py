@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
@@ -150,20 +149,16 @@ class Surfaces:
         methods = {each.name: each.handler(rpcs) for each in rpc_services}
         self.grpc = GrpcServer(methods, limits, core.certificates, most=shares.grpc, shared=shares_sockets)
 
-    async def load_libraries(self, *, with_sql: bool) -> None:
-        """Load aiohttp for requests other than plain ones, and with row policies the parser of SQL, in threads.
-
-        The first load of a restricted table would hold the event loop for 100 ms otherwise.
-        """
+    async def load_aiohttp(self) -> None:
+        """Load aiohttp for requests other than plain ones."""
         for server in (self.http_server, self.diagnostics_server):
             await server.load()
-        if with_sql:
-            await asyncio.to_thread(_import_restrictions)
 
 
-def _import_restrictions() -> None:
+def import_restrictions() -> None:
+    """Import the encoder of read restrictions with its parser of SQL, which take 30 MB."""
     with quick_imports():
-        import pdp.engines.row_access.read_restrictions  # noqa: F401, PLC0415  its parser takes 30 MB
+        import pdp.engines.row_access.read_restrictions  # noqa: F401, PLC0415  only where policies are
 
 
 def _manage(core: ServiceCore) -> Management:

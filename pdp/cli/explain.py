@@ -171,14 +171,10 @@ def explain(
     Prints the decision, and a trace of every evaluated engine, rule and grant. With --rows: the filter and the masks of
     a table, and why each row policy and each mask counts or not.
     """
+    _refuse_useless(load, code, vocabulary=vocabulary)
     if vocabulary:
-        refuse_beside("--vocabulary")
         _print_vocabulary()
         return
-    if code is not None:
-        refuse_beside("--code", POLICY_OPTIONS)
-    if load is not None:
-        refuse_beside("--load", (*POLICY_OPTIONS, "--format"))
     settings = chosen_settings(composition, config, overrides, rules, world)
     say_configuration(settings)
     if code is not None:
@@ -204,6 +200,15 @@ def explain(
         return
     answer = asyncio.run(composition.pdp(settings).check(batch))
     _print_json(answer) if form == "json" else _print_text(answer)
+
+
+def _refuse_useless(load: str | None, code: str | None, *, vocabulary: bool) -> None:
+    if vocabulary:
+        refuse_beside("--vocabulary")
+    if code is not None:
+        refuse_beside("--code", POLICY_OPTIONS)
+    if load is not None:
+        refuse_beside("--load", (*POLICY_OPTIONS, "--format"))
 
 
 def _code(rule_sets: tuple[RuleSet, ...], rule: str) -> str:

@@ -105,7 +105,9 @@ def _parse_args(
     for param in order:
         is_single = isinstance(param, click.Option) and not (param.multiple or param.is_flag or param.count)
         if is_single and sum(one is param for one in order) > 1:
-            raise click.UsageError(f"`{param.opts[-1]}` is given twice, and takes one value: leave one of them out", ctx)
+            raise click.UsageError(
+                f"`{param.opts[-1]}` is given twice, and takes one value: leave one of them out", ctx
+            )
     return rest
 
 

@@ -29,7 +29,6 @@ from pdp.cli.wiring import Wiring
 from pdp.config.bundles.signing import read_public_key
 from pdp.config.idle_settings import idle_settings
 from pdp.config.names import NO_NAMES, KnownNames
-from pdp.config.origins import Key
 from pdp.config.policy_files import FileKey, overlooked_files, policy_files
 from pdp.config.references import idle_names, known_warehouses, listed_warehouses, name_check
 from pdp.config.settings import Settings

@@ -31,6 +31,11 @@ OF_JAVA: Final[Mapping[str, Callable[[str], list[str]]]] = {
     "JAVA_ARGS": str.split,
 }  # fmt: skip
 """Variable with options of Java -> reader of its words. The start script of Nessie's image knows no quotes."""
+STARTED: Final[Mapping[str, str]] = {
+    "JAVA_APP_JAR": "/deployments/quarkus-run.jar", "JAVA_APP_DIR": "/deployments",
+    **dict.fromkeys(("JAVA_CLASSPATH", "JAVA_MAIN_CLASS", "JAVA_LIB_DIR"), ""),
+}  # fmt: skip
+"""Variable with the program that the start script of the image runs -> its value there."""
 _WITH_VALUE: Final = frozenset(
     """-cp -classpath --class-path -p --module-path --add-modules --add-opens --add-exports --add-reads
     --enable-native-access --limit-modules --upgrade-module-path""".split()  # noqa: SIM905
@@ -155,9 +160,7 @@ def doubtful_commands(
             yield entry, _STARTS_MORE
 
 
-def replacing_parts(
-    read: Sequence[ManifestContent], files: Sequence[Path]
-) -> Iterator[tuple[ConfigEntry, str]]:
+def replacing_parts(read: Sequence[ManifestContent], files: Sequence[Path]) -> Iterator[tuple[ConfigEntry, str]]:
     """Yield the parts not at hand that may replace or take away any variable of a manifest, with a message.
 
     Objects and files of variables, volumes and images do not: the variables of a container win over theirs.
@@ -194,7 +197,10 @@ class JavaProperties:
 
     def read_variable(self, entry: ConfigEntry, doubt: str) -> None:
         """Read a variable with options of Java."""
-        if entry.key.startswith("-D"):
+        if entry.text != STARTED.get(entry.key, entry.text):
+            self._migration.add("left", entry.key_place, f"variable `{entry.key}`", _BRINGS)
+            self.is_opaque = True
+        elif entry.key.startswith("-D"):
             self._add(f"{entry.key}={entry.text}", entry, doubt)
         elif entry.key in OF_JAVA:
             words = OF_JAVA[entry.key](entry.text)

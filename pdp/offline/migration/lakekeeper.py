@@ -344,7 +344,7 @@ class LakekeeperSettings:
         self._migration.add("done", entry.key_place, entry.key)
 
     def _depth(self, entry: ConfigEntry, parts: Sequence[str]) -> None:
-        if parts[1:] != ["max_nesting_depth"] or not entry.text.isdigit():
+        if parts[1:] != ["max_nesting_depth"] or not re.fullmatch("[0-9]{1,9}", entry.text):
             raise entry.error(f"`{entry.key}` is no number of views")
         self.data["limits"] = {"referenced_by_depth": int(entry.text)}
         self._migration.note(("limits", "referenced_by_depth"), entry)
@@ -360,7 +360,7 @@ class LakekeeperSettings:
         self._migration.add(status, entry.key_place, entry.key, message)
 
     def _left(self, entry: ConfigEntry, parts: Sequence[str]) -> None:
-        if entry.text.strip().lower() in ("false", "off"):
+        if entry.text.strip() in ("false", "off"):
             self._migration.add("ignored", entry.key_place, entry.key, "is off")
         else:
             message = _cedar_counterpart(entry, parts) if parts[0] == "cedar" else _NO_COUNTERPART[parts[0]]

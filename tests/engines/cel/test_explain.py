@@ -199,12 +199,12 @@ def test_a_check_against_forbids_says_what_the_forbids_do(rules: dict[str, str],
 )  # fmt: skip
 def test_a_long_value_is_shown_up_to_the_longest_text(value: object) -> None:
     text = unparse_value(value)
-    assert explain_module._value_text(value, DEFAULT_MASKER) == (text if len(text) <= 200 else f"{text[:200]}...")  # noqa: SLF001
+    assert explain_module._value_text(value, DEFAULT_MASKER) == (text if len(text) <= 200 else f"{text[:200]}...")
 
 
 def test_only_the_shown_part_of_many_roles_is_written() -> None:
     """A million roles take no longer than a few hundred."""
     roles = ("r",) * 1_000_000
     started = time.process_time()
-    assert explain_module._value_text(roles, DEFAULT_MASKER).startswith("['r', 'r'")  # noqa: SLF001
+    assert explain_module._value_text(roles, DEFAULT_MASKER).startswith("['r', 'r'")
     assert time.process_time() - started < 0.1, "it wrote all of them, which takes seconds"

@@ -382,7 +382,7 @@ def test_nothing_is_looked_up_below_a_container_without_objects(type: str, monke
 def plain_smallest_grant(facts: Facts, principal: Principal, relation: str, key: ObjectKey) -> Any:
     """Return the nearest object and the weakest privilege that would permit, by a new access for each try."""
     for target in (key, *facts.ancestors(key)):
-        for privilege in engine_module._WEAKEST_FIRST:  # noqa: SLF001
+        for privilege in engine_module._WEAKEST_FIRST:
             if privilege in STORED[target[0]]:
                 access = EffectiveAccess(facts, principal, {target: BIT[privilege]})
                 if access.relations_on(key).witness(relation) is not None:

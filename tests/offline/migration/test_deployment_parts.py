@@ -267,12 +267,16 @@ def test_a_part_that_stands_elsewhere_is_named(tmp_path: Path, form: str, kind: 
         assert ("trusted_engines" in migration.files["pdp.yaml"]) == (form in OF_FILES | BELOW), migration.parts
 
 
-OF_FILES = frozenset("""volume of a config map/volume of a config map, other path/volume of a config map without a mount
+OF_FILES = frozenset(
+    """volume of a config map/volume of a config map, other path/volume of a config map without a mount
 volume of a secret/projected volume/projected volume of a secret/host path/driver/share/claim over the configuration
 folder that an init container fills/mount without a volume/agent of a vault/chart, volumes/chart, volumes of a part
 chart, mounts alone/chart, init containers/compose, bound file/compose, bound folder/compose, bound folder in words
 compose, volume of a folder/compose, volume over the configuration/compose, config in a file/compose, config of the host
-compose, config of another file/compose, external config/compose, secret/compose, profiles""".replace("\n", "/").split("/"))
+compose, config of another file/compose, external config/compose, secret/compose, profiles""".replace("\n", "/").split(
+        "/"
+    )
+)
 """Forms that bring files alone: variables of the container win over these."""
 BELOW = frozenset(form for form in NAMED if form not in OF_FILES and ("objects of" in form or "existing" in form)) - {
     "flux, objects of values"} | {"chart, names of objects", "compose, env file", "compose, env files",
