@@ -410,7 +410,12 @@ def test_an_explanation_looks_at_the_grants_of_many_roles_once(monkeypatch: pyte
     facts = parse_world({"objects": [], "grants": grants})
     looked = []
     nodes_in = PrincipalGrants.nodes_in
-    monkeypatch.setattr(PrincipalGrants, "nodes_in", lambda self, path: looked.append(path) or nodes_in(self, path))
+
+    def counted(self: PrincipalGrants, path: tuple[str, ...]) -> Any:
+        looked.append(path)
+        return nodes_in(self, path)
+
+    monkeypatch.setattr(PrincipalGrants, "nodes_in", counted)
     asked = group("user:oidc~a", "read_data", resource_of("table:v/a/b/c/d/t"))
     trace = GrantsEngine().explain(asked, resource_of("table:v/a/b/c/d/t"), facts)
     assert "would permit it" in trace.why
