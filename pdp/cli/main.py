@@ -87,7 +87,7 @@ class _LazyGroup(click.Group):
 
 
 def _with_single_options(command: click.Command | None) -> click.Command | None:
-    """Make a command, and those below, raise UsageError for a second value of an option that takes one."""
+    """Make a command, and the commands below, raise UsageError for a second value of a single option."""
     if command is not None and "parse_args" not in vars(command):
         replaced: dict[str, Any] = {"parse_args": functools.partial(_parse_args, command, command.parse_args)}
         if isinstance(command, click.Group):

@@ -84,7 +84,7 @@ def _source(access: EffectiveAccess, key: ObjectKey, privilege: str, id: str) ->
 
 
 class _WidenedGrants(PrincipalGrants):
-    """Grants of a principal with extra privileges. Looks once at the stored ones: a principal may have many roles."""
+    """Grants of a principal with extra privileges. Reads stored grants once: there may be many roles."""
 
     __slots__ = ("_before", "_masks", "_nodes")
 
@@ -104,7 +104,7 @@ class _WidenedGrants(PrincipalGrants):
         return found
 
     def mask_at(self, nodes: tuple[GranteeNodes, ...], path: ContainerPath, name: ObjectName, id: str = "") -> int:
-        """Return the mask of an object as before, with the extra privileges, which take none away."""
+        """Return the mask of an object as before, with the extra privileges. Extra privileges only add."""
         mask = self._masks.get((path, name, id))
         if mask is None:
             mask = self._masks[path, name, id] = self._before.mask_at(nodes, path, name, id)

@@ -360,7 +360,7 @@ class LakekeeperSettings:
         self._migration.add(status, entry.key_place, entry.key, message)
 
     def _left(self, entry: ConfigEntry, parts: Sequence[str]) -> None:
-        if entry.text.strip() in ("false", "off"):
+        if entry.text.strip().lower() in ("false", "off"):
             self._migration.add("ignored", entry.key_place, entry.key, "is off")
         else:
             message = _cedar_counterpart(entry, parts) if parts[0] == "cedar" else _NO_COUNTERPART[parts[0]]

@@ -150,7 +150,7 @@ def _names(file: Path | None) -> Mapping[str, Any]:
 
 
 def _check_names(names: Mapping[str, Any], objects: FgaObjects) -> None:
-    """Raise InvalidArgument for a name of no object, two names of one, and parts that the tree does not have."""
+    """Raise InvalidArgument for a name without an object, two names of an object, and parts outside the tree."""
     used = set()
     for object in objects.mentioned:
         keys = [key for key in objects.keys_of(object) if key in names]
