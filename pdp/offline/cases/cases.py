@@ -95,6 +95,11 @@ class Case(msgspec.Struct, frozen=True):
         return any(key in self.data for key in ("wantAudit", *ROW_WANTS))
 
     @property
+    def wants_error(self) -> bool:
+        """Tell whether the case expects an error, maybe of its own empty list of checks."""
+        return "wantError" in self.data
+
+    @property
     def seconds(self) -> int | None:
         """Return the time of the decision in seconds since 1970; None for the present. Raise InvalidArgument."""
         now = self.data.get("now")
@@ -112,6 +117,11 @@ class Case(msgspec.Struct, frozen=True):
             msgspec.convert(self.data, CaseBody)
         except msgspec.ValidationError as error:
             raise InvalidCase(f"the case: {sentence(str(error))}") from None
+
+    def require_checks(self) -> None:
+        """Raise InvalidCase without checks, unless an error is expected, maybe of an empty list of checks."""
+        if not any(self.data.get(key) for key in ("checks", "scopeChecks", *VIEW_REQUESTS)) and not self.wants_error:
+            raise InvalidCase("the case has no checks, so it tests nothing")
 
     def request_body(self) -> bytes:
         """Return the body for POST /v1/check, /v1/load or /v1/commit-view.
@@ -134,19 +144,19 @@ def find_cases(paths: Sequence[Path]) -> Iterator[Case]:
 
 def files_of(path: Path) -> Sequence[Path]:
     """Return the case files of a folder, in order; a file stands for itself."""
-    return [file for file in sorted(path.rglob("*")) if file.suffix in SUFFIXES] if path.is_dir() else [path]
+    return [file for file in sorted(path.rglob("*")) if file.suffix.lower() in SUFFIXES] if path.is_dir() else [path]
 
 
 def _read(file: Path) -> Iterator[Case]:
     try:
         text = file.read_text(encoding="utf-8")
         readers: Mapping[str, Callable[[str], Any]] = {".json": strict.load_json, ".jsonl": str}
-        data = readers.get(file.suffix, strict.load_yaml)(text)
+        data = readers.get(file.suffix.lower(), strict.load_yaml)(text)
     except OSError as error:
         raise InvalidArgument(f"cannot read `{file}`: {error.strerror}") from None
     except (InvalidArgument, ValueError, RecursionError, yaml.YAMLError) as error:
         raise InvalidArgument(f"`{file}` does not parse: {' '.join(str(error).split())}") from None
-    if file.suffix == ".jsonl":
+    if file.suffix.lower() == ".jsonl":
         yield from _read_lines(file, text)
         return
     shared = {key: value for key, value in data.items() if key != "cases"} if isinstance(data, dict) else {}
