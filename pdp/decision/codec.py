@@ -65,9 +65,10 @@ def decode_call(body: bytes, max_checks: int, surface: str = "http") -> tuple[Ba
     Raise InvalidArgument if the body as a whole is invalid, TooManyChecks above the limit, and TooMuchRepeated if many
     resources share long arguments.
     """
+    call: CheckRequest | CheckTexts
     named: Sequence[str] | None = None
     try:
-        call: CheckRequest | CheckTexts = parse(body, _REQUEST)
+        call = parse(body, _REQUEST)
         named = _named_alike(body, call)
         if named is None and not has_all_strings(body, call):
             refuse_duplicates(body)
