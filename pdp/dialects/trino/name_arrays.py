@@ -96,16 +96,16 @@ def _tables_of_catalog(names: Names, catalog: str, tables: _Tables) -> PlacedCol
     if share_one_text(tables.schemas):
         path = names.namespace(catalog, tables.schemas[0])
         return PlacedColumn(PathArray.in_one(like, path, tables.names), tables.at) if path else None
-    found = names.namespaces(catalog, dict.fromkeys(tables.schemas))
-    if None in found.values():
-        tables = tables.part([row for row, schema in enumerate(tables.schemas) if found[schema]])
-    # Paths are distinct: a schema's name is its path, joined by dots.
-    paths = {schema: path for schema, path in found.items() if path}
+    paths = names.namespaces(catalog, dict.fromkeys(tables.schemas))
+    if not all(paths.values()):
+        tables = tables.part([row for row, schema in enumerate(tables.schemas) if paths[schema]])
+        paths = {schema: path for schema, path in paths.items() if path}
     if not paths:
         return None
+    # Paths are distinct: a schema's name is its path, joined by dots.
     places = dict(zip(paths, range(len(paths)), strict=True))
     parent_at = list(map(places.__getitem__, tables.schemas))
-    return PlacedColumn(PathArray(like, list(paths.values()), parent_at, tables.names), tables.at)
+    return PlacedColumn(PathArray(like, list(paths.values()), parent_at, tables.names), tables.at)  # type: ignore[arg-type]
 
 
 def _content_of(names: Names, catalog: str) -> Resource | None:

@@ -250,5 +250,7 @@ def _least_length(items: Sequence[Any], tables: TableList, fields: Collection[st
 def share_one_text(texts: Sequence[str]) -> bool:
     """Tell whether all texts of a column are equal. False if in doubt."""
     first = texts[0]
+    if first != texts[-1]:  # most lists of several texts, without a look at the others
+        return False
     # Without a joint in the first text, equal joined texts have joints in equal places.
     return _JOINT not in first and _JOINT.join(texts) == (first + _JOINT) * (len(texts) - 1) + first
