@@ -32,7 +32,7 @@ _NAMED: Final = frozenset({"content", "namespace", "table_or_view", *TABULAR_TYP
 
 
 _CONTAINERS: Final = ("warehouse", "namespace")
-"""Types in which something is made: with an empty path, and with another."""
+"""Types of containers of new objects: with an empty path, and with another."""
 
 
 def plan(check: Check, context: PlanContext, planners: Sequence[Planner]) -> Node:

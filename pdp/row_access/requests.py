@@ -303,7 +303,7 @@ def checks_of_uses(request: StatementRequest, uses: Sequence[RelationUse], membe
 def checks_of_losses(
     request: StatementRequest, uses: Sequence[RelationUse], facts: Facts, spelled: SpelledNames
 ) -> tuple[list[Check], list[Check]]:
-    """Return the drops of known objects at the names of new relations, and drops that nothing needs to permit.
+    """Return the drops of known objects at the names of new relations, and drops without need of a permit.
 
     CREATE may replace. Nobody knows whether an unregistered object exists, so forbids alone keep it. Raise
     AmbiguousName for a name that may mean several known objects.
@@ -331,7 +331,7 @@ def _replaced_by(use: RelationUse, facts: Facts, spelled: SpelledNames) -> tuple
 
 
 def refuse_table_references(uses: Sequence[RelationUse], warehouses: Mapping[str, WarehouseSettings]) -> None:
-    """Raise AmbiguousName for a name that Nessie may read as a table at a reference, such as `t@branch`."""
+    """Raise AmbiguousName for a name in the form of Nessie's table references, such as `t@branch`."""
     for warehouse, *_, name in {use.name for use in uses}:
         known = warehouses.get(warehouse)
         if known and known.kind == "nessie" and not set(name).isdisjoint(NESSIE_SIGNS):

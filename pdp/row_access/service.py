@@ -304,7 +304,7 @@ class StatementService:
     async def _refuse_forbidden(
         self, request: StatementRequest, checks: Sequence[Check], decided: BatchResult | None
     ) -> None:
-        """Raise TableDenied for the first check that a policy or a failure denies, of those that need no permit."""
+        """Raise TableDenied for the first check without need of a permit to which a policy or a failure says no."""
         reasons = await self._rules.denials(request.caller, checks)
         denied = next((check for check, reason in zip(checks, reasons, strict=True) if reason is not None), None)
         if denied is not None:
