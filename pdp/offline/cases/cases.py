@@ -118,11 +118,6 @@ class Case(msgspec.Struct, frozen=True):
         except msgspec.ValidationError as error:
             raise InvalidCase(f"the case: {sentence(str(error))}") from None
 
-    def require_checks(self) -> None:
-        """Raise InvalidCase without checks, unless an error is expected, maybe of an empty list of checks."""
-        if not any(self.data.get(key) for key in ("checks", "scopeChecks", *VIEW_REQUESTS)) and not self.wants_error:
-            raise InvalidCase("the case has no checks, so it tests nothing")
-
     def request_body(self) -> bytes:
         """Return the body for POST /v1/check, /v1/load or /v1/commit-view.
 

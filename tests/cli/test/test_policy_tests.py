@@ -182,17 +182,3 @@ def wait_for(file: Path, text: str, count: int) -> None:
     while file.read_text().count(text) < count:
         assert time.monotonic() < deadline, file.read_text()
         time.sleep(0.05)
-
-
-@pytest.mark.parametrize(
-    "body",
-    [{}, {"checks": []}, {"checks": [], "want": []}, {"checks": None, "want": []}, {"scopeChecks": [], "want": []},
-     {"want": []}, {"wantAudit": []}, {"checks": [], "want": [], "wantAudit": []}],
-)  # fmt: skip
-@pytest.mark.parametrize("name", ["a.json", "a.jsonl", "a.yaml", "a.YAML"])
-def test_a_test_without_checks_says_so_and_fails(tmp_path: Path, body: dict[str, object], name: str) -> None:
-    (tmp_path / name).write_text(json.dumps({"note": "x", "rules": {"a": "true"}, **body}))
-    for path in (name, "."):
-        ended = run_pdp("test", path, cwd=tmp_path)
-        assert (ended.returncode, ended.stdout.splitlines()[-1]) == (1, "0 passed, 1 failed")
-        assert "the case has no checks, so it tests nothing" in ended.stdout or "checks" in ended.stdout
