@@ -95,11 +95,6 @@ class Case(msgspec.Struct, frozen=True):
         return any(key in self.data for key in ("wantAudit", *ROW_WANTS))
 
     @property
-    def wants_error(self) -> bool:
-        """Tell whether the case expects an error, maybe of its own empty list of checks."""
-        return "wantError" in self.data
-
-    @property
     def seconds(self) -> int | None:
         """Return the time of the decision in seconds since 1970; None for the present. Raise InvalidArgument."""
         now = self.data.get("now")
