@@ -36,6 +36,8 @@ STARTED: Final[Mapping[str, str]] = {
     **dict.fromkeys(("JAVA_CLASSPATH", "JAVA_MAIN_CLASS", "JAVA_LIB_DIR"), ""),
 }  # fmt: skip
 """Variable with the program that the start script of the image runs -> its value there."""
+OF_START: Final = frozenset({*OF_JAVA, *STARTED})
+"""Variables that change how Java starts."""
 _WITH_VALUE: Final = frozenset(
     """-cp -classpath --class-path -p --module-path --add-modules --add-opens --add-exports --add-reads
     --enable-native-access --limit-modules --upgrade-module-path""".split()  # noqa: SIM905
