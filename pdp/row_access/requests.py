@@ -19,7 +19,7 @@ from pdp.config.warehouses import WarehouseSettings
 from pdp.decision.active_policies import ActivePolicies
 from pdp.decision.bodies import JsonBody, PrincipalBody, ResourceBody, make_acting_role, make_principal
 from pdp.decision.plan import parent_of
-from pdp.engines.known_names import AMBIGUOUS, KnownObjects, SchemaNames, names_of_schema
+from pdp.engines.known_names import AMBIGUOUS, KnownObjects, SchemaNames, may_be_table_reference, names_of_schema
 from pdp.engines.row_access.members import Members
 from pdp.engines.row_access.policies import PolicyBody, rule_of, table_path
 from pdp.engines.spelled_names import SpelledNames
@@ -28,10 +28,9 @@ from pdp.facts.row_policies import RowPolicy
 from pdp.facts.snapshot import Facts
 from pdp.identity.evidence import judged_principal, own_principal
 from pdp.model.question import AtLeast, Caller, Check, Principal, Question, Resource
-from pdp.model.references import NESSIE_SIGNS, check_path, format_resource
+from pdp.model.references import check_path, format_resource
 from pdp.model.revision import new_id
 from pdp.model.strict import decode
-from pdp.model.vocabulary import TABULAR_TYPES
 from pdp.rewrite.errors import (
     COPY_NEEDS_FULL_ACCESS,
     FILTER_INVALID,
@@ -326,15 +325,15 @@ def _replaced_by(use: RelationUse, facts: Facts, spelled: SpelledNames) -> tuple
     own = None if names is AMBIGUOUS else names.own_spelling(name)
     if own is None:
         raise AmbiguousName(f"`{'.'.join(use.name)[:200]}` may mean several known objects")
-    content = KnownObjects.of(facts, spelled).content((warehouse, *names.path))
-    return tuple(Resource(type, warehouse, (*names.path, own)) for type in TABULAR_TYPES if (type, own) in content)
+    types = KnownObjects.of(facts, spelled).tabular_types((warehouse, *names.path), own)
+    return tuple(Resource(type, warehouse, (*names.path, own)) for type in types)
 
 
 def refuse_table_references(uses: Sequence[RelationUse], warehouses: Mapping[str, WarehouseSettings]) -> None:
     """Raise AmbiguousName for a name in the form of Nessie's table references, such as `t@branch`."""
     for warehouse, *_, name in {use.name for use in uses}:
         known = warehouses.get(warehouse)
-        if known and known.kind == "nessie" and not set(name).isdisjoint(NESSIE_SIGNS):
+        if known and known.kind == "nessie" and may_be_table_reference(name):
             raise AmbiguousName(f"`{name[:200]}` may be a table reference of Nessie's: write the name alone")
 
 
