@@ -130,10 +130,10 @@ class Service:
             log.warning("policies", warning=warning)
         self._warn_of_doubled_ids()
         has_policies = self.pdp.bundle.row_sources.documents or self.source.facts.index.rules
-        if has_policies and (notice := judge_notice()):
-            log.info("rewriting", notice=notice)
-        if has_policies:  # the first load of a restricted table would hold the event loop for 100 ms
-            import_restrictions()
+        if has_policies:
+            if notice := judge_notice():
+                log.info("rewriting", notice=notice)
+            import_restrictions()  # the first load of a restricted table would hold the event loop for 100 ms
         if self.scheme == "http" and not all(is_loopback(split_address(at)[0]) for at in (server.http, server.grpc)):
             log.warning("server", warning="tokens and answers leave this machine unencrypted: server.tls is not set")
         if isinstance(self.source, Replica):

@@ -29,8 +29,6 @@ ASSUMED: Final[Reason] = "rule:acting_role"
 """Reason of the right to act as a role, and of each permit that a forbid on the person behind the role takes away."""
 _NAMED: Final = frozenset({"content", "namespace", "table_or_view", *TABULAR_TYPES})
 """Types whose names engines fold."""
-
-
 _CONTAINERS: Final = ("warehouse", "namespace")
 """Types of containers of new objects: with an empty path, and with another."""
 

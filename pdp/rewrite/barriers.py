@@ -1,8 +1,8 @@
 """Barriers between a source with hidden rows and the expressions of a statement.
 
 An engine may evaluate a condition of the statement before the filter of the source. An error about a hidden row prints
-the row's values. A barrier is a clause around the source that the optimizer of the engine does
-not move conditions through. That is measured (`tests/rewrite/test_barriers.py`), the engine does not promise it.
+the row's values. A barrier is a clause around the source that the optimizer of the engine does not move conditions
+through. That is measured (`tests/rewrite/test_barriers.py`), the engine does not promise it.
 
 A statement whose expressions cannot fail on any row needs no barrier. Such expressions compare columns with columns
 and literals of the same kind, and call functions that take every value.
