@@ -19,7 +19,7 @@ from pdp.app.process import PAUSE_SECONDS, FreedMemory, quick_imports
 from pdp.app.reload.load_messages import LoadedPolicies, Published
 from pdp.app.reload.published import PreparedPolicies, load_bundle, prepare
 from pdp.app.reload.reloader import Reloader, ServedPolicies
-from pdp.app.wiring import Probes, ServiceCore, Surfaces, build_cache, open_audit
+from pdp.app.wiring import Probes, ServiceCore, Surfaces, build_cache, import_restrictions, open_audit
 from pdp.audit.files.locks import KnownInstance, known_instances
 from pdp.audit.queue.queue import NoAudit
 from pdp.config.section import is_loopback, split_address
@@ -130,8 +130,10 @@ class Service:
             log.warning("policies", warning=warning)
         self._warn_of_doubled_ids()
         has_policies = self.pdp.bundle.row_sources.documents or self.source.facts.index.rules
-        if has_policies and (notice := judge_notice()):
-            log.info("rewriting", notice=notice)
+        if has_policies:
+            if notice := judge_notice():
+                log.info("rewriting", notice=notice)
+            import_restrictions()  # the first load of a restricted table would hold the event loop for 100 ms
         if self.scheme == "http" and not all(is_loopback(split_address(at)[0]) for at in (server.http, server.grpc)):
             log.warning("server", warning="tokens and answers leave this machine unencrypted: server.tls is not set")
         if isinstance(self.source, Replica):

@@ -155,6 +155,12 @@ class Surfaces:
             await server.load()
 
 
+def import_restrictions() -> None:
+    """Import the encoder of read restrictions with its parser of SQL, which take 30 MB."""
+    with quick_imports():
+        import pdp.engines.row_access.read_restrictions  # noqa: F401, PLC0415  only where policies are
+
+
 def _manage(core: ServiceCore) -> Management:
     writer = core.source if isinstance(core.source, Replica) else None
     return Management(core.pdp, writer, frozenset(core.settings.store.bootstrap_admins))

@@ -16,7 +16,14 @@ from rich.table import Table
 from rich.text import Text
 from rich.tree import Tree
 
-from pdp.cli.options import chosen_settings, format_option, policy_options, say_configuration
+from pdp.cli.options import (
+    POLICY_OPTIONS,
+    chosen_settings,
+    format_option,
+    policy_options,
+    refuse_beside,
+    say_configuration,
+)
 from pdp.cli.rewrite import print_rows
 from pdp.cli.terminal import fail, one_line_errors, visible
 from pdp.cli.wiring import Wiring
@@ -164,15 +171,16 @@ def explain(
     Prints the decision, and a trace of every evaluated engine, rule and grant. With --rows: the filter and the masks of
     a table, and why each row policy and each mask counts or not.
     """
+    _refuse_useless(load, code, vocabulary=vocabulary)
     if vocabulary:
         _print_vocabulary()
         return
     settings = chosen_settings(composition, config, overrides, rules, world)
     say_configuration(settings)
-    if code:
+    if code is not None:
         click.echo(_code(composition.read_rules(settings), code))
         return
-    if load:
+    if load is not None:
         explain_load(composition, settings, load, form)
         return
     if rows and not action:
@@ -192,6 +200,15 @@ def explain(
         return
     answer = asyncio.run(composition.pdp(settings).check(batch))
     _print_json(answer) if form == "json" else _print_text(answer)
+
+
+def _refuse_useless(load: str | None, code: str | None, *, vocabulary: bool) -> None:
+    if vocabulary:
+        refuse_beside("--vocabulary")
+    if code is not None:
+        refuse_beside("--code", POLICY_OPTIONS)
+    if load is not None:
+        refuse_beside("--load", (*POLICY_OPTIONS, "--format"))
 
 
 def _code(rule_sets: tuple[RuleSet, ...], rule: str) -> str:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
+from typing import Final
 
 import click
 import msgspec
@@ -14,6 +16,7 @@ from pdp.cli.config.problems import (
     RULE_KEYS,
     cedar_finding,
     find_cedar_remarks,
+    find_overlooked_files,
     find_row_access_problems,
     find_rule_errors,
     find_scope_remarks,
@@ -30,7 +33,7 @@ from pdp.cli.terminal import fail, one_line_errors
 from pdp.cli.wiring import Wiring, chosen_file
 from pdp.config.load import load_settings
 from pdp.config.names import NameCheck
-from pdp.config.policy_files import RULES_KEY, policy_files
+from pdp.config.policy_files import RULES_KEY, missing_of_quarkus, policy_files
 from pdp.config.references import name_check
 from pdp.config.settings import Settings
 from pdp.engines.cedar.lint import is_cedar_file, lint_cedar, sources_of_files
@@ -130,7 +133,27 @@ def _lint_paths(paths: Sequence[Path], options: LintOptions, stored: Sequence[Ro
     findings += _row_findings(rows, stored)
     findings += scope_findings(scopes, strict=False) if scopes else []
     findings += [finding_of(problem) for file in worlds for problem in find_world_file_problems(file)]
+    findings += _skipped(paths, {file.resolve() for file in files}, options.profiles)
     return [*findings, *_cedar_findings(cedar)] if cedar else findings
+
+
+def _skipped(paths: Sequence[Path], read: Collection[Path], profiles: Sequence[str]) -> Iterator[Finding]:
+    """Yield a warning for each file that may hold rules, and that lint does not read."""
+    named = [path for path in paths if not path.is_dir()]
+    for file in named:
+        if message := missing_of_quarkus([file], str(file), read, profiles):
+            yield Finding(CONFIGURATION, "warning", str(file), 0, 0, "", message)
+    below = (file for path in paths if path.is_dir() for file in sorted(path.rglob("*")))
+    for file in below:
+        if file.suffix.lower() == ".json" and file.resolve() not in read and file.is_file():
+            text = file.read_text("utf-8", "replace")
+            if RULES_KEY.search(text) and not _OF_TESTS.search(text):
+                yield Finding(CONFIGURATION, "warning", str(file), 0, 0, "", _NO_RULE_FILE)
+
+
+_OF_TESTS: Final = re.compile(r'"(?:cases|checks|scopeChecks|load|commitView)"\s*:')
+"""Key of a policy test, which names rule files."""
+_NO_RULE_FILE: Final = "is skipped: it may hold rules, and rule files end in .properties, .yaml or .yml"
 
 
 def _cedar_findings(files: Sequence[Path]) -> list[Finding]:
@@ -161,6 +184,7 @@ def _lint_configured(settings: Settings, options: LintOptions, stored: Sequence[
     is_readable = not any(problem.severity == "error" for problem in problems)
     files = policy_files(settings, "row_access").paths if is_readable else ()
     findings += [found for found in _row_findings(files, stored) if found.code != CONFIGURATION]
+    findings += map(finding_of, find_overlooked_files(settings))
     findings += [*find_scope_remarks(settings), *find_cedar_remarks(settings)]
     return [*findings, *map(finding_of, find_world_problems(settings))]
 
@@ -176,8 +200,8 @@ def _holds_policies(path: Path) -> bool:
     """Tell whether a file of a folder holds policies; configuration and world files are YAML, too."""
     if path.is_file() and (is_cedar_file(path) or is_row_file(path) or is_permission_file(path)):
         return True
-    if path.suffix not in (".yaml", ".yml"):
-        return path.suffix == ".properties"
+    if path.suffix.lower() not in (".yaml", ".yml"):
+        return path.suffix.lower() == ".properties"
     return bool(RULES_KEY.search(path.read_text("utf-8", "replace")))
 
 

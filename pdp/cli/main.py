@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import importlib
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final, NoReturn
 
 import click
@@ -82,7 +83,32 @@ class _LazyGroup(click.Group):
         finally:
             gc.freeze()
             gc.enable()
-        return command
+        return _with_single_options(command)
+
+
+def _with_single_options(command: click.Command | None) -> click.Command | None:
+    """Make a command, and the commands below, raise UsageError for a second value of a single option."""
+    if command is not None and "parse_args" not in vars(command):
+        replaced: dict[str, Any] = {"parse_args": functools.partial(_parse_args, command, command.parse_args)}
+        if isinstance(command, click.Group):
+            get_command = command.get_command
+            replaced["get_command"] = lambda ctx, name: _with_single_options(get_command(ctx, name))
+        vars(command).update(replaced)
+    return command
+
+
+def _parse_args(
+    command: click.Command, parse: Callable[[click.Context, list[str]], list[str]], ctx: click.Context, args: list[str]
+) -> list[str]:
+    rest = parse(ctx, list(args))
+    _, _, order = command.make_parser(ctx).parse_args(args=list(args))
+    for param in order:
+        is_single = isinstance(param, click.Option) and not (param.multiple or param.is_flag or param.count)
+        if is_single and sum(one is param for one in order) > 1:
+            raise click.UsageError(
+                f"`{param.opts[-1]}` is given twice, and takes one value: leave one of them out", ctx
+            )
+    return rest
 
 
 @click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})

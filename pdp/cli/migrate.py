@@ -49,6 +49,8 @@ def finish(composition: Wiring, migration: Migration, out: Path | None, form: st
 
     Write no file that would allow more than the old ones.
     """
+    if force and out is None:
+        raise click.UsageError("`--force` has no effect without `--out`: give both, or none")
     passed = _run_tests(composition, migration)
     if migration.refused:
         migration.files.clear()

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from pdp.cli.terminal import note_at_end
 from pdp.cli.wiring import EXAMPLE, Wiring, chosen_file
@@ -31,14 +32,46 @@ def config_options(command: F) -> F:
         "--example", is_flag=True, is_eager=True, expose_value=False, callback=_note_example,
         help="Take the example configuration in place of a file.",
     )  # fmt: skip
-    override = click.option(
-        "--set",
-        "overrides",
-        multiple=True,
-        metavar="KEY=VALUE",
-        help="Override one setting, such as limits.max_checks=50. Can be repeated.",
-    )
+    override = set_option("Override one setting, such as limits.max_checks=50. Can be repeated.")
     return config(example(override(command)))
+
+
+def set_option(text: str) -> Callable[[F], F]:
+    """Add `--set` with a help text, as the argument `overrides`."""
+    return click.option(
+        "--set", "overrides", multiple=True, metavar="KEY=VALUE", callback=_refuse_replaced, help=text
+    )  # fmt: skip
+
+
+def _refuse_replaced(context: click.Context, _: click.Parameter, overrides: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the overrides; raise UsageError if a later one replaces all of an earlier one. Values may be secrets."""
+    keys = [override.partition("=")[0] for override in overrides]
+    for at, key in enumerate(keys):
+        later = next((one for one in keys[at + 1 :] if f"{key}.".startswith(f"{one}.")), None)
+        if later is not None:
+            message = f"`--set {key}` has no effect before `--set {later}`, which replaces it: leave one of them out"
+            raise click.UsageError(message, context)
+    return overrides
+
+
+CONFIG_OPTIONS: Final = ("--config", "--example", "--set")
+"""Options that `config_options` adds."""
+POLICY_OPTIONS: Final = (*CONFIG_OPTIONS, "--rules", "--world")
+"""Options that `policy_options` adds."""
+
+
+def refuse_beside(chosen: str, useful: Collection[str] = (), *, useless: Collection[str] | None = None) -> None:
+    """Raise UsageError for an option of the command line without effect beside `chosen`.
+
+    `useful` are the long names of the options with an effect; or give `useless`, those without.
+    """
+    context = click.get_current_context()
+    for param in context.command.params:
+        name = param.opts[-1]
+        is_given = context.get_parameter_source(param.name or "") is ParameterSource.COMMANDLINE
+        is_useless = name not in (chosen, *useful) if useless is None else name in useless
+        if isinstance(param, click.Option) and is_given and is_useless:
+            raise click.UsageError(f"`{name}` has no effect beside `{chosen}`: leave one of them out", context)
 
 
 def _note_example(context: click.Context, _: click.Parameter, given: bool) -> None:

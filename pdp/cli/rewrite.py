@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from pdp.cli.options import format_option
+from pdp.cli.options import format_option, refuse_beside
 from pdp.cli.terminal import fail, one_line_errors, visible
 
 if TYPE_CHECKING:
@@ -101,9 +101,9 @@ def rewrite(
     from pdp.rewrite.errors import RewriteRefused  # noqa: PLC0415  needs the parser of SQL
     from pdp.rewrite.process.local import RewriteRequest, answers, service_of_files  # noqa: PLC0415
 
+    if batch:
+        refuse_beside("--batch", ("--policies",))
     service = service_of_files(files)
-    if batch and (roles is not None or claims):
-        fail("--roles and --claim are for one statement: write `roles` and `claims` in each request of the batch")
     if batch:
         for answer in answers(service, sys.stdin.buffer):
             sys.stdout.buffer.write(answer + b"\n")

@@ -14,7 +14,7 @@ import structlog
 
 from pdp import __version__
 from pdp.cli.config.foreign_variables import check_foreign_variables
-from pdp.cli.options import config_options
+from pdp.cli.options import config_options, refuse_beside
 from pdp.cli.terminal import one_line_errors
 from pdp.cli.trino_config import properties, url_of
 from pdp.cli.wiring import EXAMPLE, Wiring, chosen_file
@@ -101,6 +101,8 @@ def healthcheck(config: Path | None, address: str | None, timeout: float) -> Non
 
     Prints the answer and exits with 1 if the service is not ready. For container probes.
     """
+    if address is not None:
+        refuse_beside("--address", useless=("--config",))
     try:
         host, port = split_address(address or load_settings(chosen_file(config)).server.diagnostics)
     except ValueError as error:

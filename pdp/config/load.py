@@ -389,5 +389,5 @@ def _with_secret(values: Mapping[str, Any], key: Key, base: Path, origins: Origi
         raise origins.error(file_key, message) from None
     if not secret:
         raise origins.error(file_key, f"`{file_text}`: `{file}` is empty")
-    origins.note(key, f"{file_text} {file}")
+    origins.note(key, file_text)
     return {**rest, name: secret}

@@ -34,7 +34,8 @@ _FAMILIES: Final = (_YAML, frozenset({".properties"}), frozenset({".json"}), fro
 """Endings of one format, in lower case."""
 _RULE_ENDINGS: Final = _YAML | {".properties"}
 RULES_KEY: Final = re.compile(
-    r"^(?:\{\s*)?[\"']?rules[\"']?\s*:|\bauthorization[\"']?\s*:|nessie\.server\.authori", re.MULTILINE
+    r"^(?:\{\s*)?[\"']?rules[\"']?\s*:|\bauthorization[\"']?\s*:|nessie\.server\.authori",
+    re.MULTILINE | re.IGNORECASE,
 )
 """Key of rules in a file of YAML or properties."""
 _QUARKUS: Final = re.compile(
@@ -122,8 +123,8 @@ def overlooked_files(settings: Settings) -> Iterator[tuple[Key, str]]:
             text = pattern if isinstance(pattern, str) else pattern.path
             if others := _listed(_other_endings(settings, key, text), named):
                 yield _origin(key, place), f"`policies.{key}`: `{text}` does not match {others}: list or rename {_THAT}"
-            if key in _RULE_KEYS and (others := _listed(_quarkus_files(settings, text), named)):
-                message = f"Quarkus would read {others} beside `{text}`, and pdp does not: list {_THAT}, too"
+            files = settings.paths((text,)) if key in _RULE_KEYS else ()
+            if message := missing_of_quarkus(files, text, named, settings.policies.profiles):
                 yield _origin(key, place), f"`policies.{key}`: {message}"
 
 
@@ -170,13 +171,19 @@ def _holds_rules(file: Path) -> bool:
         return True
 
 
-def _quarkus_files(settings: Settings, pattern: str) -> Iterator[Path]:
-    """Yield the files that Quarkus reads together with those of a pattern: of all formats and active profiles."""
-    for file in settings.paths((pattern,)):
+def missing_of_quarkus(files: Iterable[Path], text: str, named: Collection[Path], profiles: Sequence[str]) -> str:
+    """Return a warning if Quarkus reads others than `named` together with some files, which `text` names; else ""."""
+    others = _listed(_quarkus_files(files, profiles), named)
+    return f"Quarkus would read {others} beside `{text}`, and pdp does not: list {_THAT}, too" if others else ""
+
+
+def _quarkus_files(files: Iterable[Path], profiles: Sequence[str]) -> Iterator[Path]:
+    """Yield the files that Quarkus reads together with some files: of all formats and active profiles."""
+    for file in files:
         if read := _QUARKUS.fullmatch(file.name):
             for other in file.parent.glob(f"{read['main']}*"):
                 found = _QUARKUS.fullmatch(other.name)
-                if found and found["profile"] in (None, *settings.policies.profiles):
+                if found and found["profile"] in (None, *profiles):
                     yield other
 
 

@@ -10,12 +10,13 @@ spelling of forbids.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from operator import attrgetter
 from typing import Final
 
 from msgspec.structs import replace
 
 from pdp.decision.active_policies import ActivePolicies
-from pdp.decision.plan import AllOf, FixedDenial, Leaf, Node, PlanContext, Planner, Split, plan_action
+from pdp.decision.plan import AllOf, FixedDenial, Leaf, Node, PlanContext, Planner, Split, plan_action, split
 from pdp.engines.spelled_names import SpelledNames
 from pdp.errors import AmbiguousName
 from pdp.model.answer import OTHER_SPELLING, STORE_STALE, Reason
@@ -28,6 +29,8 @@ ASSUMED: Final[Reason] = "rule:acting_role"
 """Reason of the right to act as a role, and of each permit that a forbid on the person behind the role takes away."""
 _NAMED: Final = frozenset({"content", "namespace", "table_or_view", *TABULAR_TYPES})
 """Types whose names engines fold."""
+_CONTAINERS: Final = ("warehouse", "namespace")
+"""Types of containers of new objects: with an empty path, and with another."""
 
 
 def plan(check: Check, context: PlanContext, planners: Sequence[Planner]) -> Node:
@@ -134,7 +137,11 @@ def _spelled_leaf(leaf: Leaf, rows: Sequence[int], others: Sequence[Sequence[Res
         [each[at] if each and at < len(each) else leaf.resources[row] for row, each in zip(rows, found, strict=True)]
         for at in range(count)
     ]
-    return AllOf((own, *(Leaf(leaf.group, column, OTHER_SPELLING) for column in columns)), named=False)
+
+    def spelled(type: str, column: Sequence[Resource]) -> Leaf:
+        return Leaf(replace(leaf.group, type=type), column, OTHER_SPELLING)
+
+    return AllOf((own, *(split(column, attrgetter("type"), spelled) for column in columns)), named=False)
 
 
 def _of_rows(leaf: Leaf, rows: Sequence[int]) -> Leaf:
@@ -166,9 +173,10 @@ def _otherwise(resource: Resource, names: SpelledNames) -> Iterator[Resource]:
         return
     if arguments.name:
         for *path, name in names.other_paths(resource.warehouse, (*resource.path, arguments.name)):
-            if len(path) == len(resource.path):
-                given = {**arguments.given, "name": name}
-                yield replace(resource, path=tuple(path), arguments=replace(arguments, name=name, given=given))
+            type = _CONTAINERS[bool(path)] if resource.type in _CONTAINERS else resource.type
+            given = {**arguments.given, "name": name}
+            named = replace(arguments, name=name, given=given)
+            yield replace(resource, type=type, path=tuple(path), arguments=named)
         return
     for other in names.other_paths(resource.warehouse, resource.path):
         yield replace(resource, path=other)

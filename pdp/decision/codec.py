@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import msgspec
 from msgspec import UNSET, UnsetType
+from msgspec.structs import replace
 
 from pdp.decision.batch_builder import BatchBuilder, make_check
 from pdp.decision.bodies import AnswerForm, CheckBody, ErrorBody, JsonBody
@@ -20,7 +21,7 @@ from pdp.decision.path_arrays import shared_message
 from pdp.errors import InvalidArgument, TooManyChecks, TooMuchRepeated
 from pdp.model.answer import DEFAULT_DENY, Answer, Decision, Reason, Rejection
 from pdp.model.question import AtLeast, BatchRequest
-from pdp.model.strict import decode, parse
+from pdp.model.strict import decode, has_all_strings, parse, refuse_duplicates
 
 
 class CheckRequest(JsonBody):
@@ -54,6 +55,8 @@ _REQUEST = msgspec.json.Decoder(CheckRequest)
 _TEXTS = msgspec.json.Decoder(CheckTexts)
 _CHECK = msgspec.json.Decoder(CheckBody)
 _EXTENT = msgspec.json.Decoder(CheckExtent)
+_MANY: Final = 8
+"""Checks from which one comparison of texts pays."""
 
 
 def decode_call(body: bytes, max_checks: int, surface: str = "http") -> tuple[BatchRequest, AnswerForm]:
@@ -62,8 +65,13 @@ def decode_call(body: bytes, max_checks: int, surface: str = "http") -> tuple[Ba
     Raise InvalidArgument if the body as a whole is invalid, TooManyChecks above the limit, and TooMuchRepeated if many
     resources share long arguments.
     """
+    call: CheckRequest | CheckTexts
+    named: Sequence[str] | None = None
     try:
-        call: CheckRequest | CheckTexts = decode(body, _REQUEST, typed=True)
+        call = parse(body, _REQUEST)
+        named = _named_alike(body, call)
+        if named is None and not has_all_strings(body, call):
+            refuse_duplicates(body)
     except InvalidArgument:  # perhaps of one check alone, which must not affect the others
         call = decode(body, _TEXTS)
     limit = call_limit(max_checks, explain=True, form=call.answer) if call.explain else max_checks
@@ -72,12 +80,39 @@ def decode_call(body: bytes, max_checks: int, surface: str = "http") -> tuple[Ba
             return BatchRequest(surface, 1, (check,), {}, (), call.consistency, call.explain), call.answer
         bound_bodies(call.checks, limit)
         builder = BatchBuilder()
-        builder.add_bodies(call.checks)
+        if named is None:
+            builder.add_bodies(call.checks)
+        else:
+            builder.put(call.checks[0], named, builder.take(len(named)))
     else:
         bound_checks(len(call.checks), limit)
         builder = decode_checks(call.checks)
         bound_checks(builder.size, limit)
     return builder.request(surface, call.consistency, explain=call.explain), call.answer
+
+
+def _named_alike(body: bytes, call: CheckRequest) -> Sequence[str] | None:
+    """Return the resources of checks that are equal in all else, if the body is just their JSON; None if in doubt.
+
+    Such a body has no duplicate key, as the encoder writes none.
+    """
+    if len(call.checks) < _MANY or call.checks[0].resources is not UNSET or type(call.checks[0].resource) is not str:
+        return None
+    first = call.checks[0]
+    resource = _encode(first.resource).decode()
+    head, _, tail = _encode(first).decode().partition(f'"resource":{resource}')
+    start, _, end = _encode(replace(call, checks=[first])).decode().partition(f'"resource":{resource}')
+    start, between, end = f'{start}"resource":"', f'"{tail},{head}"resource":"', f'"{end}'
+    if len(start) + len(between) * (len(call.checks) - 1) + len(end) > len(body):
+        return None
+    named = [check.resource for check in call.checks]
+    # INVARIANT: no name in the text below has an escape. The decoder would have made it shorter than it stands here.
+    # So each name is the value of one `resource`, and the texts of any two checks differ in nothing else.
+    try:
+        text = f"{start}{between.join(named)}{end}"  # type: ignore[arg-type]
+    except TypeError:  # a resource in parts
+        return None
+    return named if text.encode() == body else None  # type: ignore[return-value]
 
 
 def decode_batch(body: bytes, max_checks: int, surface: str = "http") -> BatchRequest:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from operator import or_
 from typing import Final, Literal, TypeAlias
 
 from pdp.decision.active_policies import ActivePolicies, EngineStack
@@ -21,6 +20,7 @@ from pdp.model.references import format_resource
 
 EngineCall: TypeAlias = Callable[[Engine, EngineQuestion, Sequence[Resource]], Verdicts]
 """Call of an engine that returns verdicts even if the engine raises."""
+PERMIT_OR_SILENT: Final = bytes((PERMIT, ABSTAIN))
 
 
 def decide_group(
@@ -60,7 +60,7 @@ def combine_columns(
     """
     for column in verdicts:
         # A permit always has a reason. So nothing else has one if there are as many reasons as permits.
-        if column.errors or max(column.effects, default=0) > PERMIT:
+        if column.errors or column.effects.translate(None, PERMIT_OR_SILENT):
             return None
         if column.effects.count(PERMIT) != len(column.by) - column.by.count(None):
             return None
@@ -98,9 +98,18 @@ def _permits_of_all(columns: Sequence[Verdicts]) -> Verdicts:
 def _permits_of_any(columns: Sequence[Verdicts]) -> Verdicts:
     effects, by = columns[0].effects, columns[0].by
     for column in columns[1:]:
-        effects = bytes(map(or_, effects, column.effects))  # ABSTAIN is 0 and PERMIT 1: `or` permits
-        by = [first if first is not None else other for first, other in zip(by, column.by, strict=True)]
+        either = _permits_of_either(effects, column.effects)
+        if either != effects:  # otherwise each permit has a reason of an earlier column
+            by = [first if first is not None else other for first, other in zip(by, column.by, strict=True)]
+            effects = either
     return Verdicts(effects, by)
+
+
+def _permits_of_either(effects: bytes, others: bytes) -> bytes:
+    """Return PERMIT where one of two columns of permits and silence permits."""
+    # ABSTAIN is 0 and PERMIT 1: `or` permits. One `or` of two long numbers takes a tenth of one for each row.
+    both = int.from_bytes(effects, "little") | int.from_bytes(others, "little")
+    return both.to_bytes(len(effects), "little")
 
 
 def combine_rows(

@@ -13,7 +13,7 @@ from typing import Final, TypeAlias
 from msgspec.structs import replace
 
 from pdp.decision.active_policies import ActivePolicies
-from pdp.decision.combine import branch, fold, leaves
+from pdp.decision.combine import PERMIT_OR_SILENT, branch, fold, leaves
 from pdp.decision.evaluation import Evaluator, LeafVerdicts
 from pdp.decision.plan import INSTANCE_ADMINS, AllOf, AnyAlone, AnyOf, FixedDenial, Leaf, Node, Split
 from pdp.decision.turns import Resumable, TurnClock
@@ -103,7 +103,6 @@ def _override_trace(override: Reason) -> Trace:
 
 
 NO_TRACES: Final[Mapping[int, Trace]] = MappingProxyType({})
-_PERMIT_OR_SILENT: Final = bytes((PERMIT, ABSTAIN))
 
 
 def revision_of(bundle: ActivePolicies, facts: Facts) -> str:
@@ -183,7 +182,7 @@ class _Columns:
         """Put the verdicts of one check at its positions. No position belongs to two checks or is also rejected."""
         self.errors.update((at[row], raised) for row, raised in verdicts.errors.items())
         effects, by = verdicts.effects, verdicts.by
-        if not effects.translate(None, _PERMIT_OR_SILENT) and by.count(None) == effects.count(ABSTAIN):
+        if not effects.translate(None, PERMIT_OR_SILENT) and by.count(None) == effects.count(ABSTAIN):
             # Only permits have reasons: the other positions are silent, as at the start.
             for position, reason in zip(compress(at, effects), compress(by, effects), strict=True):
                 self.allowed[position] = 1

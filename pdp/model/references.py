@@ -191,7 +191,7 @@ def bound_name(text: str) -> None:
 
 def has_long(texts: Sequence[str], joined: str) -> bool:
     """Tell whether some of the texts are longer than a name may be. `joined` has all of them."""
-    return len(joined) > MAX_NAME and max(map(len, texts)) > MAX_NAME
+    return len(joined) > MAX_NAME and len(max(texts, key=len)) > MAX_NAME
 
 
 def check_part(part: str) -> str:

@@ -111,7 +111,7 @@ class Rendering:
 
     def _is_total(self, analyzed: AnalyzedText) -> bool:
         found = analyzed.references.found
-        return is_total(analyzed.parsed.tree, [relation for one in found for relation in one.relations])
+        return is_total(analyzed.parsed.tree, [relation for one in found for relation in one.relations], self._dialect)
 
     def _query(self, part: VisiblePart, source: str, level: TextLevel) -> str:
         """Return the query of the visible rows of a source as a source, behind a barrier if the text needs one."""

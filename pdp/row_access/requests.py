@@ -8,19 +8,22 @@ Policies are for principals with `read_assignments`: a refusal has a text for ev
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from pdp.config.warehouses import WarehouseSettings
 from pdp.decision.active_policies import ActivePolicies
 from pdp.decision.bodies import JsonBody, PrincipalBody, ResourceBody, make_acting_role, make_principal
 from pdp.decision.plan import parent_of
+from pdp.engines.known_names import AMBIGUOUS, KnownObjects, SchemaNames, may_be_table_reference, names_of_schema
 from pdp.engines.row_access.members import Members
 from pdp.engines.row_access.policies import PolicyBody, rule_of, table_path
-from pdp.errors import AssertionNotAllowed, InvalidArgument, TableDenied
+from pdp.engines.spelled_names import SpelledNames
+from pdp.errors import AmbiguousName, AssertionNotAllowed, InvalidArgument, TableDenied
 from pdp.facts.objects import RowPolicy
 from pdp.facts.snapshot import Facts
 from pdp.identity.evidence import judged_principal, own_principal
@@ -294,6 +297,44 @@ def checks_of_uses(request: StatementRequest, uses: Sequence[RelationUse], membe
             yield Check(question("write_data"), (relation,), (0,))
         else:
             yield Check(question(READS[kind]), (relation,), (0,))
+
+
+def checks_of_losses(
+    request: StatementRequest, uses: Sequence[RelationUse], facts: Facts, spelled: SpelledNames
+) -> tuple[list[Check], list[Check]]:
+    """Return the drops of known objects at the names of new relations, and drops without need of a permit.
+
+    CREATE may replace. Nobody knows whether an unregistered object exists, so forbids alone keep it. Raise
+    AmbiguousName for a name that may mean several known objects.
+    """
+    known, possible, drop = list[Check](), list[Check](), request.question("drop")
+    for use in uses:
+        if use.role == "create":
+            found = _replaced_by(use, facts, spelled)
+            known += [Check(drop, (object,), (0,)) for object in found]
+            if not any(facts.is_registered((object.type, (object.warehouse, *object.path))) for object in found):
+                paths = (use.name[1:], *spelled.other_paths(use.name[0], use.name[1:]))
+                possible += [Check(drop, (Resource("table_or_view", use.name[0], path),), (0,)) for path in paths]
+    return known, possible
+
+
+def _replaced_by(use: RelationUse, facts: Facts, spelled: SpelledNames) -> tuple[Resource, ...]:
+    """Return the known objects at the name of a new relation. Engines fold names."""
+    warehouse, *path, name = (use.name[0], *(part.lower() for part in use.name[1:]))
+    names = names_of_schema(facts, warehouse, tuple(path), spelled) or SchemaNames(tuple(path))
+    own = None if names is AMBIGUOUS else names.own_spelling(name)
+    if own is None:
+        raise AmbiguousName(f"`{'.'.join(use.name)[:200]}` may mean several known objects")
+    types = KnownObjects.of(facts, spelled).tabular_types((warehouse, *names.path), own)
+    return tuple(Resource(type, warehouse, (*names.path, own)) for type in types)
+
+
+def refuse_table_references(uses: Sequence[RelationUse], warehouses: Mapping[str, WarehouseSettings]) -> None:
+    """Raise AmbiguousName for a name in the form of Nessie's table references, such as `t@branch`."""
+    for warehouse, *_, name in {use.name for use in uses}:
+        known = warehouses.get(warehouse)
+        if known and known.kind == "nessie" and may_be_table_reference(name):
+            raise AmbiguousName(f"`{name[:200]}` may be a table reference of Nessie's: write the name alone")
 
 
 def _delegated(request: StatementRequest, owner: Principal, action: str) -> Question:

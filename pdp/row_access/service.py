@@ -57,11 +57,13 @@ from pdp.row_access.requests import (
     StatementRequest,
     admitted,
     bound_text,
+    checks_of_losses,
     checks_of_uses,
     general_message,
     listed_policies,
     recorded_cause,
     recorded_use,
+    refuse_table_references,
     shows_own_policies,
     tells_policies,
     unknown_dialect,
@@ -155,7 +157,7 @@ class StatementService:
         decided = await self._decide(request, [check])
         others = self._pdp.bundle.spelled.other_paths(table.warehouse, table.path)
         spelled = [msgspec.structs.replace(table, path=path) for path in others]
-        await self._refuse_spelled(
+        await self._refuse_forbidden(
             request, [msgspec.structs.replace(check, resources=(other,)) for other in spelled], decided
         )
         columns = [TypedColumn(column.name, column.type) for column in body.columns]
@@ -286,26 +288,28 @@ class StatementService:
 
         Engines fold names, so a forbid of the name in another spelling denies, too.
         """
-        result = await self._decide(request, self._checks(request, uses))
-        spelled = self._pdp.bundle.spelled
+        spelled, facts = self._pdp.bundle.spelled, self._pdp.source.facts
+        refuse_table_references(uses, self._pdp.bundle.warehouses)
+        lost, maybe_lost = checks_of_losses(request, uses, facts, spelled)
+        result = await self._decide(request, [*self._checks(request, uses), *lost])
         each = {(use.name, use.role, use.owner, use.author): use for use in uses}
         others = [
             msgspec.structs.replace(use, name=(use.name[0], *path))
             for use in each.values()
             for path in spelled.other_paths(use.name[0], use.name[1:])
         ]
-        await self._refuse_spelled(request, self._checks(request, others), result)
+        await self._refuse_forbidden(request, [*self._checks(request, others), *maybe_lost], result)
         return result
 
-    async def _refuse_spelled(
+    async def _refuse_forbidden(
         self, request: StatementRequest, checks: Sequence[Check], decided: BatchResult | None
     ) -> None:
-        """Raise TableDenied for the first check under another spelling that a policy or a failure denies."""
+        """Raise TableDenied for the first check without need of a permit to which a policy or a failure says no."""
         reasons = await self._rules.denials(request.caller, checks)
         denied = next((check for check, reason in zip(checks, reasons, strict=True) if reason is not None), None)
         if denied is not None:
             resource = format_resource(denied.resources[0])
-            error = TableDenied(f"`{denied.question.action}` on `{resource}` is denied: names count in every spelling")
+            error = TableDenied(f"`{denied.question.action}` on `{resource}` is denied: forbids bind each spelling")
             error.record_id = decided.answer.id if decided else ""
             raise error
 

@@ -23,7 +23,7 @@ from support.clients.stubs import wire_grpc
 from support.oracles.audit_files import all_records, audit_files, file_text, records_in
 from support.paths import RECORDED
 from support.service.commands import example_option, run_pdp
-from support.service.serving import FREE_PORTS, Process, serve_process
+from support.service.serving import Process, free_ports, serve_process
 
 from pdp.surfaces.wire import decision_pb2 as wire
 
@@ -37,8 +37,8 @@ PATIENCE = 30.0
 
 def failing_start(folder: Path, *arguments: str) -> str:
     """The one line that a start ends with."""
-    free = [part for name, value in FREE_PORTS.items() for part in ("--set", f"server.{name}={value}")]
-    ended = run_pdp("serve", *example_option(folder, arguments), *free, *arguments, cwd=folder, timeout=15)
+    options = (*example_option(folder, arguments), *free_ports(arguments), *arguments)
+    ended = run_pdp("serve", *options, cwd=folder, timeout=15)
     assert ended.returncode == 2, ended.stderr
     assert ended.stdout == ""
     assert ended.stderr.startswith("pdp: ")

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from support.paths import ROOT
 from support.servers.idp import Authority, jwk
-from support.service.commands import run_script
+from support.service.commands import run_pdp, run_script
 from support.service.serving import FREE_PORTS
 
 pytestmark = pytest.mark.process
@@ -202,3 +202,21 @@ def test_a_load_of_settings_makes_one_validator_and_asks_no_plugin(tmp_path: Pat
     (tmp_path / "spy-1.dist-info/METADATA").write_text("Metadata-Version: 2.1\nName: spy\nVersion: 1\n")
     (tmp_path / "spy-1.dist-info/entry_points.txt").write_text("[pydantic]\nspy = spy:plugin\n")
     assert run_script(CHECKED, str(tmp_path)) == [["Settings"], False]
+
+
+PARSER = {"sqlglot", "pdp.engines.row_access.read_restrictions"}
+
+
+@pytest.mark.parametrize("where", ["file", "store", "nowhere"])
+def test_the_parser_of_a_first_restricted_load_comes_with_row_policies(tmp_path: Path, where: str) -> None:
+    config: dict[str, Any] = {**PLAIN, "warehouses": {"lake": {}}, "store": {"url": "sqlite:///x.db"}}
+    if where == "file":
+        (tmp_path / "rows.yaml").write_text(ROW_POLICY)
+        config["policies"] = {"rules": ["rules.properties"], "row_access": ["rows.yaml"]}
+    (tmp_path / "pdp.yaml").write_text(json.dumps(config))
+    if where == "store":
+        (tmp_path / "rules.properties").write_text(RULES)
+        created = run_pdp("policy", "create", "p", "lake.s.t", "--filter", "a = 1", cwd=tmp_path)
+        assert created.returncode == 0, created.stderr
+    modules = set(printed(tmp_path, config, SERVE))
+    assert PARSER & modules == (set() if where == "nowhere" else PARSER)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from support.service.commands import run_pdp
 
+KEY = "nessie.server.authorization.rules"
 pytestmark = pytest.mark.process
 
 GOOD = '@id("a") permit(principal == Lakekeeper::User::"oidc~alice", action, resource);\n'
@@ -114,3 +115,45 @@ def test_lint_reads_a_file_by_its_content(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_text(broken.get(name, "objects: [1]\n"))
     [(code, *_)] = findings(name, cwd=tmp_path, code=1)
     assert code == ("cedar-entity" if name == "people.json" else "configuration")
+
+
+ENDINGS: dict[str, tuple[str, str]] = {
+    "a.YAML": ("rules:\n  a: 'op=='\n", "write the ending in lower case: `.yaml`"),
+    "a.Yml": ("rules:\n  a: 'op=='\n", "write the ending in lower case: `.yml`"),
+    "a.PROPERTIES": (f"{KEY}.a=op==\n", "write the ending in lower case: `.properties`"),
+    "a.CEDAR": ("permit(principal, action, nothing);", "does not parse"),
+    "a.CedarSchema": ("namespace {", "cedar-schema"),
+    "rows.YAML": ("policies:\n  - {id: a}\n", "missing required field"),
+    "rows.JSON": ('{"policies": [{"id": "a"}]}', "missing required field"),
+    "permissions.JSON": ('[{"name": "*", "nope": 1}]', "permissions.JSON"),
+    "capital.yaml": ("Rules:\n  a: 'op=='\n", "`Rules.a` is no rule and looks like one"),
+    "rules.json": ('{"rules": {"a": "true"}}', "is skipped"),
+    "keys.JSON": ('{"authorization": {"rules": {"a": "true"}}}', "is skipped"),
+}
+"""File of a folder -> its text, and words of the finding."""
+
+
+@pytest.mark.parametrize("name", ENDINGS)
+def test_lint_of_a_folder_reads_or_names_every_file_of_rules(tmp_path: Path, name: str) -> None:
+    text, words = ENDINGS[name]
+    (tmp_path / "p").mkdir()
+    (tmp_path / "p" / name).write_text(text)
+    (tmp_path / "p" / "tests.json").write_text('{"rules": "x.yaml", "checks": [], "want": []}')
+    ended = run_pdp("lint", "p", "--strict", cwd=tmp_path)
+    assert (ended.returncode, words in ended.stdout) == (1, True), ended.stdout + ended.stderr
+    assert "tests.json" not in ended.stdout
+
+
+@pytest.mark.parametrize("beside", ["application-prod.properties", "application.YAML", "application-prod.yml"])
+def test_lint_names_what_quarkus_reads_beside_a_rule_file(tmp_path: Path, beside: str) -> None:
+    for name in ("application.properties", beside):
+        (tmp_path / name).write_text(f"{KEY}.a=role=='x'\n")
+    (tmp_path / "pdp.yaml").write_text("policies: {rules: [application.properties]}\n")
+    checked = run_pdp("config", "check", cwd=tmp_path)
+    for arguments in (["application.properties"], []):
+        ended = run_pdp("lint", *arguments, cwd=tmp_path)
+        (line,) = [line for line in ended.stdout.splitlines() if "Quarkus would read" in line]
+        assert (beside in line, "warning" in line) == (True, True)
+    assert line.partition("`policies.rules`")[2] in checked.stdout
+    if beside == "application-prod.properties":
+        assert "Quarkus would" not in run_pdp("lint", "application.properties", beside, cwd=tmp_path).stdout

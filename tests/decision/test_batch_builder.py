@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -106,6 +107,97 @@ def test_empty_parts_do_not_hide_a_duplicate_key(context: Any, principal: Any, i
     other = '{"action": "drop", "resource": "server", "context": {"arguments": {' + inner + "}}}"
     with pytest.raises(InvalidArgument, match="duplicate key"):
         decode_batch(f'{{"checks": [{json.dumps(check)}, {other}]}}'.encode(), 1000)
+
+
+QUOTED = 'table:w/n/t"},{"principal":"user:oidc~b","action":"read_data","resource":"table:w/n/u'
+NAMES = [
+    *REFERENCES[:12],
+    "table:w/n/\u00e9",
+    "table:w/n/a b",
+    "table:w/n/\\",
+    "table:w/n/\\u0041",
+    QUOTED,
+    'table:w/n/"',
+    "",
+]
+alike = st.fixed_dictionaries(
+    {
+        "principal": st.sampled_from(
+            [*PRINCIPALS[:4], {"id": "user:oidc~a", "attributes": {"resource": "table:w/n/t", "a": 'b","resource":"c'}}]
+        ),
+        "action": st.sampled_from(["read_data", "drop", "trino:SelectFromColumns"]),
+        "resource": st.just("table:w/n/t"),
+    },
+    optional={
+        "delegated": st.booleans(),
+        "context": st.sampled_from([*CONTEXTS, {"arguments": {"resource": "x"}}]),
+        "resources": st.just([]),
+    },
+)
+
+
+@st.composite
+def checks_alike(draw: Any) -> list[dict[str, Any]]:
+    """Generate many checks about resources, equal in all else but perhaps in one of them."""
+    check = draw(alike)
+    names = draw(st.sampled_from([REFERENCES[:10], REFERENCES[:10], NAMES]))
+    checks = [check | {"resource": name} for name in draw(st.lists(st.sampled_from(names), min_size=8, max_size=12))]
+    if draw(st.booleans()):
+        other = draw(st.integers(0, len(checks) - 1))
+        changes: list[dict[str, Any]] = [
+            draw(alike),
+            {"delegated": True},
+            {"principal": "user:oidc~b"},
+            {"resources": []},
+        ]
+        checks[other] = draw(st.sampled_from([{"action": "drop"}, *(checks[other] | change for change in changes)]))
+    return checks
+
+
+EIGHT = [{"principal": "user:oidc~a", "action": "read_data", "resource": "table:w/n/t"}] * 8
+
+
+@example([*EIGHT, EIGHT[0] | {"principal": "user:oidc~b"}], {})
+@example([*EIGHT, EIGHT[0] | {"action": "read_date"}], {})
+@example([check | {"resources": []} for check in EIGHT], {})
+@given(
+    checks_alike(), st.sampled_from([{}, {"consistency": "minimize_latency"}, {"explain": False, "answer": "indices"}])
+)
+def test_white_space_between_checks_changes_nothing(checks: list[dict[str, Any]], more: dict[str, Any]) -> None:
+    call = {"checks": checks} | more
+    compact, spaced = (
+        decode_batch(json.dumps(call, ensure_ascii=False, separators=signs).encode(), 1000)
+        for signs in ((",", ":"), (", ", ": "))
+    )
+    assert expand(compact) == expand(spaced)
+    assert unresolved(compact) == unresolved(spaced)
+
+
+@given(checks_alike(), st.randoms(), st.booleans())
+def test_a_duplicate_key_between_checks_alike_refuses_the_body(
+    checks: list[dict[str, Any]], random: Any, everywhere: bool
+) -> None:
+    key = random.choice(['"action":', '"resource":'])
+    parts = json.dumps({"checks": checks}, ensure_ascii=False, separators=(",", ":")).split(key)
+    doubled = {random.randrange(1, len(parts))} if not everywhere else range(1, len(parts))
+    twice = random.choice(['"table:w/n/t",', '"read_data",'])
+    text = parts[0] + "".join(
+        f"{key}{twice}{key}{part}" if at in doubled else key + part for at, part in enumerate(parts[1:], 1)
+    )
+    with pytest.raises(InvalidArgument, match="duplicate key"):
+        decode_batch(text.encode(), 1000)
+
+
+def test_one_long_check_among_many_makes_no_long_text() -> None:
+    """The text that is compared with a body is at most as long as the body."""
+    long = {"principal": "user:oidc~a", "action": "x" * 100_000, "resource": "table:w/n/t"}
+    short = long | {"action": "drop"}
+    body = json.dumps({"checks": [long, *[short] * 1000]}, separators=(",", ":")).encode()
+    tracemalloc.start()
+    assert decode_batch(body, 2000).size == 1001
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 10_000_000
 
 
 def request_of(*checks: dict[str, Any], limit: int = 1000) -> BatchRequest:

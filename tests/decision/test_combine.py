@@ -59,4 +59,7 @@ def test_the_usual_columns_need_no_rows() -> None:
     assert combine_columns([silent, some], 1, "any", None) is some
     assert combine_columns([silent, some, every], 1, "any", None) == Verdicts(b"\1\1", ["g:a", "e:a"])
     assert combine_columns([silent, some, every], 1, "all", None) == Verdicts(b"\0\1", [None, "e:a"])
+    fewer = combine_columns([every, some], 0, "any", None)
+    assert fewer == every
+    assert fewer.by is every.by  # the record writes the reasons of one list once
     assert combine_columns([silent], 1, "any", "unknown_action") == Verdicts(b"\0\0", ["unknown_action"] * 2)

@@ -35,7 +35,7 @@ PAUSE = 0.2
 def command(folder: Path, *more: str) -> list[str]:
     audits = ("--audit", str(folder / "audit"), "--audit", str(folder / "other"))
     return [
-        sys.executable, "-m", "pdp", "pipeline", "ingest", *audits, "--lake", str(folder / "lake"), "--interval", "0.5",
+        sys.executable, "-m", "pdp", "pipeline", "ingest", *audits, "--lake", str(folder / "lake"),
         "--format", "json", *spark_options(), *more,
     ]  # fmt: skip
 
@@ -47,8 +47,9 @@ class Ingest:
         self.log = log
         with log.open("wb") as output:
             self.process = subprocess.Popen(
-                command(folder), stdout=output, stderr=output, cwd=folder, env={"PYTHONPATH": str(ROOT), **path()}
-            )
+                command(folder, "--interval", "0.5"), stdout=output, stderr=output, cwd=folder,
+                env={"PYTHONPATH": str(ROOT), **path()},
+            )  # fmt: skip
 
     def wait_for(self, text: str) -> None:
         begun = time.monotonic()

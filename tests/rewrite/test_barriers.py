@@ -131,7 +131,7 @@ def test_without_barriers_an_error_prints_a_hidden_value(filter: str) -> None:
     "text",
     [
         "SELECT id, region FROM orders WHERE amount > 100 AND region = 'EU' ORDER BY id DESC LIMIT 10",
-        "SELECT region, COUNT(*), SUM(amount), MIN(email) FROM orders GROUP BY region HAVING COUNT(*) > 5",
+        "SELECT COUNT(*), SUM(amount), MIN(email) FROM orders HAVING COUNT(*) > 5",
         "SELECT o.id FROM orders AS o JOIN free AS f ON f.k = o.id WHERE day >= '2024-01-01' AND o.email IS NOT NULL",
         "SELECT * FROM orders WHERE UPPER(region) = 'EU' OR region LIKE 'E%' AND NOT amount IN (1, 2, 3)",
         "WITH x AS (SELECT id, amount FROM orders) SELECT COUNT(*) FROM x WHERE amount BETWEEN 1 AND 5",
@@ -176,7 +176,7 @@ def test_a_condition_that_can_fail_has_a_barrier(condition: str) -> None:
 )
 def test_what_an_engine_may_cast_is_not_total(text: str) -> None:
     catalog = _catalog()
-    assert not is_total(ParsedText(text, "duckdb").tree, list(catalog))
+    assert not is_total(ParsedText(text, "duckdb").tree, list(catalog), "duckdb")
 
 
 def test_a_view_of_unknown_columns_joined_by_name_is_not_total() -> None:
@@ -243,3 +243,38 @@ def test_no_error_prints_a_field_of_a_hidden_row(columns: dict[str, str], rows: 
                 assert not leaks(service, database, shape.format(c=condition)), condition
         written = service.rewrite(RewriteRequest("SELECT sum(s.b::int) FROM t", "duckdb", ALICE))
         assert database.execute(written).fetchall() == [(rows // 3 * 5,)]
+
+
+HIDDEN_MAXIMA: Final = (700, 5_000, 44_090, 44_100, 110_000, 7_349_123)
+TELLING: Final = (
+    "SELECT (amount > {k}) AND CAST(email AS INTEGER) > 0 FROM orders LIMIT 1",
+    "SELECT (amount <= {k}) OR CAST(email AS INTEGER) > 0 FROM orders LIMIT 1",
+    "SELECT (amount + 9223372036854000000 > {k}) AND CAST(email AS INTEGER) > 0 FROM orders LIMIT 1",
+    "SELECT (day < DATE '1960-01-01') AND CAST(email AS INTEGER) > 0 FROM orders LIMIT 1",
+    "SELECT (amount IS NULL) AND CAST(email AS INTEGER) > 0 FROM orders LIMIT 1",
+    "SELECT amount FROM orders GROUP BY amount", "SELECT DISTINCT amount FROM orders",
+    "SELECT amount, count(*) FROM orders WHERE amount > 39000 AND amount < 44103 GROUP BY amount",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("rows", [6, 3_000])
+def test_statistics_of_hidden_rows_change_no_answer(rows: int) -> None:
+    """Whether an error comes, and the order of groups, are the same whatever hidden rows there are."""
+    rewriter, database = world(("region = 'EU'",), rows)
+    database.execute("SET threads = 1")  # several threads return groups in any order
+    database.execute("UPDATE orders SET email = 'x', amount = 40000 + id * 7919 % 1000 WHERE region = 'EU'")
+    database.execute("DELETE FROM orders WHERE region <> 'EU'")
+    seen: dict[str, set[str]] = {}
+    for hidden in HIDDEN_MAXIMA:
+        database.execute(f"INSERT INTO orders VALUES (-1, 'US', 'boss', {hidden}, DATE '1951-07-19')")
+        database.execute("CREATE OR REPLACE TABLE orders AS SELECT * FROM orders")
+        for text in TELLING:
+            for k in (5_000_000, 8_000_000):
+                sql = rewriter.rewrite(RewriteRequest(text.format(k=k), "duckdb", ALICE))
+                try:
+                    answer = str(database.execute(sql).fetchall())
+                except duckdb.Error as error:
+                    answer = type(error).__name__
+                seen.setdefault(sql, set()).add(answer)
+        database.execute("DELETE FROM orders WHERE id = -1")
+    assert {sql: answers for sql, answers in seen.items() if len(answers) > 1} == {}

@@ -223,7 +223,6 @@ def test_the_command_takes_roles_and_claims(tmp_path: Path) -> None:
     assert "'etl'" in run("--roles", "etl, eu", "--claim", "team=a=b").stdout
     assert "team = 'a=b'" in run("--roles", "etl, eu", "--claim", "team=a=b").stdout
     assert "FALSE" in run("--roles", "etl").stdout
-    assert "in each request of the batch" in run("--batch", "--roles", "etl").output
     for wrong in (["--claim", "team"], ["--claim", "a=1", "--claim", "a=2"]):
         assert "write each --claim once" in run(*wrong).output
         assert run(*wrong).exit_code

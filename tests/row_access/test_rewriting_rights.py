@@ -70,13 +70,16 @@ DIALECTS = ("duckdb", "spark", "bigquery", "trino")
 
 @asynccontextmanager
 async def asking(
-    folder: Path, rows: Mapping[str, Any] = ROWS, forbid: Mapping[str, str] | None = None
+    folder: Path,
+    rows: Mapping[str, Any] = ROWS,
+    forbid: Mapping[str, str] | None = None,
+    world: Mapping[str, Any] | None = None,
 ) -> AsyncIterator[HttpClient]:
     (folder / "rows.json").write_text(json.dumps(rows))
     (folder / "forbid.yaml").write_text(json.dumps({"rules": forbid or {"none": "role == 'nobody'"}}))
-    (folder / "world.json").write_text(json.dumps(WORLD))
+    (folder / "world.json").write_text(json.dumps(world or WORLD))
     config: dict[str, Any] = {
-        "warehouses": {"lake": {"project": "p1"}}, "store": {"url": "file:world.json"},
+        "warehouses": {"lake": {"project": "p1"}, "nes": {"kind": "nessie", "default_ref": "main"}}, "store": {"url": "file:world.json"},
         "policies": {"rules": [], "row_access": ["rows.json"], "forbid": ["forbid.yaml"]}, "trino": {"catalogs": {"lake": {"warehouse": "lake"}}},
         "limits": {"rewrite_seconds": 60, "request_timeout_seconds": 60},
     }  # fmt: skip
@@ -247,3 +250,68 @@ async def test_a_reader_whom_no_policy_names_is_told(tmp_path: Path) -> None:
             assert sorted(mine.get("warnings", [])) == wanted, (sql, mine)
             theirs = await ask(client, "/v1/rewrite", READER, sql=sql, dialect="bigquery")
             assert [text for text in theirs.get("warnings", []) if "orders" in text] == [], (sql, theirs)
+
+
+MAKER = "user:oidc~maker"
+LOCKED: dict[str, Any] = {
+    "objects": [
+        *WORLD["objects"], "table:lake/sales/Kept", "view:lake/sales/seen", "table:lake/own/mine", {"object": "warehouse:nes", "parent": "project:p1"},
+    ],
+    "grants": [
+        *WORLD["grants"],
+        {"principal": MAKER, "privilege": "create", "object": "namespace:lake/sales"},
+        {"principal": MAKER, "privilege": "create", "object": "warehouse:nes"},
+        {"principal": MAKER, "privilege": "ownership", "object": "namespace:lake/own"},
+    ],
+}  # fmt: skip
+CREATIONS = [
+    f"CREATE {replace}{kind} {{}} AS SELECT 1 AS a" for replace in ("", "OR REPLACE ") for kind in ("TABLE", "VIEW")
+]
+QUOTES = {"spark": "`", "duckdb": '"', "trino": '"', "bigquery": "`"}
+
+
+@pytest.mark.parametrize("dialect", QUOTES)
+async def test_a_creation_needs_the_drop_of_what_stands_at_its_name(tmp_path: Path, dialect: str) -> None:
+    """The store knows objects that no catalog describes. Who may only create replaces none, in any spelling."""
+    taken = [
+        "lake.sales.Kept",
+        "lake.sales.kept",
+        "lake.SALES.KEPT",
+        "lake.sales.seen",
+    ]
+    free = ["lake.sales.fresh", "lake.own.mine", "lake.own.MINE"]
+    async with asking(tmp_path, world=LOCKED) as client:
+        for statement in CREATIONS:
+            if dialect == "bigquery" and "VIEW" in statement:
+                continue
+            for name in taken:
+                answer = await ask(client, "/v1/rewrite", MAKER, sql=statement.format(name), dialect=dialect)
+                assert answer["error"]["code"] in ("RAP_ACCESS_DENIED", "ambiguous_name"), (statement, name, answer)
+            for name in free:
+                answer = await ask(client, "/v1/rewrite", MAKER, sql=statement.format(name), dialect=dialect)
+                assert "sql" in answer, (statement, name, answer)
+
+
+@pytest.mark.parametrize("dialect", QUOTES)
+async def test_forbids_keep_what_may_stand_at_the_name_of_a_creation(tmp_path: Path, dialect: str) -> None:
+    rules = {
+        "a": "action == 'drop' && path.startsWith('sales.keep')",
+        "b": "op == 'DELETE_ENTITY' && path == 'sales.Locked'",
+    }
+    async with asking(tmp_path, forbid=rules) as client:
+        for name, passes in (("keep", False), ("KEEPER", False), ("locked", False), ("Locked", False), ("other", True)):
+            for statement in CREATIONS[:1] if dialect == "bigquery" else CREATIONS:
+                sql = statement.format(f"lake.sales.{name}")
+                answer = await ask(client, "/v1/rewrite", READER, sql=sql, dialect=dialect)
+                assert ("sql" in answer) is passes, (sql, answer)
+
+
+@pytest.mark.parametrize("dialect", QUOTES)
+async def test_no_statement_names_a_table_at_a_reference_of_a_nessie(tmp_path: Path, dialect: str) -> None:
+    sign = QUOTES[dialect]
+    async with asking(tmp_path, world=LOCKED) as client:
+        for warehouse, refused in (("nes", True), ("lake", False)):
+            for name in ("t@prod", "t#12", "t@prod#12"):
+                sql = f"CREATE TABLE {warehouse}.sales.{sign}{name}{sign} AS SELECT 1 AS a"
+                answer = await ask(client, "/v1/rewrite", MAKER, sql=sql, dialect=dialect)
+                assert (answer.get("error", {}).get("code") == "ambiguous_name") is refused, (sql, answer)

@@ -123,9 +123,13 @@ def _leaves(key: Key, value: Any) -> Iterator[tuple[Key, Any]]:
         yield key, value
 
 
+_SECRET_FILE: Final = re.compile(r".*\.(?:headers|\w*(?:token|key|password|secret))_file|server\.tls\.key")
+"""Key of a file with a secret: who knows the path knows what to look for."""
+
+
 def shown(key: Key, value: Any) -> Any:
     """Return a value without secrets, at every depth."""
-    if value and is_hidden(key):
+    if value and (is_hidden(key) or _SECRET_FILE.fullmatch(key_text(key))):
         return _MASK
     if isinstance(value, Mapping):
         return {name: shown((*key, name), below) for name, below in value.items()}

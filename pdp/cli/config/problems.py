@@ -29,7 +29,6 @@ from pdp.cli.wiring import Wiring
 from pdp.config.bundles.manifest import read_public_key
 from pdp.config.idle_settings import idle_settings
 from pdp.config.names import NO_NAMES, KnownNames
-from pdp.config.origins import Key
 from pdp.config.policy_files import FileKey, overlooked_files, policy_files
 from pdp.config.references import idle_names, known_warehouses, listed_warehouses, name_check
 from pdp.config.settings import Settings
@@ -100,12 +99,13 @@ def find_problems(composition: Wiring, settings: Settings) -> Iterator[ConfigPro
         yield from _closing_forbids(composition, settings)
 
 
-def _overlooked(settings: Settings) -> Sequence[tuple[Key, str]]:
+def find_overlooked_files(settings: Settings) -> list[ConfigProblem]:
     """Return the warnings of files beside those of patterns. Errors of patterns are reported elsewhere."""
     try:
-        return list(overlooked_files(settings))
+        found = list(overlooked_files(settings))
     except PdpError:
-        return ()
+        return []
+    return [ConfigProblem(settings.origins.nearest(key), "warning", message) for key, message in found]
 
 
 def _closing_forbids(composition: Wiring, settings: Settings) -> Iterator[ConfigProblem]:
@@ -127,8 +127,9 @@ def _unplaced_problems(composition: Wiring, settings: Settings) -> Iterator[Conf
         yield ConfigProblem("environment", "warning", warning)
     for key, message in idle_settings(settings):
         yield ConfigProblem(settings.origins.nearest(key), "warning", message)
-    for key, message in (*idle_names(settings), *_overlooked(settings)):
+    for key, message in idle_names(settings):
         yield ConfigProblem(settings.origins.nearest(key), "warning", message)
+    yield from find_overlooked_files(settings)
     yield from _raised(checked_certificates, settings)
     yield from _policy_problems(composition, settings, rules)
     try:

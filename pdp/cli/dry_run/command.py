@@ -19,7 +19,7 @@ from pdp.cli.dry_run.report import DryRunReport, as_json, print_text
 from pdp.cli.dry_run.rows import are_row_files, compare_rows, compare_stored
 from pdp.cli.dry_run.sides import had_implicit_rule, has_implicit_rule, side_settings, warnings_of
 from pdp.cli.grants.store import readable_settings
-from pdp.cli.options import format_option, say_configuration
+from pdp.cli.options import format_option, refuse_beside, say_configuration, set_option
 from pdp.cli.progress import Progress
 from pdp.cli.terminal import one_line_errors
 from pdp.cli.wiring import Wiring, chosen_file
@@ -138,7 +138,7 @@ class MultiValueCommand(click.Command):
 @click.option(
     "-c", "--config", type=click.Path(path_type=Path), help="Configuration that both sides share. Default: ./pdp.yaml."
 )
-@click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override one setting of both sides.")
+@set_option("Override one setting of both sides.")
 @click.option("--checks", metavar="FILE", help="Checks, one JSON object a line as for `pdp check`; - is stdin.")
 @click.option("--audit", type=click.Path(path_type=Path), help="Folder of audit records, whose checks are repeated.")
 @click.option("--since", metavar="TIME", help="Only records from this time on, such as 2026-01-31T12:00Z.")
@@ -171,10 +171,12 @@ def dry_run(composition: Wiring, /, form: str, **values: Any) -> None:
     """
     options = DryRunOptions(**values)
     if options.compares_stored:
+        refuse_beside("--stored", ("--candidate", "--config", "--set", "--data", "--format"))
         settings = readable_settings(composition, options.config, options.overrides)
         changed = compare_stored(composition, settings, options.candidate, options.data, form)
         raise SystemExit(DIFFERENT if changed else 0)
     if options.compares_rows:
+        refuse_beside("--baseline", ("--candidate", "--data", "--format"))
         changed = compare_rows(options.baseline, options.candidate, options.data, form)
         raise SystemExit(DIFFERENT if changed else 0)
     options.validate()

@@ -108,7 +108,7 @@ def _kind(file: Path) -> FileKind:
         return "rules"
     if file.suffix in _CEDAR:
         return _CEDAR[file.suffix]
-    if file.suffix not in (".yaml", ".yml", ".json"):
+    if file.suffix.lower() not in (".yaml", ".yml", ".json"):
         raise InvalidArgument(f"`{file}` is none of {_KINDS}: it ends in none of {_SUFFIXES}")
     if file.suffix == ".json" and holds_entities(file):
         return "entities"
@@ -128,7 +128,7 @@ def _kind(file: Path) -> FileKind:
 
 def is_row_file(file: Path) -> bool:
     """Tell whether a file begins like a file of row policies."""
-    if file.suffix not in (".yaml", ".yml", ".json"):
+    if file.suffix.lower() not in (".yaml", ".yml", ".json"):
         return False
     try:
         return _is_row_key(*_first_entry(file))
@@ -138,7 +138,7 @@ def is_row_file(file: Path) -> bool:
 
 def is_world_file(file: Path) -> bool:
     """Tell whether a file begins like a world."""
-    if file.suffix not in (".yaml", ".yml", ".json"):
+    if file.suffix.lower() not in (".yaml", ".yml", ".json"):
         return False
     try:
         return _first_entry(file)[0] in WORLD_KEYS

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import click
 
 from pdp.cli.grants.store import actor, read_store, readable_settings, writable_settings
-from pdp.cli.options import config_options, format_option
+from pdp.cli.options import CONFIG_OPTIONS, config_options, format_option, refuse_beside
 from pdp.cli.terminal import fail, one_line_errors, print_lines, visible
 from pdp.cli.wiring import Wiring
 from pdp.config.settings import Settings
@@ -85,14 +85,14 @@ def create(
 @policy.command("drop")
 @config_options
 @click.argument("id_", metavar="[ID]", required=False)
-@click.argument("table")
+@click.argument("table", required=False)
 @click.option("--mask", "column", default="", metavar="COLUMN", help="Drop the mask of this column.")
 @click.option("--if-exists", is_flag=True, help="Do nothing if there is no such policy.")
 @click.option("--all", "all_", is_flag=True, help="Drop all row policies of TABLE, in place of one.")
 @click.pass_obj
 @one_line_errors
 def drop(
-    composition: Wiring, config: Path | None, overrides: tuple[str, ...], id_: str | None, table: str,
+    composition: Wiring, config: Path | None, overrides: tuple[str, ...], id_: str | None, table: str | None,
     column: str, if_exists: bool, all_: bool,
 ) -> None:  # fmt: skip
     """Drop a row policy, a mask, or with --all every row policy of TABLE.
@@ -105,8 +105,12 @@ def drop(
         table_of,
     )
 
+    if table is None:  # click gives the only name to the first argument
+        id_, table = None, id_ or ""
     if all_ == (id_ is not None):
         fail("give the id of a policy, or --all")
+    if all_:
+        refuse_beside("--all", CONFIG_OPTIONS)
     path = table_of(table)
     edit = RowPoliciesClear(path) if id_ is None else RowPolicyDrop(path, id_, column, if_exists)
     _write(composition, writable_settings(composition, config, overrides), edit)

@@ -11,7 +11,7 @@ import click
 import msgspec
 
 from pdp.cli.lake.options import lake_options, one_line_spark_errors, open_chosen_lake
-from pdp.cli.options import format_option
+from pdp.cli.options import format_option, refuse_beside
 from pdp.cli.progress import Progress
 from pdp.cli.terminal import plural, visible
 from pdp.cli.wiring import Wiring
@@ -45,6 +45,8 @@ def history(
 
     Decides the action by the grants and policies of each hour of the day, and counts the recorded checks of the day.
     """
+    if explain:
+        refuse_beside("--explain", useless=("--format",))
     try:
         on = date.fromisoformat(day)
     except ValueError:

@@ -9,7 +9,7 @@ import click
 import msgspec
 
 from pdp.cli.lake.options import lake_options, one_line_spark_errors, open_chosen_lake
-from pdp.cli.options import format_option
+from pdp.cli.options import format_option, refuse_beside
 from pdp.cli.progress import Progress
 from pdp.cli.terminal import plural, visible
 from pdp.cli.wiring import Wiring
@@ -68,6 +68,10 @@ def ingest(composition: Wiring, /, lake: str, config: Path | None, overrides: tu
     from pdp.lake.ingest.ingest import AuditIngest, IngestOptions  # noqa: PLC0415  help needs none
 
     form, explain, properties = values.pop("form"), values.pop("explain"), values.pop("properties")
+    if explain:
+        refuse_beside("--explain", useless=("--format", "--once", "--interval"))
+    if values["once"]:
+        refuse_beside("--once", useless=("--interval",))
     with Progress("starting Spark") as progress:
         opened = open_chosen_lake(composition, lake, config, overrides, properties)
         run = AuditIngest(opened, IngestOptions(**values), progress.say, _note)

@@ -17,7 +17,7 @@ from pdp.cli.dry_run.checks import parse_time
 from pdp.cli.dry_run.command import DIFFERENT, MultiValueCommand
 from pdp.cli.dry_run.sides import FileKind, files_by_kind, with_cedar, with_scopes
 from pdp.cli.lake.options import lake_options, one_line_spark_errors, open_chosen_lake, stage_notices
-from pdp.cli.options import absolute_paths, format_option
+from pdp.cli.options import absolute_paths, format_option, refuse_beside
 from pdp.cli.progress import Progress
 from pdp.cli.wiring import Wiring
 from pdp.config.load import load_settings
@@ -68,6 +68,10 @@ def replay(
     candidates = options["candidate"] or options["forbid_candidate"]
     if bool(candidates) == options["recorded"]:
         raise InvalidArgument("give either --recorded or a --candidate: the new policies")
+    if options["explain"]:
+        refuse_beside("--explain", useless=("--format",))
+    if options["recorded"]:
+        refuse_beside("--recorded", useless=("--listings",))
     since, until = parse_time(options["since"], "--since"), parse_time(options["until"], "--until")
     with Progress("starting Spark") as progress:
         opened = open_chosen_lake(composition, lake, config, overrides, properties)

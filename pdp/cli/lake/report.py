@@ -11,7 +11,7 @@ import click
 import msgspec
 
 from pdp.cli.lake.options import lake_options, one_line_spark_errors, open_chosen_lake, stage_notices
-from pdp.cli.options import format_option
+from pdp.cli.options import format_option, refuse_beside
 from pdp.cli.progress import Progress
 from pdp.cli.terminal import plural, visible
 from pdp.cli.whole_file import whole_file
@@ -45,6 +45,8 @@ def report(
 
     The page needs no network and runs no script. The answers are also tables of the lake, `report_<question>`.
     """
+    if explain:
+        refuse_beside("--explain", useless=("--format", "--csv", "--json"))
     with Progress("starting Spark") as progress:
         opened = open_chosen_lake(composition, lake, config, overrides, properties)
         from pdp.lake.report.report import explain_questions, make_report  # noqa: PLC0415  help needs none

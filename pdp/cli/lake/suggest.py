@@ -10,7 +10,7 @@ import click
 
 from pdp.cli.dry_run.checks import parse_time
 from pdp.cli.lake.options import lake_options, one_line_spark_errors, open_chosen_lake, stage_notices
-from pdp.cli.options import format_option
+from pdp.cli.options import format_option, refuse_beside
 from pdp.cli.progress import Progress
 from pdp.cli.terminal import plural, visible
 from pdp.cli.whole_file import whole_file
@@ -48,6 +48,8 @@ def suggest(
     decided again: their principals keep all grants. Rights that are needed once a year look unused in a month of
     records.
     """
+    if explain:
+        refuse_beside("--explain", useless=("--format",))
     begin = parse_time(since, "--since")
     suffix = Path(out).suffix
     if suffix not in (_RULES, ".yaml", ".yml", ".json"):

@@ -15,7 +15,7 @@ from xml.etree import ElementTree as ET
 import click
 import msgspec
 
-from pdp.cli.options import format_option
+from pdp.cli.options import format_option, set_option
 from pdp.cli.terminal import one_line_errors, plural, visible, watch
 from pdp.cli.wiring import Wiring
 from pdp.config.load import load_settings, make_settings
@@ -226,9 +226,7 @@ def _configured(settings: Settings) -> Iterator[Path]:
     type=click.Path(path_type=Path),
     help="Run the tests under this configuration, with its policies and stored facts, instead of the tests' own.",
 )
-@click.option(
-    "--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override one setting of -c. Can be repeated."
-)
+@set_option("Override one setting of -c. Can be repeated.")
 @format_option(*FORMATS)
 @click.option("-k", "--run", "pattern", metavar="REGEX", help="Run only the tests with a note that matches.")
 @click.option("--strict", is_flag=True, help="Fail a test whose rules raise, unless it wants this by `errors`.")

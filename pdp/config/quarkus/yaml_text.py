@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, Final
@@ -162,6 +163,43 @@ def scalar(node: Any) -> str:
     """Return the text of a scalar, "" for other nodes and for null."""
     is_text = isinstance(node, yaml.ScalarNode) and not node.tag.endswith(":null")
     return str(node.value) if is_text else ""
+
+
+def manifest_documents(text: str, file: str) -> list[Any]:
+    """Return the documents of a manifest; raise PolicyError for a key that stands twice in a mapping, `<<` among them.
+
+    Programs take the first, the last or none.
+    """
+    documents = YamlText(text, file).documents
+    stack, seen = [*documents], set()
+    while stack:
+        node = stack.pop()
+        if id(node) in seen or isinstance(node, yaml.ScalarNode):
+            continue
+        seen.add(id(node))
+        keys: set[str] = set()
+        for key, _ in node.value if isinstance(node, yaml.MappingNode) else ():
+            if isinstance(key, yaml.ScalarNode) and str(key.value) in keys:
+                message = f"`{key.value}` stands twice in a mapping, and programs differ in which counts: keep one"
+                raise PolicyError(message, Place(file, *position_of(key)))
+            keys.add(str(key.value))
+        stack += [below for _, below in node.value] if isinstance(node, yaml.MappingNode) else node.value
+    return documents
+
+
+def value_text(node: Any) -> str | None:
+    """Return the text of a variable's value; None for null, and for a spelling that programs print as another one.
+
+    Without quotes, `on`, `True`, `010`, `0x1F`, `1_000`, `1e3` and dates are booleans, numbers and times to some.
+    """
+    if not isinstance(node, yaml.ScalarNode) or node.tag.endswith(":null"):
+        return None
+    is_text = node.tag.endswith(":str") and (node.style or not _LIKE_A_NUMBER.fullmatch(node.value))
+    return str(node.value) if is_text or _PLAIN.fullmatch(node.value) else None
+
+
+_PLAIN: Final = re.compile(r"true|false|-?(?:0|[1-9][0-9]{0,17})|-?(?:0|[1-9][0-9]*)\.[0-9]*[1-9]")
+_LIKE_A_NUMBER: Final = re.compile(r"[-+]?(?:0[box]\w+|\.?[0-9][0-9_]*(?:\.[0-9_]*)?(?:[eE][-+]?[0-9]+)?)|[ynYN]")
 
 
 def items_of(node: Any) -> Sequence[Any]:

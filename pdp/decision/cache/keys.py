@@ -1,11 +1,11 @@
-"""Keys of cached verdicts: digests of everything that an engine is given.
+"""Keys of cached verdicts: digests of all input of an engine.
 
 An engine's verdict on a resource is a function of its policies, the group, the resource and the facts. So the key has
 the engine with its bundle, the revision of the facts if the engine reads them, and every field of the group; the field
-has every field of the resource. New fields enter by themselves, because structs are encoded as a whole. A query id is
-no part of a group or a resource, so no key has one.
+has every field of the resource. Structs are encoded as a whole, so new fields enter without a change here. No key has
+a query id, because neither a group nor a resource has.
 
-The facts know one revision: that of the whole store. Engines that read facts therefore miss after every write. A finer
+The facts know one revision, of the whole store. Engines that read facts therefore miss after every write. A finer
 revision, such as that of one warehouse, could not be compared between services: a service that loads a snapshot does
 not know which write was the last one inside a warehouse.
 """

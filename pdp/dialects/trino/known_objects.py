@@ -18,10 +18,10 @@ from msgspec.structs import replace
 from pdp.decision.active_policies import ActivePolicies
 from pdp.decision.plan import MOST_OBJECTS_BELOW, Node, PlanContext, Planner, split
 from pdp.decision.service import Pdp
-from pdp.dialects.trino.ambiguity import KnownObjects
 from pdp.dialects.trino.names import base_table, most_signs, suffix_of
 from pdp.dialects.trino.spelling import SCHEMA_TYPES, TABLE_TYPES, Spelling, is_metadata_name
 from pdp.engines.engine import DOT_IN_PART, ForbiddenPath
+from pdp.engines.known_names import KnownObjects
 from pdp.engines.row_access.engine import UNRESTRICTED, Restriction, hide_everything
 from pdp.errors import AmbiguousName, Unavailable
 from pdp.facts.snapshot import Facts
@@ -29,7 +29,7 @@ from pdp.model.answer import Rejection
 from pdp.model.arrays import PathArray
 from pdp.model.question import NO_ARGUMENTS, Batch, Check, Resource
 from pdp.model.trino_operations import METADATA_TABLES, TRINO_OPERATIONS, TRINO_PREFIX
-from pdp.model.vocabulary import DATA_ACTIONS, LOADS, TABULAR_TYPES
+from pdp.model.vocabulary import DATA_ACTIONS, LOADS
 
 _ANY_NAME: Final = "t"
 """A name of a table that nobody knows."""
@@ -48,8 +48,8 @@ def objects_at(context: PlanContext, table: Resource) -> tuple[Resource, ...]:
 def known_at(facts: Facts, bundle: ActivePolicies, table: Resource) -> tuple[Resource, ...]:
     """Return the objects that facts know, or policies declare, at a table's own name."""
     *container, name = (table.warehouse, *table.path)
-    content = KnownObjects.of(facts, bundle.spelled).content(tuple(container))
-    return tuple(replace(table, type=type, arguments=NO_ARGUMENTS) for type in TABULAR_TYPES if (type, name) in content)
+    types = KnownObjects.of(facts, bundle.spelled).tabular_types(tuple(container), name)
+    return tuple(replace(table, type=type, arguments=NO_ARGUMENTS) for type in types)
 
 
 class SchemaContent(NamedTuple):

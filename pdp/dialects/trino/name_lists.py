@@ -259,6 +259,8 @@ def _least_length(items: Sequence[Any], tables: TableList, fields: Collection[st
 def share_one_text(texts: Sequence[str]) -> bool:
     """Tell whether all texts of a column are equal. False if in doubt."""
     first = texts[0]
+    if first != texts[-1]:  # most lists of several texts, without a look at the others
+        return False
     # Without a joint in the first text, equal joined texts have joints in equal places.
     return _JOINT not in first and _JOINT.join(texts) == (first + _JOINT) * (len(texts) - 1) + first
 
@@ -340,16 +342,16 @@ def _tables_of_catalog(names: Names, catalog: str, tables: _Tables) -> PlacedCol
     if share_one_text(tables.schemas):
         path = names.namespace(catalog, tables.schemas[0])
         return PlacedColumn(PathArray.in_one(like, path, tables.names), tables.at) if path else None
-    found = names.namespaces(catalog, dict.fromkeys(tables.schemas))
-    if None in found.values():
-        tables = tables.part([row for row, schema in enumerate(tables.schemas) if found[schema]])
-    # Paths are distinct: a schema's name is its path, joined by dots.
-    paths = {schema: path for schema, path in found.items() if path}
+    paths = names.namespaces(catalog, dict.fromkeys(tables.schemas))
+    if not all(paths.values()):
+        tables = tables.part([row for row, schema in enumerate(tables.schemas) if paths[schema]])
+        paths = {schema: path for schema, path in paths.items() if path}
     if not paths:
         return None
+    # Paths are distinct: a schema's name is its path, joined by dots.
     places = dict(zip(paths, range(len(paths)), strict=True))
     parent_at = list(map(places.__getitem__, tables.schemas))
-    return PlacedColumn(PathArray(like, list(paths.values()), parent_at, tables.names), tables.at)
+    return PlacedColumn(PathArray(like, list(paths.values()), parent_at, tables.names), tables.at)  # type: ignore[arg-type]
 
 
 def _content_of(names: Names, catalog: str) -> Resource | None:

@@ -5,13 +5,13 @@ Owns case, dots and `$` suffixes in names. Must not know operations, HTTP or JSO
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 from msgspec.structs import replace
 
 from pdp.config.warehouses import TrinoSettings, WarehouseSettings
+from pdp.engines.known_names import may_be_table_reference
 from pdp.errors import AmbiguousName, InvalidArgument
 from pdp.model.arrays import Path
 from pdp.model.bounded_cache import BoundedCache
@@ -28,7 +28,6 @@ _LONGEST_SCHEMA: Final = 256
 _CATALOGS: Final = 16
 _PATHS: Final = 1024
 """Catalogs, and schemas of each of them, with remembered paths."""
-_nessie_sign: Final = re.compile(f"[{NESSIE_SIGNS}]").search
 SPECIAL_SIGNS: Final = f"{NESSIE_SIGNS}$"
 """Characters of names that may not be plain tables."""
 
@@ -112,7 +111,7 @@ class Names:
         if is_plain and type == "namespace" and _has_room(parent.path, schema):
             return Resource("table_or_view", parent.warehouse, (*parent.path, table), parent.ref)
         if type == "namespace":
-            if parent.warehouse in self._nessie and _nessie_sign(table):
+            if parent.warehouse in self._nessie and may_be_table_reference(table):
                 raise AmbiguousName(f"`{table}` may be a table reference of Nessie's")
             is_metadata = "$" in table and suffix_of(table) in METADATA_TABLES
             type = "metadata_table" if is_metadata else "table_or_view"

@@ -14,7 +14,9 @@ from typing import Final
 from msgspec.structs import replace
 
 from pdp.decision.active_policies import ActivePolicies
-from pdp.dialects.trino.ambiguity import (
+from pdp.dialects.trino.names import suffix_of
+from pdp.engines.engine import DOT_IN_PART
+from pdp.engines.known_names import (
     AMBIGUOUS,
     SchemaNames,
     all_names_of_schema,
@@ -22,8 +24,6 @@ from pdp.dialects.trino.ambiguity import (
     names_of_schema,
     need_care,
 )
-from pdp.dialects.trino.names import suffix_of
-from pdp.engines.engine import DOT_IN_PART
 from pdp.engines.spelled_names import MOST_SPELLINGS, other_texts
 from pdp.facts.snapshot import Facts
 from pdp.model.arrays import PathArray

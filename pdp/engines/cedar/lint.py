@@ -59,7 +59,7 @@ class CedarRemark(msgspec.Struct, frozen=True):
 
 def is_cedar_file(path: Path) -> bool:
     """Tell whether a file has a name of Cedar's, or a list of entities."""
-    return path.name.endswith(SUFFIXES) or (path.suffix == ".json" and holds_entities(path))
+    return path.name.lower().endswith(SUFFIXES) or (path.suffix.lower() == ".json" and holds_entities(path))
 
 
 def holds_entities(file: Path) -> bool:
@@ -73,7 +73,7 @@ def holds_entities(file: Path) -> bool:
 
 def sources_of_files(paths: Iterable[Path]) -> CedarSources:
     """Return the sources of Cedar files by their names; JSON has entities. A schema replaces pdp's own."""
-    found = {suffix: [path for path in paths if path.suffix == suffix] for suffix in _KINDS}
+    found = {suffix: [path for path in paths if path.suffix.lower() == suffix] for suffix in _KINDS}
     policies, schema, entities = (read_sources(found[suffix]) for suffix in _KINDS)
     return CedarSources(policies, entities, schema[0] if schema else None, names=NameCheck())
 

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from functools import partial
-from operator import is_not
 from typing import Final, NamedTuple
 
 import msgspec
@@ -52,8 +50,6 @@ from pdp.model.vocabulary import CEL_CHECKS, VIEW_ONLY, NessieCheck
 
 _MAX_GROUPS: Final = 2048
 """Groups that an engine remembers."""
-_has_reason: Final = partial(is_not, None)
-"""Tell whether there is a reason. As numbers, True is PERMIT and False is ABSTAIN."""
 
 
 class RuleRanks(NamedTuple):
@@ -296,7 +292,7 @@ class CelEngine(_RuleEngine):
         for column in columns[:-1]:
             if len(column.ranks) > 1:
                 by = [None if rank == NEVER else reason for rank, reason in zip(column.ranks, by, strict=True)]
-        effects = bytes(map(_has_reason, by))
+        effects = bytes([reason is not None for reason in by])  # as numbers, True is PERMIT and False is ABSTAIN
         denied = [at for at, reason in enumerate(by) if reason is None] if any(c.raised for c in columns) else ()
         return Verdicts(effects, by, self._errors(columns, denied))
 

@@ -9,6 +9,7 @@ The engines explain with the plain evaluator, and decide by the same where no re
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -108,8 +109,18 @@ def _bindings(part: RulePart, values: dict[str, Any], masker: Redactor) -> str:
 
 
 def _value_text(value: Any, masker: Redactor) -> str:
+    value = _shortened(value)
     text = unparse_value(masker.masked(value) if isinstance(value, Mapping) else value)
     return text if len(text) <= _MAX_VALUE_LENGTH else f"{text[:_MAX_VALUE_LENGTH]}..."
+
+
+def _shortened(value: Any) -> Any:
+    """Return a value without items that stand behind the longest text: a principal may have thousands of roles."""
+    if isinstance(value, Mapping):
+        return {key: _shortened(member) for key, member in islice(value.items(), _MAX_VALUE_LENGTH)}
+    if isinstance(value, list | tuple):
+        return tuple(map(_shortened, value[:_MAX_VALUE_LENGTH]))
+    return value
 
 
 def _limit_traces(rules: Sequence[RuleTrace]) -> tuple[Trace, ...]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import compress, repeat
-from operator import add
 from typing import Final, NamedTuple
 
 from pdp.model.answer import Reason
@@ -178,7 +177,11 @@ class PathStrings(NamedTuple):
 
     def joined(self) -> list[str]:
         """Return the value of each row."""
-        return list(map(add, map(self.folders.__getitem__, self.folder_at), self.names))
+        folders = self.folders
+        if len(folders) == 1:
+            folder = folders[0]
+            return [folder + name for name in self.names]
+        return [folders[at] + name for at, name in zip(self.folder_at, self.names, strict=True)]
 
 
 def path_strings(column: PathArray) -> PathStrings:

@@ -76,6 +76,8 @@ def read_entries(path: Path) -> tuple[Sequence[ConfigEntry], Sequence[RuleText]]
         return _yaml(YamlText(_text(path), str(path)))
     text = _text(path) if path.suffix == ".sql" else ""
     message = advice_for(path.suffix, text) or "neither .properties nor .yaml"
+    if path.suffix.lower() in (".properties", *YAML_SUFFIXES):
+        message = f"write the ending in lower case: `{path.suffix.lower()}`"
     raise PolicyError(f"not a rule file: {message}", Place(str(path)))
 
 

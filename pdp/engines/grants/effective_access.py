@@ -57,6 +57,7 @@ _OWN_ENTRIES: Final = 4096
 """Cache entries of an effective access that shares no budget. They end with it, so that paths may be long."""
 _SERVER_NAME: Final = split_key(SERVER)[1]
 _VISIBLE_FROM_BELOW: Final = frozenset({"project", "warehouse"})
+_NOBODY: Final = Principal("anonymous", "")
 _MISSING: Final = object()
 """Marker of a reason that is not in a cache. None is a reason too: no permit."""
 
@@ -92,6 +93,13 @@ class EffectiveAccess:
         self._outside_containers: dict[ObjectKey, EffectiveRelations] = {}
         self._parents: dict[ObjectKey, EffectiveRelations] = {}
         self._reasons: dict[tuple[ObjectKey, int, bool], Reason] = {}
+
+    @classmethod
+    def of(cls, grants: PrincipalGrants) -> EffectiveAccess:
+        """Return the access by some grants, with caches of its own."""
+        access = cls(grants.facts, _NOBODY, grants.extra)
+        access.grants = grants
+        return access
 
     def advance_to(self, facts: Facts) -> bool:
         """Move to another snapshot if all caches stay valid there; return False otherwise, without a change."""

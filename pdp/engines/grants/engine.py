@@ -19,9 +19,25 @@ from pdp.engines.grants.edits import QUESTIONS, RelationQuestion
 from pdp.engines.grants.effective_access import EffectiveAccess
 from pdp.engines.grants.many_objects import decide_column, decide_tables
 from pdp.engines.grants.model import CONTENT, MODEL, NESSIE, STORED
-from pdp.engines.grants.principal_grants import SELF_TYPES, CacheBudget, ExtraPrivileges
+from pdp.engines.grants.principal_grants import (
+    SELF_TYPES,
+    CacheBudget,
+    ExtraPrivileges,
+    GranteeNodes,
+    PrincipalGrants,
+)
 from pdp.engines.grants.rules import CIRCUMSTANCE_BIT
-from pdp.facts.objects import BIT, SERVER, Grant, ObjectKey, key_text, mask_of
+from pdp.facts.objects import (
+    BIT,
+    SERVER,
+    ContainerPath,
+    Grant,
+    ObjectKey,
+    ObjectName,
+    join_key,
+    key_text,
+    mask_of,
+)
 from pdp.facts.snapshot import Facts
 from pdp.model.answer import Reason, Trace
 from pdp.model.arrays import PathArray
@@ -67,16 +83,44 @@ def _source(access: EffectiveAccess, key: ObjectKey, privilege: str, id: str) ->
     return f"{privilege} via {grantee}" if grantee else f"{privilege} by configuration"
 
 
+class _WidenedGrants(PrincipalGrants):
+    """Grants of a principal with extra privileges. Reads stored grants once: there may be many roles."""
+
+    __slots__ = ("_before", "_masks", "_nodes")
+
+    def __init__(self, before: PrincipalGrants) -> None:
+        for name in PrincipalGrants.__slots__:
+            setattr(self, name, getattr(before, name))
+        self.is_bare = False
+        self._before = before
+        self._nodes: dict[ContainerPath, tuple[GranteeNodes, ...]] = {}
+        self._masks: dict[tuple[ContainerPath, ObjectName, str], int] = {}
+
+    def nodes_in(self, path: ContainerPath) -> tuple[GranteeNodes, ...]:
+        """Return the nodes in a container, one map for each grantee with nodes there."""
+        found = self._nodes.get(path)
+        if found is None:
+            found = self._nodes[path] = self._before.nodes_in(path)
+        return found
+
+    def mask_at(self, nodes: tuple[GranteeNodes, ...], path: ContainerPath, name: ObjectName, id: str = "") -> int:
+        """Return the mask of an object as before, with the extra privileges. Extra privileges only add."""
+        mask = self._masks.get((path, name, id))
+        if mask is None:
+            mask = self._masks[path, name, id] = self._before.mask_at(nodes, path, name, id)
+        return mask | self.extra.get(join_key(path, name), 0)
+
+
 def smallest_grant(access: EffectiveAccess, relation: str, key: ObjectKey, id: str) -> tuple[ObjectKey, str] | None:
     """Return the nearest object and the weakest privilege on it that would permit a relation; None without any."""
     # tries each grant in turn: as an extra privilege, without a change of the facts
-    facts, extra = access.grants.facts, access.grants.extra
-    for target in (key, *facts.ancestors(key)):
+    grants = _WidenedGrants(access.grants)
+    extra = grants.extra
+    for target in (key, *grants.facts.ancestors(key)):
         for privilege in _WEAKEST_FIRST:
             if privilege in STORED[target[0]]:
-                more = {**extra, target: extra.get(target, 0) | BIT[privilege]}
-                widened = EffectiveAccess(facts, access.grants.principal, more)
-                if widened.relations_on(key, id).witness(relation) is not None:
+                grants.extra = {**extra, target: extra.get(target, 0) | BIT[privilege]}
+                if EffectiveAccess.of(grants).relations_on(key, id).witness(relation) is not None:
                     return target, privilege
     return None
 
@@ -156,7 +200,7 @@ class GrantsEngine:
         """Return the relations on the object and on all objects above; for a denial also the smallest missing grant."""
         if not self.applies(group.action, group.type):
             return Trace("grants", "silent", f"does not apply to {group.action} on {group.type}")
-        access = self._new_access(group.principal, facts)
+        access = EffectiveAccess.of(_WidenedGrants(self._new_access(group.principal, facts).grants))
         relation, key, id = QUESTIONS[group.action, group.type].target_of(resource)
         verdicts = self.decide(group, (resource,), facts)
         permitted = verdicts.effects[0] != ABSTAIN

@@ -27,10 +27,12 @@ def decide_column(access: EffectiveAccess, question: RelationQuestion, column: P
     """Decide objects of one type in containers of one warehouse."""
     at, parents = column.parent_at, column.parents
     by_place, own_names = access.answers(question, column.warehouse, parents)
-    by = list(map(by_place.__getitem__, at))
-    if by_place.count(None) == len(by_place):
-        effects = bytearray(len(at))
+    first = by_place[0] if by_place else None
+    if by_place.count(first) == len(by_place):
+        by = [first] * len(at)
+        effects = bytearray([ABSTAIN if first is None else PERMIT]) * len(at)
     else:
+        by = list(map(by_place.__getitem__, at))
         effects = _spread([ABSTAIN if reason is None else PERMIT for reason in by_place], at)
     uneven = UnevenContainers(access, question)
     places: dict[int, int] = {}

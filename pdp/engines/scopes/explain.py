@@ -106,7 +106,7 @@ class ScopeRemark(msgspec.Struct, frozen=True):
 
 def is_permission_file(path: Path) -> bool:
     """Tell whether a file begins like a list of LakeQL's entries."""
-    if path.suffix not in SUFFIXES:
+    if path.suffix.lower() not in SUFFIXES:
         return False
     try:
         with path.open(encoding="utf-8", errors="replace") as text:

@@ -134,19 +134,19 @@ def find_cases(paths: Sequence[Path]) -> Iterator[Case]:
 
 def files_of(path: Path) -> Sequence[Path]:
     """Return the case files of a folder, in order; a file stands for itself."""
-    return [file for file in sorted(path.rglob("*")) if file.suffix in SUFFIXES] if path.is_dir() else [path]
+    return [file for file in sorted(path.rglob("*")) if file.suffix.lower() in SUFFIXES] if path.is_dir() else [path]
 
 
 def _read(file: Path) -> Iterator[Case]:
     try:
         text = file.read_text(encoding="utf-8")
         readers: Mapping[str, Callable[[str], Any]] = {".json": strict.load_json, ".jsonl": str}
-        data = readers.get(file.suffix, strict.load_yaml)(text)
+        data = readers.get(file.suffix.lower(), strict.load_yaml)(text)
     except OSError as error:
         raise InvalidArgument(f"cannot read `{file}`: {error.strerror}") from None
     except (InvalidArgument, ValueError, RecursionError, yaml.YAMLError) as error:
         raise InvalidArgument(f"`{file}` does not parse: {' '.join(str(error).split())}") from None
-    if file.suffix == ".jsonl":
+    if file.suffix.lower() == ".jsonl":
         yield from _read_lines(file, text)
         return
     shared = {key: value for key, value in data.items() if key != "cases"} if isinstance(data, dict) else {}

@@ -301,10 +301,10 @@ def _chosen_files(file: Path) -> Iterator[Reference]:
     for name, value, match in found:
         place = (text.count("\n", 0, match.start("name")) + 1, 1)
         if name == "FILE" and ("$" in value or "://" in value):
-            yield Reference(entry_of("COMPOSE_FILE", value, file, place), "", _CHOSEN, "compose")
+            yield Reference(entry_of("COMPOSE_FILE", value, file, place), "", _CHOSEN)
         elif name == "FILE":
             parts = filter(None, re.split(f"[{signs}]", value))
-            yield from (Reference(entry_of(one, "", file, place), "file", form="compose") for one in parts)
+            yield from (Reference(entry_of(one, "", file, place), "file") for one in parts)
 
 
 _CHOSEN: Final = (

@@ -171,6 +171,7 @@ class FgaObjects:
         self._unlisted: frozenset[str] = frozenset()
         self._objects = sorted({one.object for one in tuples if type_of(one.object) in TYPES})
         mentioned = {end.removesuffix(_MEMBERS) for one in tuples for end in (one.user, one.object)}
+        self.mentioned = sorted(one for one in mentioned if type_of(one) in TYPES)
         self._projects = sorted(one for one in mentioned if type_of(one) == "project")
         self._server = self._server_of_all(sorted(one for one in mentioned if type_of(one) == "server"))
         self._twins = self._find_twins({*self._objects, *(one for one in mentioned if type_of(one) == "role")})
@@ -313,8 +314,12 @@ class FgaObjects:
             return f"{kind}:{encode_part(name)}"
         return f"{kind}:{above.partition(':')[2]}/{encode_part(name)}"
 
-    def _name(self, object: str) -> str:
+    def keys_of(self, object: str) -> Sequence[str]:
+        """Return the keys under which a file of names may name an object."""
         id = object.partition(":")[2]
-        bare = id.rpartition("/")[2]
-        name = next((self._names[key] for key in (object, id, bare) if key in self._names), bare)
-        return str(name[-1]) if isinstance(name, list) and name else str(name)
+        return tuple(dict.fromkeys((object, id, id.rpartition("/")[2])))
+
+    def _name(self, object: str) -> str:
+        *_, bare = keys = self.keys_of(object)
+        name = next((self._names[key] for key in keys if key in self._names), bare)
+        return str(name[-1] if isinstance(name, list) else name)

@@ -62,7 +62,7 @@ def _read(file: Path, export: FgaExport, models: list[FgaModel]) -> None:
         export.tuples.extend(csv_tuples(file, text))
         return
     if file.name == "fga.mod":
-        models.append(_joined([read_model(file.parent / name) for name in module_files(text)], file))
+        models.append(_joined([read_model(file.parent / name) for name in _module_files(file, text)], file))
         return
     if file.suffix == ".fga" or '"type_definitions"' in text:
         models.append(read_model(file, text))
@@ -77,10 +77,13 @@ def _read(file: Path, export: FgaExport, models: list[FgaModel]) -> None:
 def _read_store(file: Path, data: Mapping[str, Any], export: FgaExport, models: list[FgaModel]) -> None:
     """Read a store file, and the files that it names."""
     require_known(data, _STORE, f"`{file}`")
-    if isinstance(data.get("model"), str):
+    for key in {"model", "model_file", "tuple_file"} & data.keys():
+        if not isinstance(data[key], str) or not data[key].strip():
+            raise InvalidArgument(f"`{file}`, `{key}`: not a text")
+    if "model" in data:
         models.append(read_model(file, data["model"]))
     for key in ("model_file", "tuple_file"):
-        if isinstance(data.get(key), str):
+        if key in data:
             _read(file.parent / data[key], export, models)
     for name in _listed(data.get("tuple_files"), f"`{file}`, `tuple_files`"):
         _read(file.parent / str(name), export, models)
@@ -134,12 +137,17 @@ def _read_tuples(file: Path, data: Any, export: FgaExport) -> None:
         if "tuples" in data and "tuple_keys" in data:
             raise InvalidArgument(f"`{file}` has `tuples` and `tuple_keys`: give each in a file of its own")
         if data.get("continuation_token"):
-            message = "is one page of several (`continuation_token`): export all with `fga tuple read --max-pages 0`"
-            export.left.append((str(file), message))
+            raise InvalidArgument(f"`{file}` {_ONE_PAGE}")
     for number, entry in enumerate(entries, 1):
         if is_cedar_entity(entry):
             raise InvalidArgument(f"`{file}`: {CEDAR_ENTITIES}")
         export.tuples.append(tuple_of(entry, file, number))
+
+
+_ONE_PAGE: Final = (
+    "is one page of several (`continuation_token`), and a tuple of managed access may be on another: export all with "
+    "`fga tuple read --max-pages 0`"
+)
 
 
 def _data(file: Path, text: str) -> Any:
@@ -344,9 +352,11 @@ class _Parser:
         self._at += 1
 
 
-def module_files(text: str) -> Iterator[str]:
-    """Yield the files that an `fga.mod` lists."""
-    for line in text.splitlines():
-        match = re.fullmatch(r"\s*-\s*(?P<file>\S+\.fga)\s*", line)
-        if match:
-            yield match["file"]
+def _module_files(file: Path, text: str) -> Sequence[str]:
+    """Return the files that an `fga.mod` lists; raise InvalidArgument for another shape."""
+    data = _data(file, text)
+    names = data.get("contents") if isinstance(data, Mapping) else None
+    if not isinstance(names, list) or not names or not all(isinstance(one, str) and one for one in names):
+        raise InvalidArgument(f"`{file}` is no list of modules: it has `schema`, and `contents` with files")
+    require_known(data, ("schema", "contents"), f"`{file}`")
+    return names

@@ -67,6 +67,21 @@ def holds_variables(above: str) -> bool:
     return bool(_PLACES.fullmatch(above))
 
 
+SECTIONS: Final[Mapping[str, frozenset[str]]] = {
+    "authorization": frozenset({"enabled", "rules"}),
+    "advancedConfig": frozenset(),
+}
+"""Section of a chart -> keys. A section has at least one."""
+CHART: Final[Mapping[str, frozenset[str]]] = {
+    "auth": frozenset({"oauth2", "k8s"}),
+    "authn": frozenset(),
+    "authz": frozenset({"backend", "openfga", "cedar"}),
+    "OPABridge": frozenset(),
+}
+"""Keys of the values of Lakekeeper's Helm chart that its templates turn into variables -> keys below, at any depth."""
+OF_CHART: Final = frozenset({*SECTIONS, *CHART, "extraEnv", "catalog"})
+CHARTS: Final = frozenset({"", "values", "catalog", "nessie", "lakekeeper"})
+"""Keys beside the image of a server in a chart, and keys above."""
 _HARMLESS: Final = re.compile(
     r"(?:\.[\w-]+)?\.(?:image\.tag|image\.pullPolicy|replicaCount|replicas|resources|nodeSelector|tolerations|affinity"
     r"|service|ingress|serviceMonitor|autoscaling|logLevel|log|nameOverride|fullnameOverride)(?:\..*)?"

@@ -13,9 +13,17 @@ from pdp.config.quarkus.expressions import spelling
 from pdp.config.quarkus.properties import ConfigEntry, unknown_positions
 from pdp.engines.cel.nessie_keys import AUTHORIZATION, LOOKS_LIKE_RULES, OWN_NAME, chooses_keys, is_of_nessie
 from pdp.errors import PolicyError
-from pdp.offline.migration.host_files import UNKNOWN, mark_unknown, quoted_words, split_words
-from pdp.offline.migration.report import Migration, shut_text
-from pdp.offline.migration.variables import KEEP_ONE, SEVERAL, Container, ManifestContent, variables_by_container
+from pdp.offline.migration.host_files import READERS, UNKNOWN, mark_unknown, quoted_words, split_words
+from pdp.offline.migration.report import Migration, missing_references, shut_text
+from pdp.offline.migration.variables import (
+    BUILT,
+    IMAGE,
+    KEEP_ONE,
+    SEVERAL,
+    Container,
+    ManifestContent,
+    variables_by_container,
+)
 
 OF_JAVA: Final[Mapping[str, Callable[[str], list[str]]]] = {
     "JAVA_OPTS": str.split, "JAVA_OPTIONS": str.split, "JAVA_OPTS_APPEND": str.split,
@@ -23,6 +31,13 @@ OF_JAVA: Final[Mapping[str, Callable[[str], list[str]]]] = {
     "JAVA_ARGS": str.split,
 }  # fmt: skip
 """Variable with options of Java -> reader of its words. The start script of Nessie's image knows no quotes."""
+STARTED: Final[Mapping[str, str]] = {
+    "JAVA_APP_JAR": "/deployments/quarkus-run.jar", "JAVA_APP_DIR": "/deployments",
+    **dict.fromkeys(("JAVA_CLASSPATH", "JAVA_MAIN_CLASS", "JAVA_LIB_DIR"), ""),
+}  # fmt: skip
+"""Variable with the program that the start script of the image runs -> its value there."""
+OF_START: Final = frozenset({*OF_JAVA, *STARTED})
+"""Variables that change how Java starts."""
 _WITH_VALUE: Final = frozenset(
     """-cp -classpath --class-path -p --module-path --add-modules --add-opens --add-exports --add-reads
     --enable-native-access --limit-modules --upgrade-module-path""".split()  # noqa: SIM905
@@ -147,6 +162,17 @@ def doubtful_commands(
             yield entry, _STARTS_MORE
 
 
+def replacing_parts(read: Sequence[ManifestContent], files: Sequence[Path]) -> Iterator[tuple[ConfigEntry, str]]:
+    """Yield the parts not at hand that may replace or take away any variable of a manifest, with a message.
+
+    Objects and files of variables, volumes and images do not: the variables of a container win over theirs.
+    """
+    for one in missing_references(read, files):
+        is_below = one.is_volume or one.form in READERS or one.kind in ("ConfigMap", "Secret")
+        if not (is_below or one.is_ignored or one.message in (IMAGE, BUILT)) and one.entry.key:
+            yield one.entry, one.message
+
+
 class JavaProperties:
     """System properties of command lines and variables. A property that does not reach Nessie becomes `false`."""
 
@@ -173,7 +199,10 @@ class JavaProperties:
 
     def read_variable(self, entry: ConfigEntry, doubt: str) -> None:
         """Read a variable with options of Java."""
-        if entry.key.startswith("-D"):
+        if entry.text != STARTED.get(entry.key, entry.text):
+            self._migration.add("left", entry.key_place, f"variable `{entry.key}`", _BRINGS)
+            self.is_opaque = True
+        elif entry.key.startswith("-D"):
             self._add(f"{entry.key}={entry.text}", entry, doubt)
         elif entry.key in OF_JAVA:
             words = OF_JAVA[entry.key](entry.text)

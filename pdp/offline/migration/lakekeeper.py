@@ -16,7 +16,7 @@ from pdp.config.load import make_settings
 from pdp.config.quarkus.properties import ConfigEntry
 from pdp.errors import ConfigError, InvalidArgument
 from pdp.offline.migration.host_files import JOINED, differing_values
-from pdp.offline.migration.java_options import doubtful_commands
+from pdp.offline.migration.java_options import doubtful_commands, replacing_parts
 from pdp.offline.migration.lakekeeper_parts import (
     BRIDGE_NAMES,
     OLD_PREFIX,
@@ -111,6 +111,7 @@ def migrate_lakekeeper(files: Sequence[Path]) -> Migration:
     named = list(named_variables(read))
     unknown = {_today(entry.key) for entry in (*hidden, *named)}
     doubtful = [*doubtful_commands(read, is_own), *((entry, JOINED) for entry in differing_values(read))]
+    doubtful += replacing_parts(read, files)
     for entry, message in doubtful:
         migration.add("left", entry.place(), f"`{entry.key}`", message)
     unknown |= {_today(entry.key) for entry in entries if doubtful}
@@ -170,7 +171,7 @@ def _settled(migration: Migration, entries: Sequence[ConfigEntry], unknown: Coll
     """Return the variables whose value is known; report those that another part sets, too."""
     for entry in entries:
         if entry.key in unknown and _concerns(entry):
-            message = "another part that is left sets it, too, so its value is not known: write it once"
+            message = "another part that is left may set it, too, so its value is not known: write it once"
             migration.add("left", entry.key_place, entry.key, message)
     return [entry for entry in entries if entry.key not in unknown or not _concerns(entry)]
 
@@ -343,7 +344,7 @@ class LakekeeperSettings:
         self._migration.add("done", entry.key_place, entry.key)
 
     def _depth(self, entry: ConfigEntry, parts: Sequence[str]) -> None:
-        if parts[1:] != ["max_nesting_depth"] or not entry.text.isdigit():
+        if parts[1:] != ["max_nesting_depth"] or not re.fullmatch("[0-9]{1,9}", entry.text):
             raise entry.error(f"`{entry.key}` is no number of views")
         self.data["limits"] = {"referenced_by_depth": int(entry.text)}
         self._migration.note(("limits", "referenced_by_depth"), entry)

@@ -15,10 +15,23 @@ import yaml
 
 from pdp.config.foreign_files import advice_for
 from pdp.config.quarkus.properties import ConfigEntry
-from pdp.config.quarkus.yaml_text import YamlText, items_of, merged_nodes, pairs_of, position_of, scalar, scalars_below
+from pdp.config.quarkus.yaml_text import (
+    items_of,
+    manifest_documents,
+    merged_nodes,
+    pairs_of,
+    position_of,
+    scalar,
+    scalars_below,
+    value_text,
+)
 from pdp.errors import InvalidArgument, Place, PolicyError
 from pdp.offline.migration.dockerfiles import name_compose_files, read_image
 from pdp.offline.migration.host_files import (
+    CHART,
+    CHARTS,
+    OF_CHART,
+    SECTIONS,
     holds_variables,
     mark_unknown,
     read_as_text,
@@ -109,7 +122,7 @@ def _read_manifest(file: Path, own: re.Pattern[str], content: ManifestContent) -
     elif file.name.endswith(_UNITS):
         read_unit(read_text(file), file, content)
     elif file.suffix in MANIFEST_SUFFIXES or file.name == "Kustomization":
-        for root in YamlText(read_text(file), str(file)).documents:
+        for root in manifest_documents(read_text(file), str(file)):
             content.is_compose |= _is_compose(root)
             content.roots.append(root)
             _ManifestReader(file, own, content, is_compose=_is_compose(root)).read_root(root)
@@ -127,21 +140,6 @@ def _is_compose(root: Any) -> bool:
     return "services" in keys or bool("include" in keys and not {"apiVersion", "kind"} & keys.keys())
 
 
-_SECTIONS: Final[Mapping[str, frozenset[str]]] = {
-    "authorization": frozenset({"enabled", "rules"}),
-    "advancedConfig": frozenset(),
-}
-"""Section of a chart -> keys. A section has at least one."""
-_CHART: Final[Mapping[str, frozenset[str]]] = {
-    "auth": frozenset({"oauth2", "k8s"}),
-    "authn": frozenset(),
-    "authz": frozenset({"backend", "openfga", "cedar"}),
-    "OPABridge": frozenset(),
-}
-"""Keys of the values of Lakekeeper's Helm chart that its templates turn into variables -> keys below, at any depth."""
-_OF_CHART: Final = frozenset({*_SECTIONS, *_CHART, "extraEnv", "catalog"})
-_CHARTS: Final = frozenset({"", "values", "catalog", "nessie", "lakekeeper"})
-"""Keys beside the image of a server in a chart, and keys above."""
 _RESETS: Final = frozenset({"!reset", "!override"})
 """Tags of docker compose."""
 _ENCODED: Final = (("Secret", "data"), ("ConfigMap", "binaryData"))
@@ -263,7 +261,7 @@ class _ManifestReader:
             name = str(key.value)
             if name not in read and pairs.get(name) is value:
                 self._read_pair(key, value, above, depth, is_other=is_other)
-        if pairs_of(pairs.get("image")) and (_OF_CHART & pairs.keys() or above.rpartition(".")[2] in _CHARTS):
+        if pairs_of(pairs.get("image")) and (OF_CHART & pairs.keys() or above.rpartition(".")[2] in CHARTS):
             self._finder.add_chart_image(pairs["image"])
         own = {str(key.value) for key, _ in node.value}
         for name, value in pairs.items():
@@ -315,8 +313,7 @@ class _ManifestReader:
                 use = Use(_KEY_REFS[key], scalar(below["name"]), key=scalar(below.get("key")), variable=entry)
                 self._to.uses.append(use)
                 return
-        value = pairs.get("value")
-        self._add_variable(named.value, value.value if isinstance(value, yaml.ScalarNode) else None, named, above)
+        self._add_variable(named.value, value_text(pairs.get("value")), named, above)
 
     def _read_pair(self, key: Any, value: Any, above: str, depth: int, *, is_other: bool) -> None:
         name = str(key.value)
@@ -325,10 +322,10 @@ class _ManifestReader:
         self._seen.add(id(value))
         below = pairs_of(value).keys()
         is_quarkus = above.replace('"', "").endswith("nessie.server")
-        in_chart = name in _CHART and (not above or (below & _CHART[name] if _CHART[name] else below))
+        in_chart = name in CHART and (not above or (below & CHART[name] if CHART[name] else below))
         if in_chart:
             self._to.chart.append(self._entry(name, key)._replace(text=""))
-        if name in _SECTIONS and below and (below & _SECTIONS[name] or not _SECTIONS[name]) and not is_quarkus:
+        if name in SECTIONS and below and (below & SECTIONS[name] or not SECTIONS[name]) and not is_quarkus:
             self._to.values.append((self._entry(name, key), value))
         elif _HOOK.fullmatch(name) and not is_other:
             self._read_hook(value, f"{above}.{name}", depth)
@@ -342,7 +339,7 @@ class _ManifestReader:
         elif (
             VARIABLE.fullmatch(name) or self._own.search(name) or above.endswith(".environment")
         ) and not _NO_VARIABLES.search(above):
-            self._add_variable(name, None if value.tag.endswith(":null") else value.value, value, above)
+            self._add_variable(name, value_text(value), value, above)
         else:
             self._to.rest.append(self._entry(f"{above}.{name}", value))
 

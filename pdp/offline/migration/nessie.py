@@ -27,6 +27,7 @@ from pdp.engines.cel.sources import PROFILE_VARIABLE, read_entries
 from pdp.errors import InvalidArgument, PolicyError
 from pdp.offline.migration.manifests import is_host_file
 from pdp.offline.migration.nessie_rules import (
+    default_branch,
     keep_branches_closed,
     new_migration,
     settled_rules,
@@ -57,7 +58,6 @@ from pdp.offline.migration.variables import (
     variables_by_container,
 )
 
-_DEFAULT_BRANCH: Final = "nessie.server.default-branch"
 _OWN: Final = ("nessie.", "quarkus.", "smallrye.", "mp.")
 
 
@@ -83,14 +83,14 @@ def migrate_nessie(
     names = _names_of(read, migration)
     config = read_nessie(sources, profiles, names)
     read.is_closed |= _report_switches(migration, config, profiles, is_given=bool(given))
-    _report_siblings(migration, plain, profiles)
+    _report_siblings(migration, plain, profiles, read)
     _report_sources(migration, sources, read)
     read.report_inactive(profiles, migration)
     rules = list(usable_rules(migration, list(settled_rules(migration, config, read))))
     if not rules and not migration.left:
         raise InvalidArgument("no rules found: rules are `nessie.server.authorization.rules.<id>`")
     keep_branches_closed(migration, rules)
-    write_rules(migration, rules, warehouse, _default_branch(sources, names))
+    write_rules(migration, rules, warehouse, default_branch(sources, names))
     return migration
 
 
@@ -288,11 +288,12 @@ def _doubt_hidden(files: Sequence[ConfigFile], given: Sequence[Path], read: Ness
     servers = servers_by_image(read.contents, IMAGE)
     missing = [one for one in missing_references(read.contents, given) if not one.is_ignored]
     copies = [_covered(path) for path, _ in hiding_paths([], [one for one in missing if one.is_copy])]
-    read.is_closed |= any(CONFIG.is_relative_to(one) or READ_THERE.fullmatch(PurePosixPath(one).name) for one in copies)
+    read.is_closed |= any(map(_is_of_settings, copies))
     paths = hiding_paths(read.contents, missing)
     hidden = [_covered(path) for path, name in paths if not name or not servers or is_part(name, servers)]
     places = [str(path) for file in given for path, _ in mounted_paths(file, read.contents)]
     hidden += [one for one in map(_covered, places) if CONFIG.is_relative_to(one)]
+    read.is_closed |= any(one.values for one in read.contents) and any(map(_is_of_settings, hidden))
     named = {file: references_to(file, read.contents) for file in given}
     copied = {str(file) for file, found in named.items() if found and all(one.is_copy for one in found)}
     for file in files:
@@ -303,6 +304,10 @@ def _doubt_hidden(files: Sequence[ConfigFile], given: Sequence[Path], read: Ness
         ):
             to.add("left", file.place, "the file", _HIDDEN)
             read.unread += [f"{entry.key}={entry.text}" for entry in file.entries]
+
+
+def _is_of_settings(path: str) -> bool:
+    return CONFIG.is_relative_to(path) or bool(READ_THERE.fullmatch(PurePosixPath(path).name))
 
 
 def _covered(path: str) -> str:
@@ -380,14 +385,8 @@ def _report_sources(migration: Migration, sources: Sequence[ConfigSource], read:
         read.is_closed = True
 
 
-def _default_branch(sources: Sequence[ConfigSource], names: EnvironmentNames) -> str:
-    found = [entry.text for source in sources for entry in source.entries if entry.key == _DEFAULT_BRANCH]
-    variable = names.find(_DEFAULT_BRANCH)
-    return variable.text if variable else found[-1] if found else "main"
-
-
-def _report_siblings(migration: Migration, files: Sequence[Path], profiles: Sequence[str]) -> None:
-    """Report files beside the given ones that Quarkus reads as well."""
+def _report_siblings(migration: Migration, files: Sequence[Path], profiles: Sequence[str], read: NessieServer) -> None:
+    """Report files beside the given ones that Quarkus reads as well: each may replace every rule."""
     given = {file.resolve() for file in files}
     names = [f"application{part}{suffix}" for part in ("", *(f"-{one}" for one in profiles)) for suffix in ORDINALS]
     folders = {file.resolve().parent for file in files if file.name.startswith("application")}
@@ -397,3 +396,4 @@ def _report_siblings(migration: Migration, files: Sequence[Path], profiles: Sequ
             if sibling.exists() and sibling not in given:
                 message = "is read by Quarkus as well, and was not given: give it, too"
                 migration.add("left", sibling, "the file", message)
+                read.is_closed = True

@@ -6,6 +6,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from pdp.cel.values import RuleError
+from pdp.config.quarkus.expressions import EnvironmentNames
+from pdp.config.quarkus.profiles import ConfigSource
 from pdp.engines.cel.lint.check_bindings import WIDENINGS, wider_parts
 from pdp.engines.cel.lint.linter import LintOptions, lint_rules
 from pdp.engines.cel.lint.search import Input
@@ -18,6 +20,7 @@ from pdp.model.vocabulary import CONFIG_CHECKS, CONTENT_CHECKS
 from pdp.offline.migration.nessie_server import NessieServer
 from pdp.offline.migration.report import SHUT, TESTS_FILE, Migration, accepting, shut_text, to_yaml
 
+_DEFAULT_BRANCH: Final = "nessie.server.default-branch"
 _CLOSED: Final = "left-parts"
 _STRANGER: Final = "nobody-in-the-rules"
 _FILLER: Final = "~"
@@ -161,6 +164,13 @@ def write_rules(migration: Migration, rules: Sequence[RuleText], warehouse: str,
     migration.files[TESTS_FILE] = to_yaml({**shared, "cases": cases}, comment)
 
 
+def default_branch(sources: Sequence[ConfigSource], names: EnvironmentNames) -> str:
+    """Return the name of the default branch in sources of files and in variables."""
+    found = [entry.text for source in sources for entry in source.entries if entry.key == _DEFAULT_BRANCH]
+    variable = names.find(_DEFAULT_BRANCH)
+    return variable.text if variable else found[-1] if found else "main"
+
+
 def _settings(warehouse: str, branch: str) -> dict[str, Any]:
     return {
         "authorities": {"default": {"engines": ["cel"]}},
@@ -179,7 +189,8 @@ def settled_rules(migration: Migration, config: NessieConfig, read: NessieServer
         why = replaced or (_EQUAL if len(keys[id]) > 1 else "")
         if why and not rule.text.startswith(SHUT):
             migration.add("note" if replaced else "left", rule.place(), f"rule `{id}`", why)
-        yield RuleText(id, shut_text(rule.text) if why else rule.text, *rule[2:5])
+        is_open = why and not rule.text.startswith(SHUT)
+        yield RuleText(id, shut_text(rule.text) if is_open else rule.text, *rule[2:5])
 
 
 _MAY_REPLACE: Final = (

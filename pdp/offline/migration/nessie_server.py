@@ -28,8 +28,8 @@ from pdp.engines.cel.nessie_keys import (
     looks_like_settings,
 )
 from pdp.errors import Place, PolicyError
-from pdp.offline.migration.host_files import JOINED, READERS, differing_values
-from pdp.offline.migration.java_options import OF_JAVA, SETS, JavaProperties
+from pdp.offline.migration.host_files import JOINED, differing_values
+from pdp.offline.migration.java_options import OF_JAVA, OF_START, SETS, JavaProperties
 from pdp.offline.migration.manifests import read_deployment
 from pdp.offline.migration.report import (
     Migration,
@@ -47,8 +47,10 @@ from pdp.offline.migration.variables import (
     SEVERAL,
     UNUSED,
     ManifestContent,
-    Reference,
     servers_by_image,
+)
+from pdp.offline.migration.variables import (
+    IMAGE as IMAGE_OF_OTHERS,
 )
 
 _MICROPROFILE: Final = "microprofile-config.properties"
@@ -141,8 +143,8 @@ def read_server(files: Sequence[Path], others: Sequence[Path], migration: Migrat
     if properties.entries:
         server.sources.append(ConfigSource(ordinal_of(properties.entries, _PROPERTIES), properties.entries))
     left = report_references(migration, read, [*files, *others])
-    server.is_closed |= any(map(_may_set_variables, left))
-    server.is_closed |= any(entry.key in OF_JAVA for one in read for entry in one.elsewhere)
+    server.is_closed |= any(not one.is_volume and one.message != IMAGE_OF_OTHERS for one in left)
+    server.is_closed |= any(entry.key in OF_START for one in read for entry in one.elsewhere)
     report_named_files(migration, read, [*files, *others])
     return server
 
@@ -156,11 +158,6 @@ def _check_spellings(variables: Sequence[ConfigEntry]) -> None:
         if is_own and earlier.key != entry.key and earlier.text != entry.text:
             message = f"`{entry.key}` is another spelling of `{earlier.key}` at {earlier.key_place}: keep one of them"
             raise entry.error(message)
-
-
-def _may_set_variables(left: Reference) -> bool:
-    """Tell whether a part that is not at hand brings variables of any name."""
-    return not left.is_volume and (left.kind in ("ConfigMap", "Secret") or left.form in READERS)
 
 
 def _variables_of_one_server(
@@ -293,7 +290,7 @@ def _authorization(entry: ConfigEntry, node: Any, several: str, migration: Migra
 def _report_elsewhere(one: ManifestContent, migration: Migration) -> None:
     for entry in one.elsewhere:
         spelt = spelling(entry.key)
-        if _OWN_SPELLING in spelt or spelt in CHOICES or entry.key in OF_JAVA or LOOKS_LIKE_RULES.search(entry.key):
+        if _OWN_SPELLING in spelt or spelt in CHOICES or entry.key in OF_START or LOOKS_LIKE_RULES.search(entry.key):
             migration.add("left", entry.key_place, f"variable `{entry.key}`", f"{ELSEWHERE}: write it into a file")
     known = {(entry.key, entry.text) for entry in one.variables}
     for entry, message in one.dropped:

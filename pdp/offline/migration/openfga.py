@@ -20,10 +20,11 @@ import yaml
 from pdp.engines.grants.model import ACTIONS
 from pdp.errors import InvalidArgument
 from pdp.model import strict
+from pdp.model.references import encode_part
 from pdp.offline.cases.cases import Case
 from pdp.offline.cases.runner import BuildPdp, run_case
 from pdp.offline.migration.fga_answers import CAN, STRANGER, FgaChecker, WiderRelation, takes, wider_relations
-from pdp.offline.migration.fga_objects import TYPES, type_of
+from pdp.offline.migration.fga_objects import TYPES, FgaObjects, type_of
 from pdp.offline.migration.fga_store import FgaExport, read_export
 from pdp.offline.migration.fga_world import WIDENINGS, FgaWorld, is_bookkeeping
 from pdp.offline.migration.report import Migration, accepting, to_yaml
@@ -66,6 +67,7 @@ def _migrated(
         migration.add("left", place, "the export", message)
     given = _names(names)
     world = FgaWorld(migration, export.tuples, given, idp)
+    _check_names(given, world.objects)
     facts = parse_world(world.data())
     migration.files[WORLD_FILE] = "".join(f"{line}\n" for line in world_lines(facts, yaml=True))
     migration.files["pdp.yaml"] = to_yaml(_settings(world), "Grants of Lakekeeper decide. Add callers and the audit.")
@@ -140,7 +142,36 @@ def _names(file: Path | None) -> Mapping[str, Any]:
         raise InvalidArgument(f"cannot read `{file}`: {' '.join(str(error).split())}") from None
     if not isinstance(names, Mapping):
         raise InvalidArgument(f"`{file}` is no mapping from ids to names")
-    return {str(key): value for key, value in names.items()}
+    for key, name in names.items():
+        parts = name if isinstance(name, list) else [name]
+        if not isinstance(key, str) or not parts or not all(isinstance(one, str) and one for one in parts):
+            raise InvalidArgument(f"`{file}`, `{key}`: a name is a text, or a list of texts: write quotes")
+    return names
+
+
+def _check_names(names: Mapping[str, Any], objects: FgaObjects) -> None:
+    """Raise InvalidArgument for a name without an object, two names of an object, and parts outside the tree."""
+    used = set()
+    for object in objects.mentioned:
+        keys = [key for key in objects.keys_of(object) if key in names]
+        if len(keys) > 1:
+            raise InvalidArgument(f"`--names`: `{keys[0]}` and `{keys[1]}` both name `{object}`: keep one of them")
+        for key in keys:
+            _check_parts(key, names[key], object, objects)
+        used.update(keys)
+    if unknown := [key for key in names if key not in used]:
+        raise InvalidArgument(f"`--names`, `{unknown[0]}`: no object of the export has this id")
+
+
+def _check_parts(key: str, name: str | Sequence[str], object: str, objects: FgaObjects) -> None:
+    """Raise InvalidArgument for a list of parts that is no path of a namespace."""
+    if isinstance(name, str):
+        return
+    if type_of(object) != "namespace":
+        raise InvalidArgument(f"`--names`, `{key}`: a list of parts is for a namespace: write the name")
+    reference = objects.reference(object)
+    if reference is not None and reference.split("/")[1:] != [encode_part(part) for part in name]:
+        raise InvalidArgument(f"`--names`, `{key}`: the tree has it at `{reference}`: write the last part alone")
 
 
 class FgaQuestion(NamedTuple):

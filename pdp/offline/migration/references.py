@@ -15,6 +15,7 @@ import yaml
 from pdp.config.quarkus.properties import ConfigEntry
 from pdp.config.quarkus.yaml_text import items_of, pairs_of, position_of, scalar
 from pdp.offline.migration.variables import (
+    BUILT,
     IMAGE,
     NOT_GIVEN,
     OF_COMPOSE,
@@ -58,7 +59,6 @@ _GENERATORS: Final[Mapping[str, str]] = {"configMapGenerator": "ConfigMap", "sec
 _COMPOSE_KEYS: Final = frozenset({"include", "configs", "secrets", "volumes"})
 _BIND: Final = re.compile(r"(?P<source>(?:[A-Za-z]:)?[^:]*|\$\{[^}]*\}[^:]*):(?P<target>[^:]+)(?::[\w,]+)?")
 _AGENT: Final = re.compile(r"vault\.hashicorp\.com/agent-inject-(?:secret|template)-")
-_BUILT: Final = "makes the image, which may have more variables, and was not given: give it, too"
 _CANNOT: Final = "may hold settings, and its content is not in these files: write them into a file"
 _WRITTEN: Final = "is filled while the server runs or before it starts, and may hold settings: write them into a file"
 _CHART_TEXT: Final = "holds values of a chart, which are not read there: migrate the output of `helm template`"
@@ -202,9 +202,10 @@ class ReferenceFinder:
                     named.add(scalar(volume["name"]))
                     self._add_volume(volume, mounts.get(scalar(volume["name"]), []))
         for name in sorted(mounts.keys() - named):
-            if any(_covers(mount.path) and not mount.is_other for mount in mounts[name]):
-                node = next(iter(pairs.values()))
-                self._add_part(name, node, _CANNOT, is_volume=True)
+            over = [mount.path for mount in mounts[name] if _covers(mount.path) and not mount.is_other]
+            if over:
+                entry = self._entry(name, next(iter(pairs.values())))
+                self._to.references.append(Reference(entry, "", _CANNOT, "", True, False, over[0]))
 
     def _add_volume(self, volume: Mapping[str, Any], mounts: Sequence[_Mount]) -> None:
         is_other = bool(mounts) and all(mount.is_other for mount in mounts)
@@ -352,7 +353,7 @@ class ReferenceFinder:
         context = scalar(pairs.get("context", node))
         name = scalar(pairs.get("dockerfile")) or "Dockerfile"
         path = f"{context}/{name}" if "://" in context else str(Path(context or ".", name))
-        self._to.references.append(Reference(self._entry(path, node), "file", _BUILT, scalar(pairs.get("target"))))
+        self._to.references.append(Reference(self._entry(path, node), "file", BUILT, scalar(pairs.get("target"))))
 
     def _add(self, node: Any, kind: str, message: str, *, is_volume: bool = False, is_ignored: bool = False) -> None:
         message = OF_OTHERS if is_ignored else message

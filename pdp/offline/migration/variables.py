@@ -31,8 +31,9 @@ EACH_ALONE: Final = (
 """Advice about several servers."""
 SEVERAL: Final = f"is a rule of one server of several: {EACH_ALONE}"
 IMAGE: Final = "is an image that may hold settings, which are not read: write them into a file"
+BUILT: Final = "makes the image, which may have more variables, and was not given: give it, too"
 KEEP_ONE: Final = "keep one of them, or migrate the files of each server alone"
-ELSEWHERE: Final = "its value stands in a secret or in another object"
+ELSEWHERE: Final = "its value stands in a secret or in another object, or needs quotes"
 """Message about a variable."""
 
 Container: TypeAlias = tuple[str, ...]

@@ -24,7 +24,7 @@ from support.oracles.audit_files import audit_files, records_in
 from support.oracles.converging import PATIENCE, Service, assert_log_is_the_state, configure, until
 from support.service.commands import example_option, run_pdp
 from support.service.pauses import documented_pauses
-from support.service.serving import FREE_PORTS, Process, serve_process
+from support.service.serving import Process, free_ports, serve_process
 
 from pdp.surfaces.wire import decision_pb2 as wire
 
@@ -114,10 +114,8 @@ def test_workers_share_the_addresses_and_have_an_audit_file_each(tmp_path: Path)
 
 def failing_start(folder: Path, *arguments: str) -> str:
     """The one line that a start with two workers ends with."""
-    free = [part for name, value in FREE_PORTS.items() for part in ("--set", f"server.{name}={value}")]
-    ended = run_pdp(
-        "serve", *example_option(folder, arguments), "--workers", "2", *free, *arguments, cwd=folder, timeout=60
-    )
+    options = (*example_option(folder, arguments), "--workers", "2", *free_ports(arguments), *arguments)
+    ended = run_pdp("serve", *options, cwd=folder, timeout=60)
     assert ended.returncode == 2, ended.stderr
     assert ended.stdout == ""
     assert ended.stderr.startswith("pdp: ")

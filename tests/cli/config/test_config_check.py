@@ -129,7 +129,7 @@ def test_each_value_has_its_origin_and_no_password(tmp_path: Path) -> None:
         env={"PDP__SERVER__DRAIN_SECONDS": "3"},
     )  # fmt: skip
     assert ended.returncode == 1  # there is no database
-    lines, file = ended.stdout.splitlines(), f"store.url_file {tmp_path}/url.txt"
+    lines, file = ended.stdout.splitlines(), "store.url_file"
     for line in (
         'policies.rules: ["a.properties"]  # pdp.yaml:2:3',
         "limits.max_checks: 7  # --set limits.max_checks",
@@ -378,6 +378,24 @@ def test_no_query_of_a_receiver_is_shown() -> None:
                 assert C not in written, (key, query)
     assert shown(keys[0], "https://h/hook?code=1&a=2") == "https://h/hook?***"
     assert shown(keys[0], "https://h/hook") == "https://h/hook"
+
+
+def test_effective_values_show_no_path_of_a_secret(tmp_path: Path) -> None:
+    for name, text in {"url": "sqlite:///x.db", "key": "k" * 40, "header": "A: b"}.items():
+        (tmp_path / f"canary-{name}").write_text(text)
+    (tmp_path / "pdp.yaml").write_text(
+        "store: {url_file: canary-url}\ncache: {password_file: canary-key, mac_key_file: canary-key}\n"
+        "audit:\n  hmac_key_file: canary-key\n"
+        "  sinks: [{file: a}, {http: {url: 'http://127.0.0.1:1/', headers_file: canary-header}}]\n"
+        "server: {tls: {cert: seen, key: canary-key}}\n"
+        "warehouses: {lake: {catalog: {uri: 'http://127.0.0.1:1', token_file: canary-key, ca_file: seen}}}\n"
+    )
+    for form in ("text", "json"):
+        ended = run_pdp("config", "check", "--effective", "--format", form, cwd=tmp_path)
+        values = [line for line in ended.stdout.splitlines() if ": error: " not in line and ": warning: " not in line]
+        assert "hmac_key_file" in ended.stdout
+        assert "canary" not in "".join(values), values
+        assert "".join(values).count("seen") == 2
 
 
 def test_effective_values_show_no_password_with_a_blank(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
 import msgspec
@@ -13,8 +14,9 @@ from support.generators.cel_rule_sets import groups, rule, rule_sets
 from support.paths import RECORDED as RECORDED_FOLDER
 
 from pdp.cel.parser import parse
-from pdp.cel.unparse import unparse
+from pdp.cel.unparse import unparse, unparse_value
 from pdp.cel.values import RuleError, Timestamp
+from pdp.engines.cel import explain as explain_module
 from pdp.engines.cel.engine import CelEngine, CelForbid
 from pdp.engines.cel.explain import MAX_FALSE_RULES, explain_rule, explain_rules
 from pdp.engines.cel.program import RULE_VARIABLES, compile_program
@@ -24,6 +26,7 @@ from pdp.engines.engine import EngineQuestion
 from pdp.errors import RuleCompileError
 from pdp.facts.snapshot import Facts
 from pdp.model.question import Principal, Question, Resource
+from pdp.model.redaction import DEFAULT_MASKER
 
 RECORDED = RECORDED_FOLDER / "nessie"
 VALUES: dict[str, Any] = dict(
@@ -188,3 +191,20 @@ def test_a_check_against_forbids_says_what_the_forbids_do(rules: dict[str, str],
     assert [(check.outcome, check.why) for check in trace.parts] == [(outcome, why)] * len(trace.parts)
     assert trace.outcome == outcome
     assert trace.parts
+
+
+@pytest.mark.parametrize(
+    "value",
+    [("r",) * 300, ["a'b", "c"] * 150, {"k": ("x",) * 300}, {f"k{at}": at for at in range(300)}, ("r", ("s",) * 300), (), {}, "t" * 300],
+)  # fmt: skip
+def test_a_long_value_is_shown_up_to_the_longest_text(value: object) -> None:
+    text = unparse_value(value)
+    assert explain_module._value_text(value, DEFAULT_MASKER) == (text if len(text) <= 200 else f"{text[:200]}...")
+
+
+def test_only_the_shown_part_of_many_roles_is_written() -> None:
+    """A million roles take no longer than a few hundred."""
+    roles = ("r",) * 1_000_000
+    started = time.process_time()
+    assert explain_module._value_text(roles, DEFAULT_MASKER).startswith("['r', 'r'")
+    assert time.process_time() - started < 0.1, "it wrote all of them, which takes seconds"

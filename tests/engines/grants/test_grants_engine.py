@@ -1,17 +1,26 @@
 """The grants engine: what it applies to, which grant it names, ids, Nessie's words, configuration, explanations."""
 
+from collections import Counter
+from typing import Any
+
 import pytest
-from spec.grant_worlds import ask, group, resource_of
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from spec.grant_worlds import PRINCIPALS, ask, group, resource_of, worlds
 
 from pdp.engines.engine import ABSTAIN, PERMIT, EngineQuestion
+from pdp.engines.grants import engine as engine_module
+from pdp.engines.grants.effective_access import EffectiveAccess
 from pdp.engines.grants.engine import GrantsEngine
 from pdp.engines.grants.model import ACTIONS, MODEL, NESSIE, STORED
 from pdp.engines.grants.principal_grants import PrincipalGrants
 from pdp.engines.grants.rules import RULES, RelationDefinition, evaluate
+from pdp.facts.objects import BIT, ObjectKey, key_from_text
 from pdp.facts.snapshot import Facts
 from pdp.model import vocabulary
 from pdp.model.answer import Trace
 from pdp.model.question import Principal, Question, Resource
+from pdp.model.references import parse_principal
 from pdp.model.vocabulary import PRIVILEGES
 from pdp.store.world import parse_world
 
@@ -368,3 +377,46 @@ def test_nothing_is_looked_up_below_a_container_without_objects(type: str, monke
     assert max(map(len, looks)) <= 5
     assert list(found.effects) == [PERMIT, ABSTAIN, ABSTAIN]
     assert found.by[0] == f"grants:select on namespace:lake/s via {ALICE}"
+
+
+def plain_smallest_grant(facts: Facts, principal: Principal, relation: str, key: ObjectKey) -> Any:
+    """Return the nearest object and the weakest privilege that would permit, by a new access for each try."""
+    for target in (key, *facts.ancestors(key)):
+        for privilege in engine_module._WEAKEST_FIRST:
+            if privilege in STORED[target[0]]:
+                access = EffectiveAccess(facts, principal, {target: BIT[privilege]})
+                if access.relations_on(key).witness(relation) is not None:
+                    return target, privilege
+    return None
+
+
+@settings(max_examples=60)
+@given(worlds(), st.sampled_from(PRINCIPALS), st.sampled_from(["table:v/a/t", "namespace:v/a/a", "view:v/t", "role:r"]))
+def test_the_smallest_missing_grant_is_that_of_a_new_access_for_each_try(
+    data: Any, principal: str, object: str
+) -> None:
+    facts, key = parse_world(data), key_from_text(object)
+    access = EffectiveAccess(facts, parse_principal(principal), {})
+    for relation in sorted(MODEL[key[0]].relations):
+        found = engine_module.smallest_grant(access, relation, key, "")
+        assert found == plain_smallest_grant(facts, access.grants.principal, relation, key), relation
+
+
+def test_an_explanation_looks_at_the_grants_of_many_roles_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The roles of a principal are looked through a few times for each object above, not for each possible grant."""
+    roles = [f"role:r{at}" for at in range(40)]
+    grants = [{"principal": "user:oidc~a", "privilege": "assignee", "object": role} for role in roles]
+    grants += [{"principal": role, "privilege": "describe", "object": "namespace:v/a/b/c/d"} for role in roles]
+    facts = parse_world({"objects": [], "grants": grants})
+    looked = []
+    nodes_in = PrincipalGrants.nodes_in
+
+    def counted(self: PrincipalGrants, path: tuple[str, ...]) -> Any:
+        looked.append(path)
+        return nodes_in(self, path)
+
+    monkeypatch.setattr(PrincipalGrants, "nodes_in", counted)
+    asked = group("user:oidc~a", "read_data", resource_of("table:v/a/b/c/d/t"))
+    trace = GrantsEngine().explain(asked, resource_of("table:v/a/b/c/d/t"), facts)
+    assert "would permit it" in trace.why
+    assert len(looked) <= 25, Counter(looked)

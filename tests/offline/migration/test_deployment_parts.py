@@ -258,9 +258,61 @@ def test_a_part_that_stands_elsewhere_is_named(tmp_path: Path, form: str, kind: 
     ending, name = ("\n", "deploy.json") if in_json else ("\r\n", "deploy.yaml")
     migration = migrated(kind, written(tmp_path, given, ending, name))
     expected = {f"`{one.strip('`')}`" if subjects[0] == "`" else one for one in subjects.split("` `")}
-    assert left_of(migration) == expected, migration.parts
+    reports = {part.subject for part in migration.left if "another part that is left" not in part.message}
+    assert reports == expected, migration.parts
     if kind == "nessie":
         assert rules_of(migration).keys() == {"read", "left-parts"}
+        assert (rules_of(migration)["read"] == READ) == (form in OF_FILES), "a part that may replace the rule"
+    else:
+        assert ("trusted_engines" in migration.files["pdp.yaml"]) == (form in OF_FILES | BELOW), migration.parts
+
+
+OF_FILES = frozenset(
+    """volume of a config map/volume of a config map, other path/volume of a config map without a mount
+volume of a secret/projected volume/projected volume of a secret/host path/driver/share/claim over the configuration
+folder that an init container fills/mount without a volume/agent of a vault/chart, volumes/chart, volumes of a part
+chart, mounts alone/chart, init containers/compose, bound file/compose, bound folder/compose, bound folder in words
+compose, volume of a folder/compose, volume over the configuration/compose, config in a file/compose, config of the host
+compose, config of another file/compose, external config/compose, secret/compose, profiles""".replace("\n", "/").split(
+        "/"
+    )
+)
+"""Forms that bring files alone: variables of the container win over these."""
+BELOW = frozenset(form for form in NAMED if form not in OF_FILES and ("objects of" in form or "existing" in form)) - {
+    "flux, objects of values"} | {"chart, names of objects", "compose, env file", "compose, env files",
+    "compose, image in words", "compose, image of a folder", "kustomize, env file", "kustomize, older env file"}  # fmt: skip
+"""Forms that bring variables of a lower rank. Another spelling of a rule of Nessie may be among these."""
+HIDING: Mapping[str, Mapping[str, Any]] = {
+    "volume": {"extraVolumes": [{"name": "v", "hostPath": {"path": "/x"}}],
+               "extraVolumeMounts": [{"name": "v", "mountPath": "/deployments/config"}]},
+    "object": {"extraVolumes": [{"name": "v", **CONFIG_MAP}],
+               "extraVolumeMounts": [{"name": "v", "mountPath": "/deployments/config"}]},
+    "mount alone": {"extraVolumeMounts": [{"name": "v", "mountPath": "/deployments"}]},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("form", HIDING)
+def test_a_volume_over_the_file_of_a_chart_makes_its_rules_false(tmp_path: Path, form: str) -> None:
+    values = {"authorization": {"enabled": True, "rules": {"read": READ}}}
+    assert rules_of(migrated("nessie", written(tmp_path, values)))["read"] == READ
+    migration = migrated("nessie", written(tmp_path, {**values, **HIDING[form]}))
+    assert rules_of(migration)["read"] == f"false // {READ}"
+
+
+SIBLINGS = ("application-prod.properties", "application.yaml", "application-prod.yml", "config/application.properties",
+            "config/application-prod.yaml", ".env")  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SIBLINGS)
+def test_a_file_beside_that_quarkus_reads_makes_every_rule_false(tmp_path: Path, name: str) -> None:
+    (tmp_path / "application.properties").write_text(PROPERTIES)
+    (tmp_path / "a.env").write_text(f"NESSIE_SERVER_AUTHORIZATION_RULES_READ={READ}\n")
+    beside = tmp_path / name
+    beside.parent.mkdir(exist_ok=True)
+    beside.write_text("")
+    migration = migrated("nessie", tmp_path / "application.properties", tmp_path / "a.env")
+    assert [part.place for part in migration.left] == [str(beside)]
+    assert rules_of(migration) == {"view": f"false // {VIEW}", "read": f"false // {READ}"}
 
 
 @pytest.mark.parametrize("kind", ["nessie", "lakekeeper"])
@@ -467,7 +519,7 @@ SHAPES: dict[str, Callable[[Env], Any]] = {
 PLACES: dict[str, Callable[[Any], dict[str, Any]]] = {
     "service": lambda part: {"services": {"server": {"x-env": part}}},
     "key of a service": lambda part: {"services": {"server": {"deploy": {"x-env": part}}}},
-    "build": lambda part: {"services": {"server": {"build": {"context": "https://x", "x-env": part}}}},
+    "build": lambda part: {"services": {"server": {"build": {"context": ".", "x-env": part}}}},
     "volume": lambda part: {"services": {"server": {"volumes": [{"type": "tmpfs", "target": "/x", "x-env": part}]}}},
     "root": lambda part: {"services": {"server": {}}, "x-env": part},
     "network": lambda part: {"services": {"server": {}}, "networks": {"one": {"x-env": part}}},
@@ -492,7 +544,9 @@ def test_an_extension_of_compose_is_no_part_of_a_service(tmp_path: Path, place: 
             manifest["services"]["server"]["environment"] = {} if program == "nessie" else dict(environment)
             text = yaml.safe_dump(manifest, sort_keys=False).replace("'<<'", "<<").replace('"<<"', "<<")
             (tmp_path / "application.properties").write_text(rules)
+            (tmp_path / "Dockerfile").write_text("FROM ghcr.io/projectnessie/nessie\n")
             others = [tmp_path / "application.properties"] if program == "nessie" else []
+            others += [tmp_path / "Dockerfile"] if place == "build" and program == "nessie" else []
             migration = migrated(program, written(tmp_path, text), *others)
             assert any("`x-` parts" in part.message for part in migration.left), (env, migration.parts)
             if program == "nessie":
@@ -716,7 +770,10 @@ def test_a_file_that_compose_reads_by_itself_is_named(tmp_path: Path, kind: str)
     given = written(tmp_path, service(OF_NESSIE if kind == "nessie" else OF_LAKEKEEPER), name="compose.yaml")
     assert migrated(kind, given).left == []
     other = written(tmp_path, "services: {}\n", name="compose.override.yml")
-    assert left_of(migrated(kind, given)) == {"`compose.override.yml`"}
+    migration = migrated(kind, given)
+    assert "`compose.override.yml`" in left_of(migration)
+    kept = migration.files["pdp.yaml"] if kind == "lakekeeper" else rules_of(migration)["read"].partition(" //")[0]
+    assert "trusted_engines" not in kept if kind == "lakekeeper" else kept == "false"
     assert migrated(kind, given, other).left == []
 
 

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from pdp.engines.cel.nessie_keys import OWN_NAME
 from pdp.errors import InvalidArgument, PolicyError
 from pdp.offline.migration.lakekeeper import migrate_lakekeeper
+from pdp.offline.migration.manifests import read_deployment
+from pdp.offline.migration.nessie import migrate_nessie
+from pdp.offline.migration.nessie_server import IMAGE
 from pdp.offline.migration.report import Migration
 
 NAME = "LAKEKEEPER__TRUSTED_ENGINES__TRINO__OWNER_PROPERTY"
@@ -153,3 +158,72 @@ def test_two_readers_with_other_rules_are_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("reader", ["raw", "compose"])
 def test_a_variable_of_the_host_is_left(tmp_path: Path, reader: str) -> None:
     assert owner_property(migrated(tmp_path, NAME, reader)) is None
+
+
+SPELLINGS = ("on", "On", "yes", "NO", "y", "True", "FALSE", "010", "0x1F", "0o17", "0b1", "1_000", "+5", "1e3", "1.0", ".5",
+             "2020-01-01", "1:30")  # fmt: skip
+CERTAIN = ("true", "false", "5", "-5", "0", "1.5", "'on'", '"010"', "'True'", "plain", "a=b", "v1.0", "1.2.3")
+
+
+def in_compose(value: str) -> str:
+    return f"services: {{nessie: {{environment: {{NESSIE_SERVER_AUTHORIZATION_RULES_A: {value}}}}}}}"
+
+
+def in_pod(value: str) -> str:
+    return f"spec: {{containers: [{{env: [{{name: NESSIE_SERVER_AUTHORIZATION_RULES_A, value: {value}}}]}}]}}"
+
+
+@pytest.mark.parametrize("form", [in_compose, in_pod])
+@pytest.mark.parametrize("value", [*SPELLINGS, *CERTAIN])
+def test_a_value_that_programs_print_otherwise_is_not_known(
+    tmp_path: Path, form: Callable[[str], str], value: str
+) -> None:
+    (tmp_path / "k.yaml").write_text(form(value))
+    content = read_deployment([tmp_path / "k.yaml"], OWN_NAME, IMAGE)[0]
+    known = [entry.text for entry in content.variables]
+    assert known == ([] if value in SPELLINGS else [value.strip("'\"")])
+    assert len(content.elsewhere) == (value in SPELLINGS)
+
+
+DUPLICATES = (
+    "services: {a: {environment: {A_B: x, A_B: y}}}",
+    "services: {a: {image: x}}\nservices: {b: {image: x}}",
+    "a: &a {A_B: x}\nb: &b {A_B: y}\nservices: {a: {environment: {<<: *a, <<: *b}}}",
+    "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: n}\ndata: {A_B: x, 'A_B': y}",
+    "authorization: {rules: {a: x}, enabled: true, rules: {b: y}}",
+    "x: [{y: {1: a, '1': b}}]",
+)
+
+
+@pytest.mark.parametrize("text", DUPLICATES)
+@pytest.mark.parametrize("kind", ["nessie", "lakekeeper"])
+def test_a_key_twice_in_a_manifest_is_refused(tmp_path: Path, text: str, kind: str) -> None:
+    (tmp_path / "k.yaml").write_text(f"{text}\n")
+    with pytest.raises(PolicyError, match="stands twice in a mapping"):
+        migrate_nessie([], [tmp_path / "k.yaml"]) if kind == "nessie" else migrate_lakekeeper([tmp_path / "k.yaml"])
+
+
+STARTED = {
+    "JAVA_CLASSPATH": "/x", "JAVA_MAIN_CLASS": "x.Main", "JAVA_APP_JAR": "/x.jar", "JAVA_APP_DIR": "/x", "JAVA_LIB_DIR": "/x",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", STARTED)
+@pytest.mark.parametrize("has_value", [True, False])
+def test_a_variable_with_another_program_of_java_makes_every_rule_false(
+    tmp_path: Path, name: str, has_value: bool
+) -> None:
+    rule = {"name": "NESSIE_SERVER_AUTHORIZATION_RULES_A", "value": "role=='a'"}
+    more = {"name": name, "value": STARTED[name]} if has_value else {
+        "name": name, "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}  # fmt: skip
+    (tmp_path / "k.yaml").write_text(yaml.safe_dump({"spec": {"containers": [{"env": [rule, more]}]}}))
+    migration = migrate_nessie([], [tmp_path / "k.yaml"])
+    assert f"variable `{name}`" in {part.subject for part in migration.left}
+    assert yaml.safe_load(migration.files["rules.yaml"])["rules"]["a"] == "false // role=='a'"
+
+
+def test_the_program_of_the_image_is_no_other_one(tmp_path: Path) -> None:
+    (tmp_path / "a.env").write_text(
+        "NESSIE_SERVER_AUTHORIZATION_RULES_A=role=='a'\nJAVA_APP_JAR=/deployments/quarkus-run.jar\nJAVA_MAIN_CLASS=\n"
+    )
+    assert migrate_nessie([], [tmp_path / "a.env"]).left == []

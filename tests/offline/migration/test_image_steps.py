@@ -300,7 +300,7 @@ def test_a_dockerfile_that_compose_does_not_build_sets_nothing(tmp_path: Path, f
     (tmp_path / "a.env").write_text(f"{RULE}C=role=='c'\n{RULE}B=false\n")
     files = built(tmp_path, build, STAGES, **service)
     migration = migrate_nessie(files, [tmp_path / "a.env"])
-    assert rules_of(migration) == {"c": "role=='c'"}
+    assert rules_of(migration) == {}
     assert [part.subject for part in migration.left if part.place.startswith(str(files[0]))] == ["`Dockerfile`"]
 
 

@@ -252,10 +252,84 @@ def test_two_objects_of_one_name_are_left(tmp_path: Path) -> None:
     assert world_of(migration)["grants"] == []
 
 
-def test_one_page_of_several_is_left(tmp_path: Path) -> None:
-    (tmp_path / "page.json").write_text(json.dumps({"tuples": EDGES, "continuation_token": "x"}))
-    (left,) = migrate_openfga([tmp_path / "page.json"], build_pdp).left
-    assert "is one page of several" in left.message
+@pytest.mark.parametrize("name", ["page.json", "page.yaml", "store.fga.yaml"])
+def test_one_page_of_several_is_refused(tmp_path: Path, name: str) -> None:
+    page = "page.json" if name == "store.fga.yaml" else name
+    (tmp_path / page).write_text(json.dumps({"tuples": EDGES, "continuation_token": "x"}))
+    (tmp_path / "rest.json").write_text(json.dumps([GRANT]))
+    if name != page:
+        (tmp_path / name).write_text(yaml.safe_dump({"tuple_file": page, "model": "type a"}))
+    for files in ([name], [name, "rest.json"], ["rest.json", name]):
+        with pytest.raises(InvalidArgument, match="is one page of several"):
+            migrate_openfga([tmp_path / file for file in files], build_pdp)
+
+
+NAMES: dict[str, tuple[str, str]] = {
+    "a boolean": ("n: yes", "is a text"),
+    "a number": ("n: 7", "is a text"),
+    "null": ("n:", "is a text"),
+    "a mapping": ("n: {a: b}", "is a text"),
+    "an empty name": ("n: ''", "is a text"),
+    "an empty list": ("n: []", "is a text"),
+    "a list of numbers": ("n: [1]", "is a text"),
+    "an id that is a number": ("7: n", "is a text"),
+    "an id that is a boolean": ("on: n", "is a text"),
+    "an unknown id": ("x: n", "no object of the export"),
+    "an unknown type": ("table:n: n", "no object of the export"),
+    "two ids of one object": ("{n: a, 'namespace:n': b}", "both name `namespace:n`"),
+    "one id twice": ("n: a\nn: b", "cannot read"),
+    "a path of another tree": ("n: [sales, x]", "the tree has it at `namespace:w/x`"),
+    "a path that is too long": ("n: [w, n]", "the tree has it at"),
+    "a list for a warehouse": ("w: [w]", "a list of parts is for a namespace"),
+}
+
+
+@pytest.mark.parametrize("form", NAMES)
+def test_names_of_another_form_are_refused(tmp_path: Path, form: str) -> None:
+    text, message = NAMES[form]
+    (tmp_path / "tuples.json").write_text(json.dumps([*EDGES, GRANT]))
+    (tmp_path / "names.yaml").write_text(f"{text}\n")
+    with pytest.raises(InvalidArgument) as caught:
+        migrate_openfga([tmp_path / "tuples.json"], build_pdp, tmp_path / "names.yaml")
+    assert message in str(caught.value)
+
+
+MODELS: dict[str, tuple[str, str]] = {
+    "empty language": ("model.fga", ""),
+    "comments alone": ("model.fga", "# type a\n"),
+    "no types": ("model.fga", "model\n  schema 1.1\n"),
+    "empty definitions": ("model.json", '{"schema_version": "1.1", "type_definitions": []}'),
+    "definitions of another shape": ("model.json", '{"type_definitions": {}}'),
+    "null": ("model.json", '{"type_definitions": null}'),
+    "empty list of modules": ("fga.mod", ""),
+    "modules without contents": ("fga.mod", "schema: '1.2'\ncontents: []\n"),
+    "modules in one text": ("fga.mod", "schema: '1.2'\ncontents: a.fga\n"),
+    "a missing module": ("fga.mod", "schema: '1.2'\ncontents: [a.fga, none.fga]\n"),
+    "unknown keys of modules": ("fga.mod", "contents: [a.fga]\nmore: [b.fga]\n"),
+    "no YAML": ("fga.mod", "contents: [a.fga\n"),
+    "empty model of a store": ("store.fga.yaml", "model: ''\ntuples: []\n"),
+    "no model of a store": ("store.fga.yaml", "model:\ntuples: []\n"),
+    "model of a store, as a mapping": ("store.fga.yaml", "model: {type_definitions: []}\ntuples: []\n"),
+    "files of models": ("store.fga.yaml", "model_file: [a.fga]\ntuples: []\n"),
+}
+
+
+@pytest.mark.parametrize("form", MODELS)
+def test_an_empty_or_broken_model_is_refused(tmp_path: Path, form: str) -> None:
+    name, text = MODELS[form]
+    (tmp_path / "tuples.json").write_text(json.dumps([*EDGES, GRANT]))
+    (tmp_path / "a.fga").write_text("module a\ntype user\n")
+    (tmp_path / name).write_text(text)
+    with pytest.raises(InvalidArgument):
+        migrate_openfga([tmp_path / "tuples.json", tmp_path / name], build_pdp)
+
+
+@pytest.mark.parametrize("text", ["contents:\n  - a.fga\n  - b.fga # the rest\n", "contents: ['a.fga', \"b.fga\"]\n"])
+def test_every_module_is_read(tmp_path: Path, text: str) -> None:
+    (tmp_path / "a.fga").write_text("module a\ntype user\n  relations\n    define x: [user]\n")
+    (tmp_path / "b.fga").write_text("module b\ntype role\n  relations\n    define y: [user]\n")
+    (tmp_path / "fga.mod").write_text(f"schema: '1.2'\n{text}")
+    assert read_export([tmp_path / "fga.mod"]).model.keys() == {"user", "role"}
 
 
 def test_assertions_that_are_no_checks_are_left(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import os
 import re
 import signal
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
@@ -77,6 +77,13 @@ class Process:
         return audit_records(self.folder, running=self.process.poll() is None)
 
 
+def free_ports(arguments: Sequence[str]) -> list[str]:
+    """Return the options for free ports and a quick stop, without those that arguments set: no key is set twice."""
+    given = {argument.partition("=")[0] for argument in arguments}
+    free = {f"server.{name}": value for name, value in FREE_PORTS.items() if f"server.{name}" not in given}
+    return [part for key, value in free.items() for part in ("--set", f"{key}={value}")]
+
+
 @contextmanager
 def serve_process(
     folder: Path,
@@ -92,13 +99,7 @@ def serve_process(
 
     Without a configuration, it serves the example.
     """
-    sets = [f"server.{name}={value}" for name, value in FREE_PORTS.items()]
-    command = [
-        "serve",
-        *example_option(folder, arguments),
-        *(part for item in sets for part in ("--set", item)),
-        *arguments,
-    ]
+    command = ["serve", *example_option(folder, arguments), *free_ports(arguments), *arguments]
     with (folder / "stdout").open("w") as out, (folder / "stderr").open("w") as err, Path(os.devnull).open() as none:
         streams = (none.fileno(), out.fileno() if stdout is None else stdout, err.fileno())
         process = start_pdp(*command, streams=streams, cwd=folder, env=env, limits=limits, fresh=fresh)

@@ -1,4 +1,4 @@
-"""Known names behind a schema of Trino: the own spelling of the schema, and the names of tables that need care.
+"""Known names behind a schema as engines that fold names read it: its own spelling, and names that need care.
 
 Trino lowers names and writes the namespace [a, b] as `a.b`. A name is ambiguous if several known objects match the
 name, or if the only match has other parts: a namespace called `a.b` is not [a, b]. So is a name that equals a known one
@@ -23,6 +23,7 @@ from pdp.facts.nodes import ObjectNode
 from pdp.facts.objects import ContainerPath, ObjectName
 from pdp.facts.snapshot import Facts
 from pdp.model.bounded_cache import BoundedCache
+from pdp.model.references import NESSIE_SIGNS
 from pdp.model.vocabulary import TABULAR_TYPES
 
 T = TypeVar("T")
@@ -57,6 +58,11 @@ class KnownObjects(msgspec.Struct, frozen=True, eq=False):
         if entry is None or entry[0] is not known or entry[1] is not more:
             entry = _joined.keep(container, (known, more, known.update(more)))
         return entry[2]
+
+    def tabular_types(self, container: ContainerPath, name: str) -> list[str]:
+        """Return the types of the tables, views and the like with a name in a container."""
+        content = self.content(container)
+        return [type for type in TABULAR_TYPES if (type, name) in content]
 
     def container(self, warehouse: str, path: ContainerPath) -> ContainerPath | None:
         """Return the container that a schema matches in any case; None without one.
@@ -210,6 +216,11 @@ def _find_names(
     if is_plain and not doubled and not texts:
         return None
     return SchemaNames(own, content, unfolded, doubled, texts)
+
+
+def may_be_table_reference(table: str) -> bool:
+    """Tell whether a Nessie may read the name of a table as a table at a reference, such as `t@branch`."""
+    return not set(table).isdisjoint(NESSIE_SIGNS)
 
 
 def has_unknown_sign(name: str) -> bool:

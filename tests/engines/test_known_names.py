@@ -18,11 +18,11 @@ from pdp.app.facts import build_pdp
 from pdp.config.load import make_settings
 from pdp.decision.codec import decode_batch
 from pdp.decision.service import Pdp
-from pdp.dialects.trino import ambiguity
-from pdp.dialects.trino.ambiguity import AMBIGUOUS, names_of_schema, need_care
 from pdp.dialects.trino.endpoints import TrinoSurface
 from pdp.dialects.trino.requests import RequestDecoder
+from pdp.engines import known_names
 from pdp.engines.cel.rules import inline_rules
+from pdp.engines.known_names import AMBIGUOUS, names_of_schema, need_care
 from pdp.facts.objects import Grant, GrantAdded, GrantRemoved, Object, ObjectDeleted, ObjectKey, ObjectPut
 from pdp.facts.snapshot import Facts
 from pdp.identity.callers import EMBEDDED_CALLER
@@ -175,12 +175,12 @@ def test_what_is_remembered_does_not_grow_with_names() -> None:
     facts = known(*[("table", f"n{number}", "t") for number in range(5000)])
     for number in range(10_000):
         assert not schema(facts, f"n{number}")
-    assert len(ambiguity._schemas.names) <= 4096
+    assert len(known_names._schemas.names) <= 4096
     for number in range(100):
         assert not need_care(facts, f"w{number}", [(f"n{name}",) for name in range(5000)])
-    assert len(ambiguity._schemas._plain) <= 16
-    assert sum(map(len, ambiguity._schemas._plain.values())) <= 4096 * 16
-    assert len(ambiguity._doubled_tables.values) <= 4096
+    assert len(known_names._schemas._plain) <= 16
+    assert sum(map(len, known_names._schemas._plain.values())) <= 4096 * 16
+    assert len(known_names._doubled_tables.values) <= 4096
 
 
 @pytest.mark.parametrize("part", ["a", "a" * 60])
