@@ -10,9 +10,11 @@ have no lock: their commits name the snapshot before.
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pdp.errors import InvalidArgument, Unavailable
@@ -21,14 +23,6 @@ from pdp.lake.tables import LakeTable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameWriterV2, SparkSession
-import time
-from contextlib import contextmanager
-from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 
 INGEST: Final = ".pdp-ingest.lock"
 """File in the folder of a lake: locked while an ingest runs."""
@@ -319,3 +313,30 @@ class SoleWriter:
 def _literal(text: str) -> str:
     escaped = text.replace("\\", "\\\\").replace("'", "\\'")
     return f"'{escaped}'"
+
+
+class PinnedLake(Lake):
+    """Lake whose tables stay as they are, whatever an ingest or a compaction commits meanwhile.
+
+    Several readings of a table then agree, and the places of rows within files are true for all of them.
+    """
+
+    def __init__(self, lake: Lake) -> None:
+        super().__init__(lake.spark, lake.catalog)
+        self._snapshots: dict[str, int | None] = {}
+
+    def table(self, table: str) -> DataFrame:
+        """Return the rows of a table; raise InvalidArgument if the lake does not have the table."""
+        current = super().table(table)
+        if table not in self._snapshots:
+            refs = self.spark.sql(f"SELECT snapshot_id FROM {self.name(table)}.refs WHERE name = 'main'").collect()  # noqa: S608  a name of the catalog
+            self._snapshots[table] = refs[0][0] if refs else None
+        snapshot = self._snapshots[table]
+        if snapshot is None:
+            return current
+        return self.spark.read.option("versionAsOf", str(snapshot)).table(self.name(table))
+
+
+def pinned(lake: Lake) -> PinnedLake:
+    """Return a lake at its present state; a pinned lake stays the same."""
+    return lake if isinstance(lake, PinnedLake) else PinnedLake(lake)

@@ -17,8 +17,7 @@ from pdp.audit.records.record import LISTING
 from pdp.audit.records.recorded import NO_CHECK
 from pdp.audit.records.schema import DROPPED, FILTER_EVENT
 from pdp.errors import InvalidArgument, Unavailable
-from pdp.lake.lake import Lake
-from pdp.lake.replay.archive import pinned
+from pdp.lake.lake import Lake, pinned
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -11,8 +11,8 @@ import msgspec
 
 from pdp.audit.facts.log import FactLog, change_rows
 from pdp.decision.service import Pdp
-from pdp.lake.lake import Lake
-from pdp.lake.replay.archive import LakeArchive, pinned, utc_value
+from pdp.lake.lake import Lake, pinned
+from pdp.lake.replay.archive import LakeArchive, utc_value
 from pdp.lake.replay.questions import RecordedQuestions, ReplayChoice, numbered, undecidable_records
 from pdp.lake.replay.tasks import SENT, ReplayOrder, replay_task, result_schema
 from pdp.lake.session import SILENT, StageNotices, plan_text

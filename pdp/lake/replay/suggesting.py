@@ -14,8 +14,8 @@ from pdp.audit.records.schema import FILTER_EVENT
 from pdp.decision.service import Pdp
 from pdp.errors import InvalidArgument, MissingFacts, PdpError
 from pdp.facts.snapshot import Facts
-from pdp.lake.lake import Lake
-from pdp.lake.replay.archive import LakeArchive, pinned
+from pdp.lake.lake import Lake, pinned
+from pdp.lake.replay.archive import LakeArchive
 from pdp.lake.replay.questions import (
     RecordedQuestions,
     RecordGaps,
