@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from typing import Any
 
 import msgspec
@@ -202,9 +201,16 @@ def test_a_long_value_is_shown_up_to_the_longest_text(value: object) -> None:
     assert explain_module._value_text(value, DEFAULT_MASKER) == (text if len(text) <= 200 else f"{text[:200]}...")
 
 
+class Unwritten:
+    """Role that nobody may write as text."""
+
+    def __str__(self) -> str:
+        raise AssertionError("it wrote what no explanation shows")
+
+
 def test_only_the_shown_part_of_many_roles_is_written() -> None:
     """A million roles take no longer than a few hundred."""
-    roles = ("r",) * 1_000_000
-    started = time.process_time()
+    roles = (*("r",) * 300, Unwritten())
     assert explain_module._value_text(roles, DEFAULT_MASKER).startswith("['r', 'r'")
-    assert time.process_time() - started < 0.1, "it wrote all of them, which takes seconds"
+    with pytest.raises(AssertionError):
+        explain_module._value_text(roles[-2:], DEFAULT_MASKER)
