@@ -108,6 +108,11 @@ class Principal(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
         return len(self.name) + len(self.attributes) + sum(len(text) for part in lists for text in part)
 
 
+def unshown_user(name: str) -> Principal:
+    """Return a user whose token nobody showed: whatever a token would say is unknown."""
+    return Principal("user", name, bare=True, unknown=("attributes", "groups", "roles"))
+
+
 def attributes_text(attributes: Mapping[str, Any]) -> str:
     """Return attributes in the form of `Principal.attributes`."""
     return msgspec.json.encode(attributes, order="sorted").decode() if attributes else "{}"

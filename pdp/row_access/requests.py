@@ -27,7 +27,7 @@ from pdp.errors import AmbiguousName, AssertionNotAllowed, InvalidArgument, Tabl
 from pdp.facts.objects import RowPolicy
 from pdp.facts.snapshot import Facts
 from pdp.identity.evidence import judged_principal, own_principal
-from pdp.model.question import AtLeast, Caller, Check, Principal, Question, Resource
+from pdp.model.question import AtLeast, Caller, Check, Principal, Question, Resource, unshown_user
 from pdp.model.references import check_path, format_resource
 from pdp.model.revision import new_id
 from pdp.model.strict import decode
@@ -286,7 +286,8 @@ def checks_of_uses(request: StatementRequest, uses: Sequence[RelationUse], membe
         question: Callable[[str], Question] = request.question
         if use.author:
             type, _, name = use.author.partition(":")
-            question = partial(_delegated, request, Principal(type, name))
+            author = unshown_user(name) if type == "user" else Principal(type, name)
+            question = partial(_delegated, request, author)
         elif use.owner:
             question = partial(_delegated, request, _owner(members, use.owner))
         if use.role in ("create", "replace"):
