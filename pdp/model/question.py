@@ -109,7 +109,7 @@ class Principal(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
 
 
 def unshown_user(name: str) -> Principal:
-    """Return a user whose token nobody showed: whatever a token would say is unknown."""
+    """Return a user without a known token: all that a token would say is unknown."""
     return Principal("user", name, bare=True, unknown=("attributes", "groups", "roles"))
 
 

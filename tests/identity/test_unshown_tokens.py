@@ -1,4 +1,4 @@
-"""Users whose token nobody shows, as owners of views and authors of filters: what their token would say is unknown."""
+"""Owners of views and authors of filters: whatever a token of such a user would say is unknown."""
 
 from __future__ import annotations
 

@@ -140,7 +140,7 @@ class Members:
         return self._with_kind(member) if self._service_accounts else member
 
     def principal_of(self, member: str) -> Principal | None:
-        """Return the user behind a member, whose token nobody showed; None if the member does not tell the user."""
+        """Return the user behind a member, without a known token; None if the member does not tell the user."""
         if self._claim:
             return None
         kind, _, address = member.partition(":")
