@@ -78,8 +78,8 @@ class Principal(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
     memberships. `bare`: true for a view owner, whose token claims are unknown.
 
     `unknown` names unknown evidence: `roles`, `groups`, `attributes`, `attributes.<name>`, and
-    `member_of` where token roles map to roles. To read such evidence raises. `unseen` names absent evidence at a
-    path where no token had any: unknown where a forbid reads the evidence.
+    `member_of` where token roles map to roles; `stored` with stale facts. To read such evidence raises. `unseen` names
+    absent evidence at a path where no token had any: unknown where a forbid reads the evidence.
     """
 
     type: str
