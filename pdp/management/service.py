@@ -365,10 +365,11 @@ class Management:
         principal = bundle.with_mapped_roles(requester.principal)
         may_report = "principals" in requester.caller.may_assert
         if role is None:
-            return Actor(principal.id, principal, principal.id in bundle.instance_admins, may_report)
+            person = principal.id if principal.type == "role" else ""
+            return Actor(principal.id, principal, principal.id in bundle.instance_admins, may_report, person)
         if not facts.can_assume(principal, role):
             raise Forbidden(f"`{principal.id}` cannot assume role:{role}")
-        return Actor(f"role:{role}", Principal("role", role), may_report=may_report)
+        return Actor(f"role:{role}", Principal("role", role), may_report=may_report, person=principal.id)
 
 
 def _revision_of_page(page: GrantPage | PageResult) -> str:
