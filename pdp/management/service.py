@@ -92,8 +92,11 @@ class Management:
     def __init__(self, pdp: Pdp, writer: FactsWriter | None, bootstrap_admins: frozenset[str]) -> None:
         self._pdp = pdp
         self._writer = writer
-        self.rights = Administration(bootstrap_admins, frozenset(pdp.bundle.warehouses))
+        self.rights = Administration(bootstrap_admins, frozenset(pdp.bundle.warehouses), self._names_role)
         self._admins = bootstrap_admins
+
+    def _names_role(self, role: str, facts: Facts) -> bool:
+        return self._pdp.bundle.names_role(role, facts)
 
     async def write_grants(self, requester: Requester, edits: GrantEdits) -> tuple[str, tuple[GrantListing, ...]]:
         """Grant and revoke, all or nothing; return the revision, and all edited grants with a flag.
