@@ -25,6 +25,7 @@ from pdp.engines.guarded import applying
 from pdp.errors import AssertionNotAllowed, Forbidden, InvalidArgument, Unavailable
 from pdp.facts.objects import Change, Grant, ObjectKey, key_of, key_text, resource_of
 from pdp.facts.snapshot import Facts
+from pdp.identity.evidence import judged_principal
 from pdp.management.forbidden_edits import edit_questions, grant_questions, refuse_forbidden, unforbidden
 from pdp.management.requests import (
     GrantFilter,
@@ -205,7 +206,8 @@ class Management:
         )
 
         def checks(names: Sequence[str]) -> list[Check]:
-            return [Check(Question(parse_principal(name), action), (resource,), (at,)) for at, name in enumerate(names)]
+            asked = (judged_principal(requester.caller, parse_principal(name))[0] for name in names)
+            return [Check(Question(each, action), (resource,), (at,)) for at, each in enumerate(asked)]
 
         asked = list_access_request(requester, action, resource).asked
         found = await self._permitted(_Listing(_unguarded(linked(requester)), asked, checks), candidates, page)

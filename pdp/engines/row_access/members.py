@@ -373,7 +373,7 @@ def development_identity(headers: Iterable[tuple[str, str]], members: Members) -
     user = members.principal_of(found.member)
     if user is None:
         return HeaderIdentity(problem=f"the member `{found.member}` is no user of `row_access.member`")
-    return HeaderIdentity(replace(user, bare=False, groups=found.groups))
+    return HeaderIdentity(replace(user, bare=False, groups=found.groups, unknown=()))
 
 
 def refused_identity(headers: Iterable[tuple[str, str]]) -> HeaderIdentity | None:
