@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from support.clients.http_client import HttpClient, client_of
-from support.servers.idp import jwk, token
+from support.servers.idp import ISSUER, jwk, token
 from support.service.commands import run_pdp
 from support.service.serving import settings_of
 
@@ -28,7 +28,7 @@ FORBIDS = {
 def config(caller: Mapping[str, Any], *, forbid: Mapping[str, str], **more: Any) -> dict[str, Any]:
     """Return a configuration with one local caller. Token roles map to roles of the store."""
     provider = {
-        "issuer": "https://idp.example",
+        "issuer": ISSUER,
         "jwks": "keys.json",
         "audiences": ["pdp"],
         "role_map": {"banned": "banned"},
@@ -185,7 +185,7 @@ CEDAR = {
 }
 PLACES = {"groups": "groups", "roles": "roles", "attributes": "attributes", "mapped": "roles", "mail": "attributes"}
 """Namespace with a forbid -> the evidence that the forbid reads."""
-SAID: Mapping[str, Any] = {"groups": [], "roles": [], "email": "a@b.example", "banned": False}
+SAID: Mapping[str, Any] = {"groups": [], "roles": [], "email": "a@b.example"}
 
 
 def users_of(folder: Path, *stated: str) -> dict[str, Any]:
@@ -199,7 +199,7 @@ def users_of(folder: Path, *stated: str) -> dict[str, Any]:
     objects = ["project:p", {"object": "warehouse:lake", "parent": "project:p"}, "user:oidc~alice", *tables]
     (folder / "world.json").write_text(json.dumps({"objects": objects, "grants": grants}))
     made = config({}, forbid=rules, store={"url": "file:world.json"})
-    claims = {"groups": "groups", "roles": "roles", "attributes": {"email": "email", "banned": "banned"}}
+    claims = {"groups": "groups", "roles": "roles", "attributes": {"email": "email"}}
     provider = made["identity"]["providers"]["oidc"] | {"claims": claims, "role_map": {"banned": "mapped"}}
     made["identity"] = {"providers": {"oidc": provider}}
     if stated:
@@ -218,6 +218,7 @@ async def seen(client: HttpClient, principal: Any, said: Mapping[str, Any] = SAI
     for action in ("read_data", "get_metadata"):
         checks = [{**about, "action": action, "resource": f"table:lake/{place}/t"} for place in (*PLACES, "free")]
         _, answer = await client.post("/v1/check", {"checks": checks}, headers)
+        assert "decisions" in answer, answer
         allowed = [each.get("allowed", each) for each in answer["decisions"]]
         found.append({place for place, may in zip((*PLACES, "free"), allowed, strict=True) if may is True})
         asked = {**about, "action": action, "type": "table", "container": "warehouse:lake"}
