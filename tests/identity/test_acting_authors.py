@@ -13,7 +13,10 @@ from support.clients.http_client import HttpClient, client_of
 from support.servers.idp import ISSUER, jwk, token
 from support.service.serving import settings_of
 
+from pdp.audit.reader import read_audit
+from pdp.audit.records.recorded import ReadReport
 from pdp.facts.objects import RowPolicy
+from pdp.offline.replay.replay import replay
 from pdp.store.schema import read_rules
 
 pytestmark = pytest.mark.process
@@ -82,6 +85,7 @@ def _config(folder: Path, *, forbids: bool = True) -> dict[str, Any]:
             "rules": [], "forbid": ["forbid.yaml"] if forbids else [], "cedar": {"policies": ["p.cedar"]},
             "row_access": [{"path": "rows.json", "allow_empty": True}],
         },
+        "audit": {"sinks": [{"file": str(folder / "audit")}]},
         "store": {"url": f"sqlite:///{folder}/pdp.db", "seed": "seed.json"},
     }  # fmt: skip
 
@@ -133,6 +137,10 @@ async def test_an_acting_role_frees_no_author_of_forbids(tmp_path: Path) -> None
         for name in PLACES:
             await _put(client, name, actor=MGR)
             assert await _readable(client, name) == (name != "attributes"), f"{name}: a role has no level to read"
+        pdp = client.service.pdp
+    again = await replay(read_audit(tmp_path / "audit", ReadReport()), None, pdp)
+    assert again.checks > 2 * len(PLACES)
+    assert not again.totals, "records carry the person, and what is unknown of the person"
 
 
 async def test_whoever_writes_last_is_the_person(tmp_path: Path) -> None:
