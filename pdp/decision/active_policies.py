@@ -145,8 +145,8 @@ class ActivePolicies(msgspec.Struct, frozen=True, dict=True):
         return frozenset(chain.from_iterable(chain(named, mapped)))
 
     def names_role(self, role: str, facts: Facts) -> bool:
-        """Tell whether policies may name a role, or the part behind the provider, which Cedar compares alone."""
-        names = {role, role.rpartition("~")[2]}
+        """Tell whether policies may name a role, by its id or by the part behind the provider."""
+        names = {role, f"~{role}", f"~{role.partition('~')[2]}"}
         return not names.isdisjoint(self._named_roles) or self.row_access.names_role(role, facts)
 
     def _engines(self) -> Iterator[Engine]:

@@ -61,10 +61,10 @@ ROWS: Final = {
 }
 STORED: Final = {"id": "s", "table": "table:lake/s/t", "grantees": ["role:row4"], "filter": "a = 2"}
 NAMED: Final = (
-    *(f"cel{number}" for number in range(1, 11)), *(f"ced{number}" for number in range(1, 7)), "oidc~ced4",
+    *(f"cel{number}" for number in range(1, 11)), *(f"ced{number}" for number in range(1, 7)), "oidc~ced4", "p2/oidc~ced4",
     *(f"row{number}" for number in range(1, 5)), "mapped", "grouped",
 )  # fmt: skip
-PLAIN: Final = (*(f"plain{number}" for number in range(1, 8)), "new", "cel", "oidc~new")
+PLAIN: Final = (*(f"plain{number}" for number in range(1, 8)), "new", "cel", "oidc~new", "oidc~cel1", "oidc~ced1")
 
 
 def _config(folder: Path, *, report: bool = False) -> dict[str, Any]:

@@ -35,12 +35,16 @@ class CedarModel(msgspec.Struct, frozen=True):
 
     @property
     def named_roles(self) -> frozenset[str]:
-        """Return the roles that policies and files may name: strings count where a policy compares texts of roles."""
+        """Return the roles that policies and files may name, and `~x` for the roles `x` of all providers.
+
+        A string counts as such an `x` in a policy that compares texts of roles.
+        """
         files, policies = self.files, self.policies.policies
         above = (entity.parents for entity in files.by_uid.values())
         named = chain(files.by_uid, files.references, *above, *(policy.names for policy in policies))
         texts = (policy.texts for policy in policies if _ROLE_TEXT.search(policy.text))
-        return frozenset(id for type, id in named if type == ROLE).union(*texts)
+        found = {id for type, id in named if type == ROLE}
+        return frozenset(found | {f"~{text}" for text in chain.from_iterable(texts)})
 
 
 @lru_cache(maxsize=GENERATIONS)
