@@ -353,10 +353,11 @@ def _author(use: RelationUse) -> tuple[Principal, str | None]:
     type, _, name = use.author.partition(":")
     if type == "user":
         return unshown_user(name), None
-    kind, _, person = use.person.partition(":")
-    if kind != "user":
+    if use.person in ("", use.author):
         return Principal(type, name), None
-    return msgspec.structs.replace(unshown_user(person), member_of=(name,)), name
+    kind, _, person = use.person.partition(":")
+    known = unshown_user(person) if kind == "user" else Principal(kind, person)
+    return msgspec.structs.replace(known, member_of=(name,)), name
 
 
 def _owner(members: Members, member: str) -> Principal:

@@ -64,6 +64,7 @@ def _write(folder: Path, *, forbids: bool = True) -> None:
         {"principal": DAVE, "privilege": "assignee", "object": MGR},
         {"principal": DAVE, "privilege": "assignee", "object": "role:inner"},
         {"principal": "role:inner", "privilege": "assignee", "object": "role:contractor"},
+        {"principal": "role:inner", "privilege": "assignee", "object": MGR},
     ]
     objects = ["project:p", {"object": "warehouse:lake", "parent": "project:p"}]
     (folder / "seed.json").write_text(json.dumps({"objects": objects, "grants": grants}))
@@ -137,6 +138,9 @@ async def test_an_acting_role_frees_no_author_of_forbids(tmp_path: Path) -> None
         for name in PLACES:
             await _put(client, name, actor=MGR)
             assert await _readable(client, name) == (name != "attributes"), f"{name}: a role has no level to read"
+        for name in ("nested", "member", "free", "name"):
+            await _put(client, name, actor="role:inner", actingRole=MGR)
+            assert await _readable(client, name) == (name in ("free", "name")), f"{name}: a role acts as another"
         pdp = client.service.pdp
     again = await replay(read_audit(tmp_path / "audit", ReadReport()), None, pdp)
     assert again.checks > 2 * len(PLACES)
