@@ -11,6 +11,8 @@ from support.clients.http_client import HttpClient, client_of
 from support.servers.idp import jwk
 from support.service.serving import settings_of
 
+from pdp.app.assembly import build_bundle, read_rules
+
 RC: Final = "user:oidc~rc"
 ADMIN: Final = "user:oidc~admin"
 _L: Final = "Lakekeeper"
@@ -114,3 +116,13 @@ async def test_a_creator_of_roles_takes_no_name_that_policies_know(tmp_path: Pat
             assert await _register(client, role, ADMIN) == 200
         owned = (await client.send("GET", f"/v1/grants?object=role:{NAMED[0]}")).json()["grants"]
         assert [(grant["principal"], grant["privilege"]) for grant in owned] == [(ADMIN, "ownership")]
+
+
+async def test_policies_that_come_later_guard_the_names_from_then_on(tmp_path: Path) -> None:
+    config = _config(tmp_path)
+    async with client_of(settings_of(config, tmp_path)) as client:
+        assert await _register(client, "early") == 200
+        (tmp_path / "rules.yaml").write_text(json.dumps({"rules": {"later": "'early' in roles || 'late' in roles"}}))
+        settings = settings_of(config, tmp_path)
+        client.service.pdp.bundle = build_bundle(settings, *read_rules(settings))
+        assert [await _register(client, role) for role in ("late", "early", "cel1")] == [403, 200, 200]
