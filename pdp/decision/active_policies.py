@@ -136,6 +136,19 @@ class ActivePolicies(msgspec.Struct, frozen=True, dict=True):
         """
         return frozenset[str]().union(*(getattr(engine, "forbids_read", ()) for engine in self._engines()))
 
+    @cached_property
+    def _named_roles(self) -> frozenset[str]:
+        """Return the roles that engines and settings name. What engines of other packages name is not known."""
+        reported = (engine for each in self.reports for engine in each.bundle.default.engines)
+        named = (getattr(engine, "named_roles", ()) for engine in chain(self._engines(), reported))
+        mapped = (roles.values() for roles in (*self.role_maps.values(), self.trino.groups))
+        return frozenset(chain.from_iterable(chain(named, mapped)))
+
+    def names_role(self, role: str, facts: Facts) -> bool:
+        """Tell whether policies may name a role, by its id or by the part behind the provider."""
+        names = {role, f"~{role}", f"~{role.partition('~')[2]}"}
+        return not names.isdisjoint(self._named_roles) or self.row_access.names_role(role, facts)
+
     def _engines(self) -> Iterator[Engine]:
         """Yield the engines of all authorities, behind those that forbid in each."""
         yield from self.forbids

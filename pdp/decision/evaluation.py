@@ -237,9 +237,9 @@ def _rests_on_facts(engine: Engine) -> bool:
 
 
 def _without_memberships(group: EngineQuestion) -> EngineQuestion:
-    """Return a question about a principal with unknown memberships."""
+    """Return a question about a principal with unknown memberships, of the token and of the store."""
     principal = group.question.principal
-    unknown = tuple(sorted({*principal.unknown, "member_of"}))
+    unknown = tuple(sorted({*principal.unknown, "member_of", "stored"}))
     return replace(group, question=replace(group.question, principal=replace(principal, unknown=unknown)))
 
 

@@ -72,7 +72,8 @@ class RowPolicy(msgspec.Struct, frozen=True):
     `dialect`: an engine without a text of its own gets the meaning of `text`. A `tombstone` is that of a dropped table:
     without grantees, a new table of the name shows no rows. `object_id` is then the stable id of the dropped table.
     `restrictive`: the grantees need the filter for each row, beside another policy that shows the row. `ahead`: written
-    before a table of the name was known, so the policy belongs to the name and not to a table.
+    before a table of the name was known, so the policy belongs to the name and not to a table. `person` is who acted as
+    the `author`, a role: the role itself if nobody did. Empty in rows of older versions.
     """
 
     table: TablePath
@@ -91,6 +92,7 @@ class RowPolicy(msgspec.Struct, frozen=True):
     others: tuple[DialectText, ...] = ()
     restrictive: bool = False
     ahead: bool = False
+    person: str = ""
 
     def texts(self) -> tuple[RowPolicy, ...]:
         """Return the policy with each of its texts alone."""

@@ -85,12 +85,10 @@ def _lacks_principal(request: BatchRequest) -> bool:
 
 
 def unstated_evidence(caller: Caller, surface: str = "") -> frozenset[str]:
-    """Return the unknown kinds of evidence of the principals that a caller asserts.
+    """Return the unknown kinds of evidence of the principals that a caller asserts, or asks about.
 
     Trino sends groups alone: `trino.unknown` tells of the rest, and `trino.groups` makes roles of groups.
     """
-    if "principals" not in caller.may_assert:
-        return _NONE
     unstated = _DESCRIPTION - caller.may_assert - caller.empty
     if surface == "trino":
         return unstated - {"attributes"} if "groups" in unstated else _NONE

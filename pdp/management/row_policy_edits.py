@@ -262,7 +262,8 @@ class RowPolicyAdministration:
         known = found if found is not None and not found.tombstone else None
         created = now if known is None else known.created
         ahead = known.ahead if known is not None else not _is_named(facts, rule.table)
-        yield RowPolicyPut(msgspec.structs.replace(rule, author=actor.name, created=created, updated=now, ahead=ahead))
+        written = {"author": actor.name, "person": actor.person, "created": created, "updated": now, "ahead": ahead}
+        yield RowPolicyPut(msgspec.structs.replace(rule, **written))
 
     def _require_container(self, facts: Facts, actor: Actor, found: RowPolicy) -> None:
         """Raise Forbidden for a rule that belongs to the name, unless the actor may manage the container.

@@ -25,6 +25,7 @@ from pdp.engines.guarded import applying
 from pdp.errors import AssertionNotAllowed, Forbidden, InvalidArgument, Unavailable
 from pdp.facts.objects import Change, Grant, ObjectKey, key_of, key_text, resource_of
 from pdp.facts.snapshot import Facts
+from pdp.identity.evidence import judged_principal
 from pdp.management.forbidden_edits import edit_questions, grant_questions, refuse_forbidden, unforbidden
 from pdp.management.requests import (
     GrantFilter,
@@ -92,8 +93,11 @@ class Management:
     def __init__(self, pdp: Pdp, writer: FactsWriter | None, bootstrap_admins: frozenset[str]) -> None:
         self._pdp = pdp
         self._writer = writer
-        self.rights = Administration(bootstrap_admins, frozenset(pdp.bundle.warehouses))
+        self.rights = Administration(bootstrap_admins, frozenset(pdp.bundle.warehouses), self._names_role)
         self._admins = bootstrap_admins
+
+    def _names_role(self, role: str, facts: Facts) -> bool:
+        return self._pdp.bundle.names_role(role, facts)
 
     async def write_grants(self, requester: Requester, edits: GrantEdits) -> tuple[str, tuple[GrantListing, ...]]:
         """Grant and revoke, all or nothing; return the revision, and all edited grants with a flag.
@@ -202,7 +206,8 @@ class Management:
         )
 
         def checks(names: Sequence[str]) -> list[Check]:
-            return [Check(Question(parse_principal(name), action), (resource,), (at,)) for at, name in enumerate(names)]
+            asked = (judged_principal(requester.caller, parse_principal(name))[0] for name in names)
+            return [Check(Question(each, action), (resource,), (at,)) for at, each in enumerate(asked)]
 
         asked = list_access_request(requester, action, resource).asked
         found = await self._permitted(_Listing(_unguarded(linked(requester)), asked, checks), candidates, page)
@@ -365,10 +370,11 @@ class Management:
         principal = bundle.with_mapped_roles(requester.principal)
         may_report = "principals" in requester.caller.may_assert
         if role is None:
-            return Actor(principal.id, principal, principal.id in bundle.instance_admins, may_report)
+            person = principal.id if principal.type == "role" else ""
+            return Actor(principal.id, principal, principal.id in bundle.instance_admins, may_report, person)
         if not facts.can_assume(principal, role):
             raise Forbidden(f"`{principal.id}` cannot assume role:{role}")
-        return Actor(f"role:{role}", Principal("role", role), may_report=may_report)
+        return Actor(f"role:{role}", Principal("role", role), may_report=may_report, person=principal.id)
 
 
 def _revision_of_page(page: GrantPage | PageResult) -> str:

@@ -78,8 +78,8 @@ class Principal(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
     memberships. `bare`: true for a view owner, whose token claims are unknown.
 
     `unknown` names unknown evidence: `roles`, `groups`, `attributes`, `attributes.<name>`, and
-    `member_of` where token roles map to roles. To read such evidence raises. `unseen` names absent evidence at a
-    path where no token had any: unknown where a forbid reads the evidence.
+    `member_of` where token roles map to roles; `stored` with stale facts. To read such evidence raises. `unseen` names
+    absent evidence at a path where no token had any: unknown where a forbid reads the evidence.
     """
 
     type: str
@@ -106,6 +106,11 @@ class Principal(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
         """Count the characters of all texts. Caches refuse long keys."""
         lists = (self.roles, self.groups, self.member_of, self.unknown, self.unseen)
         return len(self.name) + len(self.attributes) + sum(len(text) for part in lists for text in part)
+
+
+def unshown_user(name: str) -> Principal:
+    """Return a user without a known token: all that a token would say is unknown."""
+    return Principal("user", name, bare=True, unknown=("attributes", "groups", "roles"))
 
 
 def attributes_text(attributes: Mapping[str, Any]) -> str:

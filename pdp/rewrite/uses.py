@@ -89,7 +89,8 @@ class UseFinder:
             for policy in self._counting(relation, reader):
                 if policy.author:
                     for read in self._compiler.relations_read(policy, relation):
-                        yield RelationUse(read.name, READ, read.view is not None, author=policy.author)
+                        is_view, author = read.view is not None, policy.author
+                        yield RelationUse(read.name, READ, is_view, author=author, person=policy.person)
 
     def _counting(self, relation: Relation, reader: CallerIdentity) -> list[Policy]:
         """Return the policies of a relation that count for a reader, those that show rows first."""

@@ -27,7 +27,7 @@ from pdp.errors import AmbiguousName, AssertionNotAllowed, InvalidArgument, Tabl
 from pdp.facts.objects import RowPolicy
 from pdp.facts.snapshot import Facts
 from pdp.identity.evidence import judged_principal, own_principal
-from pdp.model.question import AtLeast, Caller, Check, Principal, Question, Resource
+from pdp.model.question import AtLeast, Caller, Check, Principal, Question, Resource, unshown_user
 from pdp.model.references import check_path, format_resource
 from pdp.model.revision import new_id
 from pdp.model.strict import decode
@@ -274,21 +274,24 @@ def unknown_dialect(dialect: str) -> RewriteRefused:
     return RewriteRefused(UNSUPPORTED_STATEMENT, f"the dialect `{dialect[:40]}` is none of {', '.join(DIALECTS)}")
 
 
-def checks_of_uses(request: StatementRequest, uses: Sequence[RelationUse], members: Members) -> Iterator[Check]:
-    """Yield the checks of the uses of a statement, for the principal or for the owner of a view.
+def checks_of_uses(request: StatementRequest, uses: Sequence[RelationUse], bundle: ActivePolicies) -> Iterator[Check]:
+    """Yield the checks of the uses of a statement, for the principal, the owner of a view, or the author of a filter.
 
-    Raise TableDenied for an owner who is no user.
+    Raise TableDenied for an owner who is no user, and for a role as author where a forbid could bind the unknown person
+    behind the role: older versions wrote no person.
     """
     for use in uses:
         kind = "view" if use.is_view else "table"
         relation = Resource(kind, use.name[0], check_path(kind, use.name[1:]))
-        # INVARIANT: an acting role goes with the principal of the request alone, never with an author or owner.
+        # INVARIANT: the acting role of the request goes with its principal alone, never with an author or owner.
         question: Callable[[str], Question] = request.question
         if use.author:
-            type, _, name = use.author.partition(":")
-            question = partial(_delegated, request, Principal(type, name))
+            is_hidden = use.author.startswith("role:") and not use.person
+            if is_hidden and bundle.has_forbids(relation.warehouse, READS[kind], kind):
+                raise TableDenied(f"nobody knows who wrote a filter as `{use.author}`")
+            question = partial(_delegated, request, *_author(use))
         elif use.owner:
-            question = partial(_delegated, request, _owner(members, use.owner))
+            question = partial(_delegated, request, _owner(bundle.row_access.members, use.owner), None)
         if use.role in ("create", "replace"):
             yield Check(question(f"create_{kind}"), (parent_of(relation),), (0,))
             if use.role == "replace":
@@ -337,9 +340,24 @@ def refuse_table_references(uses: Sequence[RelationUse], warehouses: Mapping[str
             raise AmbiguousName(f"`{name[:200]}` may be a table reference of Nessie's: write the name alone")
 
 
-def _delegated(request: StatementRequest, owner: Principal, action: str) -> Question:
+def _delegated(request: StatementRequest, owner: Principal, acting_role: str | None, action: str) -> Question:
     """Return the question of a request about another principal, with all else that the request says."""
-    return msgspec.structs.replace(request.question(action), principal=owner, delegated=True, acting_role=None)
+    return msgspec.structs.replace(request.question(action), principal=owner, delegated=True, acting_role=acting_role)
+
+
+def _author(use: RelationUse) -> tuple[Principal, str | None]:
+    """Return the author of a filter, and the role as which the author acted.
+
+    The author was a member of the role at that time.
+    """
+    type, _, name = use.author.partition(":")
+    if type == "user":
+        return unshown_user(name), None
+    if use.person in ("", use.author):
+        return Principal(type, name), None
+    kind, _, person = use.person.partition(":")
+    known = unshown_user(person) if kind == "user" else Principal(kind, person)
+    return msgspec.structs.replace(known, member_of=(name,)), name
 
 
 def _owner(members: Members, member: str) -> Principal:

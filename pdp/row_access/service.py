@@ -292,7 +292,7 @@ class StatementService:
         refuse_table_references(uses, self._pdp.bundle.warehouses)
         lost, maybe_lost = checks_of_losses(request, uses, facts, spelled)
         result = await self._decide(request, [*self._checks(request, uses), *lost])
-        each = {(use.name, use.role, use.owner, use.author): use for use in uses}
+        each = {(use.name, use.role, use.owner, use.author, use.person): use for use in uses}
         others = [
             msgspec.structs.replace(use, name=(use.name[0], *path))
             for use in each.values()
@@ -314,7 +314,7 @@ class StatementService:
             raise error
 
     def _checks(self, request: StatementRequest, uses: Sequence[RelationUse]) -> list[Check]:
-        return list(checks_of_uses(request, uses, self._pdp.bundle.row_access.members))
+        return list(checks_of_uses(request, uses, self._pdp.bundle))
 
     async def _check_view(self, request: StatementRequest, call: FilterCall) -> None:
         """Raise RewriteRefused for a known view of tables with hidden rows: a filter of the view does not hide them."""

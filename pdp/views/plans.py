@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from pdp.decision.plan import AllOf, AnyAlone, Node, PlanContext, split
 from pdp.model.answer import ReadRestrictions, Reason
-from pdp.model.question import Check, Load, Principal, QuerySession, Resource, ViewCommit
+from pdp.model.question import Check, Load, QuerySession, Resource, ViewCommit, unshown_user
 from pdp.model.vocabulary import VIEW_CHANGES
 
 NO_SUCH_VIEW: Final = "no_such_view"
@@ -99,16 +99,13 @@ def _withheld(context: PlanContext, check: Check, table: Resource, hidden: Reaso
 def _as_owner(context: PlanContext, owner: str) -> PlanContext:
     """Return the context of a view's owner: a plain user, without roles or attributes of the earlier principal.
 
-    What the owner's token would say is unknown: grants count the roles that the store gives, and a CEL rule that reads
-    roles raises.
+    What the owner's token would say is unknown: grants count the roles that the store gives, a CEL rule that reads
+    roles raises, and so do rules of Cedar where roles of tokens map to roles.
     The first principal stays the user whose row policies can hold behind the view.
     """
     session = context.session or QuerySession(context.principal)
-    return replace(context.asking(principal=_owner(owner), delegated=True), session=session)
-
-
-def _owner(name: str) -> Principal:
-    return Principal("user", name, bare=True, unknown=("attributes", "groups", "roles"))
+    user = context.bundle.with_mapped_roles(unshown_user(owner))
+    return replace(context.asking(principal=user, delegated=True), session=session)
 
 
 def _plan_change(context: PlanContext, check: Check, commit: ViewCommit) -> Node:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from support.clients.http_client import HttpClient, client_of
-from support.servers.idp import jwk
+from support.servers.idp import ISSUER, jwk, token
 from support.service.commands import run_pdp
 from support.service.serving import settings_of
 
@@ -28,7 +28,7 @@ FORBIDS = {
 def config(caller: Mapping[str, Any], *, forbid: Mapping[str, str], **more: Any) -> dict[str, Any]:
     """Return a configuration with one local caller. Token roles map to roles of the store."""
     provider = {
-        "issuer": "https://idp.example",
+        "issuer": ISSUER,
         "jwks": "keys.json",
         "audiences": ["pdp"],
         "role_map": {"banned": "banned"},
@@ -176,3 +176,78 @@ async def test_the_start_and_config_check_name_the_caller(caller: Mapping[str, A
 def test_what_is_stated_is_not_empty(tmp_path: Path) -> None:
     with pytest.raises(Exception, match="`groups` is in `may_assert` and in `empty`"):
         settings_of(config({"may_assert": ["groups"], "empty": ["groups"]}, forbid={}), tmp_path)
+
+
+CEDAR = {
+    "mapped": 'forbid(principal in Lakekeeper::Role::"mapped", action, resource in Lakekeeper::Namespace::"lake/mapped");',
+    "mail": 'forbid(principal is Lakekeeper::User, action, resource in Lakekeeper::Namespace::"lake/mail")'
+    ' when { principal has email && principal.email == "x" };',
+}
+PLACES = {"groups": "groups", "roles": "roles", "attributes": "attributes", "mapped": "roles", "mail": "attributes"}
+"""Namespace with a forbid -> the evidence that the forbid reads."""
+SAID: Mapping[str, Any] = {"groups": [], "roles": [], "email": "a@b.example"}
+
+
+def users_of(folder: Path, *stated: str) -> dict[str, Any]:
+    """Return a configuration where users ask about others by the right to read grants, and may state some evidence."""
+    rules = {kind: f"path.startsWith('{kind}.') && {text}" for kind, text in FORBIDS.items()}
+    write(folder, rules)
+    permit = "permit(principal, action, resource);\n"
+    (folder / "p.cedar").write_text(permit + "\n".join(CEDAR.values()))
+    grants = [{"principal": "user:oidc~ann", "privilege": "ownership", "object": "warehouse:lake"}]
+    tables = [f"table:lake/{place}/t" for place in (*PLACES, "free")]
+    objects = ["project:p", {"object": "warehouse:lake", "parent": "project:p"}, "user:oidc~alice", *tables]
+    (folder / "world.json").write_text(json.dumps({"objects": objects, "grants": grants}))
+    made = config({}, forbid=rules, store={"url": "file:world.json"})
+    claims = {"groups": "groups", "roles": "roles", "attributes": {"email": "email"}}
+    provider = made["identity"]["providers"]["oidc"] | {"claims": claims, "role_map": {"banned": "mapped"}}
+    made["identity"] = {"providers": {"oidc": provider}}
+    if stated:
+        bearer = {"idp": "oidc", "subjects": ["ann"]}
+        made["identity"]["callers"] = {"some": {"bearer": bearer, "may_assert": list(stated)}}
+    made["authorities"] = {"default": {"engines": ["cel", "cedar", "grants"]}}
+    made["policies"] |= {"cedar": {"policies": ["p.cedar"]}, "row_access": []}
+    return made
+
+
+async def seen(client: HttpClient, principal: Any, said: Mapping[str, Any] = SAID) -> set[str]:
+    """Return the places that a principal may read, as ann is told: by check, load, list and access alike."""
+    headers = {"Authorization": f"Bearer {token(sub='ann', **said)}"}
+    about = {} if principal is None else {"principal": principal}
+    found = []
+    for action in ("read_data", "get_metadata"):
+        checks = [{**about, "action": action, "resource": f"table:lake/{place}/t"} for place in (*PLACES, "free")]
+        _, answer = await client.post("/v1/check", {"checks": checks}, headers)
+        assert "decisions" in answer, answer
+        allowed = [each.get("allowed", each) for each in answer["decisions"]]
+        found.append({place for place, may in zip((*PLACES, "free"), allowed, strict=True) if may is True})
+        asked = {**about, "action": action, "type": "table", "container": "warehouse:lake"}
+        _, listed = await client.post("/v1/list", asked, headers)
+        found.append({name.split("/")[1] for name in listed["objects"]})
+    loads = [{**about, "target": f"table:lake/{place}/t", "action": "loadTable"} for place in (*PLACES, "free")]
+    answers = [(await client.post("/v1/load", load, headers))[1] for load in loads]
+    found.append({place for place, one in zip((*PLACES, "free"), answers, strict=True) if one["allowed"]})
+    if isinstance(principal, str):
+        access = {
+            place: (await client.post("/v1/access", {"action": "read_data", "resource": f"table:lake/{place}/t"}, headers))[1]
+            for place in (*PLACES, "free")
+        }  # fmt: skip
+        found.append({p for p, one in access.items() if principal in {each["principal"] for each in one["principals"]}})
+    assert all(each == found[0] for each in found), found
+    return found[0]
+
+
+@pytest.mark.parametrize("stated", MAY_ASSERT)
+async def test_who_asks_about_others_by_right_does_not_know_their_tokens(stated: Sequence[str], tmp_path: Path) -> None:
+    everywhere = {*PLACES, "free"}
+    known = {place for place, kind in PLACES.items() if kind in stated}
+    async with client_of(settings_of(users_of(tmp_path, *stated), tmp_path)) as client:
+        assert await seen(client, None) == await seen(client, "user:oidc~ann") == everywhere
+        assert await seen(client, ALICE) == {"free", *known}
+        if "groups" in stated:
+            assert await seen(client, {"id": ALICE, "groups": ["fine"]}) == {"free", *known}
+            assert await seen(client, {"id": ALICE, "groups": ["banned"]}) == {"free", *known} - {"groups"}
+            banned = {**SAID, "roles": ["banned"]}
+            assert (
+                not {"roles", "mapped"} & (await seen(client, {"id": "user:oidc~ann", "groups": ["x"]}, banned)) - known
+            )

@@ -131,7 +131,7 @@ def stored_rules() -> list[RowPolicy]:
 
 
 def plain(rule: RowPolicy) -> RowPolicy:
-    return msgspec.structs.replace(rule, author="", created=0.0, updated=0.0, ahead=False)
+    return msgspec.structs.replace(rule, author="", created=0.0, updated=0.0, ahead=False, person="")
 
 
 def read(entry: Entry) -> RowPolicy:

@@ -16,6 +16,7 @@ from support.rewriting import FOLDER
 from support.service.serving import serving, settings_of
 
 from pdp.engines.row_access.members import Members, development_identity, stated_member
+from pdp.model.question import Principal
 from pdp.surfaces.wire import decision_pb2 as wire
 
 pytestmark = pytest.mark.process  # those that rewrite
@@ -113,6 +114,12 @@ async def test_the_body_comes_first_and_unknown_members_are_refused(
 def test_a_header_that_stands_twice_states_nobody() -> None:
     twice = [("x-bqemu-caller", "user:alice@example.com"), ("x-bqemu-caller", "user:bob@example.com")]
     assert "twice" in development_identity(twice, Members("user:{subject}", "oidc")).problem
+
+
+def test_headers_state_all_that_there_is_of_a_user() -> None:
+    headers = [("x-bqemu-caller", "user:alice@example.com"), ("x-bqemu-groups", "eu@example.com")]
+    found = development_identity(headers, Members("user:{subject}", "oidc")).principal
+    assert found == Principal("user", "oidc~alice@example.com", groups=("eu@example.com",))
 
 
 async def test_in_every_other_profile_headers_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

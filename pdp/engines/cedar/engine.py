@@ -151,6 +151,11 @@ class CedarEngine:
             yield ForbiddenPath(text, None, "parts")
 
     @property
+    def named_roles(self) -> frozenset[str]:
+        """Return the roles that policies and files of entities may name."""
+        return self.model.named_roles
+
+    @property
     def forbids_read(self) -> frozenset[str]:
         """Return the evidence read by forbids."""
         return self.model.policies.forbids_read

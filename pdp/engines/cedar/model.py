@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import chain
@@ -20,6 +21,8 @@ from pdp.errors import EntitiesInvalid
 from pdp.facts.snapshot import Facts
 from pdp.model.question import Principal
 
+_ROLE_TEXT: Final = re.compile(r"\\|\b(?:project_roles|global_role_ids|source_id|provider_id)\b")
+"""Signs of a policy that may compare the id of a role as a text. A backslash may write any word in a string."""
 _NOBODY: Final = Principal("anonymous", "")
 
 
@@ -29,6 +32,19 @@ class CedarModel(msgspec.Struct, frozen=True):
     schema: CedarSchema
     policies: CedarPolicies
     files: EntityFiles
+
+    @property
+    def named_roles(self) -> frozenset[str]:
+        """Return the roles that policies and files may name, and `~x` for the roles `x` of all providers.
+
+        A string counts as such an `x` in a policy that compares texts of roles.
+        """
+        files, policies = self.files, self.policies.policies
+        above = (entity.parents for entity in files.by_uid.values())
+        named = chain(files.by_uid, files.references, *above, *(policy.names for policy in policies))
+        texts = (policy.texts for policy in policies if _ROLE_TEXT.search(policy.text))
+        found = {id for type, id in named if type == ROLE}
+        return frozenset(found | {f"~{text}" for text in chain.from_iterable(texts)})
 
 
 @lru_cache(maxsize=GENERATIONS)

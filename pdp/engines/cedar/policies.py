@@ -30,6 +30,7 @@ from pdp.engines.cedar.unknown_values import (
     MAY_READ,
     MISSING_NAME,
     UNKNOWN_EVIDENCE,
+    holds_by_known_roles,
     never,
     reads_place,
     relax,
@@ -93,8 +94,8 @@ class CedarPolicy(msgspec.Struct, frozen=True, dict=True):
 class RelaxedPolicies(NamedTuple):
     """Policies under unknown values, as cedarpy's parsed set; `relaxed` has the numbers of forbids with the reason.
 
-    A permit on such evidence never holds. A forbid on such evidence is `relaxed`: without its conditions on the
-    evidence, the forbid holds wherever evidence could make the forbid hold.
+    A permit on such evidence never holds, unless the known roles suffice. A forbid on such evidence is `relaxed`:
+    without its conditions on the evidence, the forbid holds wherever evidence could make the forbid hold.
     """
 
     handle: Any
@@ -337,7 +338,7 @@ def _relaxed(policies: Sequence[CedarPolicy], unknown: frozenset[str], placed: f
             if is_forbid:
                 form = relax(form, unknown)
                 relaxed[number] = MISSING_NAME if is_missing else UNKNOWN_EVIDENCE
-            else:
+            elif not holds_by_known_roles(form, unknown):
                 form = never(form)
             written = {"staticPolicies": {"policy0": form}, "templates": {}, "templateLinks": []}
             text = load_cedarpy().policies_from_json_str(msgspec.json.encode(written).decode())

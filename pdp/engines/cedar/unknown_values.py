@@ -1,7 +1,8 @@
 """Policies under unknown values: the evidence and names that a policy reads, and a forbid without the parts on these.
 
 Cedar cannot raise for an unknown membership, name or place. So a forbid is asked without the parts on unknown values,
-by Cedar's JSON of single policies.
+by Cedar's JSON of single policies. The roles of a token only add to the stored memberships, so what more roles cannot
+take back is asked as it is.
 """
 
 from __future__ import annotations
@@ -39,6 +40,9 @@ _NAME: Final = frozenset({"name"})
 _NAME_AND_PLACE: Final = frozenset({"name", "place"})
 _NOTHING: Final = frozenset[str]()
 _NEVER: Final = [{"kind": "when", "body": {"Value": False}}]
+_ROLES: Final = frozenset({"member_of", "roles"})
+STORED: Final = "stored"
+"""Name among unknown evidence where the stored memberships are unknown, too."""
 
 
 def values_read_by(form: Mapping[str, Any]) -> frozenset[str]:
@@ -58,19 +62,28 @@ def never(form: Mapping[str, Any]) -> dict[str, Any]:
     return {**form, "conditions": _NEVER}
 
 
+def holds_by_known_roles(form: Mapping[str, Any], unknown: frozenset[str]) -> bool:
+    """Tell whether a permit that holds by the known roles holds whatever the unknown evidence is."""
+    conditions = ((each["body"], each["kind"] == "when") for each in form["conditions"])
+    scope_is_known = unknown.isdisjoint(_scope_reads(form["principal"])) or STORED not in unknown
+    return scope_is_known and all(_is_certain(body, unknown, rises=rises) for body, rises in conditions)
+
+
 def relax(form: dict[str, Any], unknown: frozenset[str]) -> dict[str, Any]:
     """Return a forbid without the conditions on unknown values.
 
     INVARIANT: the result holds wherever the forbid could hold. `when { a && b }` needs both, so without a part
-    it holds more often, and `unless { a || b }` is `when { !a && !b }`.
+    it holds more often, and `unless { a || b }` is `when { !a && !b }`. A part that more roles can only make false
+    stays: by fewer roles it holds more often.
     """
     scope = form["principal"]
     if not unknown.isdisjoint(_scope_reads(scope)):
         scope = {"op": "is", "entity_type": scope["entity_type"]} if scope["op"] == "is" else {"op": "All"}
     conditions = []
     for each in form["conditions"]:
-        sign = "&&" if each["kind"] == "when" else "||"
-        parts = [part for part in _parts(each["body"], sign) if unknown.isdisjoint(_reads(part))]
+        is_when = each["kind"] == "when"
+        sign = "&&" if is_when else "||"
+        parts = [part for part in _parts(each["body"], sign) if _is_certain(part, unknown, rises=not is_when)]
         if parts:
             body = parts[0]
             for part in parts[1:]:
@@ -126,8 +139,56 @@ def _reads(body: Any) -> frozenset[str]:
     return frozenset(found)
 
 
+_ROLE_SETS: Final = ("roles", "project_roles")
+"""Attributes of a user with all roles."""
 _VARIABLES: Final = {"context": frozenset({"name"}), "resource": frozenset({"place"})}
 """Variable -> what an expression on the whole variable reads."""
+
+
+def _is_certain(body: Any, unknown: frozenset[str], *, rises: bool) -> bool:
+    """Tell whether an expression reads nothing unknown but roles, and more roles only make it true, or only false.
+
+    `rises`: only true.
+    """
+    found = _reads(body) & unknown
+    return not found or (found <= _ROLES and STORED not in unknown and _is_monotone(body, rises=rises))
+
+
+def _is_monotone(body: Mapping[str, Any], *, rises: bool) -> bool:
+    """Tell whether more roles only make an expression true (`rises`), or only false. In doubt, they do not."""
+    pending = [(body, rises)]
+    while pending:
+        part, up = pending.pop()
+        both = part.get("&&") or part.get("||")
+        if both:
+            pending += [(both["left"], up), (both["right"], up)]
+        elif "!" in part:
+            pending.append((part["!"]["arg"], not up))
+        elif not _ROLES.isdisjoint(_reads(part)) and not (up and _is_plain_membership(part)):
+            return False
+    return True
+
+
+def _is_plain_membership(part: Mapping[str, Any]) -> bool:
+    """Tell whether an expression is `principal in ...` or `principal.roles.contains(...)`, of fixed values."""
+    if "in" in part or "is" in part:
+        tested = part.get("in") or part["is"]
+        others = tested["right"] if "in" in part else tested.get("in", {})
+        return tested["left"] == {"Var": "principal"} and _is_fixed(others)
+    (sign, tested), *_ = part.items()
+    if sign not in ("contains", "containsAll", "containsAny"):
+        return False
+    held = tested["left"].get(".", {})
+    return held.get("left") == {"Var": "principal"} and held.get("attr") in _ROLE_SETS and _is_fixed(tested["right"])
+
+
+def _is_fixed(body: Mapping[str, Any]) -> bool:
+    """Tell whether an expression has literals alone."""
+    if "Set" in body:
+        return all(map(_is_fixed, body["Set"]))
+    if "Record" in body:
+        return all(map(_is_fixed, body["Record"].values()))
+    return body.keys() == {"Value"}
 
 
 def _is_sure(part: Mapping[str, Any]) -> bool:

@@ -133,6 +133,15 @@ def role_names(checked: CheckedExpression) -> frozenset[str]:
     return frozenset(found)
 
 
+def texts_beside_roles(checked: CheckedExpression) -> Iterator[str]:
+    """Yield the constant texts in all calls and macros that read `roles`."""
+    for node in walk(checked.root):
+        if isinstance(node, Call | Comprehension):
+            parts = list(walk(node))
+            if any(variable_name(part, checked) in ("roles", EVERY_ROLE) for part in parts):
+                yield from (text for part in parts if (text := _text(part)) is not None)
+
+
 def _with_every_role(checked: CheckedExpression, nodes: Sequence[Node]) -> CheckedExpression:
     names = {**checked.names, **dict.fromkeys(nodes, Variable(EVERY_ROLE))}
     return msgspec.structs.replace(checked, names=names)

@@ -25,7 +25,7 @@ from pdp.engines.cel.group_checks import (
 from pdp.engines.cel.path_tables import NEVER, RankReasons, path_strings, paths_of
 from pdp.engines.cel.program import PATH, forbid_program
 from pdp.engines.cel.residue import PathRanks, ResidueSet
-from pdp.engines.cel.rules import Rule, RuleSet, find_rule, with_implicit_rule
+from pdp.engines.cel.rules import Rule, RuleSet, find_rule, roles_named_by, with_implicit_rule
 from pdp.engines.cel.selection import MAX_VALUES_LENGTH, TOKEN_ROLES, SeenValues, Selector
 from pdp.engines.engine import (
     FORBID,
@@ -229,6 +229,11 @@ class _RuleEngine:
                 if outcome.raised:
                     raised[at] = outcome.raised
         return tuple(RuleRanks(ranks, raised) for ranks, raised in columns)
+
+    @property
+    def named_roles(self) -> frozenset[str]:
+        """Return the roles that rules may name."""
+        return roles_named_by(self.rules)
 
 
 class CelEngine(_RuleEngine):

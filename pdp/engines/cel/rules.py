@@ -26,7 +26,13 @@ from pdp.config.quarkus.profiles import PROD
 from pdp.config.references import name_check
 from pdp.config.settings import Settings
 from pdp.config.warehouses import TrinoSettings
-from pdp.engines.cel.conditions import forget_conditions, role_names, warehouses_of
+from pdp.engines.cel.conditions import (
+    EVERY_ROLE,
+    forget_conditions,
+    role_names,
+    texts_beside_roles,
+    warehouses_of,
+)
 from pdp.engines.cel.program import (
     RULE_ARGUMENTS,
     RULE_FIELDS,
@@ -207,6 +213,12 @@ def permits_on_stored_roles(rules: Sequence[Rule], fed: Container[str], facts: F
                         "`identity.cel_roles: all` lets members in the store pass, too"
                     )
                     yield Notice(rule.place, message)
+
+
+def roles_named_by(rules: Sequence[Rule]) -> frozenset[str]:
+    """Return the roles that rules may name: all texts beside roles."""
+    programs = (rule.program for rule in rules if not {"roles", EVERY_ROLE}.isdisjoint(rule.program.variables))
+    return frozenset(text for program in programs for one in program.readings() for text in texts_beside_roles(one))
 
 
 def find_rule(rules: Sequence[Rule], id: str) -> Rule | None:

@@ -6,7 +6,7 @@ edit nor the storage of changes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -64,12 +64,17 @@ class Administration:
     """Judgement of edits by the model alone.
 
     `bootstrap_admins` are the engine's; `warehouses` are those that the configuration lists. If it lists any, grants
-    and objects are in one of them, or in a warehouse that is registered.
+    and objects are in one of them, or in a warehouse that is registered. `names_role` tells whether policies name a
+    role.
     """
 
     def __init__(
-        self, bootstrap_admins: frozenset[str] = frozenset(), warehouses: frozenset[str] = frozenset()
+        self,
+        bootstrap_admins: frozenset[str] = frozenset(),
+        warehouses: frozenset[str] = frozenset(),
+        names_role: Callable[[str, Facts], bool] = lambda *_: False,
     ) -> None:
+        self.names_role = names_role
         self._engine = GrantsEngine(bootstrap_admins)
         self._bootstrap_admins = bootstrap_admins
         self._warehouses = warehouses
@@ -78,7 +83,7 @@ class Administration:
 
     def noting(self) -> Administration:
         """Return the same judgement, with a note of every required right."""
-        copied = Administration(self._bootstrap_admins, self._warehouses)
+        copied = Administration(self._bootstrap_admins, self._warehouses, self.names_role)
         copied.required = []
         return copied
 
@@ -267,7 +272,8 @@ class _ObjectDraft:
             self._require(CREATE[key[0]], parent, named(key[1][-1]))
         if key[0] != "warehouse":
             self.rules.require_known_warehouse(self.facts, key)
-        if in_use and parent != self.facts.parent(key):
+        is_named = key[0] == "role" and self.rules.names_role(key[1][0], self.facts)
+        if is_named or (in_use and parent != self.facts.parent(key)):
             self._require_handing_over(key)
         replaced = before.id not in ("", after.id)
         if replaced:

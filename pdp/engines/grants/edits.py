@@ -26,13 +26,15 @@ class Actor(msgspec.Struct, frozen=True):
     `principal` None is an operator of the deployment: needs no right and owns nothing. Under an acting role
     `principal` is the role: only the rights of the role count, and the role becomes the owner. An `exempt` actor needs
     no right: an instance admin without an acting role. `may_report`: the caller speaks for others, like a catalog, so
-    its reports count: new objects, moves, deletions, ids and projects.
+    its reports count: new objects, moves, deletions, ids and projects. `person` is the id of the principal behind a
+    role: who acts as the role, or the role itself.
     """
 
     name: str
     principal: Principal | None = None
     exempt: bool = False
     may_report: bool = True
+    person: str = ""
 
 
 class ObjectPatch(msgspec.Struct, frozen=True):

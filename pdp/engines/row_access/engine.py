@@ -14,6 +14,7 @@ table's policies. The parser of SQL is loaded then, not before. An unusable text
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
@@ -31,7 +32,7 @@ from pdp.engines.row_access.policy_set import (
     TablePolicies,
     table_policies,
 )
-from pdp.engines.row_access.trino import CALLER, FALSE, join_filters, mask_sql, null_sql, require_filters
+from pdp.engines.row_access.trino import CALLER, FALSE, ROLES, join_filters, mask_sql, null_sql, require_filters
 from pdp.errors import AmbiguousName, InvalidReference, Notice
 from pdp.facts.objects import FoldedName, RowPolicy, TablePath, fold_column, fold_name, key_text
 from pdp.facts.snapshot import Facts
@@ -217,6 +218,15 @@ class RowAccessEngine:
         """Return the evidence of principals by which policies and masks of files hide something."""
         return frozenset[str]().union(*(table.hidden_by() for table in self.tables.values()))
 
+    def names_role(self, role: str, facts: Facts) -> bool:
+        """Tell whether a policy or mask, of files or of facts, may name a role."""
+        filed = (each for table in self.tables.values() for each in table.entries())
+        names = {Grantee("role", role), f"role:{role}"}
+        return any(
+            not names.isdisjoint((*each.grantees, *getattr(each, "exempt", ()))) or _reads_role(each, role)
+            for each in chain(filed, facts.row_rules())
+        )
+
     def restricts_in(self, warehouse: str, facts: Facts = _NO_FACTS) -> bool:
         """Tell whether a policy, a mask or a protected container is in a warehouse."""
         return warehouse in self._sets.at(facts).containers
@@ -347,6 +357,13 @@ class RowPolicies(msgspec.Struct, frozen=True):
         """Return the engine; raise ValueError if an entry of `protected` is not a container."""
         containers = list(map(_container, protected))
         return RowAccessEngine(self.tables, members, containers, self.columns, names)
+
+
+def _reads_role(entry: Policy | Mask | RowPolicy, role: str) -> bool:
+    """Tell whether a text that reads the roles of the caller has a role in quotes."""
+    texts = (entry.text, *(text for _, text in entry.others))
+    read = (text for text in texts if ROLES in text or "current_roles" in text.lower())
+    return any(f"'{role}'" in text or f'"{role}"' in text for text in read)
 
 
 def _container(text: str) -> TablePath:

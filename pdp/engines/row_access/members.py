@@ -23,7 +23,7 @@ from msgspec.structs import replace
 from pdp.config.policies import TEMPLATE_FIELD
 from pdp.engines.row_access.trino import MARK, CallerValues, bind_caller
 from pdp.facts.snapshot import Facts
-from pdp.model.question import HeaderIdentity, Principal
+from pdp.model.question import HeaderIdentity, Principal, unshown_user
 from pdp.model.references import is_qualified, qualify
 
 if TYPE_CHECKING:  # a rewriting process reads no settings
@@ -140,7 +140,7 @@ class Members:
         return self._with_kind(member) if self._service_accounts else member
 
     def principal_of(self, member: str) -> Principal | None:
-        """Return the user behind a member, with unknown groups and roles; None if the member does not tell the user."""
+        """Return the user behind a member, without a known token; None if the member does not tell the user."""
         if self._claim:
             return None
         kind, _, address = member.partition(":")
@@ -150,7 +150,7 @@ class Members:
                 continue
             subject = found["subject"]
             names = (f"{found.groupdict().get('idp') or self._provider}~{subject}", subject)
-            users = (Principal("user", name, bare=True) for name in names if is_qualified(name))
+            users = (unshown_user(name) for name in names if is_qualified(name))
             user = next((user for user in users if self.member(user) == member), None)
             if user is not None:
                 return user
@@ -373,7 +373,7 @@ def development_identity(headers: Iterable[tuple[str, str]], members: Members) -
     user = members.principal_of(found.member)
     if user is None:
         return HeaderIdentity(problem=f"the member `{found.member}` is no user of `row_access.member`")
-    return HeaderIdentity(replace(user, bare=False, groups=found.groups))
+    return HeaderIdentity(replace(user, bare=False, groups=found.groups, unknown=()))
 
 
 def refused_identity(headers: Iterable[tuple[str, str]]) -> HeaderIdentity | None:

@@ -46,8 +46,8 @@ class Policy(msgspec.Struct, frozen=True):
 
     `others` are the texts in other dialects, for `PolicySet.written_for`. `restrictive`: the grantees need the filter
     for each row, beside another policy that shows the row. `author` is the principal who wrote the policy into the
-    store, and whose rights bound what the filter may read; empty for files and operators. `identity` is the user of
-    Trino who evaluates.
+    store, and whose rights bound what the filter may read; empty for files and operators. `person` acted as this
+    principal, a role. `identity` is the user of Trino who evaluates.
     """
 
     id: str
@@ -58,6 +58,7 @@ class Policy(msgspec.Struct, frozen=True):
     restrictive: bool = False
     author: str = ""
     identity: str = ""
+    person: str = ""
 
     @property
     def is_open(self) -> bool:
@@ -105,7 +106,8 @@ def policy_of(rule: RowPolicy, identity: str = "") -> Policy:
     """Return a policy with its grantees; raise ValueError for an unreadable one."""
     grantees = tuple(map(parse_grantee, rule.grantees))
     author = rule.author if rule.author.startswith(_PRINCIPALS) else ""
-    return Policy(rule.id, grantees, rule.text, rule.dialect, rule.others, rule.restrictive, author, identity)
+    texts = rule.text, rule.dialect, rule.others
+    return Policy(rule.id, grantees, *texts, rule.restrictive, author, identity, rule.person)
 
 
 def mask_of(rule: RowPolicy, identity: str = "") -> Mask:

@@ -9,7 +9,7 @@ import pytest
 from pdp.engines.row_access.members import Grantee, Members, parse_grantee
 from pdp.facts.objects import RowPolicy
 from pdp.facts.snapshot import Facts
-from pdp.model.question import Principal
+from pdp.model.question import Principal, unshown_user
 from pdp.rewrite.identity import CallerIdentity, owner_identity
 from pdp.rewrite.process.messages import (
     PolicyState,
@@ -37,7 +37,7 @@ GRANTEES = ["domain:example.com", "domain:partner.example", "user:bob@example.co
 def test_the_user_behind_a_member_has_that_member(template: str, accounts: tuple[str, ...]) -> None:
     members = Members(template, "oidc", service_accounts=accounts)
     for name in USERS:
-        user = Principal("user", name, bare=True)
+        user = unshown_user(name)
         assert members.principal_of(members.member(user)) == user
     for text in ("user:", "group:eu", "role:x", "", "bob", "user", "serviceAccount:x@other.example"):
         found = members.principal_of(text)
