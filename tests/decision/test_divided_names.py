@@ -77,3 +77,11 @@ def test_a_forbid_binds_what_is_moved_however_its_target_is_divided(rule: str, a
         assert not is_allowed(pdp, carry(action, path)), path
     for path in OUTSIDE:
         assert is_allowed(pdp, carry(action, path)), path
+
+
+def test_a_name_that_forbids_may_spell_in_too_many_ways_is_denied() -> None:
+    """Two long names of one size: one meets no text of the forbid, and one meets it nearly everywhere."""
+    pdp = pdp_of("path.contains('pii')")
+    for name, permitted in (("qIi" * 1300, True), ("pIi" * 1300, False), ("PII" + "a" * 4000, False)):
+        check = {"principal": PAT, "action": "read_data", "resource": f"table:lake/own/{name}"}
+        assert is_allowed(pdp, check) == permitted
