@@ -18,6 +18,7 @@ from pdp.errors import AmbiguousName
 from pdp.facts.index import Index
 from pdp.facts.nodes import ObjectNode
 from pdp.facts.objects import ContainerPath, Object, ObjectName, ObjectPut
+from pdp.model.references import MOST_PARTS
 
 
 class SpelledNames(msgspec.Struct, frozen=True, dict=True):
@@ -67,7 +68,7 @@ class SpelledNames(msgspec.Struct, frozen=True, dict=True):
         if not here:
             return []
         others = other_texts(joined, here, divided=False)
-        if len(others) > MOST_SPELLINGS:
+        if len(others) > MOST_SPELLINGS or joined.count(".") >= MOST_PARTS:
             raise AmbiguousName(f"forbids spell `{joined[:200]}` in too many ways")
         divided = dict.fromkeys(
             tuple(part.replace(DOT_IN_PART, ".") for part in text.split(".")) for text in (joined, *others)
