@@ -12,9 +12,9 @@ from typing import Final, TypeAlias
 
 from msgspec.structs import replace
 
-from pdp.decision.acting_roles import has_other_spellings, plan
+from pdp.decision.acting_roles import context_of, has_other_spellings, plan
 from pdp.decision.active_policies import ActivePolicies
-from pdp.decision.plan import AllOf, AnyOf, FixedDenial, Leaf, Node, Planners, context_of, leaves_of
+from pdp.decision.plan import AllOf, AnyOf, FixedDenial, Leaf, Node, Planners, leaves_of
 from pdp.decision.prepared_plan import PreparedPlan, prepare_plan
 from pdp.decision.turns import Resumable, TurnClock
 from pdp.errors import TooManyChecks

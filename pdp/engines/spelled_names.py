@@ -188,3 +188,57 @@ def _signs_with(place: _Place, signs: _Signs) -> _Signs:
     more = start + len(text) - signs[last]
     around = {folded: at if folded <= first else at + more for folded, at in signs.items() if not first < folded < last}
     return around | {first + folded: start + at for folded, at in _signs(text)}
+
+
+ANY_NAME: Final = "t"
+"""Name of an object that nobody knows."""
+
+
+def names_below(warehouse: str, path: Sequence[str], texts: Iterable[ForbiddenPath]) -> Iterator[tuple[str, ...]]:
+    """Yield the paths below a namespace that forbids name: whole paths, and any name where a text meets the namespace.
+
+    A pattern, or a rule that is more than plain tests, is known by its words. If one is a part of the namespace's path,
+    the others may be names within. So may texts of other tests where one meets the namespace, as in
+    `startsWith('v.') && endsWith('.t')`.
+    """
+    inside = "".join(f"{part.replace('.', DOT_IN_PART)}." for part in path)
+    folded = inside.casefold()
+    here = [text for text in texts if text.warehouses is None or warehouse in text.warehouses]
+    found = [text.text for text in here if text.text.casefold().startswith(folded)]
+    if met := {spelled for text in here for spelled in _spellings_met(inside, folded, text)}:
+        ends = {text.text.lstrip(".") for text in here if text.kind not in ("equals", "starts")}
+        # a word may end the path of a namespace
+        ends |= {f"{text.text.strip('.')}." for text in here if text.kind == "parts"}
+        names = sorted({ANY_NAME, *ends, *(ANY_NAME + end for end in ends)})
+        whole = [name + ANY_NAME if name.endswith(".") else name for name in names]
+        found += [spelled + name for spelled in sorted(met) for name in whole]
+    for text in here:
+        found += _straddling(inside, folded, text)
+    for joined in dict.fromkeys(found):
+        yield tuple(part.replace(DOT_IN_PART, ".") for part in joined.split("."))
+
+
+def _spellings_met(inside: str, folded: str, path: ForbiddenPath) -> Iterator[str]:
+    """Yield the beginning of all paths in a schema, if the text of a forbid meets it: as it is, and as the text has it.
+
+    A text that is a word begins a part of the path.
+    """
+    text = path.text.casefold()
+    if not text or path.kind == "equals":
+        return
+    at = f".{folded}".find(f".{text}") if path.kind == "parts" else folded.find(text)
+    if at < 0 or (path.kind == "starts" and at):
+        return
+    yield inside
+    if len(text) == len(path.text) and len(folded) == len(inside):
+        yield inside[:at] + path.text + inside[at + len(text) :]
+
+
+def _straddling(inside: str, folded: str, path: ForbiddenPath) -> Iterator[str]:
+    """Yield the paths in a schema with a text of a forbid that begins with letters of the schema's path."""
+    if path.kind not in ("ends", "contains"):
+        return
+    text = path.text
+    for cut in range(1, len(text)):
+        if text[:cut].strip(".") and folded.endswith(text[:cut].casefold()):
+            yield inside + text[cut:] + (ANY_NAME if text.endswith(".") else "")
