@@ -31,6 +31,9 @@ from pdp.model.vocabulary import CATALOG_ACTIONS, CEL_CHECKS, CREATE_ACTION, is_
 _STACKS: Final = 1024
 _LONGEST_ACTION: Final = 128
 """Engine stacks that a bundle remembers, and characters of the name of a remembered action."""
+_LONG_NAMES: Final = 1 << 14
+_DOT: Final = 8
+"""Characters of the names by forbids below a namespace that are asked about, and those that a dot counts more."""
 _NOTHING: Final[Map[ObjectName, ObjectNode]] = Map()
 _ROLES: Final = frozenset({"roles", "member_of"})
 """Evidence of roles in a question."""
@@ -250,8 +253,8 @@ class ActivePolicies(msgspec.Struct, frozen=True, dict=True):
     ) -> tuple[ObjectKey, ...]:
         """Return the objects below a namespace that move, or end, with it; none where no policy can forbid that.
 
-        These are known objects, then those that forbids name: facts need not know them, and nobody knows their types.
-        Without `facts`, the latter alone. At most `most`.
+        These are known objects, then those that forbids name: facts need not know them, and each may be a table or a
+        view. Without `facts`, the latter alone. At most `most`, and that many if the names are long.
         """
         may_forbid = self.may_forbid_drops if dropped else self.may_forbid_moves
         if not may_forbid(container[0]):
@@ -259,8 +262,10 @@ class ActivePolicies(msgspec.Struct, frozen=True, dict=True):
         every = () if facts is None else self.objects_below(facts, container)
         known = sorted(islice((key for key in every if key[0] in CREATE_ACTION), most))
         paths = names_below(container[0], container[1:], self.undroppable if dropped else self.unmovable)
-        places = dict.fromkeys((container[0], *path) for path in paths).keys() - {place for _, place in known}
-        named = ((type, place) for place in sorted(places) for type in CREATE_ACTION)
+        places = {(container[0], *path) for path in paths} - {place for _, place in known}
+        if sum(len(part) + _DOT * (1 + part.count(".")) for place in places for part in place) > _LONG_NAMES:
+            return (("table", container),) * most
+        named = ((type, place) for place in sorted(places) for type in ("table", "view"))
         return (*known, *islice(named, most - len(known)))
 
     def objects_below(self, facts: Facts, container: ContainerPath) -> Iterator[ObjectKey]:

@@ -22,7 +22,7 @@ from pdp.facts.snapshot import Facts
 from pdp.model.arrays import PathArray
 from pdp.model.bounded_cache import BoundedCache
 from pdp.model.question import Batch, Check, Question, Resource, has_missing_argument
-from pdp.model.vocabulary import NAMING_ACTIONS
+from pdp.model.vocabulary import NAMING_ACTIONS, RENAMES
 
 _MAX_PLANS: Final = 4096
 _LONGEST_KEY: Final = 1024
@@ -145,6 +145,9 @@ MAX_TRACED_CHARACTERS: Final = 1_000_000
 _PART: Final = 1000
 _COLUMN_PART: Final = 10_000
 """Resources of a check that are planned and folded at once: with a look at each, and in a column of few containers."""
+_FEW_NAMESPACES: Final = 10
+"""The same for namespaces that move or end with all below."""
+_ALONG: Final = frozenset({"delete", *RENAMES})
 _CHARACTERS: Final = 1 << 18
 """Characters of the names of these resources, unless one name has more."""
 Plans: TypeAlias = tuple[list[Node], list[Leaf | FixedDenial]]
@@ -204,7 +207,7 @@ def bound_traces(leaves: Sequence[Leaf | FixedDenial]) -> None:
 def _parts(check: Check) -> Iterator[Check]:
     resources = check.resources
     size = len(resources)
-    count = -(-size // _most(resources))
+    count = -(-size // _most(check))
     if count == 1 and size > 1 and _characters(resources) > _CHARACTERS:
         count = 2
     if count <= 1:
@@ -222,8 +225,19 @@ def _characters(resources: Sequence[Resource]) -> int:
     return sum([len(part) for resource in resources for part in resource.path])
 
 
-def _most(resources: Sequence[Resource]) -> int:
+def takes_along(check: Check) -> bool:
+    """Tell whether a check is about many namespaces with all below. Plans have checks of each object below."""
+    resources = check.resources
+    if check.question.action not in _ALONG or len(resources) <= _FEW_NAMESPACES:
+        return False
+    return (resources if type(resources) is PathArray else resources[0]).type == "namespace"
+
+
+def _most(check: Check) -> int:
     """Return how many resources are planned at once. Plans look at each container, and at each namespace."""
+    resources = check.resources
+    if takes_along(check):
+        return _FEW_NAMESPACES
     if type(resources) is not PathArray or resources.type == "namespace" or len(resources.parents) > _PART:
         return _PART
     return _COLUMN_PART

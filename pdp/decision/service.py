@@ -36,7 +36,7 @@ from pdp.decision.inspection import (
     visible_positions,
 )
 from pdp.decision.plan import FixedDenial, Leaf, Planners
-from pdp.decision.plan_cache import bound_traces, in_parts, plan_checks
+from pdp.decision.plan_cache import bound_traces, in_parts, plan_checks, takes_along
 from pdp.decision.ports import AuditLog, DecisionSnapshot, FactsSource
 from pdp.decision.prepared_plan import decide_check, decided_check
 from pdp.decision.row_filter import DecidedAccess, explain_rows, restrict, row_view
@@ -163,7 +163,7 @@ class Pdp:
             batch = at_time(batch, int(self.clock()))
         if batch.size == 1 and not batch.rejected and sees_all(batch.caller):
             return self._decide_one(batch, started)
-        if len(batch.checks) > _FEW_CHECKS:
+        if len(batch.checks) > _FEW_CHECKS or any(map(takes_along, batch.checks)):
             return None
         steps = self._decide(batch, started)
         for _ in range(_TURNS_AT_ONCE):

@@ -210,11 +210,10 @@ def names_below(warehouse: str, path: Sequence[str], texts: Iterable[ForbiddenPa
         # a word may end the path of a namespace
         ends |= {f"{text.text.strip('.')}." for text in here if text.kind == "parts"}
         names = sorted({ANY_NAME, *ends, *(ANY_NAME + end for end in ends)})
-        whole = [name + ANY_NAME if name.endswith(".") else name for name in names]
-        found += [spelled + name for spelled in sorted(met) for name in whole]
+        found += [spelled + name for spelled in sorted(met) for name in names]
     for text in here:
         found += _straddling(inside, folded, text)
-    for joined in dict.fromkeys(found):
+    for joined in dict.fromkeys(text + ANY_NAME if text.endswith(".") else text for text in found):
         yield tuple(part.replace(DOT_IN_PART, ".") for part in joined.split("."))
 
 
@@ -241,4 +240,4 @@ def _straddling(inside: str, folded: str, path: ForbiddenPath) -> Iterator[str]:
     text = path.text
     for cut in range(1, len(text)):
         if text[:cut].strip(".") and folded.endswith(text[:cut].casefold()):
-            yield inside + text[cut:] + (ANY_NAME if text.endswith(".") else "")
+            yield inside + text[cut:]

@@ -11,7 +11,9 @@ from support.generators.generated_pdps import batch
 from support.paths import TESTS
 
 from pdp.app.facts import build_pdp
+from pdp.decision.plan_cache import in_parts
 from pdp.decision.service import Pdp
+from pdp.decision.turns import finish
 from pdp.model.answer import MISSING_ARGUMENT, Answer
 from pdp.offline.cases.cases import Case
 from pdp.offline.cases.runner import MemoryAudit, build_case_pdp
@@ -214,6 +216,28 @@ def test_the_end_of_a_namespace_needs_no_right_below() -> None:
     answer = ask(pdp_of("path == 'nowhere'", known=known), LEAVING["delete"]("gs"))
     assert list(answer.by) == ["rule:too_many_objects"]
     assert allowed(pdp_of(known=known), LEAVING["delete"]("gs"))
+
+
+@pytest.mark.parametrize("name", ["x" * 4000, ".".join("x" * 240)])
+@pytest.mark.parametrize("deed", ["move", "delete"])
+def test_long_names_below_a_namespace_are_too_many(deed: str, name: str) -> None:
+    """Each would be asked about in each spelling: a request of a few kilobytes would hold all others up."""
+    words = " || ".join(f"path.endsWith('{word}')" for word in ("a1", "b2", "c3", "d4", "e5", "f6", "g7", "h8"))
+    pdp = pdp_of(f"path.contains('x') && ({words})")
+    answer = ask(pdp, LEAVING[deed](name))
+    assert list(answer.by) == ["rule:too_many_objects"]
+    assert allowed(pdp, LEAVING[deed]("other"))
+
+
+@pytest.mark.parametrize("action", ["delete", "move", "rename"])
+def test_namespaces_are_planned_few_at_once(action: str) -> None:
+    """Ten namespaces, and what forbids name below each, are one part: others get turns between the parts."""
+    named = [f"namespace:lake/hr{at}" for at in range(95)]
+    asked = batch([{"principal": PAT, "action": action, "resources": named}])
+    assert pdp_of("path.startsWith('hr')").decide_now(asked) is None
+    parts = finish(in_parts(asked)).checks
+    assert max(len(part.resources) for part in parts) <= 10
+    assert [one.path[0] for part in parts for one in part.resources] == [name.partition("/")[2] for name in named]
 
 
 ENDED = {
