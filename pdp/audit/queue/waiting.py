@@ -34,6 +34,9 @@ TURN_DECISIONS: Final = 2000
 LONG_BATCH: Final = 64
 LONG_RECORD: Final = 5000
 """Decisions of a batch that may be long, and rows of a record that is encoded beside the event loop."""
+_SLOW_MICROSECONDS: Final = 10_000
+_LONG_NAMES: Final = 1 << 19
+"""Time of a decision whose names are counted, and characters of all names of a long record."""
 _RECORDS: Final = (DecisionRecord, PlannedRecord)
 
 log = structlog.get_logger()
@@ -184,10 +187,25 @@ def _line(encoder: RecordEncoder, record: AnyRecord | Event, seq: int, count_une
 
 
 def _is_long(record: AnyRecord | Event) -> bool:
-    """Tell whether a record has many rows, or free values in its rows: these are encoded, and masked, one by one."""
+    """Tell whether a record has many rows, free values in its rows, which are masked one by one, or long names.
+
+    Long names take time before: names of fast decisions are not counted.
+    """
     if not isinstance(record, DecisionRecord):
         return False
-    return _rows(record) > LONG_RECORD or any(_has_values(check.resources) for check in record.batch.checks)
+    named = [check.resources for check in record.batch.checks]
+    is_slow = record.latency_us > _SLOW_MICROSECONDS
+    return (
+        _rows(record) > LONG_RECORD
+        or any(map(_has_values, named))
+        or (is_slow and sum(map(_characters, named)) > _LONG_NAMES)
+    )
+
+
+def _characters(resources: Sequence[Resource]) -> int:
+    if type(resources) is PathArray:
+        return sum(map(len, resources.names)) + sum(len(part) for parent in resources.parents for part in parent)
+    return sum([len(part) for resource in resources for part in resource.path])
 
 
 def _has_values(resources: Sequence[Resource]) -> bool:

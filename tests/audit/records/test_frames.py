@@ -192,6 +192,8 @@ def test_a_record_that_cannot_be_encoded_keeps_its_outcome() -> None:
 VALUES: dict[str, tuple[bool, dict[str, Any]]] = {
     "names": (False, {}),
     "arguments": (True, {"context": {"arguments": {"x": [[["password"]]]}}}),
+    "long names": (True, {"resources": [f"table:w/n/{'x' * 4_000}{at}" for at in range(150)]}),
+    "long namespaces": (True, {"resources": [f"table:w/{'x' * 4_000}{at}/t" for at in range(150)]}),
     "properties": (
         True,
         {"resources": [{"type": "table", "warehouse": "w", "path": ["n", "t"], "properties": {"x": [[1]]}}] * 65},
@@ -200,7 +202,7 @@ VALUES: dict[str, tuple[bool, dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("kind", VALUES)
-async def test_free_values_of_many_rows_are_encoded_beside_the_event_loop(kind: str) -> None:
+async def test_long_values_of_many_rows_are_encoded_beside_the_event_loop(kind: str) -> None:
     is_beside, more = VALUES[kind]
     pdp, kept = recording(CONFIG, {"r": "true"})
     asked = {"principal": "user:oidc~a", "action": "read_data", "resources": ["table:w/n/t"] * 65, **more}
@@ -212,7 +214,9 @@ async def test_free_values_of_many_rows_are_encoded_beside_the_event_loop(kind: 
         return work(*arguments)
 
     batcher = RecordBatcher("i", DEFAULT_MASKER, run_beside, lambda: None)
-    batcher.put(kept[-1], 65)
+    record = kept[-1]
+    assert isinstance(record, DecisionRecord)
+    batcher.put(msgspec.structs.replace(record, latency_us=20_000), record.batch.size)
     batcher.encode()
     assert batcher.has_work() is (len(called) > 0)  # nothing waits for an encoder
     await asyncio.sleep(0)
