@@ -16,9 +16,10 @@ from typing import Final
 from msgspec.structs import replace
 
 from pdp.decision.active_policies import ActivePolicies
-from pdp.decision.plan import AllOf, FixedDenial, Leaf, Node, PlanContext, Planner, Split, plan_action, split
+from pdp.decision.plan import AllOf, FixedDenial, Leaf, Node, PlanContext, Planner, Split, split
 from pdp.engines.spelled_names import SpelledNames
 from pdp.errors import AmbiguousName
+from pdp.facts.snapshot import Facts
 from pdp.model.answer import OTHER_SPELLING, STORE_STALE, Reason
 from pdp.model.arrays import PathArray
 from pdp.model.question import Check, Principal, Resource
@@ -40,6 +41,15 @@ def plan(check: Check, context: PlanContext, planners: Sequence[Planner]) -> Nod
     return node if names is None else _in_spellings(node, context.bundle, names)
 
 
+def context_of(check: Check, bundle: ActivePolicies, facts: Facts, *, stale: bool) -> PlanContext:
+    """Return the context in which the planning of a check begins."""
+    question = check.question
+    principal = bundle.with_mapped_roles(question.principal)
+    admin = principal.id in bundle.instance_admins and not question.inspected
+    planned = question.planned(principal)
+    return PlanContext(planned, bundle, facts, stale, admin, question.rules_follow, question.session)
+
+
 def _plan(check: Check, context: PlanContext, planners: Sequence[Planner]) -> Node:
     action, role = check.question.action, check.question.acting_role
     if role is None:
@@ -54,6 +64,14 @@ def _plan(check: Check, context: PlanContext, planners: Sequence[Planner]) -> No
     if not _may_forbid(context.bundle, "", "assume", "role"):
         return node
     return AllOf((node, _assumption(check, context, role)), named=False)
+
+
+def plan_action(check: Check, context: PlanContext, planners: Sequence[Planner]) -> Node:
+    """Plan a check for the principal of a context: the first planner that knows the subject, else the plain plan."""
+    for planner in planners:
+        if node := planner(context, check):
+            return node
+    return context.concrete(check.question.action, check.resources)
 
 
 def _with_person(node: Node, acting: PlanContext, person: Principal) -> Node:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from hashlib import sha256
-from itertools import chain
+from itertools import chain, islice
 from typing import Any, Final, Literal
 
 import msgspec
@@ -19,7 +19,7 @@ from pdp.config.warehouses import TrinoSettings, WarehouseSettings
 from pdp.engines.engine import Cost, Dependency, Engine, ForbiddenPath, beyond
 from pdp.engines.guarded import AwaitedEngine, FailedEngine, applying
 from pdp.engines.row_access.engine import RowAccessEngine
-from pdp.engines.spelled_names import NO_NAMES, SpelledNames
+from pdp.engines.spelled_names import NO_NAMES, SpelledNames, names_below
 from pdp.facts.nodes import ObjectNode
 from pdp.facts.objects import ContainerPath, FoldedName, ObjectKey, ObjectName
 from pdp.facts.snapshot import Facts
@@ -31,6 +31,9 @@ from pdp.model.vocabulary import CATALOG_ACTIONS, CEL_CHECKS, CREATE_ACTION, is_
 _STACKS: Final = 1024
 _LONGEST_ACTION: Final = 128
 """Engine stacks that a bundle remembers, and characters of the name of a remembered action."""
+_LONG_NAMES: Final = 1 << 14
+_DOT: Final = 8
+"""Characters of the names by forbids below a namespace that are asked about, and those that a dot counts more."""
 _NOTHING: Final[Map[ObjectName, ObjectNode]] = Map()
 _ROLES: Final = frozenset({"roles", "member_of"})
 """Evidence of roles in a question."""
@@ -238,10 +241,45 @@ class ActivePolicies(msgspec.Struct, frozen=True, dict=True):
         places += [("rename", type) for type in CREATE_ACTION if type != "namespace"]
         return any(self.has_forbids(warehouse, action, type) for action, type in places)
 
+    def may_forbid_drops(self, warehouse: str) -> bool:
+        """Tell whether a policy can forbid the end of an object of any type in a warehouse."""
+        return any(self.has_forbids(warehouse, drop_of(type), type) for type in CREATE_ACTION)
+
+    def names_warehouse(self, warehouse: str) -> bool:
+        """Tell whether a warehouse would leave policies under another name: a forbid, a policy of rows, an authority.
+
+        True for an engine that forbids and does not tell.
+        """
+        is_listed = warehouse in self.authorities or self.row_access.restricts_in(warehouse)
+        return is_listed or any(
+            engine.forbids and getattr(engine, "names_warehouse", lambda _: True)(warehouse)
+            for engine in (*self.forbids, *self.authority(warehouse).engines)
+        )
+
     def may_deny_granted(self, facts: Facts) -> bool:
         """Tell whether anything can deny what grants permit: a forbid, another engine, or a row policy or mask."""
         has_rows = self.row_access.tables or self.row_access.protected or facts.index.rules
         return bool(self.forbids or has_rows) or _can_forbid(self._engines())
+
+    def content_below(
+        self, facts: Facts | None, container: ContainerPath, most: int, *, dropped: bool = False
+    ) -> tuple[ObjectKey, ...]:
+        """Return the objects below a namespace that move, or end, with it; none where no policy can forbid that.
+
+        These are known objects, then those that forbids name: facts need not know them, and each may be a table or a
+        view. Without `facts`, the latter alone. At most `most`, and that many if the names are long.
+        """
+        may_forbid = self.may_forbid_drops if dropped else self.may_forbid_moves
+        if not may_forbid(container[0]):
+            return ()
+        every = () if facts is None else self.objects_below(facts, container)
+        known = sorted(islice((key for key in every if key[0] in CREATE_ACTION), most))
+        paths = names_below(container[0], container[1:], self.undroppable if dropped else self.unmovable)
+        places = {(container[0], *path) for path in paths} - {place for _, place in known}
+        if sum(len(part) + _DOT * (1 + part.count(".")) for place in places for part in place) > _LONG_NAMES:
+            return (("table", container),) * most
+        named = ((type, place) for place in sorted(places) for type in ("table", "view"))
+        return (*known, *islice(named, most - len(known)))
 
     def objects_below(self, facts: Facts, container: ContainerPath) -> Iterator[ObjectKey]:
         """Yield the objects below a container that facts know or policies declare."""
@@ -301,6 +339,11 @@ class ActivePolicies(msgspec.Struct, frozen=True, dict=True):
         """Return the default ref of a warehouse; None if unknown."""
         known = self.warehouses.get(warehouse)
         return known.default_ref if known else None
+
+
+def drop_of(type: str) -> str:
+    """Return the action that ends an object of a type below a warehouse."""
+    return "delete" if type == "namespace" else "drop"
 
 
 def _can_forbid(engines: Iterable[Engine]) -> bool:

@@ -62,7 +62,7 @@ def plan_missing_arguments(context: PlanContext, check: Check) -> Node | None:
     return Split(tuple(places.values()), parts)
 
 
-def _plan(context: PlanContext, key: tuple[bool, bool, tuple[ObjectKey, ...]], resources: Sequence[Resource]) -> Node:
+def _plan(context: PlanContext, key: tuple[bool, bool, Sequence[ObjectKey]], resources: Sequence[Resource]) -> Node:
     """Plan resources by three answers: is a destination missing, may a row policy hide a name, and what comes along."""
     action, type = context.question.action, resources[0].type
     is_moved, is_hidden, content = key

@@ -10,29 +10,21 @@ One tree covers all resources of a check: every node holds a column of resources
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from itertools import islice
 from typing import Any, Final, TypeAlias, TypeVar
 
 import msgspec
 from msgspec.structs import replace
 
-from pdp.decision.active_policies import ActivePolicies
+from pdp.decision.active_policies import ActivePolicies, drop_of
 from pdp.engines.engine import EngineQuestion
 from pdp.engines.row_access.engine import Restriction
 from pdp.engines.row_access.through_views import through
-from pdp.facts.objects import ObjectKey, arrival_of
+from pdp.facts.objects import ObjectKey, arrival_of, moved
 from pdp.facts.snapshot import Facts
 from pdp.model.answer import ReadRestrictions, Reason
 from pdp.model.arrays import positions_by
-from pdp.model.question import (
-    VERSIONED_TYPES,
-    Arguments,
-    Check,
-    Principal,
-    QuerySession,
-    Question,
-    Resource,
-)
+from pdp.model.question import VERSIONED_TYPES, Arguments, Check, Principal, QuerySession, Question, Resource
+from pdp.model.trino_operations import TRINO_PREFIX
 from pdp.model.vocabulary import (
     ALIASES,
     CATALOG_ACTIONS,
@@ -138,12 +130,6 @@ def without_need(node: Node, by: Reason) -> Node:
     return replace(node, parts=tuple([part for part in parts if not isinstance(part, FixedDenial)]) or parts)
 
 
-def moved(type: str, path: Sequence[str], namespace: Resource) -> Resource:
-    """Return an object below a namespace that moves, at the new path."""
-    target = namespace.arguments.destination or namespace
-    return Resource(type, target.warehouse, (*target.path, *path[len(namespace.path) :]), target.ref)
-
-
 INSTANCE_ADMINS: Final = "config:identity.instance_admins"
 
 MOST_OBJECTS_BELOW: Final = 500
@@ -151,7 +137,10 @@ MOST_OBJECTS_BELOW: Final = 500
 TOO_MANY_OBJECTS: Final = "rule:too_many_objects"
 """The reason of denials about namespaces with more known objects below."""
 MOVED_ALONG: Final = "rule:moved_along"
-"""The reason of a rename of an object together with its namespace, which nothing needs to permit."""
+DROPPED_ALONG: Final = "rule:dropped_along"
+"""The reasons of a rename, or a drop, of an object together with its namespace, which nothing needs to permit."""
+NAMED_BY_POLICY: Final = "rule:named_by_policy"
+"""The reason of denials of renames of warehouses that policies name: they would end."""
 _RENAME_FROM: Final = "CATALOG_RENAME_ENTITY_FROM"
 RENAME_TO: Final = "CATALOG_RENAME_ENTITY_TO"
 """Actions by which Nessie's catalogs mark the two ends of a rename: the deletion and the creation."""
@@ -259,6 +248,10 @@ class PlanContext(msgspec.Struct, frozen=True, gc=False):
     def restriction_reason(self, object: Resource) -> Reason | None:
         """Return the reason why rows or columns of a table, or of tables in a container, are hidden; None if none."""
         access, facts = self.bundle.row_access, self.facts.without_rules() if self.rules_follow else self.facts
+        if object.type == "warehouse" and not self.admin:
+            target = object.arguments.destination or object
+            if any(map(self.bundle.names_warehouse, {object.warehouse, target.warehouse})):
+                return NAMED_BY_POLICY
         if object.type in ("namespace", "warehouse"):
             return access.reason_below(self.principal, object, facts, stale=self.stale)
         return self._restrict(object, facts).reason
@@ -296,6 +289,8 @@ class PlanContext(msgspec.Struct, frozen=True, gc=False):
             action in RENAMES and type == "warehouse"
         ):
             return self.deny_restricted(resources, action, lambda part: self.leaf(type, action, part))
+        if action == "delete" and type == "namespace" and not self.question.action.startswith(TRINO_PREFIX):
+            return self._drop(action, resources)
         if action not in RENAMES or type not in CREATE_ACTION:
             return self.leaf(type, action, resources)
         return self.deny_restricted(resources, action, lambda part: self._rename(type, action, part))
@@ -307,21 +302,26 @@ class PlanContext(msgspec.Struct, frozen=True, gc=False):
         store follow, each object is asked about by itself.
         """
 
-        def both_ends(key: tuple[str, tuple[ObjectKey, ...]], part: list[Resource]) -> Node:
-            target_type, content = key
+        def both_ends(key: tuple[str, Sequence[ObjectKey], Sequence[ObjectKey]], part: list[Resource]) -> Node:
+            target_type, content, arriving = key
             if target_type not in ("", type, "table_or_view"):
                 return self.denied("rule:rename_target", action, part)
-            source = self.leaf(type, action, part)
             if not target_type:
-                return source
-            target = self.arrivals(type, list(map(arrival_of, part)))
-            if len(content) > MOST_OBJECTS_BELOW:
+                return self.leaf(type, action, part)
+            if max(len(content), len(arriving)) > MOST_OBJECTS_BELOW:
                 return self.denied(TOO_MANY_OBJECTS, action, part)
-            return AllOf((source, target, *(node for one in content for node in self._taken_along(one, part))))
+            target = self.arrivals(type, list(map(arrival_of, part)))
+            there = [(one[0], [moved(one[0], one[1][1:], namespace) for namespace in part]) for one in content]
+            along = [self.departures(one, part, new) for one, (_, new) in zip(content, there, strict=True)]
+            there += [(one[0], _column(one, part)) for one in arriving]
+            along += [without_need(self.arrivals(kind, new), MOVED_ALONG) for kind, new in there]
+            return AllOf((self.leaf(type, action, part), target, *along))
 
-        def key_of(resource: Resource) -> tuple[str, tuple[ObjectKey, ...]]:
-            target_type = target.type if (target := resource.arguments.destination) else ""
-            return target_type, self.content(resource) if target_type and type == "namespace" else ()
+        def key_of(resource: Resource) -> tuple[str, Sequence[ObjectKey], Sequence[ObjectKey]]:
+            target = resource.arguments.destination
+            if target is None or type != "namespace":
+                return target.type if target else "", (), ()
+            return target.type, self.content(resource), self.content(target, known=False)
 
         return split(resources, key_of, both_ends)
 
@@ -329,12 +329,26 @@ class PlanContext(msgspec.Struct, frozen=True, gc=False):
         """Plan the creation of renamed objects at their new paths."""
         return self.with_actions((RENAME_TO,)).in_parent(CREATE_ACTION[type], resources)
 
-    def content(self, namespace: Resource) -> tuple[ObjectKey, ...]:
-        """Return the known objects below a namespace that moves; none where nothing forbids. At most one too many."""
-        if self.rules_follow or not self.bundle.may_forbid_moves(namespace.warehouse):
-            return ()
-        below = self.bundle.objects_below(self.facts, (namespace.warehouse, *namespace.path))
-        return tuple(sorted(islice((key for key in below if key[0] in CREATE_ACTION), MOST_OBJECTS_BELOW + 1)))
+    def content(self, namespace: Resource, *, known: bool = True, dropped: bool = False) -> Sequence[ObjectKey]:
+        """Return the objects that move, or end, with a namespace; none where nothing forbids. At most one too many.
+
+        These are known objects, and those that forbids name. Without `known`, the latter alone.
+        """
+        place, facts = (namespace.warehouse, *namespace.path), self.facts if known else None
+        most = 0 if self.rules_follow else MOST_OBJECTS_BELOW + 1
+        return self.bundle.content_below(facts, place, most, dropped=dropped) if most else ()
+
+    def _drop(self, action: str, namespaces: Sequence[Resource]) -> Node:
+        """Plan the end of namespaces with all below. There forbids bind, and no permit is needed."""
+
+        def with_content(content: Sequence[ObjectKey], part: list[Resource]) -> Node:
+            if len(content) > MOST_OBJECTS_BELOW:
+                return self.denied(TOO_MANY_OBJECTS, action, part)
+            along = [self.leaf(one[0], drop_of(one[0]), _column(one, part)) for one in content]
+            own = self.leaf("namespace", action, part)
+            return AllOf((own, *(without_need(leaf, DROPPED_ALONG) for leaf in along))) if along else own
+
+        return split(namespaces, lambda namespace: self.content(namespace, dropped=True), with_content)
 
     def departures(self, key: ObjectKey, namespaces: Sequence[Resource], new: Sequence[Resource | None]) -> Node:
         """Plan the rename of a known object with its namespaces. No permit is needed."""
@@ -344,12 +358,6 @@ class PlanContext(msgspec.Struct, frozen=True, gc=False):
             for namespace, target in zip(namespaces, new, strict=True)
         ]
         return without_need(self.leaf(type, "move" if type == "namespace" else "rename", old), MOVED_ALONG)
-
-    def _taken_along(self, key: ObjectKey, namespaces: Sequence[Resource]) -> tuple[Node, Node]:
-        """Plan both ends of the rename of a known object with its namespaces."""
-        new = [moved(key[0], key[1][1:], namespace) for namespace in namespaces]
-        arrivals = without_need(self.arrivals(key[0], new), MOVED_ALONG)
-        return self.departures(key, namespaces, new), arrivals
 
 
 Planner: TypeAlias = Callable[[PlanContext, Check], Node | None]
@@ -369,23 +377,6 @@ class Planners(msgspec.Struct, frozen=True):
     meant: Callable[[Check, ActivePolicies, Facts], Check]
 
 
-def plan_action(check: Check, context: PlanContext, planners: Sequence[Planner]) -> Node:
-    """Plan a check for the principal of a context: the first planner that knows the subject, else the plain plan."""
-    for planner in planners:
-        if node := planner(context, check):
-            return node
-    return context.concrete(check.question.action, check.resources)
-
-
-def context_of(check: Check, bundle: ActivePolicies, facts: Facts, *, stale: bool) -> PlanContext:
-    """Return the context in which the planning of a check begins."""
-    question = check.question
-    principal = bundle.with_mapped_roles(question.principal)
-    admin = principal.id in bundle.instance_admins and not question.inspected
-    planned = question.planned(principal)
-    return PlanContext(planned, bundle, facts, stale, admin, question.rules_follow, question.session)
-
-
 def parent_of(resource: Resource) -> Resource:
     """Return the container of a new object, with the object's name as an argument."""
     *path, name = resource.path
@@ -393,6 +384,12 @@ def parent_of(resource: Resource) -> Resource:
     arguments = Arguments(name, given=given, arriving=resource.arguments.arriving)
     type = "namespace" if path else "warehouse"
     return Resource(type, resource.warehouse, tuple(path), resource.ref, arguments=arguments)
+
+
+def _column(key: ObjectKey, like: Sequence[Resource]) -> list[Resource]:
+    """Return an object once for each of several resources on one ref."""
+    type, (warehouse, *path) = key
+    return [Resource(type, warehouse, tuple(path), resource.ref) for resource in like]
 
 
 def _is_control(group: EngineQuestion) -> bool:

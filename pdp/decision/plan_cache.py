@@ -12,9 +12,9 @@ from typing import Final, TypeAlias
 
 from msgspec.structs import replace
 
-from pdp.decision.acting_roles import has_other_spellings, plan
+from pdp.decision.acting_roles import context_of, has_other_spellings, plan
 from pdp.decision.active_policies import ActivePolicies
-from pdp.decision.plan import AllOf, AnyOf, FixedDenial, Leaf, Node, Planners, context_of, leaves_of
+from pdp.decision.plan import AllOf, AnyOf, FixedDenial, Leaf, Node, Planners, leaves_of
 from pdp.decision.prepared_plan import PreparedPlan, prepare_plan
 from pdp.decision.turns import Resumable, TurnClock
 from pdp.errors import TooManyChecks
@@ -22,7 +22,7 @@ from pdp.facts.snapshot import Facts
 from pdp.model.arrays import PathArray
 from pdp.model.bounded_cache import BoundedCache
 from pdp.model.question import Batch, Check, Question, Resource, has_missing_argument
-from pdp.model.vocabulary import NAMING_ACTIONS
+from pdp.model.vocabulary import NAMING_ACTIONS, RENAMES
 
 _MAX_PLANS: Final = 4096
 _LONGEST_KEY: Final = 1024
@@ -145,6 +145,11 @@ MAX_TRACED_CHARACTERS: Final = 1_000_000
 _PART: Final = 1000
 _COLUMN_PART: Final = 10_000
 """Resources of a check that are planned and folded at once: with a look at each, and in a column of few containers."""
+_FEW_NAMESPACES: Final = 10
+"""The same for namespaces that move or end with all below."""
+_ALONG: Final = frozenset({"delete", *RENAMES})
+_CHARACTERS: Final = 1 << 18
+"""Characters of the names of these resources, unless one name has more."""
 Plans: TypeAlias = tuple[list[Node], list[Leaf | FixedDenial]]
 """Trees of checks, and all leaves of them."""
 
@@ -152,10 +157,8 @@ Plans: TypeAlias = tuple[list[Node], list[Leaf | FixedDenial]]
 def in_parts(batch: Batch) -> Resumable[Batch]:
     """Return the batch with each long check as several checks, so that no plan and no fold takes long.
 
-    Parts are of equal size: no rule takes a short rest for a short question.
+    Parts of short names are of equal size: no rule takes a short rest for a short question.
     """
-    if all(len(check.resources) <= _PART for check in batch.checks):
-        return batch
     parts: list[Check] = []
     pace = TurnClock()
     for check in batch.checks:
@@ -202,18 +205,39 @@ def bound_traces(leaves: Sequence[Leaf | FixedDenial]) -> None:
 
 
 def _parts(check: Check) -> Iterator[Check]:
-    resources, at = check.resources, check.at
-    count = -(-len(resources) // _most(resources))
+    resources = check.resources
+    size = len(resources)
+    count = -(-size // _most(check))
+    if count == 1 and size > 1 and _characters(resources) > _CHARACTERS:
+        count = 2
     if count <= 1:
         yield check
         return
-    ends = [len(resources) * number // count for number in range(count + 1)]
-    for start, end in pairwise(ends):
-        yield replace(check, resources=resources[start:end], at=at[start:end])
+    for start, end in pairwise([size * number // count for number in range(count + 1)]):
+        yield from _parts(replace(check, resources=resources[start:end], at=check.at[start:end]))
 
 
-def _most(resources: Sequence[Resource]) -> int:
+def _characters(resources: Sequence[Resource]) -> int:
+    """Return the number of characters of all names."""
+    if type(resources) is PathArray:
+        above = [sum(map(len, parent)) for parent in resources.parents]
+        return sum(map(len, resources.names)) + sum(map(above.__getitem__, resources.parent_at))
+    return sum([len(part) for resource in resources for part in resource.path])
+
+
+def takes_along(check: Check) -> bool:
+    """Tell whether a check is about many namespaces with all below. Plans have checks of each object below."""
+    resources = check.resources
+    if check.question.action not in _ALONG or len(resources) <= _FEW_NAMESPACES:
+        return False
+    return (resources if type(resources) is PathArray else resources[0]).type == "namespace"
+
+
+def _most(check: Check) -> int:
     """Return how many resources are planned at once. Plans look at each container, and at each namespace."""
+    resources = check.resources
+    if takes_along(check):
+        return _FEW_NAMESPACES
     if type(resources) is not PathArray or resources.type == "namespace" or len(resources.parents) > _PART:
         return _PART
     return _COLUMN_PART

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from pdp.audit.records.record import DecidedCheck, LeafDecision
-from pdp.decision.plan import Planners, context_of
+from pdp.decision.acting_roles import context_of
+from pdp.decision.plan import Planners
 from pdp.decision.ports import DecisionSnapshot
 from pdp.decision.turns import Resumable, TurnClock
 from pdp.engines.engine import ABSTAIN, PERMIT, Verdicts

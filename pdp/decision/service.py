@@ -36,7 +36,7 @@ from pdp.decision.inspection import (
     visible_positions,
 )
 from pdp.decision.plan import FixedDenial, Leaf, Planners
-from pdp.decision.plan_cache import bound_traces, in_parts, plan_checks
+from pdp.decision.plan_cache import bound_traces, in_parts, plan_checks, takes_along
 from pdp.decision.ports import AuditLog, DecisionSnapshot, FactsSource
 from pdp.decision.prepared_plan import decide_check, decided_check
 from pdp.decision.row_filter import DecidedAccess, explain_rows, restrict, row_view
@@ -163,7 +163,7 @@ class Pdp:
             batch = at_time(batch, int(self.clock()))
         if batch.size == 1 and not batch.rejected and sees_all(batch.caller):
             return self._decide_one(batch, started)
-        if len(batch.checks) > _FEW_CHECKS:
+        if len(batch.checks) > _FEW_CHECKS or any(map(takes_along, batch.checks)):
             return None
         steps = self._decide(batch, started)
         for _ in range(_TURNS_AT_ONCE):
@@ -222,7 +222,8 @@ class Pdp:
         await self.await_consistency(batch.consistency)
         if self.bundle.reads_time:
             batch = at_time(batch, int(self.clock()))
-        return await finish_in_turns(self._decide(batch, started, self.cache))
+        parts = await finish_in_turns(in_parts(batch))
+        return await finish_in_turns(self._decide(parts, started, self.cache))
 
     def _decide(
         self, batch: Batch, started: float, cache: VerdictCache | None = None
@@ -234,7 +235,6 @@ class Pdp:
         if not sees_all(batch.caller):
             visible = yield from self._visible(batch, basis)
             batch = reject_invisible(batch, visible)
-        batch = yield from in_parts(batch)
         trees, found = yield from plan_checks(batch.checks, basis.plans)
         if batch.explain:
             bound_traces(found)
@@ -373,8 +373,7 @@ class Pdp:
 
     def _visible(self, batch: Batch, basis: DecisionSnapshot) -> AwaitingResumable[bytes]:
         """Return 1 for each position that has guards, all of them permitted."""
-        all = yield from guards(batch, lambda check: self.planners.meant(check, basis.bundle, basis.facts))
-        checks = (yield from in_parts(msgspec.structs.replace(batch, checks=all))).checks
+        checks = yield from guards(batch, lambda check: self.planners.meant(check, basis.bundle, basis.facts))
         trees, found = yield from plan_checks(checks, basis.plans)
         _, verdicts_of = yield from self._verdicts(found, basis, None)
         outcomes = yield from each_in_turns(fold, trees, repeat(verdicts_of))

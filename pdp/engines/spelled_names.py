@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from itertools import accumulate
+from itertools import accumulate, chain, islice
 from typing import Final, TypeAlias
 
 import msgspec
@@ -18,6 +18,7 @@ from pdp.errors import AmbiguousName
 from pdp.facts.index import Index
 from pdp.facts.nodes import ObjectNode
 from pdp.facts.objects import ContainerPath, Object, ObjectName, ObjectPut
+from pdp.model.references import MOST_PARTS
 
 
 class SpelledNames(msgspec.Struct, frozen=True, dict=True):
@@ -67,7 +68,7 @@ class SpelledNames(msgspec.Struct, frozen=True, dict=True):
         if not here:
             return []
         others = other_texts(joined, here, divided=False)
-        if len(others) > MOST_SPELLINGS:
+        if len(others) > MOST_SPELLINGS or joined.count(".") >= MOST_PARTS:
             raise AmbiguousName(f"forbids spell `{joined[:200]}` in too many ways")
         divided = dict.fromkeys(
             tuple(part.replace(DOT_IN_PART, ".") for part in text.split(".")) for text in (joined, *others)
@@ -108,62 +109,135 @@ NO_NAMES: Final = SpelledNames()
 
 MOST_SPELLINGS: Final = 16
 """Spellings of one name by forbids. A name with more is ambiguous."""
-
-
-class _FoldedPath:
-    """Path as one text, folded sign by sign."""
-
-    def __init__(self, path: str, *, divided: bool) -> None:
-        self.path = path
-        self._divided = divided
-        self.folded = self._fold(path)
-        self._places: dict[int, int] | None = None
-        if len(self.folded) != len(path):  # a sign may fold to several: where the n-th sign of the path begins
-            lengths = accumulate((len(sign.casefold()) for sign in path), initial=0)
-            self._places = {place: number for number, place in enumerate(lengths)}
-
-    def _fold(self, text: str) -> str:
-        return text.casefold() if self._divided else text.casefold().replace(DOT_IN_PART, ".")
-
-    def respelled(self, text: ForbiddenPath) -> Iterator[str]:
-        """Yield the path in the spelling of a text at each place where both fold to the same."""
-        folded = self._fold(text.text)
-        at = self.folded.find(folded)
-        while at == 0 or (at > 0 and text.kind not in ("equals", "starts")):
-            if self._is_met(text.kind, at, at + len(folded)):
-                yield from self._with(text.text, at, at + len(folded))
-            at = self.folded.find(folded, at + 1)
-
-    def _is_met(self, kind: str, start: int, end: int) -> bool:
-        """Tell whether a text may stand between two places."""
-        if kind == "parts":
-            return self.folded[start - 1 : start] in ("", ".") and self.folded[end : end + 1] in ("", ".")
-        return end == len(self.folded) or kind in ("starts", "contains")
-
-    def _with(self, text: str, start: int, end: int) -> Iterator[str]:
-        """Yield the path with a text between two places of the folded path, unless a place is within a sign."""
-        places = self._places
-        if places is None:
-            yield self.path[:start] + text + self.path[end:]
-        elif start in places and end in places:
-            yield self.path[: places[start]] + text + self.path[places[end] :]
+_MOST_PLACES: Final = 256
+"""Places of one name where texts of forbids may stand. A name with more is ambiguous."""
+_Place: TypeAlias = tuple[str, int, int]
+"""Text of a forbid, and where it may stand in a folded path."""
+_Signs: TypeAlias = Mapping[int, int]
+"""Offset in a folded path -> offset in the path. Offsets within a sign are absent."""
 
 
 def other_texts(own: str, texts: Sequence[ForbiddenPath], *, divided: bool = True) -> list[str]:
     """Return a path in the spelling of each text, and of each pair of texts: one forbid may test a path twice.
 
-    Without `divided`, a dot within a part equals one between parts. At most one spelling more than MOST_SPELLINGS.
+    Without `divided`, a dot within a part equals one between parts. For too many spellings or places, return
+    MOST_SPELLINGS + 1 texts. Callers choose the length of a path: the cost grows with the length and no faster.
     """
-    folded = _FoldedPath(own, divided=divided)
-    found: dict[str, None] = {own: None}
-    for text in texts:
-        found.update(dict.fromkeys(folded.respelled(text)))
+    folded = _fold(own, divided=divided)
+    met = ((text.text, *place) for text in texts for place in _places(folded, _fold(text.text, divided=divided), text))
+    places = list(islice(met, _MOST_PLACES + 1))
+    if not places:
+        return []
+    if len(places) > _MOST_PLACES:
+        return [own] * (MOST_SPELLINGS + 1)
+    every = dict(_signs(own))
+    signs = {bound: every[bound] for _, *both in places for bound in both if bound in every}
+    once = dict(islice(_respelled(own, signs, places), MOST_SPELLINGS + 1))
+    found = dict.fromkeys(once)
+    twice = (_respelled(other, _signs_with(place, signs), places) for other, place in once.items())
+    for again, _ in chain.from_iterable(twice):
         if len(found) > MOST_SPELLINGS:
             break
-    for other in tuple(found)[1:]:
-        again = _FoldedPath(other, divided=divided)
-        for text in texts:
-            found.update(dict.fromkeys(again.respelled(text)))
-            if len(found) > MOST_SPELLINGS + 1:
-                break
-    return list(found)[1:]
+        if again != own:
+            found[again] = None
+    return list(found)
+
+
+def _fold(text: str, *, divided: bool) -> str:
+    return text.casefold() if divided else text.casefold().replace(DOT_IN_PART, ".")
+
+
+def _places(path: str, folded: str, text: ForbiddenPath) -> Iterator[tuple[int, int]]:
+    """Yield where a text, folded, may stand in a folded path."""
+    size = len(folded)
+    if text.kind in ("equals", "starts", "ends"):
+        start = max(0, len(path) - size) if text.kind == "ends" else 0
+        if path.startswith(folded, start) and (text.kind == "starts" or start + size == len(path)):
+            yield start, start + size
+    elif folded:
+        around, sought = (f".{path}.", f".{folded}.") if text.kind == "parts" else (path, folded)
+        start = around.find(sought)
+        while start >= 0:
+            yield start, start + size
+            start = around.find(sought, start + 1)
+
+
+def _respelled(path: str, signs: _Signs, places: Sequence[_Place]) -> Iterator[tuple[str, _Place]]:
+    """Yield each other spelling of a path with a text at one place, once, with the place."""
+    found = {path}
+    for place in places:
+        text, first, last = place
+        start, end = signs.get(first, -1), signs.get(last, -1)
+        if min(start, end) < 0 or path[start:end] == text:
+            continue
+        other = path[:start] + text + path[end:]
+        if other not in found:
+            found.add(other)
+            yield other, place
+
+
+def _signs(text: str) -> Iterable[tuple[int, int]]:
+    """Return where each sign begins: in the folded text, where a sign may be several, and in the text."""
+    return zip(accumulate(map(len, map(str.casefold, text)), initial=0), range(len(text) + 1), strict=True)
+
+
+def _signs_with(place: _Place, signs: _Signs) -> _Signs:
+    """Return the signs of a path once a text stands at a place. Reads the text alone, for a path may be long."""
+    text, first, last = place
+    start = signs[first]
+    more = start + len(text) - signs[last]
+    around = {folded: at if folded <= first else at + more for folded, at in signs.items() if not first < folded < last}
+    return around | {first + folded: start + at for folded, at in _signs(text)}
+
+
+ANY_NAME: Final = "t"
+"""Name of an object that nobody knows."""
+
+
+def names_below(warehouse: str, path: Sequence[str], texts: Iterable[ForbiddenPath]) -> Iterator[tuple[str, ...]]:
+    """Yield the paths below a namespace that forbids name: whole paths, and any name where a text meets the namespace.
+
+    A pattern, or a rule that is more than plain tests, is known by its words. If one is a part of the namespace's path,
+    the others may be names within. So may texts of other tests where one meets the namespace, as in
+    `startsWith('v.') && endsWith('.t')`.
+    """
+    inside = "".join(f"{part.replace('.', DOT_IN_PART)}." for part in path)
+    folded = inside.casefold()
+    here = [text for text in texts if text.warehouses is None or warehouse in text.warehouses]
+    found = [text.text for text in here if text.text.casefold().startswith(folded)]
+    if met := {spelled for text in here for spelled in _spellings_met(inside, folded, text)}:
+        ends = {text.text.lstrip(".") for text in here if text.kind not in ("equals", "starts")}
+        # a word may end the path of a namespace
+        ends |= {f"{text.text.strip('.')}." for text in here if text.kind == "parts"}
+        names = sorted({ANY_NAME, *ends, *(ANY_NAME + end for end in ends)})
+        found += [spelled + name for spelled in sorted(met) for name in names]
+    for text in here:
+        found += _straddling(inside, folded, text)
+    for joined in dict.fromkeys(text + ANY_NAME if text.endswith(".") else text for text in found):
+        yield tuple(part.replace(DOT_IN_PART, ".") for part in joined.split("."))
+
+
+def _spellings_met(inside: str, folded: str, path: ForbiddenPath) -> Iterator[str]:
+    """Yield the beginning of all paths in a schema, if the text of a forbid meets it: as it is, and as the text has it.
+
+    A text that is a word begins a part of the path.
+    """
+    text = path.text.casefold()
+    if not text or path.kind == "equals":
+        return
+    at = f".{folded}".find(f".{text}") if path.kind == "parts" else folded.find(text)
+    if at < 0 or (path.kind == "starts" and at):
+        return
+    yield inside
+    if len(text) == len(path.text) and len(folded) == len(inside):
+        yield inside[:at] + path.text + inside[at + len(text) :]
+
+
+def _straddling(inside: str, folded: str, path: ForbiddenPath) -> Iterator[str]:
+    """Yield the paths in a schema with a text of a forbid that begins with letters of the schema's path."""
+    if path.kind not in ("ends", "contains"):
+        return
+    text = path.text
+    for cut in range(1, len(text)):
+        if text[:cut].strip(".") and folded.endswith(text[:cut].casefold()):
+            yield inside + text[cut:]

@@ -10,7 +10,7 @@ this module must not know SQL or principals.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Final, TypeAlias
 from urllib.parse import unquote
 
@@ -237,6 +237,12 @@ def arrival_of(resource: Resource) -> Resource:
     """Return the destination of a rename, with a mark if it is in another container."""
     target = resource.arguments.destination or resource
     return replace(target, arguments=replace(target.arguments, arriving=changes_container(resource)))
+
+
+def moved(type: str, path: Sequence[str], namespace: Resource) -> Resource:
+    """Return an object below a namespace that moves, at the new path."""
+    target = namespace.arguments.destination or namespace
+    return Resource(type, target.warehouse, (*target.path, *path[len(namespace.path) :]), target.ref)
 
 
 def key_text(key: ObjectKey) -> str:

@@ -109,7 +109,7 @@ async def denials_of(pdp: Pdp, caller: Caller, checks: Sequence[Check]) -> Seque
 def _questions(facts: Facts, edits: ObjectEdits, bundle: ActivePolicies) -> Iterator[EditQuestion]:
     for key in edits.delete:
         if key[1]:
-            for one in _with_objects_below(facts, key):
+            for one in chain(_with_objects_below(facts, key), _named_below(key, bundle)):
                 yield DELETE[one[0]], resource_of(one)
     # a later move of the request takes along what an earlier one puts below its source: by each path above
     moved: defaultdict[tuple[str, ...], list[ObjectKey]] = defaultdict(list)
@@ -120,7 +120,8 @@ def _questions(facts: Facts, edits: ObjectEdits, bundle: ActivePolicies) -> Iter
             continue
         # what is in a warehouse keeps its ref: nobody knows a ref of the new name
         ref = bundle.default_ref(source[1][0]) if is_warehouse else None
-        for one in chain(_with_objects_below(facts, source), tuple(moved.get(source[1], ()))):
+        known = chain(_with_objects_below(facts, source), _named_below(source, bundle, target))
+        for one in chain(known, tuple(moved.get(source[1], ()))):
             new = one[0], (*target[1], *one[1][len(source[1]) :])
             for depth in range(1, len(new[1])):
                 moved[new[1][:depth]].append(new)
@@ -146,6 +147,16 @@ def _with_objects_below(facts: Facts, key: ObjectKey) -> Iterator[ObjectKey]:
     for below, _ in facts.subtree(key):
         if below != key:
             yield below
+
+
+def _named_below(key: ObjectKey, bundle: ActivePolicies, target: ObjectKey | None = None) -> Iterator[ObjectKey]:
+    """Yield the objects below a namespace that forbids name there, or below the new name: facts need not know them."""
+    if key[0] != "namespace":
+        return
+    yield from bundle.content_below(None, key[1], MOST_QUESTIONS + 1, dropped=target is None)
+    if target:
+        for type, path in bundle.content_below(None, target[1], MOST_QUESTIONS + 1):
+            yield type, (*key[1], *path[len(target[1]) :])
 
 
 def _with(resource: Resource, arguments: Arguments) -> Resource:

@@ -13,8 +13,8 @@ from msgspec.structs import replace
 from pdp.app.assembly import PLANNERS
 from pdp.app.facts import build_pdp
 from pdp.config.load import make_settings
-from pdp.decision.acting_roles import plan
-from pdp.decision.plan import FixedDenial, Leaf, context_of
+from pdp.decision.acting_roles import context_of, plan
+from pdp.decision.plan import FixedDenial, Leaf
 from pdp.decision.plan_cache import PlanCache
 from pdp.decision.service import Pdp
 from pdp.engines.cel.rules import inline_rules

@@ -20,9 +20,10 @@ from pdp.decision.plan import MOST_OBJECTS_BELOW, Node, PlanContext, Planner, sp
 from pdp.decision.service import Pdp
 from pdp.dialects.trino.names import base_table, most_signs, suffix_of
 from pdp.dialects.trino.spelling import SCHEMA_TYPES, TABLE_TYPES, Spelling, is_metadata_name
-from pdp.engines.engine import DOT_IN_PART, ForbiddenPath
+from pdp.engines.engine import ForbiddenPath
 from pdp.engines.known_names import KnownObjects
 from pdp.engines.row_access.engine import UNRESTRICTED, Restriction, hide_everything
+from pdp.engines.spelled_names import ANY_NAME, names_below
 from pdp.errors import AmbiguousName, Unavailable
 from pdp.facts.snapshot import Facts
 from pdp.model.answer import Rejection
@@ -31,7 +32,6 @@ from pdp.model.question import NO_ARGUMENTS, Batch, Check, Resource
 from pdp.model.trino_operations import METADATA_TABLES, TRINO_OPERATIONS, TRINO_PREFIX
 from pdp.model.vocabulary import DATA_ACTIONS, LOADS
 
-_ANY_NAME: Final = "t"
 """A name of a table that nobody knows."""
 
 _TABLES: Final = TABLE_TYPES | {"metadata_table"}
@@ -55,8 +55,7 @@ def known_at(facts: Facts, bundle: ActivePolicies, table: Resource) -> tuple[Res
 class SchemaContent(NamedTuple):
     """Objects below a schema: `known` to facts or row policies, and `forbidden`, which only forbids name.
 
-    `arriving` are names below the destination of a rename that an unknown object may get: one that no policy has, and
-    those that forbids name.
+    `arriving` is a name below the destination of a rename that an unknown object may get.
     """
 
     known: tuple[Resource, ...]
@@ -71,11 +70,9 @@ def content_of(context: PlanContext, schema: Resource) -> SchemaContent | None:
     every = chain(_known_below(context, schema), _covered_below(context, schema))
     known = sorted(islice(every, MOST_OBJECTS_BELOW + 1), key=attrgetter("path", "type"))
     forbidden = tuple(islice(_forbidden_below(schema, texts), MOST_OBJECTS_BELOW + 1))
-    arriving: tuple[Resource, ...] = ()
-    if target:
-        unknown = Resource("table_or_view", target.warehouse, (*target.path, _ANY_NAME), target.ref)
-        arriving = (unknown, *islice(_forbidden_below(target, texts), MOST_OBJECTS_BELOW + 1))
-    is_bounded = max(len(known) + len(forbidden), len(arriving) - 1) <= MOST_OBJECTS_BELOW
+    new = target and Resource("table_or_view", target.warehouse, (*target.path, ANY_NAME), target.ref)
+    arriving = (new,) if new else ()
+    is_bounded = len(known) + len(forbidden) <= MOST_OBJECTS_BELOW
     return SchemaContent(tuple(known), forbidden, arriving) if is_bounded else None
 
 
@@ -96,58 +93,9 @@ def _covered_below(context: PlanContext, schema: Resource) -> Iterator[Resource]
 
 
 def _forbidden_below(schema: Resource, texts: Sequence[ForbiddenPath]) -> Iterator[Resource]:
-    """Yield the objects below a schema that forbids name: whole paths, and any name where a text meets the schema's.
-
-    A pattern, or a rule that is more than plain tests, is known by its words. If one is a part of the schema's path,
-    the others may be names within. So may texts of other tests where one meets the schema, as in
-    `startsWith('v.') && endsWith('.t')`.
-    """
-    inside = "".join(f"{part.replace('.', DOT_IN_PART)}." for part in schema.path)
-    folded = inside.casefold()
-    here = [path for path in texts if path.warehouses is None or schema.warehouse in path.warehouses]
-    found = [path.text for path in here if path.text.casefold().startswith(folded)]
-    if met := {spelled for path in here for spelled in _spellings_met(inside, folded, path)}:
-        ends = {path.text.lstrip(".") for path in here if path.kind not in ("equals", "starts")}
-        # a word may end the path of a namespace
-        ends |= {f"{path.text.strip('.')}." for path in here if path.kind == "parts"}
-        names = sorted({_ANY_NAME, *ends, *(_ANY_NAME + end for end in ends)})
-        whole = [name + _ANY_NAME if name.endswith(".") else name for name in names]
-        found += [spelled + name for spelled in sorted(met) for name in whole]
-    for path in here:
-        found += _straddling(inside, folded, path)
-    for text in dict.fromkeys(found):
-        yield Resource(
-            "table_or_view",
-            schema.warehouse,
-            tuple(part.replace(DOT_IN_PART, ".") for part in text.split(".")),
-            schema.ref,
-        )
-
-
-def _spellings_met(inside: str, folded: str, path: ForbiddenPath) -> Iterator[str]:
-    """Yield the beginning of all paths in a schema, if the text of a forbid meets it: as it is, and as the text has it.
-
-    A text that is a word begins a part of the path.
-    """
-    text = path.text.casefold()
-    if not text or path.kind == "equals":
-        return
-    at = f".{folded}".find(f".{text}") if path.kind == "parts" else folded.find(text)
-    if at < 0 or (path.kind == "starts" and at):
-        return
-    yield inside
-    if len(text) == len(path.text) and len(folded) == len(inside):
-        yield inside[:at] + path.text + inside[at + len(text) :]
-
-
-def _straddling(inside: str, folded: str, path: ForbiddenPath) -> Iterator[str]:
-    """Yield the paths in a schema with a text of a forbid that begins with letters of the schema's path."""
-    if path.kind not in ("ends", "contains"):
-        return
-    text = path.text
-    for cut in range(1, len(text)):
-        if text[:cut].strip(".") and folded.endswith(text[:cut].casefold()):
-            yield inside + text[cut:] + (_ANY_NAME if text.endswith(".") else "")
+    """Yield the objects below a schema that forbids name."""
+    for path in names_below(schema.warehouse, schema.path, texts):
+        yield Resource("table_or_view", schema.warehouse, path, schema.ref)
 
 
 AMBIGUOUS_NAME: Final = AmbiguousName.code

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from pdp.decision.plan import MOVED_ALONG, TOO_MANY_OBJECTS, Node, PlanContext, moved, split, without_need
+from pdp.decision.plan import MOVED_ALONG, TOO_MANY_OBJECTS, Node, PlanContext, split, without_need
 from pdp.dialects.trino.known_objects import SchemaContent, content_of
 from pdp.dialects.trino.operation_planner import DROPPED, OperationPlanner, all_of, plan_by_place, unless_forbidden
+from pdp.facts.objects import moved
 from pdp.model.question import Resource
 
 _MOST_SCHEMAS: Final = 10
@@ -56,15 +57,13 @@ def _plan_schema(planner: OperationPlanner) -> Node:
 def _other_departures(planner: OperationPlanner, content: SchemaContent) -> Iterator[Node]:
     """Yield the renames of objects below a renamed schema, but for those that the rename asks about in any case.
 
-    These are other spellings of forbids, tables or views of row policies, and objects that only forbids name.
+    These are other spellings of forbids, and tables or views of row policies.
     """
     schemas = planner.resources
     for found in content.known:
         others = planner.spelling.others(found)
         for other in [found, *others] if found.type == "table_or_view" else others:
             yield from _departures(planner.context, other, schemas)
-    for found in content.forbidden:
-        yield from _departures(planner.context, found, schemas)
 
 
 def _departures(context: PlanContext, found: Resource, schemas: Sequence[Resource]) -> Iterator[Node]:

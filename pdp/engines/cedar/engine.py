@@ -23,6 +23,7 @@ from pdp.engines.cedar.actions import (
     has_counterpart,
     has_properties,
     object_of,
+    path_of,
     uid_of_principal,
     uid_of_resource,
 )
@@ -95,7 +96,7 @@ class CedarEngine:
     def __init__(self, model: CedarModel) -> None:
         self.model = model
         policies, files, schema = model.policies, model.files, model.schema
-        self.has_forbids = any(policy.effect == "forbid" for policy in policies.policies)
+        self.has_forbids = bool(policies.forbids)
         """A policy forbids. Without such a policy the engine denies by failures alone."""
         self.beyond = CedarForbid(self) if self.has_forbids else None
         """Engine of the forbids on actions outside of the vocabulary."""
@@ -140,15 +141,19 @@ class CedarEngine:
 
     def forbidden_paths(self) -> Iterator[ForbiddenPath]:
         """Yield the paths of objects that forbids name, the beginnings of paths in a namespace, and texts of names."""
-        forbids = [policy for policy in self.model.policies.policies if policy.effect == "forbid"]
-        named = {uid for policy in forbids for uid in policy.names}
+        named = {uid for policy in self.model.policies.forbids for uid in policy.names}
         for type, (warehouse, *path) in sorted(filter(None, map(object_of, named))):
             text = ".".join(part.replace(".", DOT_IN_PART) for part in path)
             yield ForbiddenPath(text, frozenset({warehouse}))
             if type == "namespace":
                 yield ForbiddenPath(f"{text}.", frozenset({warehouse}), "starts")
-        for text in sorted({text for policy in forbids for text in policy.texts}):
+        for text in sorted({text for policy in self.model.policies.forbids for text in policy.texts}):
             yield ForbiddenPath(text, None, "parts")
+
+    def names_warehouse(self, warehouse: str) -> bool:
+        """Tell whether a forbid looks at the name of a warehouse, or entity files describe its content to a forbid."""
+        described = self.has_forbids and any(path_of(uid)[:1] == (warehouse,) for uid in self.model.files.by_uid)
+        return described or any(forbid.names_warehouse(warehouse) for forbid in self.model.policies.forbids)
 
     @property
     def named_roles(self) -> frozenset[str]:

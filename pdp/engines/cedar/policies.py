@@ -11,7 +11,7 @@ from typing import Any, Final, Literal, NamedTuple
 import msgspec
 
 from pdp.config.names import NameCheck
-from pdp.engines.cedar.actions import Uid, as_text, id_problem
+from pdp.engines.cedar.actions import Uid, as_text, id_problem, path_of
 from pdp.engines.cedar.entity_files import declared_names
 from pdp.engines.cedar.names import PolicyFault, find_faults, may_compare
 from pdp.engines.cedar.schema import GENERATIONS, CedarSchema, CedarSources, SourceText, load_cedarpy
@@ -90,6 +90,12 @@ class CedarPolicy(msgspec.Struct, frozen=True, dict=True):
         """Return the strings of the conditions, and the texts between the stars of patterns."""
         return frozenset(part for text in condition_texts(self.text) for part in text.split("*") if part)
 
+    def names_warehouse(self, warehouse: str) -> bool:
+        """Tell whether the policy names a warehouse or an object in it, or reads an attribute of any warehouse."""
+        words = [token.text.casefold() if token.kind != "text" else "" for token in tokens_of(self.text)]
+        reads = any(word == "warehouse" and after != "::" for word, after in pairwise([*words, ""]))
+        return reads or any(path_of(uid)[:1] == (warehouse,) for uid in self.names)
+
 
 class RelaxedPolicies(NamedTuple):
     """Policies under unknown values, as cedarpy's parsed set; `relaxed` has the numbers of forbids with the reason.
@@ -115,10 +121,14 @@ class CedarPolicies(msgspec.Struct, frozen=True, dict=True):
         return frozenset(uid for policy in self.policies for uid in policy.reads)
 
     @cached_property
+    def forbids(self) -> tuple[CedarPolicy, ...]:
+        """Return the policies that forbid."""
+        return tuple(policy for policy in self.policies if policy.effect == "forbid")
+
+    @cached_property
     def forbids_read(self) -> frozenset[str]:
         """Return the evidence read by forbids, by the names of `Principal.unknown`."""
-        forbids = (policy for policy in self.policies if policy.effect == "forbid")
-        found = frozenset(name for policy in forbids for name in policy.evidence)
+        found = frozenset(name for policy in self.forbids for name in policy.evidence)
         return found - {"member_of"} | ({"roles"} if "member_of" in found else frozenset())
 
     def for_unknown(self, unknown: frozenset[str]) -> RelaxedPolicies:

@@ -359,6 +359,10 @@ class CelForbid(_RuleEngine):
         for rule in self.rules:
             yield from rule.program.path_texts()
 
+    def names_warehouse(self, warehouse: str) -> bool:
+        """Tell whether a rule looks at the name of a warehouse."""
+        return any(rule.program.names_warehouse(warehouse) for rule in self.rules)
+
     def applies(self, action: str, type: str) -> bool:
         """Return True: a forbid binds wherever anything could permit."""
         return True

@@ -158,6 +158,11 @@ class Program:
                 yield from (ForbiddenPath(text, warehouses, condition.kind) for text in sorted(condition.texts))
         yield from (ForbiddenPath(word, warehouses, "parts") for word in sorted(words))
 
+    def names_warehouse(self, warehouse: str) -> bool:
+        """Tell whether the rule may be true or false by the name of a warehouse."""
+        named = warehouses_of(self.requirements.conditions)
+        return "warehouse" in self.variables and (named is None or warehouse in named)
+
     def lacking(self, unknown: Iterable[str]) -> frozenset[str]:
         """Return the variables of the rule without a value because of unknown evidence, path or update.
 
