@@ -77,6 +77,7 @@ class FastPass:
             for relation in catalog
             if relation.key not in keys and not catalog.is_ambiguous(relation, dialect)
             for name in _spellings(relation.name, catalog.default)
+            if not catalog.is_short(name.split("."), dialect)
         )
 
     def passes(self, text: str) -> bool:
