@@ -66,11 +66,18 @@ _SKIPPED: Final = re.compile(
 """Word behind a comma that the parser skips, or before a dot. To an engine the word can be the name of a table."""
 _EMPTY_ROW: Final = re.compile(r"\bvalues\s*\(\s*\)", re.IGNORECASE)
 _PARAMETER_SIGN: Final = re.compile(r"(?<!@)@@?\s*\w")
-_EMPTY_PART: Final = re.compile(r"(?:[,(]|\b(?:select|distinct|all|by)\b)\s*,", re.IGNORECASE)
+_EMPTY_PART: Final = re.compile(
+    r"(?:[,(]|\b(?:select|distinct|all|by|limit|offset|fetch|from|join|using|where|having|qualify|on|and|or|not|when|then|else|values|set"
+    r"|into)\b)\s*,",
+    re.IGNORECASE,
+)
 """Comma without an expression before. The parser skips the comma. To Spark `FROM t SELECT, u` has a table `u`."""
 _ROWS_WORD: Final = re.compile(r"(?<![\w.])values\b", re.IGNORECASE)
 _FIRST_OF_ROWS: Final = {"duckdb": re.compile(r"\("), "spark": re.compile(r"[(0-9'\"+-]")}
 """Dialect in which `values` is no reserved word -> first sign of a row."""
+_SEVERAL_NAMES: Final = (exp.Anonymous, exp.Explode, exp.Inline, exp.Posexplode, exp.Stack)
+"""Functions of Spark that give several columns. Elsewhere `word (name)` is a call, which the parser takes for names."""
+_COMPARED_TO_ALL: Final = re.compile(r"[(,]\s*all\s*\(", re.IGNORECASE)
 _LEAVES: Final = (exp.Identifier, exp.Literal, exp.Column)
 """Parts without sources. Those of array paths are looked for by the path."""
 
@@ -85,8 +92,11 @@ def check_readings(parsed: ParsedText, dialect: str) -> None:
     _check_target(parsed.tree)
     _check_projections(parsed.tree)
     _check_laterals(parsed.tree, dialect)
-    if dialect == "spark" and (word := _CALLED_CLAUSE.search(parsed.lexical.marked)):
-        raise RewriteRefused(PARSE_ERROR, f"the word of SQL at {word.start(1)} could be a function or a column")
+    _check_foreign_forms(parsed.tree, dialect)
+    if dialect == "spark":
+        word = _CALLED_CLAUSE.search(parsed.lexical.marked) or _COMPARED_TO_ALL.search(parsed.lexical.marked)
+        if word:
+            raise RewriteRefused(PARSE_ERROR, f"the word of SQL at {word.start()} could be a function or a column")
     if dialect in _FIRST_OF_ROWS:
         _check_rows(parsed, _FIRST_OF_ROWS[dialect])
 
@@ -145,6 +155,10 @@ def _check_skipped(parsed: ParsedText, dialect: str) -> None:
         seen = sum(1 for _ in tree.find_all(exp.Parameter, exp.SessionParameter))
         if len(_PARAMETER_SIGN.findall(marked)) > seen:
             raise RewriteRefused(PARSE_ERROR, "a parameter touches a word of SQL")
+    if dialect != "duckdb" and "?" in marked:
+        signs = sum(match.text("pattern").count("?") for match in tree.find_all(exp.MatchRecognize))
+        if marked.count("?") > signs + sum(1 for _ in tree.find_all(exp.Placeholder)):
+            raise RewriteRefused(PARSE_ERROR, "a parameter touches a word of SQL")
 
 
 def _check_target(tree: exp.Expr) -> None:
@@ -160,6 +174,9 @@ def _check_projections(tree: exp.Expr) -> None:
     for query in tree.find_all(exp.Select):
         if not query.expressions:
             raise RewriteRefused(PARSE_ERROR, "a query has no columns")
+        group = query.args.get("group")
+        if group is not None and not any(group.args.values()):
+            raise RewriteRefused(PARSE_ERROR, "nothing stands behind GROUP BY")
         if not query.args.get("from_") and (query.args.get("joins") or query.args.get("laterals")):
             raise RewriteRefused(PARSE_ERROR, "a query joins a source and has no FROM")
 
@@ -171,6 +188,37 @@ def _check_laterals(tree: exp.Expr, dialect: str) -> None:
             dialect == "trino" or not isinstance(lateral.this, exp.Func)
         ):
             raise RewriteRefused(UNSUPPORTED_SOURCE, "LATERAL stands before a query in parentheses, or a function")
+
+
+def _check_foreign_forms(tree: exp.Expr, dialect: str) -> None:
+    """Raise RewriteRefused for forms of other engines, in which the engine calls functions and reads tables."""
+    if dialect == "duckdb":
+        return
+    for node in tree.walk():
+        if _is_foreign(node, dialect):
+            message = (
+                "a word of SQL could be a function or a table here: put names into quotes, queries into parentheses"
+            )
+            raise RewriteRefused(PARSE_ERROR, message)
+
+
+def _is_foreign(node: exp.Expr, dialect: str) -> bool:
+    """Tell whether the engine reads a part otherwise: a keyword that it knows no form for is a name to it."""
+    kind, inner = node.__class__, node.args.get("this")
+    if kind is exp.Aliases:
+        return dialect != "spark" or not isinstance(inner, _SEVERAL_NAMES)
+    if kind is exp.From or kind is exp.Join:
+        return isinstance(inner, (exp.Select, exp.SetOperation)) or (
+            dialect == "bigquery" and isinstance(inner, exp.Values)
+        )
+    if kind is exp.Interval:
+        value = inner.this if isinstance(inner, exp.Neg) else inner
+        return dialect != "bigquery" and value is not None and not isinstance(value, exp.Literal)
+    if kind is exp.Star:
+        return dialect == "trino" and any(node.args.values())
+    if kind is exp.Hint:
+        return any(isinstance(table.this, exp.Func) for table in node.find_all(exp.Table))
+    return (kind is exp.Any or kind is exp.All) and isinstance(inner, exp.Star)
 
 
 def _check_rows(parsed: ParsedText, first: re.Pattern[str]) -> None:
