@@ -9,7 +9,7 @@ from sqlglot import Token, TokenType, exp
 from sqlglot.parsers.bigquery import BigQueryParser
 
 from pdp.rewrite.catalog import Catalog, fold_ascii
-from pdp.rewrite.errors import METADATA_TABLE, UNKNOWN_RELATION, UNSUPPORTED_SOURCE, RewriteRefused
+from pdp.rewrite.errors import METADATA_TABLE, UNKNOWN_RELATION, UNSUPPORTED_SOURCE, WILDCARD_TABLE, RewriteRefused
 
 RESERVED: Final = frozenset(
     """select from where table with union except intersect join insert update delete merge create lateral values into
@@ -214,8 +214,10 @@ def check_dots(node: exp.Table, dialect: str) -> None:
         raise RewriteRefused(UNKNOWN_RELATION, f"`{node.name}` has a dot inside of a quoted name")
 
 
-def check_new_name(parts: Sequence[str]) -> None:
+def check_new_name(parts: Sequence[str], dialect: str) -> None:
     """Raise RewriteRefused for a new relation with a name of metadata: later reads would pass as metadata."""
+    if dialect == "bigquery" and parts[-1].endswith("*"):
+        raise RewriteRefused(WILDCARD_TABLE, f"`{'.'.join(parts)}` names many tables, and no new one")
     folded = [part.lower() for part in parts]
     if folded[-1] in METADATA_SUFFIXES or INFORMATION_SCHEMA in folded or any("$" in part for part in folded):
         raise RewriteRefused(METADATA_TABLE, f"`{'.'.join(parts)}` is a name of metadata")

@@ -72,6 +72,13 @@ _EMPTY_PART: Final = re.compile(
     re.IGNORECASE,
 )
 """Comma without an expression before. The parser skips the comma. To Spark `FROM t SELECT, u` has a table `u`."""
+_LIMITED: Final = re.compile(r"(?<![\w.])limit\b", re.IGNORECASE)
+_BRACKET_OR_COMMA: Final = re.compile(r"[(),]")
+_FRAME_WORD: Final = re.compile(
+    r"(?<![\w.])(?:(?P<from>from)|(?P<columns>select)(?=\s*\()|union|except|intersect|minus|select)\b|[()]",
+    re.IGNORECASE,
+)
+"""Brackets, and words that begin or end the sources of a query."""
 _ROWS_WORD: Final = re.compile(r"(?<![\w.])values\b", re.IGNORECASE)
 _FIRST_OF_ROWS: Final = {"duckdb": re.compile(r"\("), "spark": re.compile(r"[(0-9'\"+-]")}
 """Dialect in which `values` is no reserved word -> first sign of a row."""
@@ -87,8 +94,7 @@ def check_readings(parsed: ParsedText, dialect: str) -> None:
     _check_numbers(parsed.lexical.marked, dialect)
     _check_sources(parsed)
     _check_skipped(parsed, dialect)
-    if empty := _EMPTY_PART.search(parsed.lexical.marked):
-        raise RewriteRefused(PARSE_ERROR, f"nothing stands before the comma at {empty.end() - 1}")
+    _check_commas(parsed)
     _check_target(parsed.tree)
     _check_projections(parsed.tree)
     _check_laterals(parsed.tree, dialect)
@@ -97,6 +103,7 @@ def check_readings(parsed: ParsedText, dialect: str) -> None:
         word = _CALLED_CLAUSE.search(parsed.lexical.marked) or _COMPARED_TO_ALL.search(parsed.lexical.marked)
         if word:
             raise RewriteRefused(PARSE_ERROR, f"the word of SQL at {word.start()} could be a function or a column")
+        _check_from_first(parsed.lexical.marked)
     if dialect in _FIRST_OF_ROWS:
         _check_rows(parsed, _FIRST_OF_ROWS[dialect])
 
@@ -148,7 +155,7 @@ def _check_skipped(parsed: ParsedText, dialect: str) -> None:
     if _EMPTY_ROW.search(marked):
         raise RewriteRefused(PARSE_ERROR, "a row of VALUES has no values")
     if words := list(_SKIPPED.finditer(marked)):
-        names = {name.meta.get("start") for name in tree.find_all(exp.Identifier, exp.Func)}
+        names = _starts_of_names(tree)
         if any(word.start(word.lastindex or 0) not in names for word in words):
             raise RewriteRefused(PARSE_ERROR, f"the word of SQL at {words[0].start()} could be a name: quote names")
     if dialect == "bigquery" and "@" in marked:
@@ -159,6 +166,51 @@ def _check_skipped(parsed: ParsedText, dialect: str) -> None:
         signs = sum(match.text("pattern").count("?") for match in tree.find_all(exp.MatchRecognize))
         if marked.count("?") > signs + sum(1 for _ in tree.find_all(exp.Placeholder)):
             raise RewriteRefused(PARSE_ERROR, "a parameter touches a word of SQL")
+
+
+def _check_commas(parsed: ParsedText) -> None:
+    """Raise RewriteRefused for a comma without an expression before, and for one behind LIMIT.
+
+    To Spark, `FROM t LIMIT, u` and `FROM t LIMIT (a), u` have a table `u`: a word of SQL can be an alias.
+    """
+    marked = parsed.lexical.marked
+    empty = [found.start() for found in _EMPTY_PART.finditer(marked)]
+    limits = [found.start() for found in _LIMITED.finditer(marked) if _has_comma(marked, found.end())]
+    if not empty and not limits:
+        return
+    names = _starts_of_names(parsed.tree)
+    if any(at not in names for at in empty):
+        raise RewriteRefused(PARSE_ERROR, f"nothing stands before the comma behind {empty[0]}")
+    if any(at not in names for at in limits):
+        raise RewriteRefused(PARSE_ERROR, "LIMIT has a comma: write LIMIT and OFFSET")
+
+
+def _has_comma(marked: str, at: int) -> bool:
+    """Tell whether a comma follows a place before the brackets around the place end."""
+    depth = 0
+    for sign in _BRACKET_OR_COMMA.finditer(marked, at):
+        if not depth and sign[0] != "(":
+            return sign[0] == ","
+        depth += {"(": 1, ")": -1, ",": 0}[sign[0]]
+    return False
+
+
+def _check_from_first(marked: str) -> None:
+    """Raise RewriteRefused for `FROM t SELECT (a), u`: to Spark, SELECT is an alias, and `u` a table."""
+    has_sources = [False]
+    for word in _FRAME_WORD.finditer(marked):
+        if word[0] == "(":
+            has_sources.append(False)
+        elif word[0] == ")":
+            has_sources = has_sources[:-1] or [False]
+        elif word["columns"] and has_sources[-1]:
+            raise RewriteRefused(PARSE_ERROR, "SELECT stands between FROM and a bracket: write SELECT before FROM")
+        else:
+            has_sources[-1] = word["from"] is not None
+
+
+def _starts_of_names(tree: exp.Expr) -> set[int | None]:
+    return {name.meta.get("start") for name in tree.find_all(exp.Identifier, exp.Func)}
 
 
 def _check_target(tree: exp.Expr) -> None:
@@ -214,6 +266,8 @@ def _is_foreign(node: exp.Expr, dialect: str) -> bool:
     if kind is exp.Interval:
         value = inner.this if isinstance(inner, exp.Neg) else inner
         return dialect != "bigquery" and value is not None and not isinstance(value, exp.Literal)
+    if kind is exp.Distinct:  # table functions know no DISTINCT
+        return isinstance(node.parent, exp.Func) and isinstance(node.parent.parent, exp.Table)
     if kind is exp.Star:
         return dialect == "trino" and any(node.args.values())
     if kind is exp.Hint:

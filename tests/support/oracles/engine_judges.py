@@ -191,7 +191,7 @@ class Judgement:
         known = {
             part.lower()
             for name in tree.find_all(exp.Identifier, exp.Literal, exp.Var)
-            for part in name.name.split(".")
+            for part in name.name.replace("\r", "").replace("\n", ".").split(".")
         }
         spoken = {part for name in seen.columns for part in name.replace("\r", "").split(".")}
         hidden = {part for part in spoken - known if part in names.HIDDEN_COLUMNS or part.startswith("$")}
