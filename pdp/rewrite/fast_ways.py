@@ -57,7 +57,7 @@ _INFIX: Final = frozenset("over in and or then else where having select on by as
 """Words that stand behind an operand. In place of an operand, `word (` is a call to some engines."""
 _BEFORE_OPERANDS: Final = _INFIX | {"case", "not", "from", "join", "limit", "offset", "all", ""}
 _OPENING: Final = {
-    "select": ("", "(", "all", "union", "except", "intersect"),
+    "select": ("", "all", "union", "except", "intersect"),
     "distinct": ("(", "select"),
     "when": ("case",),
 }

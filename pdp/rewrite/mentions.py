@@ -176,7 +176,7 @@ class MentionWalk:
                 self._check(node)
             args = node.args
             with_ = args.get("with_")
-            if with_ is not None:
+            if with_.__class__ is exp.With:  # a property of a table may have a flag of that name
                 scope = dict(scope)
                 steps += _common_tables(with_, scope)
             for value in args.values():

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
 from typing import Final
 
-from sqlglot import Token, TokenType, exp
+from sqlglot import Dialect, Parser, Token, TokenType, exp
+from sqlglot.expressions import FUNCTION_BY_NAME
 from sqlglot.parsers.bigquery import BigQueryParser
 
 from pdp.rewrite.catalog import Catalog, fold_ascii
@@ -138,6 +140,21 @@ _REFUSED: Final = tuple(
     if (kind := getattr(exp, name, None)) is not None
 )  # fmt: skip
 """Functions that the parser knows and that read more than their arguments."""
+
+
+_OPERANDS: Final = frozenset(
+    """not exists case when distinct all any some select with values table lateral unnest interval row array map struct
+    rollup cube grouping like cast try_cast safe_cast extract trim position overlay substring ceil floor""".split()  # noqa: SIM905
+)
+"""Words of SQL that begin an operand, or a source, with a bracket."""
+
+
+@cache
+def words_of_sql(dialect: str) -> frozenset[str]:
+    """Return the words that the parser takes for no name, but for functions, types, and words before an operand."""
+    grammar = Dialect.get_or_raise(dialect)
+    words = {word.lower() for word, kind in grammar.tokenizer_class.KEYWORDS.items() if kind not in Parser.TYPE_TOKENS}
+    return frozenset(words - SCALARS - {name.lower() for name in FUNCTION_BY_NAME} - _OPERANDS)
 
 
 def is_table_function(node: exp.Expr, dialect: str) -> bool:

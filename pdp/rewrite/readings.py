@@ -15,6 +15,7 @@ from typing import Final
 from sqlglot import exp
 
 from pdp.rewrite.errors import PARSE_ERROR, UNSUPPORTED_SOURCE, RewriteRefused
+from pdp.rewrite.names import words_of_sql
 from pdp.rewrite.sql import MARK, ParsedText
 
 _NUMBER_WORD: Final = re.compile(r"(?<![\w.])(?:(?!0[xX])\.?[0-9][\w.]*?[eE][+-][0-9][\w.]*|\.?[0-9][\w.]*)")
@@ -85,6 +86,20 @@ _FIRST_OF_ROWS: Final = {"duckdb": re.compile(r"\("), "spark": re.compile(r"[(0-
 _SEVERAL_NAMES: Final = (exp.Anonymous, exp.Explode, exp.Inline, exp.Posexplode, exp.Stack)
 """Functions of Spark that give several columns. Elsewhere `word (name)` is a call, which the parser takes for names."""
 _COMPARED_TO_ALL: Final = re.compile(r"[(,]\s*all\s*\(", re.IGNORECASE)
+_CALLED: Final = re.compile(
+    r"(?P<before>[(,=<>!+/%|&^~-]|\b(?:select|distinct|all|by|where|having|on|and|or|not|when|then|else|case|from|join|limit"
+    r"|offset|in|between|like|is|of)\b)\s*(?P<word>\w+)(?=\s*\()",
+    re.IGNORECASE,
+)
+"""Word before a bracket, in place of an operand."""
+_BEHIND: Final = {
+    "not": frozenset("in between like ilike rlike regexp materialized".split()),  # noqa: SIM905
+    **dict.fromkeys(("distinct", "limit", "offset"), frozenset({"from"})),
+    "(": frozenset({"where"}),
+}
+"""Word or sign -> words of SQL behind it in no operand: NOT IN, IS DISTINCT FROM, FILTER (WHERE, a column `offset`."""
+_PRODUCT: Final = re.compile(r"([\w\])'\"`\1]+)\s*\*\s*from\s*\(", re.IGNORECASE)
+_BEFORE_STAR: Final = frozenset({"select", "distinct", "all"})
 _LEAVES: Final = (exp.Identifier, exp.Literal, exp.Column)
 """Parts without sources. Those of array paths are looked for by the path."""
 
@@ -98,7 +113,9 @@ def check_readings(parsed: ParsedText, dialect: str) -> None:
     _check_target(parsed.tree)
     _check_projections(parsed.tree)
     _check_laterals(parsed.tree, dialect)
-    _check_foreign_forms(parsed.tree, dialect)
+    if dialect != "duckdb":
+        _check_foreign_forms(parsed.tree, dialect)
+        _check_called(parsed.lexical.marked, dialect)
     if dialect == "spark":
         word = _CALLED_CLAUSE.search(parsed.lexical.marked) or _COMPARED_TO_ALL.search(parsed.lexical.marked)
         if word:
@@ -244,8 +261,6 @@ def _check_laterals(tree: exp.Expr, dialect: str) -> None:
 
 def _check_foreign_forms(tree: exp.Expr, dialect: str) -> None:
     """Raise RewriteRefused for forms of other engines, in which the engine calls functions and reads tables."""
-    if dialect == "duckdb":
-        return
     for node in tree.walk():
         if _is_foreign(node, dialect):
             message = (
@@ -266,13 +281,28 @@ def _is_foreign(node: exp.Expr, dialect: str) -> bool:
     if kind is exp.Interval:
         value = inner.this if isinstance(inner, exp.Neg) else inner
         return dialect != "bigquery" and value is not None and not isinstance(value, exp.Literal)
+    if kind is exp.Select or kind is exp.Values:  # `abs(SELECT (a))` calls a function `select`
+        return dialect != "bigquery" and isinstance(node.parent, exp.Func) and not isinstance(node.parent, exp.Exists)
     if kind is exp.Distinct:  # table functions know no DISTINCT
         return isinstance(node.parent, exp.Func) and isinstance(node.parent.parent, exp.Table)
+    if kind is exp.Returning or kind is exp.Fetch:  # Trino alone of these knows FETCH
+        return dialect != "trino" or kind is exp.Returning
     if kind is exp.Star:
         return dialect == "trino" and any(node.args.values())
     if kind is exp.Hint:
         return any(isinstance(table.this, exp.Func) for table in node.find_all(exp.Table))
     return (kind is exp.Any or kind is exp.All) and isinstance(inner, exp.Star)
+
+
+def _check_called(marked: str, dialect: str) -> None:
+    """Raise RewriteRefused for a word of SQL in place of a function, which the engine calls by that name."""
+    for call in _CALLED.finditer(marked):
+        word = call["word"].lower()
+        if word in words_of_sql(dialect) and word not in _BEHIND.get(call["before"].lower(), ()):
+            raise RewriteRefused(PARSE_ERROR, f"the word of SQL at {call.start('word')} could be a function")
+    for star in _PRODUCT.finditer(marked):
+        if star[1].lower() not in _BEFORE_STAR:
+            raise RewriteRefused(PARSE_ERROR, f"the FROM behind a star at {star.start()} could be a function")
 
 
 def _check_rows(parsed: ParsedText, first: re.Pattern[str]) -> None:

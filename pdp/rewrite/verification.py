@@ -274,7 +274,7 @@ def _visible_names(table: exp.Expr) -> Iterator[str]:
             node = owner
             continue
         with_ = parent.args.get("with_")
-        if with_ is not None and with_ is not node:
+        if isinstance(with_, exp.With) and with_ is not node:
             yield from (found.alias for found in with_.expressions)
         node = parent
 
