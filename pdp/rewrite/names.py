@@ -51,9 +51,10 @@ def name_parts(node: exp.Table) -> tuple[str, ...] | None:
 
 
 TABLE_FUNCTIONS: Final = frozenset({"range", "generate_series", "sequence", "unnest", "explode", "explode_outer",
-    "posexplode", "posexplode_outer", "inline", "inline_outer", "stack", "generate_subscripts"})  # fmt: skip
+    "posexplode", "posexplode_outer", "inline", "inline_outer", "stack", "json_tuple",
+    "generate_subscripts"})  # fmt: skip
 """Table functions of values alone."""
-_SOURCE_NODES: Final = (exp.Explode, exp.Unnest, exp.GenerateSeries, exp.Inline, exp.Posexplode)
+_SOURCE_NODES: Final = (exp.Explode, exp.Unnest, exp.GenerateSeries, exp.Inline, exp.Posexplode, exp.Stack)
 _NAMESPACES: Final = {
     "bigquery": {
         "hll_count": frozenset({"init", "merge", "merge_partial", "extract"}),

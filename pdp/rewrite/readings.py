@@ -14,8 +14,8 @@ from typing import Final
 
 from sqlglot import exp
 
-from pdp.rewrite.errors import PARSE_ERROR, UNSUPPORTED_SOURCE, RewriteRefused
-from pdp.rewrite.names import words_of_sql
+from pdp.rewrite.errors import PARSE_ERROR, UNSUPPORTED_FUNCTION, UNSUPPORTED_SOURCE, RewriteRefused
+from pdp.rewrite.names import is_table_function, words_of_sql
 from pdp.rewrite.sql import MARK, ParsedText
 
 _NUMBER_WORD: Final = re.compile(r"(?<![\w.])(?:(?!0[xX])\.?[0-9][\w.]*?[eE][+-][0-9][\w.]*|\.?[0-9][\w.]*)")
@@ -257,6 +257,8 @@ def _check_laterals(tree: exp.Expr, dialect: str) -> None:
             dialect == "trino" or not isinstance(lateral.this, exp.Func)
         ):
             raise RewriteRefused(UNSUPPORTED_SOURCE, "LATERAL stands before a query in parentheses, or a function")
+        if dialect == "spark" and isinstance(lateral.this, exp.Func) and not is_table_function(lateral.this, dialect):
+            raise RewriteRefused(UNSUPPORTED_FUNCTION, "the function behind LATERAL is no known table function")
 
 
 def _check_foreign_forms(tree: exp.Expr, dialect: str) -> None:

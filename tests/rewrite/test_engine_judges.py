@@ -191,7 +191,7 @@ def test_trino_calls_table_functions_in_table() -> None:
     ("spark", "SELECT abs(FETCH({t})) FROM items"), ("spark", "SELECT abs(SELECT({t})) FROM items"), ("spark", "SELECT abs(VALUES({t})) FROM items"),
     ("spark", "SELECT MERGE((SELECT 1 FROM {t})) FROM items"), ("spark", "SELECT DISTINCT AS({t}) FROM items"), ("spark", "CREATE TABLE n AS SYSTEM_VERSIONING {t}"),
     ("spark", "SELECT * FROM items JOIN sink ON QUALIFY({t})"), ("spark", "MERGE INTO sink USING items ON USING({t}) WHEN MATCHED THEN DELETE"),
-    ("trino", "SELECT * FROM items FOR VERSION AS OF OVER({t})"), ("trino", "SELECT array(FETCH ({t})) FROM items"),
+    ("spark", "SELECT * FROM items LATERAL VIEW count({t}) x"), ("trino", "SELECT * FROM items FOR VERSION AS OF OVER({t})"), ("trino", "SELECT array(FETCH ({t})) FROM items"),
     ("bigquery", "SELECT * FROM VALUES ({t})"), ("bigquery", "SELECT SEMI(sku) FROM items"), ("bigquery", "SELECT 1 FROM items GROUP BY QUALIFY ((SELECT 1))"),
     ("trino", "SELECT SEMI(sku) FROM items"), ("trino", "SELECT INTERVAL(sku) FROM items"), ("trino", "SELECT ALL* EXCLUDE (sku) FROM items"),
     ("trino", "SELECT div(sku) FROM items"), ("trino", "SELECT a -> OVER (sku) FROM items"), ("trino", "SELECT * FROM items OFFSET OFFSET? ROWS FETCH FIRST ? ROWS ONLY"),
@@ -217,6 +217,7 @@ def test_a_word_of_sql_hides_no_table_and_no_function(
     ("bigquery", "SELECT offset, x FROM UNNEST([1]) AS x WITH OFFSET"), ("bigquery", "SELECT ARRAY_AGG(sku LIMIT 5), MAX(qty) FROM items"),
     ("spark", "SELECT sum(qty) FILTER (WHERE (qty > 1)), count(DISTINCT (sku)) FROM items WHERE NOT (qty > 1) AND qty NOT IN (1) AND NOT EXISTS (SELECT 1)"),
     ("spark", "SELECT CASE WHEN (qty > 1) THEN (1) ELSE (2) END FROM items WHERE sku IS NOT DISTINCT FROM ('a') GROUP BY (qty)"),
+    ("spark", "SELECT * FROM items LATERAL VIEW stack(1, 2) s AS a LATERAL VIEW json_tuple('x', 'a') t AS b LATERAL VIEW OUTER explode(array(1)) u"),
     ("spark", "SELECT explode(map(1, 2)) AS (k, v) FROM items"), ("duckdb", "SELECT * EXCLUDE (sku) FROM items LIMIT 5 OFFSET 2"),
     ("bigquery", "SELECT INTERVAL qty DAY, * EXCEPT (qty) FROM items"), ("trino", "SELECT sku FROM items WHERE qty = ANY (SELECT 1) LIMIT 5"),
 ])  # fmt: skip
