@@ -68,16 +68,14 @@ _SKIPPED: Final = re.compile(
 _EMPTY_ROW: Final = re.compile(r"\bvalues\s*\(\s*\)", re.IGNORECASE)
 _PARAMETER_SIGN: Final = re.compile(r"(?<!@)@@?\s*\w")
 _EMPTY_PART: Final = re.compile(
-    r"(?:[,(]|\b(?:select|distinct|all|by|limit|offset|fetch|from|join|using|where|having|qualify|on|and|or|not|when|then|else|values|set"
-    r"|into)\b)\s*,",
-    re.IGNORECASE,
+    r"(?i)(?:[,(]|\b(?:select|distinct|all|by|limit|offset|fetch|from|join|using|where|having|qualify|on|and|or|not|when|then"
+    r"|else|values|set|into)\b)\s*,"
 )
 """Comma without an expression before. The parser skips the comma. To Spark `FROM t SELECT, u` has a table `u`."""
 _LIMITED: Final = re.compile(r"(?<![\w.])limit\b", re.IGNORECASE)
-_BRACKET_OR_COMMA: Final = re.compile(r"[(),]")
+_BRACKET_OR_COMMA: Final = re.compile(r"(?i)[(),]|(?<![\w.])limit\b")
 _FRAME_WORD: Final = re.compile(
-    r"(?<![\w.])(?:(?P<from>from)|(?P<columns>select)(?=\s*\()|union|except|intersect|minus|select)\b|[()]",
-    re.IGNORECASE,
+    r"(?i)(?<![\w.])(?:(?P<from>from)|(?P<columns>select)(?=\s*\()|union|except|intersect|minus|select)\b|[()]"
 )
 """Brackets, and words that begin or end the sources of a query."""
 _ROWS_WORD: Final = re.compile(r"(?<![\w.])values\b", re.IGNORECASE)
@@ -85,21 +83,28 @@ _FIRST_OF_ROWS: Final = {"duckdb": re.compile(r"\("), "spark": re.compile(r"[(0-
 """Dialect in which `values` is no reserved word -> first sign of a row."""
 _SEVERAL_NAMES: Final = (exp.Anonymous, exp.Explode, exp.Inline, exp.Posexplode, exp.Stack)
 """Functions of Spark that give several columns. Elsewhere `word (name)` is a call, which the parser takes for names."""
-_COMPARED_TO_ALL: Final = re.compile(r"[(,]\s*all\s*\(", re.IGNORECASE)
-_CALLED: Final = re.compile(
-    r"(?P<before>[(,=<>!+/%|&^~-]|\b(?:select|distinct|all|by|where|having|on|and|or|not|when|then|else|case|from|join|limit"
-    r"|offset|in|between|like|is|of)\b)\s*(?P<word>\w+)(?=\s*\()",
-    re.IGNORECASE,
+_FORMS: Final = frozenset({
+    exp.Aliases, exp.From, exp.Join, exp.Interval, exp.Star, exp.Any, exp.All, exp.Select, exp.Values,
+    exp.Distinct, exp.Returning, exp.Fetch,
+})  # fmt: skip
+"""Parts of a tree that can be a form of another engine."""
+_COMPARED_TO_ALL: Final = re.compile(r"(?i)[(,]\s*all\s*\(")
+_CALLED_IN_HINT: Final = re.compile(r"/\*\+[^*]*\([^()*]*\(")
+_CALLED: Final = re.compile(r"(?<!\w)\w+(?=\s*\()")
+_LAST_WORD: Final = re.compile(r"\w+\Z|.\Z", re.DOTALL)
+_BEFORE_OPERANDS: Final = frozenset(
+    """( , = < > ! + / % | & ^ ~ - select distinct all by where having on and or not when then else case from join limit
+    offset in between like is of""".split()  # noqa: SIM905
 )
-"""Word before a bracket, in place of an operand."""
+"""Words and signs behind which an operand begins."""
 _BEHIND: Final = {
     "not": frozenset("in between like ilike rlike regexp materialized".split()),  # noqa: SIM905
     **dict.fromkeys(("distinct", "limit", "offset"), frozenset({"from"})),
     "(": frozenset({"where"}),
 }
 """Word or sign -> words of SQL behind it in no operand: NOT IN, IS DISTINCT FROM, FILTER (WHERE, a column `offset`."""
-_PRODUCT: Final = re.compile(r"([\w\])'\"`\1]+)\s*\*\s*from\s*\(", re.IGNORECASE)
-_BEFORE_STAR: Final = frozenset({"select", "distinct", "all"})
+_PRODUCT: Final = re.compile(r"\*\s*from\s*\(", re.IGNORECASE)
+_BEFORE_STAR: Final = frozenset({"select", "distinct", "all", ",", "(", "."})
 _LEAVES: Final = (exp.Identifier, exp.Literal, exp.Column)
 """Parts without sources. Those of array paths are looked for by the path."""
 
@@ -117,10 +122,7 @@ def check_readings(parsed: ParsedText, dialect: str) -> None:
         _check_foreign_forms(parsed.tree, dialect)
         _check_called(parsed.lexical.marked, dialect)
     if dialect == "spark":
-        word = _CALLED_CLAUSE.search(parsed.lexical.marked) or _COMPARED_TO_ALL.search(parsed.lexical.marked)
-        if word:
-            raise RewriteRefused(PARSE_ERROR, f"the word of SQL at {word.start()} could be a function or a column")
-        _check_from_first(parsed.lexical.marked)
+        _check_spark(parsed.lexical.marked)
     if dialect in _FIRST_OF_ROWS:
         _check_rows(parsed, _FIRST_OF_ROWS[dialect])
 
@@ -208,12 +210,14 @@ def _has_comma(marked: str, at: int) -> bool:
     for sign in _BRACKET_OR_COMMA.finditer(marked, at):
         if not depth and sign[0] != "(":
             return sign[0] == ","
-        depth += {"(": 1, ")": -1, ",": 0}[sign[0]]
+        depth += (sign[0] == "(") - (sign[0] == ")")
     return False
 
 
-def _check_from_first(marked: str) -> None:
-    """Raise RewriteRefused for `FROM t SELECT (a), u`: to Spark, SELECT is an alias, and `u` a table."""
+def _check_spark(marked: str) -> None:
+    """Raise RewriteRefused for words that Spark calls, and for `FROM t SELECT (a), u` with a table `u`."""
+    if word := _CALLED_CLAUSE.search(marked) or _COMPARED_TO_ALL.search(marked) or _CALLED_IN_HINT.search(marked):
+        raise RewriteRefused(PARSE_ERROR, f"the word of SQL at {word.start()} could be a function or a column")
     has_sources = [False]
     for word in _FRAME_WORD.finditer(marked):
         if word[0] == "(":
@@ -263,12 +267,17 @@ def _check_laterals(tree: exp.Expr, dialect: str) -> None:
 
 def _check_foreign_forms(tree: exp.Expr, dialect: str) -> None:
     """Raise RewriteRefused for forms of other engines, in which the engine calls functions and reads tables."""
-    for node in tree.walk():
-        if _is_foreign(node, dialect):
-            message = (
-                "a word of SQL could be a function or a table here: put names into quotes, queries into parentheses"
-            )
+    nodes = [tree]
+    while nodes:
+        node = nodes.pop()
+        if node.__class__ in _FORMS and _is_foreign(node, dialect):
+            message = "a word of SQL could be a function or a table here: put names into quotes, queries into brackets"
             raise RewriteRefused(PARSE_ERROR, message)
+        for value in node.args.values():
+            if value.__class__ is list:
+                nodes += [part for part in value if isinstance(part, exp.Expr)]
+            elif isinstance(value, exp.Expr) and value.__class__ is not exp.Identifier:
+                nodes.append(value)
 
 
 def _is_foreign(node: exp.Expr, dialect: str) -> bool:
@@ -277,9 +286,7 @@ def _is_foreign(node: exp.Expr, dialect: str) -> bool:
     if kind is exp.Aliases:
         return dialect != "spark" or not isinstance(inner, _SEVERAL_NAMES)
     if kind is exp.From or kind is exp.Join:
-        return isinstance(inner, (exp.Select, exp.SetOperation)) or (
-            dialect == "bigquery" and isinstance(inner, exp.Values)
-        )
+        return isinstance(inner, (exp.Select, exp.SetOperation, *((exp.Values,) if dialect == "bigquery" else ())))
     if kind is exp.Interval:
         value = inner.this if isinstance(inner, exp.Neg) else inner
         return dialect != "bigquery" and value is not None and not isinstance(value, exp.Literal)
@@ -287,24 +294,29 @@ def _is_foreign(node: exp.Expr, dialect: str) -> bool:
         return dialect != "bigquery" and isinstance(node.parent, exp.Func) and not isinstance(node.parent, exp.Exists)
     if kind is exp.Distinct:  # table functions know no DISTINCT
         return isinstance(node.parent, exp.Func) and isinstance(node.parent.parent, exp.Table)
-    if kind is exp.Returning or kind is exp.Fetch:  # Trino alone of these knows FETCH
-        return dialect != "trino" or kind is exp.Returning
-    if kind is exp.Star:
-        return dialect == "trino" and any(node.args.values())
-    if kind is exp.Hint:
-        return any(isinstance(table.this, exp.Func) for table in node.find_all(exp.Table))
-    return (kind is exp.Any or kind is exp.All) and isinstance(inner, exp.Star)
+    if kind is exp.Fetch or (kind is exp.Star and any(node.args.values())):
+        return (dialect == "trino") is (kind is exp.Star)  # Trino alone has FETCH, and alone no parts of a star
+    return kind is exp.Returning or ((kind is exp.Any or kind is exp.All) and isinstance(inner, exp.Star))
 
 
 def _check_called(marked: str, dialect: str) -> None:
     """Raise RewriteRefused for a word of SQL in place of a function, which the engine calls by that name."""
     for call in _CALLED.finditer(marked):
-        word = call["word"].lower()
-        if word in words_of_sql(dialect) and word not in _BEHIND.get(call["before"].lower(), ()):
-            raise RewriteRefused(PARSE_ERROR, f"the word of SQL at {call.start('word')} could be a function")
+        if (word := call[0].lower()) not in words_of_sql(dialect):
+            continue
+        if (before := _before(marked, call.start())) in _BEFORE_OPERANDS and word not in _BEHIND.get(before, ()):
+            raise RewriteRefused(PARSE_ERROR, f"the word of SQL at {call.start()} could be a function")
     for star in _PRODUCT.finditer(marked):
-        if star[1].lower() not in _BEFORE_STAR:
+        if _before(marked, star.start()) not in _BEFORE_STAR:
             raise RewriteRefused(PARSE_ERROR, f"the FROM behind a star at {star.start()} could be a function")
+
+
+def _before(marked: str, at: int) -> str:
+    """Return the word or sign before a place, in lower case; empty at the start."""
+    while at and marked[at - 1].isspace():
+        at -= 1
+    found = _LAST_WORD.search(marked, max(at - _LONGEST_WORD, 0), at)
+    return found[0].lower() if found else ""
 
 
 def _check_rows(parsed: ParsedText, first: re.Pattern[str]) -> None:
@@ -320,8 +332,7 @@ def _check_rows(parsed: ParsedText, first: re.Pattern[str]) -> None:
 
 def _after_comments(parsed: ParsedText, at: int) -> int:
     """Return the place of the next sign, behind blanks and comments."""
-    marked = parsed.lexical.marked
-    return len(marked) - len(marked[at:].lstrip())
+    return len(parsed.lexical.marked) - len(parsed.lexical.marked[at:].lstrip())
 
 
 def _two_readings(word: re.Match[str]) -> RewriteRefused:

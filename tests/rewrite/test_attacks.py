@@ -336,7 +336,9 @@ def test_a_sample_of_rows_takes_visible_rows(dialect: str, visible: str) -> None
     sql = SERVICE.rewrite(RewriteRequest("SELECT id FROM orders TABLESAMPLE (3 ROWS)", dialect, BOB))
     assert f"(SELECT * FROM {visible} TABLESAMPLE (3 ROWS)) AS orders" in sql
     share = SERVICE.rewrite(RewriteRequest("SELECT id FROM orders TABLESAMPLE (10 PERCENT)", dialect, BOB))
-    assert f"(SELECT * FROM {visible} TABLESAMPLE {'(10 PERCENT)' if dialect == 'spark' else 'bernoulli(10%)'})" in share
+    assert (
+        f"(SELECT * FROM {visible} TABLESAMPLE {'(10 PERCENT)' if dialect == 'spark' else 'bernoulli(10%)'})" in share
+    )
 
 
 @pytest.mark.parametrize(
