@@ -28,6 +28,8 @@ expression makes each column anew. DuckDB also folds conditions by the minimum a
 then the absence of an error tells hidden values. CASE has no statistics, as DuckDB does not know that no hash is NULL.
 `COLUMNS(*)` keeps names and types.
 """
+MASK_BARRIERS: Final = frozenset({"duckdb"})
+"""Dialects that derive the minimum and maximum of a mask from those of the column: a mask needs the barrier, too."""
 _TOTAL: Final = frozenset(
     {
         *(exp.Select, exp.From, exp.Where, exp.Table, exp.TableAlias, exp.Subquery, exp.CTE, exp.With),

@@ -100,6 +100,8 @@ class Containers:
 NO_CONTAINERS: Final = Containers()
 EXACT: Final = frozenset({"bigquery"})
 """Dialects that compare the names of tables letter by letter."""
+_OWN_CATALOGS: Final = {"duckdb": frozenset({"memory", "system", "temp"}), "spark": frozenset({"spark_catalog"})}
+"""Dialect that reads `a.t` in the catalog `a`, if there is one -> catalogs of the engine itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,13 +228,18 @@ class Catalog:
         if dialect in EXACT:
             exact = ".".join(full)
             found = [relation for relation in found if ".".join(relation.name) == exact]
-        if len(found) > 1:
+        if len(found) > 1 or (found and self.is_short(parts, dialect)):
             raise RewriteRefused(AMBIGUOUS_NAME, f"`{'.'.join(parts)}` names more than one relation")
         if not found or dialect in EXACT:
             return found[0] if found else None
         if fold_ascii(".".join(full)) != fold_ascii(".".join(found[0].name)):
             raise RewriteRefused(AMBIGUOUS_NAME, f"write `{'.'.join(parts)}` in the case of the catalog")
         return found[0] if full[0].lower() == found[0].name[0].lower() else None
+
+    def is_short(self, parts: Sequence[str], dialect: str) -> bool:
+        """Tell whether the engine reads a name of two parts as a catalog and a table."""
+        own = _OWN_CATALOGS.get(dialect) if len(parts) == 2 else None
+        return own is not None and (parts[0].lower() in self.containers or parts[0].lower() in own)
 
     def _check_container(self, full: Sequence[str], parts: Sequence[str], dialect: str) -> None:
         """Raise RewriteRefused for a full name in one of two containers that the engine does not tell apart."""
@@ -264,6 +271,10 @@ class Catalog:
     def of_key(self, key: RelationKey) -> list[Relation]:
         """Return the relations of a key: more than one if names differ in case alone."""
         return self._by_key.get(key, [])
+
+    def ends_with(self, parts: Sequence[str]) -> bool:
+        """Tell whether the name of a relation ends with some parts, in any case."""
+        return any(f".{name}".endswith(f".{_joined(parts)}") for name in self._by_name)
 
     def with_prefix(self, parts: Sequence[str], default: Sequence[str]) -> list[Relation]:
         """Return the relations of a wildcard: all whose names begin with the full name, in any case."""

@@ -53,6 +53,15 @@ _CALLED: Final = frozenset(
     by exists as distinct between is like""".split()  # noqa: SIM905
 )
 """Words that may stand before an opening parenthesis."""
+_INFIX: Final = frozenset("over in and or then else where having select on by as distinct between is like when".split())  # noqa: SIM905
+"""Words that stand behind an operand. In place of an operand, `word (` is a call to some engines."""
+_BEFORE_OPERANDS: Final = _INFIX | {"case", "not", "from", "join", "limit", "offset", "all", ""}
+_OPENING: Final = {
+    "select": ("", "all", "union", "except", "intersect"),
+    "distinct": ("(", "select"),
+    "when": ("case",),
+}
+"""Words that begin something themselves -> what stands before."""
 _AFTER_SOURCE: Final = frozenset(
     "where group order limit having join inner left right full outer cross on union except intersect ) offset".split()  # noqa: SIM905
 )
@@ -77,6 +86,7 @@ class FastPass:
             for relation in catalog
             if relation.key not in keys and not catalog.is_ambiguous(relation, dialect)
             for name in _spellings(relation.name, catalog.default)
+            if not catalog.is_short(name.split("."), dialect)
         )
 
     def passes(self, text: str) -> bool:
@@ -98,7 +108,7 @@ class FastPass:
 
     def _has_open_sources(self, words: Sequence[str], names: Sequence[str]) -> bool:
         """Tell whether all relations of the words are open, and stand where the short way knows relations."""
-        state, last = _EXPRESSION, ""
+        state = _EXPRESSION
         frames = [_Frame()]
         for at, word in enumerate(words):
             if state == _SOURCE and word != "(":
@@ -107,11 +117,9 @@ class FastPass:
                 state = _after_name(state, word)
             is_source = state == _SOURCE
             if state in (_EXPRESSION, _SOURCE):
-                following = words[at + 1] if at + 1 < len(words) else ""
-                state = _step(frames, word, is_source, last, following)
+                state = _step(frames, words, at, is_source)
             if state == _REFUSED or not 0 < len(frames) <= _MOST_DEPTH:
                 return False
-            last = word
         return state not in (_SOURCE, _ALIAS) and len(frames) == 1
 
 
@@ -124,10 +132,11 @@ def _after_name(state: int, word: str) -> int:
     return _EXPRESSION if state != _ALIAS and word in _AFTER_SOURCE else _REFUSED
 
 
-def _step(frames: list[_Frame], word: str, is_source: bool, last: str, following: str) -> int:
+def _step(frames: list[_Frame], words: Sequence[str], at: int, is_source: bool) -> int:
     """Return the place after a word in an expression, or after the parenthesis of a source."""
+    word, last = words[at], words[at - 1] if at else ""
     if word == "(":
-        if (following != "select") if is_source else not _may_open(last):
+        if (words[at + 1 : at + 2] != ["select"]) if is_source else not _may_open(words, at):
             return _REFUSED
         frames.append(_Frame(is_source))
         return _EXPRESSION
@@ -138,7 +147,7 @@ def _step(frames: list[_Frame], word: str, is_source: bool, last: str, following
     if word in ("from", "join"):
         frames[-1].in_sources = True
         return _SOURCE
-    if (word == "," and frames[-1].in_sources) or last == "in":
+    if last == "in" or (word == "," and (frames[-1].in_sources or last in _BEFORE_OPERANDS)):
         return _REFUSED
     if word in _END_OF_SOURCES:
         frames[-1].in_sources = False
@@ -154,9 +163,21 @@ class _Frame:
         self.is_source, self.in_sources = is_source, False
 
 
-def _may_open(last: str) -> bool:
-    """Tell whether an opening parenthesis may stand after a word or sign."""
-    return last in _CALLED or (not last[-1:].isalnum() and last[-1:] not in "_')")
+def _may_open(words: Sequence[str], at: int) -> bool:
+    """Tell whether an opening parenthesis may stand at a place."""
+    last = words[at - 1] if at else ""
+    if last not in _INFIX:
+        return last in _CALLED or not _ends_word(last)
+    before = words[at - 2] if at > 1 else ""
+    if last in _OPENING and before in _OPENING[last]:
+        return True
+    if before == "not":
+        before = words[at - 3] if at > 2 else ""
+    return _ends_word(before) and before not in _BEFORE_OPERANDS
+
+
+def _ends_word(word: str) -> bool:
+    return word[-1:].isalnum() or word[-1:] in ("_", "'", ")")
 
 
 def _name_parts(words: Iterable[str]) -> list[str]:

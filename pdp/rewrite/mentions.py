@@ -176,7 +176,7 @@ class MentionWalk:
                 self._check(node)
             args = node.args
             with_ = args.get("with_")
-            if with_ is not None:
+            if with_.__class__ is exp.With:  # a property of a table may have a flag of that name
                 scope = dict(scope)
                 steps += _common_tables(with_, scope)
             for value in args.values():
@@ -223,8 +223,7 @@ class MentionWalk:
 
     def _table(self, node: exp.Table, scope: Scope) -> None:
         role = _role_of(node)
-        alias = node.args.get("alias")
-        if alias is not None:
+        if (alias := node.args.get("alias")) is not None:
             _check_name(alias.this)
         if any(value and name not in _TABLE_ARGS for name, value in node.args.items()):
             raise RewriteRefused(UNSUPPORTED_SOURCE, f"`{node.name}` is read in a way that is not supported")
@@ -276,7 +275,7 @@ class MentionWalk:
         if found is not None:
             return (found,), False
         if role == CREATE:
-            check_new_name(parts)
+            check_new_name(parts, dialect)
             return (), False
         if _is_wildcard(parts, dialect):
             members = catalog.with_prefix((*parts[:-1], parts[-1][:-1]), default)
@@ -372,9 +371,10 @@ def _common_tables(with_: exp.With, visible: dict[str, str]) -> Iterator[_Step]:
     Without RECURSIVE a body sees the names of earlier bodies. With RECURSIVE a name is certain after the body, and in
     the second part of a set operation in the body; in all other places engines differ.
     """
-    tables = with_.expressions
+    if with_.args.get("udfs"):
+        raise RewriteRefused(UNSUPPORTED_STATEMENT, "WITH FUNCTION is not supported")
+    tables, recursive = with_.expressions, bool(with_.args.get("recursive"))
     names = [fold_ascii(table.alias) for table in tables]
-    recursive = bool(with_.args.get("recursive"))
     for at, table in enumerate(tables):
         _check_name(table.args["alias"].this)
         before = dict(visible)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
 from typing import Final
 
-from sqlglot import Token, TokenType, exp
+from sqlglot import Dialect, Parser, Token, TokenType, exp
+from sqlglot.expressions import FUNCTION_BY_NAME
 from sqlglot.parsers.bigquery import BigQueryParser
 
 from pdp.rewrite.catalog import Catalog, fold_ascii
-from pdp.rewrite.errors import METADATA_TABLE, UNKNOWN_RELATION, UNSUPPORTED_SOURCE, RewriteRefused
+from pdp.rewrite.errors import METADATA_TABLE, UNKNOWN_RELATION, UNSUPPORTED_SOURCE, WILDCARD_TABLE, RewriteRefused
 
 RESERVED: Final = frozenset(
     """select from where table with union except intersect join insert update delete merge create lateral values into
@@ -49,9 +51,10 @@ def name_parts(node: exp.Table) -> tuple[str, ...] | None:
 
 
 TABLE_FUNCTIONS: Final = frozenset({"range", "generate_series", "sequence", "unnest", "explode", "explode_outer",
-    "posexplode", "posexplode_outer", "inline", "inline_outer", "stack", "generate_subscripts"})  # fmt: skip
+    "posexplode", "posexplode_outer", "inline", "inline_outer", "stack", "json_tuple",
+    "generate_subscripts"})  # fmt: skip
 """Table functions of values alone."""
-_SOURCE_NODES: Final = (exp.Explode, exp.Unnest, exp.GenerateSeries, exp.Inline, exp.Posexplode)
+_SOURCE_NODES: Final = (exp.Explode, exp.Unnest, exp.GenerateSeries, exp.Inline, exp.Posexplode, exp.Stack)
 _NAMESPACES: Final = {
     "bigquery": {
         "hll_count": frozenset({"init", "merge", "merge_partial", "extract"}),
@@ -140,6 +143,21 @@ _REFUSED: Final = tuple(
 """Functions that the parser knows and that read more than their arguments."""
 
 
+_OPERANDS: Final = frozenset(
+    """not exists case when distinct all any some select with values table lateral unnest interval row array map struct
+    rollup cube grouping like cast try_cast safe_cast extract trim position overlay substring ceil floor""".split()  # noqa: SIM905
+)
+"""Words of SQL that begin an operand, or a source, with a bracket."""
+
+
+@cache
+def words_of_sql(dialect: str) -> frozenset[str]:
+    """Return the words that the parser takes for no name, but for functions, types, and words before an operand."""
+    grammar = Dialect.get_or_raise(dialect)
+    words = {word.lower() for word, kind in grammar.tokenizer_class.KEYWORDS.items() if kind not in Parser.TYPE_TOKENS}
+    return frozenset(words - SCALARS - {name.lower() for name in FUNCTION_BY_NAME} - _OPERANDS)
+
+
 def is_table_function(node: exp.Expr, dialect: str) -> bool:
     """Tell whether a source is a table function of values alone.
 
@@ -214,8 +232,10 @@ def check_dots(node: exp.Table, dialect: str) -> None:
         raise RewriteRefused(UNKNOWN_RELATION, f"`{node.name}` has a dot inside of a quoted name")
 
 
-def check_new_name(parts: Sequence[str]) -> None:
+def check_new_name(parts: Sequence[str], dialect: str) -> None:
     """Raise RewriteRefused for a new relation with a name of metadata: later reads would pass as metadata."""
+    if dialect == "bigquery" and parts[-1].endswith("*"):
+        raise RewriteRefused(WILDCARD_TABLE, f"`{'.'.join(parts)}` names many tables, and no new one")
     folded = [part.lower() for part in parts]
     if folded[-1] in METADATA_SUFFIXES or INFORMATION_SCHEMA in folded or any("$" in part for part in folded):
         raise RewriteRefused(METADATA_TABLE, f"`{'.'.join(parts)}` is a name of metadata")

@@ -14,7 +14,8 @@ from typing import Final
 
 from sqlglot import exp
 
-from pdp.rewrite.errors import PARSE_ERROR, UNSUPPORTED_SOURCE, RewriteRefused
+from pdp.rewrite.errors import PARSE_ERROR, UNSUPPORTED_FUNCTION, UNSUPPORTED_SOURCE, RewriteRefused
+from pdp.rewrite.names import is_table_function, words_of_sql
 from pdp.rewrite.sql import MARK, ParsedText
 
 _NUMBER_WORD: Final = re.compile(r"(?<![\w.])(?:(?!0[xX])\.?[0-9][\w.]*?[eE][+-][0-9][\w.]*|\.?[0-9][\w.]*)")
@@ -66,11 +67,44 @@ _SKIPPED: Final = re.compile(
 """Word behind a comma that the parser skips, or before a dot. To an engine the word can be the name of a table."""
 _EMPTY_ROW: Final = re.compile(r"\bvalues\s*\(\s*\)", re.IGNORECASE)
 _PARAMETER_SIGN: Final = re.compile(r"(?<!@)@@?\s*\w")
-_EMPTY_PART: Final = re.compile(r"(?:[,(]|\b(?:select|distinct|all|by)\b)\s*,", re.IGNORECASE)
+_EMPTY_PART: Final = re.compile(
+    r"(?i)(?:[,(]|\b(?:select|distinct|all|by|limit|offset|fetch|from|join|using|where|having|qualify|on|and|or|not|when|then"
+    r"|else|values|set|into)\b)\s*,"
+)
 """Comma without an expression before. The parser skips the comma. To Spark `FROM t SELECT, u` has a table `u`."""
+_LIMITED: Final = re.compile(r"(?<![\w.])limit\b", re.IGNORECASE)
+_BRACKET_OR_COMMA: Final = re.compile(r"(?i)[(),]|(?<![\w.])limit\b")
+_FRAME_WORD: Final = re.compile(
+    r"(?i)(?<![\w.])(?:(?P<from>from)|(?P<columns>select)(?=\s*\()|union|except|intersect|minus|select)\b|[()]"
+)
+"""Brackets, and words that begin or end the sources of a query."""
 _ROWS_WORD: Final = re.compile(r"(?<![\w.])values\b", re.IGNORECASE)
 _FIRST_OF_ROWS: Final = {"duckdb": re.compile(r"\("), "spark": re.compile(r"[(0-9'\"+-]")}
 """Dialect in which `values` is no reserved word -> first sign of a row."""
+_SEVERAL_NAMES: Final = (exp.Anonymous, exp.Explode, exp.Inline, exp.Posexplode, exp.Stack)
+"""Functions of Spark that give several columns. Elsewhere `word (name)` is a call, which the parser takes for names."""
+_FORMS: Final = frozenset({
+    exp.Aliases, exp.From, exp.Join, exp.Interval, exp.Star, exp.Any, exp.All, exp.Select, exp.Values,
+    exp.Distinct, exp.Returning, exp.Fetch,
+})  # fmt: skip
+"""Parts of a tree that can be a form of another engine."""
+_COMPARED_TO_ALL: Final = re.compile(r"(?i)[(,]\s*all\s*\(")
+_CALLED_IN_HINT: Final = re.compile(r"/\*\+[^*]*\([^()*]*\(")
+_CALLED: Final = re.compile(r"(?<!\w)\w+(?=\s*\()")
+_LAST_WORD: Final = re.compile(r"\w+\Z|.\Z", re.DOTALL)
+_BEFORE_OPERANDS: Final = frozenset(
+    """( , = < > ! + / % | & ^ ~ - select distinct all by where having on and or not when then else case from join limit
+    offset in between like is of""".split()  # noqa: SIM905
+)
+"""Words and signs behind which an operand begins."""
+_BEHIND: Final = {
+    "not": frozenset("in between like ilike rlike regexp materialized".split()),  # noqa: SIM905
+    **dict.fromkeys(("distinct", "limit", "offset"), frozenset({"from"})),
+    "(": frozenset({"where"}),
+}
+"""Word or sign -> words of SQL behind it in no operand: NOT IN, IS DISTINCT FROM, FILTER (WHERE, a column `offset`."""
+_PRODUCT: Final = re.compile(r"\*\s*from\s*\(", re.IGNORECASE)
+_BEFORE_STAR: Final = frozenset({"select", "distinct", "all", ",", "(", "."})
 _LEAVES: Final = (exp.Identifier, exp.Literal, exp.Column)
 """Parts without sources. Those of array paths are looked for by the path."""
 
@@ -80,13 +114,15 @@ def check_readings(parsed: ParsedText, dialect: str) -> None:
     _check_numbers(parsed.lexical.marked, dialect)
     _check_sources(parsed)
     _check_skipped(parsed, dialect)
-    if empty := _EMPTY_PART.search(parsed.lexical.marked):
-        raise RewriteRefused(PARSE_ERROR, f"nothing stands before the comma at {empty.end() - 1}")
+    _check_commas(parsed)
     _check_target(parsed.tree)
     _check_projections(parsed.tree)
     _check_laterals(parsed.tree, dialect)
-    if dialect == "spark" and (word := _CALLED_CLAUSE.search(parsed.lexical.marked)):
-        raise RewriteRefused(PARSE_ERROR, f"the word of SQL at {word.start(1)} could be a function or a column")
+    if dialect != "duckdb":
+        _check_foreign_forms(parsed.tree, dialect)
+        _check_called(parsed.lexical.marked, dialect)
+    if dialect == "spark":
+        _check_spark(parsed.lexical.marked)
     if dialect in _FIRST_OF_ROWS:
         _check_rows(parsed, _FIRST_OF_ROWS[dialect])
 
@@ -138,13 +174,64 @@ def _check_skipped(parsed: ParsedText, dialect: str) -> None:
     if _EMPTY_ROW.search(marked):
         raise RewriteRefused(PARSE_ERROR, "a row of VALUES has no values")
     if words := list(_SKIPPED.finditer(marked)):
-        names = {name.meta.get("start") for name in tree.find_all(exp.Identifier, exp.Func)}
+        names = _starts_of_names(tree)
         if any(word.start(word.lastindex or 0) not in names for word in words):
             raise RewriteRefused(PARSE_ERROR, f"the word of SQL at {words[0].start()} could be a name: quote names")
     if dialect == "bigquery" and "@" in marked:
         seen = sum(1 for _ in tree.find_all(exp.Parameter, exp.SessionParameter))
         if len(_PARAMETER_SIGN.findall(marked)) > seen:
             raise RewriteRefused(PARSE_ERROR, "a parameter touches a word of SQL")
+    if dialect != "duckdb" and "?" in marked:
+        signs = sum(match.text("pattern").count("?") for match in tree.find_all(exp.MatchRecognize))
+        if marked.count("?") > signs + sum(1 for _ in tree.find_all(exp.Placeholder)):
+            raise RewriteRefused(PARSE_ERROR, "a parameter touches a word of SQL")
+
+
+def _check_commas(parsed: ParsedText) -> None:
+    """Raise RewriteRefused for a comma without an expression before, and for one behind LIMIT.
+
+    To Spark, `FROM t LIMIT, u` and `FROM t LIMIT (a), u` have a table `u`: a word of SQL can be an alias.
+    """
+    marked = parsed.lexical.marked
+    empty = [found.start() for found in _EMPTY_PART.finditer(marked)]
+    limits = [found.start() for found in _LIMITED.finditer(marked) if _has_comma(marked, found.end())]
+    if not empty and not limits:
+        return
+    names = _starts_of_names(parsed.tree)
+    if any(at not in names for at in empty):
+        raise RewriteRefused(PARSE_ERROR, f"nothing stands before the comma behind {empty[0]}")
+    if any(at not in names for at in limits):
+        raise RewriteRefused(PARSE_ERROR, "LIMIT has a comma: write LIMIT and OFFSET")
+
+
+def _has_comma(marked: str, at: int) -> bool:
+    """Tell whether a comma follows a place before the brackets around the place end."""
+    depth = 0
+    for sign in _BRACKET_OR_COMMA.finditer(marked, at):
+        if not depth and sign[0] != "(":
+            return sign[0] == ","
+        depth += (sign[0] == "(") - (sign[0] == ")")
+    return False
+
+
+def _check_spark(marked: str) -> None:
+    """Raise RewriteRefused for words that Spark calls, and for `FROM t SELECT (a), u` with a table `u`."""
+    if word := _CALLED_CLAUSE.search(marked) or _COMPARED_TO_ALL.search(marked) or _CALLED_IN_HINT.search(marked):
+        raise RewriteRefused(PARSE_ERROR, f"the word of SQL at {word.start()} could be a function or a column")
+    has_sources = [False]
+    for word in _FRAME_WORD.finditer(marked):
+        if word[0] == "(":
+            has_sources.append(False)
+        elif word[0] == ")":
+            has_sources = has_sources[:-1] or [False]
+        elif word["columns"] and has_sources[-1]:
+            raise RewriteRefused(PARSE_ERROR, "SELECT stands between FROM and a bracket: write SELECT before FROM")
+        else:
+            has_sources[-1] = word["from"] is not None
+
+
+def _starts_of_names(tree: exp.Expr) -> set[int | None]:
+    return {name.meta.get("start") for name in tree.find_all(exp.Identifier, exp.Func)}
 
 
 def _check_target(tree: exp.Expr) -> None:
@@ -160,6 +247,9 @@ def _check_projections(tree: exp.Expr) -> None:
     for query in tree.find_all(exp.Select):
         if not query.expressions:
             raise RewriteRefused(PARSE_ERROR, "a query has no columns")
+        group = query.args.get("group")
+        if group is not None and not any(group.args.values()):
+            raise RewriteRefused(PARSE_ERROR, "nothing stands behind GROUP BY")
         if not query.args.get("from_") and (query.args.get("joins") or query.args.get("laterals")):
             raise RewriteRefused(PARSE_ERROR, "a query joins a source and has no FROM")
 
@@ -171,6 +261,62 @@ def _check_laterals(tree: exp.Expr, dialect: str) -> None:
             dialect == "trino" or not isinstance(lateral.this, exp.Func)
         ):
             raise RewriteRefused(UNSUPPORTED_SOURCE, "LATERAL stands before a query in parentheses, or a function")
+        if dialect == "spark" and isinstance(lateral.this, exp.Func) and not is_table_function(lateral.this, dialect):
+            raise RewriteRefused(UNSUPPORTED_FUNCTION, "the function behind LATERAL is no known table function")
+
+
+def _check_foreign_forms(tree: exp.Expr, dialect: str) -> None:
+    """Raise RewriteRefused for forms of other engines, in which the engine calls functions and reads tables."""
+    nodes = [tree]
+    while nodes:
+        node = nodes.pop()
+        if node.__class__ in _FORMS and _is_foreign(node, dialect):
+            message = "a word of SQL could be a function or a table here: put names into quotes, queries into brackets"
+            raise RewriteRefused(PARSE_ERROR, message)
+        for value in node.args.values():
+            if value.__class__ is list:
+                nodes += [part for part in value if isinstance(part, exp.Expr)]
+            elif isinstance(value, exp.Expr) and value.__class__ is not exp.Identifier:
+                nodes.append(value)
+
+
+def _is_foreign(node: exp.Expr, dialect: str) -> bool:
+    """Tell whether the engine reads a part otherwise: a keyword that it knows no form for is a name to it."""
+    kind, inner = node.__class__, node.args.get("this")
+    if kind is exp.Aliases:
+        return dialect != "spark" or not isinstance(inner, _SEVERAL_NAMES)
+    if kind is exp.From or kind is exp.Join:
+        return isinstance(inner, (exp.Select, exp.SetOperation, *((exp.Values,) if dialect == "bigquery" else ())))
+    if kind is exp.Interval:
+        value = inner.this if isinstance(inner, exp.Neg) else inner
+        return dialect != "bigquery" and value is not None and not isinstance(value, exp.Literal)
+    if kind is exp.Select or kind is exp.Values:  # `abs(SELECT (a))` calls a function `select`
+        return dialect != "bigquery" and isinstance(node.parent, exp.Func) and not isinstance(node.parent, exp.Exists)
+    if kind is exp.Distinct:  # table functions know no DISTINCT
+        return isinstance(node.parent, exp.Func) and isinstance(node.parent.parent, exp.Table)
+    if kind is exp.Fetch or (kind is exp.Star and any(node.args.values())):
+        return (dialect == "trino") is (kind is exp.Star)  # Trino alone has FETCH, and alone no parts of a star
+    return kind is exp.Returning or ((kind is exp.Any or kind is exp.All) and isinstance(inner, exp.Star))
+
+
+def _check_called(marked: str, dialect: str) -> None:
+    """Raise RewriteRefused for a word of SQL in place of a function, which the engine calls by that name."""
+    for call in _CALLED.finditer(marked):
+        if (word := call[0].lower()) not in words_of_sql(dialect):
+            continue
+        if (before := _before(marked, call.start())) in _BEFORE_OPERANDS and word not in _BEHIND.get(before, ()):
+            raise RewriteRefused(PARSE_ERROR, f"the word of SQL at {call.start()} could be a function")
+    for star in _PRODUCT.finditer(marked):
+        if _before(marked, star.start()) not in _BEFORE_STAR:
+            raise RewriteRefused(PARSE_ERROR, f"the FROM behind a star at {star.start()} could be a function")
+
+
+def _before(marked: str, at: int) -> str:
+    """Return the word or sign before a place, in lower case; empty at the start."""
+    while at and marked[at - 1].isspace():
+        at -= 1
+    found = _LAST_WORD.search(marked, max(at - _LONGEST_WORD, 0), at)
+    return found[0].lower() if found else ""
 
 
 def _check_rows(parsed: ParsedText, first: re.Pattern[str]) -> None:
@@ -186,8 +332,7 @@ def _check_rows(parsed: ParsedText, first: re.Pattern[str]) -> None:
 
 def _after_comments(parsed: ParsedText, at: int) -> int:
     """Return the place of the next sign, behind blanks and comments."""
-    marked = parsed.lexical.marked
-    return len(marked) - len(marked[at:].lstrip())
+    return len(parsed.lexical.marked) - len(parsed.lexical.marked[at:].lstrip())
 
 
 def _two_readings(word: re.Match[str]) -> RewriteRefused:

@@ -14,7 +14,7 @@ from typing import Final
 
 from sqlglot import exp
 
-from pdp.rewrite.barriers import BARRIERS, is_total
+from pdp.rewrite.barriers import BARRIERS, MASK_BARRIERS, is_total
 from pdp.rewrite.binding import HIDDEN, looks_around, unforeseen_name
 from pdp.rewrite.catalog import Relation, RelationKey, View
 from pdp.rewrite.errors import (
@@ -116,7 +116,7 @@ class Rendering:
     def _query(self, part: VisiblePart, source: str, level: TextLevel) -> str:
         """Return the query of the visible rows of a source as a source, behind a barrier if the text needs one."""
         query = part.query(source)
-        hides_some = part.rows not in ("", NO_ROWS)
+        hides_some = part.rows not in ("", NO_ROWS) or (part.columns != "*" and self._dialect in MASK_BARRIERS)
         return BARRIERS[self._dialect].format(query) if level.needs_barrier and hides_some else f"({query})"
 
     def _check_use(self, reference: TableMention, identities: Identities) -> None:
@@ -179,9 +179,9 @@ class Rendering:
         if level.above or self._qualifies:
             name = quote_names(reference.relations[0].name, self._dialect)
         clauses = TableClauses(reference.node, text, reference.end)
-        if not clauses.counts_rows or self._dialect not in COUNTED_SAMPLES:
+        if not clauses.sample or self._dialect not in VISIBLE_SAMPLES:
             return self._query(part, clauses.source(name, part.row, self._dialect), level)
-        sample, clauses.sample = clauses.sample, ""
+        sample, clauses.sample = visible_sample(clauses.sample, self._dialect), ""
         query = self._query(part, clauses.source(name, part.row, self._dialect), level)
         return f"(SELECT * FROM {query}{sample})"  # noqa: S608  a query of parts that are parsed or quoted
 
@@ -296,13 +296,29 @@ _NAMED: Final = {
     "duckdb": "{name}{alias}{travel}{sample}",
 }
 """Place of an alias among the clauses, by dialect."""
-_SHARE: Final = re.compile(r"%|\bpercent\b|\bbucket\b", re.IGNORECASE)
-"""Sample of a share of the rows."""
-COUNTED_SAMPLES: Final = frozenset({"duckdb", "spark"})
-"""Dialects with samples of a number of rows. Trino reads every number as a share."""
+VISIBLE_SAMPLES: Final = frozenset({"duckdb", "spark"})
+"""Dialects whose samples take visible rows: the size and the places of a sample would tell where rows hide."""
+_SHARE: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(?:%|percent\b)", re.IGNORECASE)
+_SEED: Final = re.compile(r"(?:repeatable\s*\(|\w\s*,)\s*(\d+)\s*\)\s*\Z", re.IGNORECASE)
 _COLUMNS: Final = re.compile(r"\s*\([^()]*\)")
 _GOES_ON: Final = re.compile(r"\s*(?:[-+*/|.:\[(]|AT\s+TIME|AS\s+OF)", re.IGNORECASE)
 """Text after a clause that shows that the clause has not ended."""
+
+
+def visible_sample(sample: str, dialect: str) -> str:
+    """Return the clause that samples visible rows; raise RewriteRefused for a seed with which hidden rows decide.
+
+    A share of the blocks of DuckDB, and the choice of a reservoir, depend on the hidden rows between the visible ones.
+    """
+    seed, share = _SEED.search(sample), _SHARE.search(sample)
+    if dialect != "duckdb":
+        return sample
+    if share and "reservoir" not in sample.lower():
+        return f" TABLESAMPLE bernoulli({share[1]}%)" + (f" REPEATABLE ({seed[1]})" if seed else "")
+    if seed:
+        message = "a sample with a seed depends on hidden rows: write TABLESAMPLE bernoulli(10%) REPEATABLE (1)"
+        raise RewriteRefused(UNSUPPORTED_SOURCE, message)
+    return sample
 
 
 class TableClauses:
@@ -312,8 +328,6 @@ class TableClauses:
         """Find the clauses after a name that ends at `end`; raise RewriteRefused for an unknown form."""
         self.spans: list[tuple[int, int]] = []
         self.travel = self.sample = ""
-        self.counts_rows = False
-        """True for a sample of a number of rows: of the visible rows, or the size of the sample tells how many hide."""
         wants_travel = bool(node.args.get("version") or node.args.get("when"))
         wants_sample = bool(node.args.get("sample"))
         if not wants_travel and not wants_sample:
@@ -326,7 +340,6 @@ class TableClauses:
                 self.travel, wants_travel, at = travel[0], False, self._take(travel)
             elif wants_sample and sample:
                 self.sample, wants_sample, at = sample[0], False, self._take(sample)
-                self.counts_rows = not _SHARE.search(sample[0])
             elif at < alias_end:
                 at = alias_end
             else:

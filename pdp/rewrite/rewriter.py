@@ -18,8 +18,9 @@ from sqlglot import exp
 from pdp.engines.row_access.policy_set import PolicySet
 from pdp.facts.objects import RowPolicy
 from pdp.rewrite.barriers import BARRIERS
-from pdp.rewrite.catalog import Catalog, Relation
+from pdp.rewrite.catalog import Catalog, Relation, full_name
 from pdp.rewrite.errors import (
+    AMBIGUOUS_NAME,
     MATERIALIZE,
     METADATA_TABLE,
     NO_STORE,
@@ -221,6 +222,7 @@ class Rewriter:
         LookupTables(self._compiler, self._catalog, policies).check(analyzed.references, restrictions, identities)
         if isinstance(analyzed.parsed.tree, exp.Create):
             _refuse_listing(analyzed)
+            _check_target(analyzed, self._catalog, dialect)
             if _check_definition(analyzed, restrictions, identities):
                 return text
         rendering = Rendering(restrictions, dialect, qualifies=self._qualifies, barriers=self._barriers)
@@ -261,6 +263,29 @@ def _refuse_listing(analyzed: AnalyzedText) -> None:
     """Raise RewriteRefused for a new relation made of policies: other callers would see them."""
     if any(reference.is_policies for reference in analyzed.references.found):
         raise RewriteRefused(METADATA_TABLE, "row access policies are not copied into tables and views")
+
+
+def _check_target(analyzed: AnalyzedText, catalog: Catalog, dialect: str) -> None:
+    """Raise RewriteRefused for a CREATE under a name that the engine may read otherwise than the rewriter.
+
+    A temporary relation of DuckDB is in `temp.main`: `t` and `main.t` find it before those of the default catalog.
+    """
+    target = next(reference for reference in analyzed.references.found if reference.role == CREATE)
+    parts, written = target.parts, ".".join(target.parts)
+    if catalog.is_short(parts, dialect):
+        raise RewriteRefused(AMBIGUOUS_NAME, f"`{parts[0]}` in `{written}` may be a catalog: write catalog.schema.name")
+    others: list[tuple[str, ...]] = []
+    if dialect == "duckdb" and analyzed.parsed.tree.find(exp.TemporaryProperty):
+        if len(parts) > 1:
+            raise RewriteRefused(AMBIGUOUS_NAME, f"`{written}` is temporary: write `{parts[-1]}` alone")
+        others.append((*catalog.default[:1], "main", *parts))
+    if dialect == "spark" and len(parts) >= _FULL:  # without such a catalog, the name is in the default catalog
+        others.append((*catalog.default[:1], *parts))
+    relations = [catalog.get(other, dialect, catalog.default) for other in others]
+    if any(relation is not None and relation not in target.relations for relation in relations):
+        raise RewriteRefused(AMBIGUOUS_NAME, f"`{written}` may be another known table or view")
+    if not target.relations and catalog.ends_with(parts) and len(full_name(parts, catalog.default)) < _FULL:
+        raise RewriteRefused(AMBIGUOUS_NAME, f"`{written}` may be a known table or view: write catalog.schema.name")
 
 
 def check_full_names(analyzed: AnalyzedText) -> None:

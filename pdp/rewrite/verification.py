@@ -263,7 +263,9 @@ def _visible_names(table: exp.Expr) -> Iterator[str]:
         if isinstance(parent, exp.With):
             tables = parent.expressions
             if not parent.args.get("recursive"):
-                at = next(at for at, found in enumerate(tables) if found is node)
+                at = next((at for at, found in enumerate(tables) if found is node), None)
+                if at is None:
+                    raise RewriteRefused(NOT_COVERED, f"`{table.name}` stands in a part of WITH that is not known")
                 tables = tables[:at]
             yield from (found.alias for found in tables)
             owner = parent.parent
@@ -272,7 +274,7 @@ def _visible_names(table: exp.Expr) -> Iterator[str]:
             node = owner
             continue
         with_ = parent.args.get("with_")
-        if with_ is not None and with_ is not node:
+        if isinstance(with_, exp.With) and with_ is not node:
             yield from (found.alias for found in with_.expressions)
         node = parent
 

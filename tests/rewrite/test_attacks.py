@@ -335,6 +335,10 @@ def test_a_qualified_row_with_the_name_of_a_column_is_refused() -> None:
 def test_a_sample_of_rows_takes_visible_rows(dialect: str, visible: str) -> None:
     sql = SERVICE.rewrite(RewriteRequest("SELECT id FROM orders TABLESAMPLE (3 ROWS)", dialect, BOB))
     assert f"(SELECT * FROM {visible} TABLESAMPLE (3 ROWS)) AS orders" in sql
+    share = SERVICE.rewrite(RewriteRequest("SELECT id FROM orders TABLESAMPLE (10 PERCENT)", dialect, BOB))
+    assert (
+        f"(SELECT * FROM {visible} TABLESAMPLE {'(10 PERCENT)' if dialect == 'spark' else 'bernoulli(10%)'})" in share
+    )
 
 
 @pytest.mark.parametrize(

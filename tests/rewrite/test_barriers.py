@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Collection, Iterator
-from typing import Final
+from typing import Any, Final
 
 import duckdb
 import pytest
@@ -52,11 +52,11 @@ SHAPES: Final = (
 
 
 def world(
-    filters: tuple[str, ...], rows: int, *, barriers: Collection[str] = tuple(BARRIERS)
+    filters: tuple[str, ...], rows: int, *, barriers: Collection[str] = tuple(BARRIERS), mask: str = ""
 ) -> tuple[LocalRewriter, duckdb.DuckDBPyConnection]:
     """Return the rewriter of policies, and a database of hidden and visible rows. Hidden e-mails begin with `secret`."""
     table = {"table": "orders", "grantees": ["allAuthenticatedUsers"], "dialect": "duckdb"}
-    body = {
+    body: dict[str, Any] = {
         "default": ["memory", "main"],
         "tables": {
             "orders": {"columns": COLUMNS}, "m": {"columns": {"who": "VARCHAR", "region": "VARCHAR"}},
@@ -65,6 +65,8 @@ def world(
         "views": {"v": {"sql": "SELECT * FROM orders WHERE id IS NOT NULL"}},
         "policies": [{"id": f"p{at}", "filter": text, **table} for at, text in enumerate(filters)],
     }  # fmt: skip
+    if mask:
+        body["masks"] = [{"id": "m", "column": "amount", "kind": "expression", "expression": mask, **table}]
     document = parse_document(body).document
     catalog = catalog_of([document])
     database = duckdb.connect()
@@ -278,3 +280,67 @@ def test_statistics_of_hidden_rows_change_no_answer(rows: int) -> None:
                 seen.setdefault(sql, set()).add(answer)
         database.execute("DELETE FROM orders WHERE id = -1")
     assert {sql: answers for sql, answers in seen.items() if len(answers) > 1} == {}
+
+
+MASKS: Final = (
+    "CASE WHEN amount > 50000 THEN 50000 ELSE amount END", "least(amount, 50000)", "if(amount > 50000, 50000, amount)",
+    "greatest(least(amount, 50000), 50)",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.parametrize("filters", [(), ("region = 'EU'",)])
+def test_statistics_of_a_masked_column_change_no_answer(mask: str, filters: tuple[str, ...]) -> None:
+    """The masked value is the same in each world, so every answer is."""
+    rewriter, database = world(filters, 6, mask=mask)
+    database.execute("SET threads = 1; UPDATE orders SET email = 'x', region = 'EU'")
+    seen, shown = dict[str, set[str]](), set()
+    for hidden in (100_000, 7_349_123):
+        database.execute(
+            f"INSERT INTO orders VALUES (-1, '{'US' if filters else 'EU'}', 'boss', {hidden}, DATE '1951-07-19')"
+        )
+        database.execute("CREATE OR REPLACE TABLE orders AS SELECT * FROM orders")
+        rows = rewriter.rewrite(RewriteRequest("SELECT id, amount FROM orders ORDER BY id", "duckdb", ALICE))
+        shown.add(str(database.execute(rows).fetchall()))
+        for text in TELLING:
+            for k in (105_000, 8_000_000):
+                sql = rewriter.rewrite(RewriteRequest(text.format(k=k), "duckdb", ALICE))
+                try:
+                    answer = str(sorted(database.execute(sql).fetchall()))
+                except duckdb.Error as error:
+                    answer = type(error).__name__
+                seen.setdefault(sql, set()).add(answer)
+        database.execute("DELETE FROM orders WHERE id = -1")
+    assert len(shown) == 1
+    assert {sql: answers for sql, answers in seen.items() if len(answers) > 1} == {}
+
+
+SAMPLES: Final = (
+    "bernoulli(30%) REPEATABLE (3)", "system(30%) REPEATABLE (3)", "30 PERCENT (bernoulli, 3)", "30% (system, 7)", "100%", "system(100%)",
+    "(100 PERCENT)", "reservoir(100%)", "5000 ROWS", "reservoir(5000 ROWS)",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("sample", SAMPLES)
+def test_hidden_rows_do_not_change_a_sample(sample: str) -> None:
+    rewriter, database = world(("region = 'EU'",), 6)
+    sql = rewriter.rewrite(RewriteRequest(f"SELECT id FROM orders TABLESAMPLE {sample} ORDER BY id", "duckdb", ALICE))
+    seen = set()
+    for every in (1_000_000, 7, 2):
+        database.execute(
+            f"""CREATE OR REPLACE TABLE orders AS SELECT i AS id, 'EU' AS region, 'x' AS email, 1 AS amount, DATE '2024-01-01' AS day
+            FROM range(5000) t(i) UNION ALL SELECT i - 0.5, 'US', 'secret', 2, DATE '2024-01-01' FROM range(1, 5000, {every}) t(i) ORDER BY 1"""
+        )
+        seen.add(str(database.execute(sql).fetchall()))
+    assert len(seen) == 1
+
+
+@pytest.mark.parametrize(
+    "sample", ["reservoir(5 ROWS) REPEATABLE (3)", "5 ROWS (reservoir, 3)", "reservoir(10%) REPEATABLE (3)"]
+)
+def test_a_seed_with_which_hidden_rows_decide_is_refused(sample: str) -> None:
+    rewriter, _ = world(("region = 'EU'",), 6)
+    with pytest.raises(RewriteRefused, match="bernoulli"):
+        rewriter.rewrite(RewriteRequest(f"SELECT id FROM orders TABLESAMPLE {sample}", "duckdb", ALICE))
+    open_rows = f"SELECT k FROM free TABLESAMPLE {sample}"
+    assert rewriter.rewrite(RewriteRequest(open_rows, "duckdb", ALICE)) == open_rows

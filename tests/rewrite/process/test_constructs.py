@@ -100,7 +100,7 @@ STATEMENTS = [
     "FROM orders o SEMI JOIN items i ON o.id = i.order_id SELECT o.id",
     "SELECT DISTINCT ON (region) region FROM orders ORDER BY region",
     "SELECT * FROM orders USING SAMPLE 100%",
-    "SELECT * FROM orders TABLESAMPLE reservoir(100 ROWS) REPEATABLE (3)",
+    "SELECT * FROM orders TABLESAMPLE bernoulli(100%) REPEATABLE (3)",
     "SELECT * FROM orders o TABLESAMPLE 100%",
     "SELECT IF((SELECT count(*) FROM orders) > 2, 1, 0) AS x",
     "SELECT CASE (SELECT count(*) FROM orders) WHEN 8 THEN 'leak' ELSE 'ok' END AS x",

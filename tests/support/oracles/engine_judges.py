@@ -43,7 +43,7 @@ NAMES: Final = (
 SHAPES: Final = (PROGRAMS / "shapes.txt").read_text("utf-8").splitlines()
 """Statements with a source at every place that the engines know. An engine refuses those of other engines."""
 _OWN_NAMES: Final[dict[str, frozenset[str]]] = {
-    "trino": frozenset({"any", "some", "all"}), "spark": frozenset({"rollup", "cube", "any", "like"}), "bigquery": frozenset(),
+    "trino": frozenset({"any", "some", "all"}), "spark": frozenset({"rollup", "cube", "any", "like", "not"}), "bigquery": frozenset(),
 }  # fmt: skip
 """Words that are functions to the engine where no query stands behind. They read their arguments alone."""
 _STATEMENTS: Final = {
@@ -191,7 +191,7 @@ class Judgement:
         known = {
             part.lower()
             for name in tree.find_all(exp.Identifier, exp.Literal, exp.Var)
-            for part in name.name.split(".")
+            for part in name.name.replace("\r", "").replace("\n", ".").split(".")
         }
         spoken = {part for name in seen.columns for part in name.replace("\r", "").split(".")}
         hidden = {part for part in spoken - known if part in names.HIDDEN_COLUMNS or part.startswith("$")}
