@@ -23,6 +23,7 @@ from pdp.dialects.trino.spelling import SCHEMA_TYPES, TABLE_TYPES, Spelling, is_
 from pdp.engines.engine import DOT_IN_PART, ForbiddenPath
 from pdp.engines.known_names import KnownObjects
 from pdp.engines.row_access.engine import UNRESTRICTED, Restriction, hide_everything
+from pdp.engines.spelled_names import words_of_pattern
 from pdp.errors import AmbiguousName, Unavailable
 from pdp.facts.snapshot import Facts
 from pdp.model.answer import Rejection
@@ -104,7 +105,8 @@ def _forbidden_below(schema: Resource, texts: Sequence[ForbiddenPath]) -> Iterat
     """
     inside = "".join(f"{part.replace('.', DOT_IN_PART)}." for part in schema.path)
     folded = inside.casefold()
-    here = [path for path in texts if path.warehouses is None or schema.warehouse in path.warehouses]
+    named = (path for path in texts if path.warehouses is None or schema.warehouse in path.warehouses)
+    here = [word for path in named for word in words_of_pattern(path)]
     found = [path.text for path in here if path.text.casefold().startswith(folded)]
     if met := {spelled for path in here for spelled in _spellings_met(inside, folded, path)}:
         ends = {path.text.lstrip(".") for path in here if path.kind not in ("equals", "starts")}

@@ -11,7 +11,7 @@ from typing import Any, Final, Literal, NamedTuple
 import msgspec
 
 from pdp.config.names import NameCheck
-from pdp.engines.cedar.actions import Uid, as_text, id_problem
+from pdp.engines.cedar.actions import Uid, as_text, id_problem, object_of
 from pdp.engines.cedar.entity_files import declared_names
 from pdp.engines.cedar.names import PolicyFault, find_faults, may_compare
 from pdp.engines.cedar.schema import GENERATIONS, CedarSchema, CedarSources, SourceText, load_cedarpy
@@ -35,6 +35,7 @@ from pdp.engines.cedar.unknown_values import (
     relax,
     values_read_by,
 )
+from pdp.engines.engine import DOT_IN_PART, ForbiddenPath, of_one_forbid
 from pdp.errors import Place, PolicyInvalid
 
 _QUOTED: Final = re.compile(r"`([^`]+)`|'([^']+)'")
@@ -85,9 +86,19 @@ class CedarPolicy(msgspec.Struct, frozen=True, dict=True):
         return named_entities(self.text)
 
     @cached_property
-    def texts(self) -> frozenset[str]:
-        """Return the strings of the conditions, and the texts between the stars of patterns."""
-        return frozenset(part for text in condition_texts(self.text) for part in text.split("*") if part)
+    def paths(self) -> tuple[ForbiddenPath, ...]:
+        """Return the paths that the policy names, by their parts, and the texts that it compares with names."""
+        return of_one_forbid(self.id, self._paths())
+
+    def _paths(self) -> Iterator[ForbiddenPath]:
+        for type, (warehouse, *path) in sorted(filter(None, map(object_of, self.names))):
+            text = ".".join(part.replace(".", DOT_IN_PART) for part in path)
+            yield ForbiddenPath(text, frozenset({warehouse}))
+            if type == "namespace":
+                yield ForbiddenPath(f"{text}.", frozenset({warehouse}), "starts")
+        texts, patterns = condition_texts(self.text)
+        yield from (ForbiddenPath(text, None, "parts") for text in sorted(texts) if text)
+        yield from (ForbiddenPath(text, None, "like") for text in sorted(patterns))
 
 
 class RelaxedPolicies(NamedTuple):

@@ -12,6 +12,7 @@ from itertools import pairwise
 from typing import Final, NamedTuple
 
 from pdp.engines.cedar.actions import Uid
+from pdp.engines.engine import ANY_TEXT
 
 _TOKEN: Final = re.compile(
     r"""
@@ -23,6 +24,7 @@ _TOKEN: Final = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 _ESCAPE: Final = re.compile(r"\\(?:x([0-7][0-9A-Fa-f])|u\{([0-9A-Fa-f_]+)\}|(.))", re.DOTALL)
+_PATTERN: Final = re.compile(rf"{_ESCAPE.pattern}|\*", re.DOTALL)
 _PLAIN_ESCAPES: Final = {"n": "\n", "r": "\r", "t": "\t", "0": "\0"}
 _OPENING: Final = {"(": ")", "[": "]", "{": "}"}
 _COMPARED: Final = frozenset({"==", "!=", "in"})
@@ -70,11 +72,16 @@ def entity_tokens(policy: str) -> list[CedarToken]:
     return [token for token in _joined(list(tokens_of(policy))) if token.kind == "entity"]
 
 
-def condition_texts(policy: str) -> Iterator[str]:
-    """Yield the strings of the conditions of a policy, without the ids of entities."""
+def condition_texts(policy: str) -> tuple[frozenset[str], frozenset[str]]:
+    """Return the strings of the conditions of a policy, without the ids of entities, and the patterns.
+
+    A star of a pattern is ANY_TEXT.
+    """
     tokens = _joined(list(tokens_of(policy)))
     begin = next((at for at, token in enumerate(tokens) if token.text in ("when", "unless")), len(tokens))
-    return (unquote(token) for token in tokens[begin:] if token.kind == "text")
+    pairs = [(before.text, token) for before, token in pairwise(tokens[begin:]) if token.kind == "text"]
+    texts = frozenset(unquote(token) for before, token in pairs if before != "like")
+    return texts, frozenset(_PATTERN.sub(_unescaped, token.text[1:-1]) for before, token in pairs if before == "like")
 
 
 def guarded_entities(policy: str) -> frozenset[Uid]:
@@ -160,6 +167,8 @@ def _unescape(text: str) -> str:
 
 
 def _unescaped(match: re.Match[str]) -> str:
+    if match[0] == "*":
+        return ANY_TEXT
     if match[3]:
         return _PLAIN_ESCAPES.get(match[3], match[3])
     return chr(int((match[1] or match[2]).replace("_", ""), 16))
