@@ -16,10 +16,12 @@ from pdp.engines.cedar.entity_files import declared_names
 from pdp.engines.cedar.names import PolicyFault, find_faults, may_compare
 from pdp.engines.cedar.schema import GENERATIONS, CedarSchema, CedarSources, SourceText, load_cedarpy
 from pdp.engines.cedar.tokens import (
+    TOO_DEEP,
     CedarToken,
     PolicyText,
     condition_texts,
     entity_tokens,
+    find_depth,
     named_entities,
     read_entities,
     split_policies,
@@ -169,6 +171,8 @@ def parse_policies(sources: Sequence[SourceText]) -> CedarPolicies:
 
     Other threads run while Cedar parses: ten thousand policies take a quarter of a second.
     """
+    for problem in filter(None, map(_find_depth, sources)):
+        raise problem
     text = joined_text(sources)
     try:
         handle = load_cedarpy().PolicySet.from_str(text, release_gil=True)
@@ -236,6 +240,9 @@ def _head(part: PolicyText) -> tuple[str | None, Literal["permit", "forbid"]]:
 
 def _find_unparsed(sources: Sequence[SourceText]) -> Iterator[PolicyInvalid]:
     for source in sources:
+        if problem := _find_depth(source):
+            yield problem
+            continue
         if _error(source.text) is None and not _has_slot(source.text):
             continue
         for part in split_policies(source.text):
@@ -244,6 +251,12 @@ def _find_unparsed(sources: Sequence[SourceText]) -> Iterator[PolicyInvalid]:
             elif slot := _has_slot(part.text):
                 place = source.place(part.start + slot.start)
                 yield PolicyInvalid("a template with `?`, which nothing links: write the principal or resource", place)
+
+
+def _find_depth(source: SourceText) -> PolicyInvalid | None:
+    """Return the problem of a text that Cedar must not parse."""
+    at = find_depth(source.text)
+    return None if at is None else PolicyInvalid(TOO_DEEP, source.place(at))
 
 
 def _error(text: str) -> str | None:

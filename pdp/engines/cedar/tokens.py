@@ -25,8 +25,19 @@ _TOKEN: Final = re.compile(
 )
 _ESCAPE: Final = re.compile(r"\\(?:x([0-7][0-9A-Fa-f])|u\{([0-9A-Fa-f_]+)\}|(.))", re.DOTALL)
 _PATTERN: Final = re.compile(rf"{_ESCAPE.pattern}|\*", re.DOTALL)
+_DEPTH: Final = re.compile(
+    r'"(?:[^"\\]|\\.)*"|//[^\r\n]*|[(\[{)\]},;]|&&|\|\||[=!<>]=?|[-+*.]|\b(?:if|has|like|in|is)\b', re.DOTALL
+)
+"""Signs that make an expression deeper or end it, and texts and comments, in which signs do not count."""
+MOST_BRACKETS: Final = 100
+MOST_OPERATORS: Final = 400
+"""Open brackets at one place of a text, and operators that may stand one in another."""
+TOO_DEEP: Final = (
+    f"nested deeper than {MOST_BRACKETS} brackets or {MOST_OPERATORS} operators: write several policies, or a set"
+)
 _PLAIN_ESCAPES: Final = {"n": "\n", "r": "\r", "t": "\t", "0": "\0"}
 _OPENING: Final = {"(": ")", "[": "]", "{": "}"}
+_CLOSING: Final = frozenset(_OPENING.values())
 _COMPARED: Final = frozenset({"==", "!=", "in"})
 _NOT_READ_AFTER: Final = frozenset({"contains"})
 
@@ -60,6 +71,55 @@ def split_policies(text: str) -> list[PolicyText]:
     if start >= 0:
         policies.append(PolicyText(start, len(text), text[start:].rstrip()))
     return policies
+
+
+def find_depth(text: str) -> int | None:
+    """Return where policies or a schema are nested beyond the bounds; None if nowhere.
+
+    Cedar's parser has no bound: it overflows the stack, which ends the process. A chain of operators is deep, too.
+    """
+    inside = [_Depth()]
+    for match in _DEPTH.finditer(text):
+        sign, depth = match[0], inside[-1]
+        if sign in _OPENING:
+            inside.append(_Depth())
+        elif sign in _CLOSING and len(inside) > 1:
+            within = inside.pop().end()
+            inside[-1].operators += sign == "]"
+            inside[-1].within = max(inside[-1].within, within + 1)
+        elif sign in (",", ";"):
+            depth.end()
+        elif sign in ("&&", "||", "if"):
+            depth.join()
+        elif sign[0] not in '"/':
+            depth.operators += 1
+        if len(inside) > MOST_BRACKETS or inside[-1].most() > MOST_OPERATORS:
+            return match.start()
+    return None
+
+
+class _Depth:
+    """Depth of the expressions between two brackets: `joined` by `&&` and others, each with operators and brackets."""
+
+    def __init__(self) -> None:
+        self.operators = self.within = 0
+        self._joined = self._operands = self._ended = 0
+
+    def most(self) -> int:
+        """Return a bound of the depth of the expression so far."""
+        return self._joined + max(self._operands, self.operators + self.within)
+
+    def join(self) -> None:
+        """Begin the next operand."""
+        self._operands = max(self._operands, self.operators + self.within)
+        self._joined += 1
+        self.operators = self.within = 0
+
+    def end(self) -> int:
+        """Begin the next expression; return the depth of the deepest so far."""
+        self._ended = max(self._ended, self.most())
+        self.operators = self.within = self._joined = self._operands = 0
+        return self._ended
 
 
 def named_entities(policy: str) -> frozenset[Uid]:
