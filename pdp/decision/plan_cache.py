@@ -145,6 +145,8 @@ MAX_TRACED_CHARACTERS: Final = 1_000_000
 _PART: Final = 1000
 _COLUMN_PART: Final = 10_000
 """Resources of a check that are planned and folded at once: with a look at each, and in a column of few containers."""
+_CHARACTERS: Final = 1 << 18
+"""Characters of the names of these resources, unless one name has more."""
 Plans: TypeAlias = tuple[list[Node], list[Leaf | FixedDenial]]
 """Trees of checks, and all leaves of them."""
 
@@ -152,10 +154,8 @@ Plans: TypeAlias = tuple[list[Node], list[Leaf | FixedDenial]]
 def in_parts(batch: Batch) -> Resumable[Batch]:
     """Return the batch with each long check as several checks, so that no plan and no fold takes long.
 
-    Parts are of equal size: no rule takes a short rest for a short question.
+    Parts of short names are of equal size: no rule takes a short rest for a short question.
     """
-    if all(len(check.resources) <= _PART for check in batch.checks):
-        return batch
     parts: list[Check] = []
     pace = TurnClock()
     for check in batch.checks:
@@ -202,14 +202,24 @@ def bound_traces(leaves: Sequence[Leaf | FixedDenial]) -> None:
 
 
 def _parts(check: Check) -> Iterator[Check]:
-    resources, at = check.resources, check.at
-    count = -(-len(resources) // _most(resources))
+    resources = check.resources
+    size = len(resources)
+    count = -(-size // _most(resources))
+    if count == 1 and size > 1 and _characters(resources) > _CHARACTERS:
+        count = 2
     if count <= 1:
         yield check
         return
-    ends = [len(resources) * number // count for number in range(count + 1)]
-    for start, end in pairwise(ends):
-        yield replace(check, resources=resources[start:end], at=at[start:end])
+    for start, end in pairwise([size * number // count for number in range(count + 1)]):
+        yield from _parts(replace(check, resources=resources[start:end], at=check.at[start:end]))
+
+
+def _characters(resources: Sequence[Resource]) -> int:
+    """Return the number of characters of all names."""
+    if type(resources) is PathArray:
+        above = [sum(map(len, parent)) for parent in resources.parents]
+        return sum(map(len, resources.names)) + sum(map(above.__getitem__, resources.parent_at))
+    return sum([len(part) for resource in resources for part in resource.path])
 
 
 def _most(resources: Sequence[Resource]) -> int:

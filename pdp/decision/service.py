@@ -222,7 +222,8 @@ class Pdp:
         await self.await_consistency(batch.consistency)
         if self.bundle.reads_time:
             batch = at_time(batch, int(self.clock()))
-        return await finish_in_turns(self._decide(batch, started, self.cache))
+        parts = await finish_in_turns(in_parts(batch))
+        return await finish_in_turns(self._decide(parts, started, self.cache))
 
     def _decide(
         self, batch: Batch, started: float, cache: VerdictCache | None = None
@@ -234,7 +235,6 @@ class Pdp:
         if not sees_all(batch.caller):
             visible = yield from self._visible(batch, basis)
             batch = reject_invisible(batch, visible)
-        batch = yield from in_parts(batch)
         trees, found = yield from plan_checks(batch.checks, basis.plans)
         if batch.explain:
             bound_traces(found)
@@ -373,8 +373,7 @@ class Pdp:
 
     def _visible(self, batch: Batch, basis: DecisionSnapshot) -> AwaitingResumable[bytes]:
         """Return 1 for each position that has guards, all of them permitted."""
-        all = yield from guards(batch, lambda check: self.planners.meant(check, basis.bundle, basis.facts))
-        checks = (yield from in_parts(msgspec.structs.replace(batch, checks=all))).checks
+        checks = yield from guards(batch, lambda check: self.planners.meant(check, basis.bundle, basis.facts))
         trees, found = yield from plan_checks(checks, basis.plans)
         _, verdicts_of = yield from self._verdicts(found, basis, None)
         outcomes = yield from each_in_turns(fold, trees, repeat(verdicts_of))

@@ -225,7 +225,8 @@ def may_be_table_reference(table: str) -> bool:
 
 def has_unknown_sign(name: str) -> bool:
     """Tell whether a name has a sign of a newer Unicode. Trino may lower the sign, and the service cannot."""
-    return not name.isascii() and any(category(sign) == "Cn" for sign in name)
+    # names without end may be joined here: signs without a meaning are not printable, and few others are
+    return not (name.isascii() or name.isprintable()) and any(category(sign) == "Cn" for sign in set(name))
 
 
 def _is_spelled_alike(own: ContainerPath, path: ContainerPath) -> bool:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from itertools import accumulate
-from typing import Final, NamedTuple, TypeAlias
+from itertools import accumulate, islice, repeat
+from typing import Final, TypeAlias
 
 import msgspec
 from immutables import Map
@@ -19,6 +19,7 @@ from pdp.errors import AmbiguousName
 from pdp.facts.index import Index
 from pdp.facts.nodes import ObjectNode
 from pdp.facts.objects import ContainerPath, Object, ObjectName, ObjectPut
+from pdp.model.references import MOST_PARTS
 
 
 class SpelledNames(msgspec.Struct, frozen=True, dict=True):
@@ -69,7 +70,7 @@ class SpelledNames(msgspec.Struct, frozen=True, dict=True):
             return []
         own = ".".join(part.replace(".", DOT_IN_PART) for part in path)
         others = other_texts(own, here, divided=False)
-        if len(others) > MOST_SPELLINGS:
+        if len(others) > MOST_SPELLINGS or joined.count(".") >= MOST_PARTS:
             raise AmbiguousName(f"forbids spell `{joined[:200]}` in too many ways")
         texts = (other for text in (own, *others) for other in (text, text.replace(DOT_IN_PART, ".")))
         divided = dict.fromkeys(tuple(part.replace(DOT_IN_PART, ".") for part in text.split(".")) for text in texts)
@@ -109,118 +110,40 @@ NO_NAMES: Final = SpelledNames()
 
 MOST_SPELLINGS: Final = 16
 """Spellings of one name by forbids. A name with more is ambiguous."""
+_MOST_PLACES: Final = 256
+"""Places of one name where texts of forbids may stand. A name with more is ambiguous."""
+_Place: TypeAlias = tuple[str, int, int]
+"""Text of a forbid, and where it may stand in a folded path."""
+_Signs: TypeAlias = Mapping[int, int]
+"""Offset in a folded path -> offset in the path. Offsets within a sign are absent."""
+_Met: TypeAlias = list[tuple[ForbiddenPath, list[tuple[_Place, ...]]]]
+"""Texts of a forbid, each with its places in a folded path. The pieces of a pattern have a place each."""
 
 
-class _Placed(NamedTuple):
-    """Text at a place of a folded path."""
+def other_texts(own: str, texts: Sequence[ForbiddenPath], *, divided: bool = True) -> list[str]:
+    """Return a path in the spelling of each text, and of several texts of one forbid, which may test a path often.
 
-    start: int
-    end: int
-    text: str
-
-
-class _FoldedPath:
-    """Path as one text, folded sign by sign."""
-
-    def __init__(self, path: str, *, divided: bool) -> None:
-        self.path = path
-        self._divided = divided
-        folded = path.casefold()
-        self._dotted = folded.replace(DOT_IN_PART, ".")
-        self._folded = folded if divided else self._dotted
-        self._places: dict[int, int] | None = None
-        if len(folded) != len(path):  # a sign may fold to several: where the n-th sign of the path begins
-            lengths = accumulate((len(sign.casefold()) for sign in path), initial=0)
-            self._places = {place: number for number, place in enumerate(lengths)}
-
-    def respelled(self, text: ForbiddenPath) -> Iterator[str]:
-        """Yield the path in the spelling of a text at each place where both fold to the same."""
-        if text.kind == "like":
-            pieces = [piece for piece in text.text.split(ANY_TEXT) if piece]
-            every = [self._found(self._dotted, piece.casefold(), piece) for piece in pieces]
-            places = [[self._with_own_dots(one) for one in each] for each in every]
-            for start, end in self._names() if places else ():
-                yield from self._alike(_with_room(places, text.text, start, end), start)
-        elif text.kind != "contains" or text.text not in self.path:  # else no other spelling meets the text more
-            folded = text.text.casefold()
-            found = self._found(self._folded, folded if self._divided else folded.replace(DOT_IN_PART, "."), text.text)
-            yield from (self._with([one]) for one in found if self._is_met(text.kind, one.start, one.end))
-
-    def _names(self) -> Iterator[tuple[int, int]]:
-        """Yield where each name begins and ends that policies may see: some first parts of the path, or last ones."""
-        length = len(self._folded)
-        dots = [at for at, sign in enumerate(self._folded) if sign == "."]
-        yield from ((0, end) for end in (*dots, length))
-        yield from ((at + 1, length) for at in dots)
-
-    def _found(self, path: str, folded: str, text: str) -> list[_Placed]:
-        """Return the places of a folded text, but for those within a sign."""
-        found, at = list[_Placed](), path.find(folded)
-        while at >= 0:
-            end = at + len(folded)
-            if self._places is None or {at, end} <= self._places.keys():
-                found.append(_Placed(at, end, text))
-            at = path.find(folded, at + 1)
-        return found
-
-    def _is_met(self, kind: str, start: int, end: int) -> bool:
-        """Tell whether a text may stand between two places."""
-        if kind == "parts":
-            return self._folded[start - 1 : start] in ("", ".") and self._folded[end : end + 1] in ("", ".")
-        if kind in ("equals", "starts") and start:
-            return False
-        return end == len(self._folded) or kind in ("starts", "contains")
-
-    def _alike(self, places: Sequence[Sequence[_Placed]], start: int) -> Iterator[str]:
-        """Yield the path with each piece of a pattern at one of its places, in order.
-
-        No place is tried behind one where the path has the piece's own spelling: it would leave no more room.
-        """
-        pending: list[tuple[_Placed, ...]] = [()] if places[0] else []
-        while pending:
-            chosen = pending.pop()
-            if len(chosen) == len(places):
-                yield self._with(chosen)
-                continue
-            free, choices = chosen[-1].end if chosen else start, list[_Placed]()
-            for one in places[len(chosen)]:
-                if one.start >= free:
-                    choices.append(one)
-                    if self._with([one]) == self.path:
-                        break
-            pending += [(*chosen, one) for one in reversed(choices)]
-
-    def _with_own_dots(self, one: _Placed) -> _Placed:
-        """Return a piece of a pattern with dots within or between parts, as the path has them."""
-        first, last = self._own(one)
-        dots = iter(sign for sign in self.path[first:last] if sign in (".", DOT_IN_PART))
-        return one._replace(text="".join(next(dots) if sign == "." else sign for sign in one.text))
-
-    def _own(self, one: _Placed) -> tuple[int, int]:
-        """Return where a place of the folded path begins and ends in the path."""
-        return (one.start, one.end) if self._places is None else (self._places[one.start], self._places[one.end])
-
-    def _with(self, texts: Sequence[_Placed]) -> str:
-        """Return the path with texts at their places."""
-        made, done = list[str](), 0
-        for one in texts:
-            first, last = self._own(one)
-            made += (self.path[done:first], one.text)
-            done = last
-        return "".join((*made, self.path[done:]))
-
-
-def _with_room(found: Sequence[Sequence[_Placed]], pattern: str, start: int, end: int) -> Sequence[Sequence[_Placed]]:
-    """Return the places of each piece of a pattern between two places that leave room for the pieces behind it."""
-    places = [[one for one in each if start <= one.start and one.end <= end] for each in found]
-    if not pattern.startswith(ANY_TEXT):
-        places[0] = [one for one in places[0] if one.start == start]
-    if not pattern.endswith(ANY_TEXT):
-        places[-1] = [one for one in places[-1] if one.end == end]
-    for each in reversed(places):
-        each[:] = [one for one in each if one.end <= end]
-        end = each[-1].start if each else -1
-    return places
+    Without `divided`, a dot within a part equals one between parts. For too many spellings or places, return
+    MOST_SPELLINGS + 1 texts. Callers choose the length of a path: the cost grows with the length and no faster.
+    """
+    met: dict[str, _Met] = {}
+    places: list[tuple[_Place, ...]] = []
+    for text in texts:
+        found = list(islice(_places(own, text, divided=divided), _MOST_PLACES + 1 - len(places)))
+        places += found
+        if found:
+            met.setdefault(text.forbid, []).append((text, found))
+    if len(places) > _MOST_PLACES:
+        return [own] * (MOST_SPELLINGS + 1)
+    every = dict(_signs(own)) if places else {}
+    signs = {bound: every[bound] for pieces in places for _, *both in pieces for bound in both if bound in every}
+    others: dict[str, None] = {}
+    for forbid, tests in met.items():
+        for other in _spellings(own, signs, tests, combined=bool(forbid)):
+            others[other] = None
+            if len(others) > MOST_SPELLINGS:
+                return list(others)
+    return list(others)
 
 
 def words_of_pattern(text: ForbiddenPath) -> Iterator[ForbiddenPath]:
@@ -232,33 +155,136 @@ def words_of_pattern(text: ForbiddenPath) -> Iterator[ForbiddenPath]:
         yield replace(text, text=word, kind="parts")
 
 
-def other_texts(own: str, texts: Sequence[ForbiddenPath], *, divided: bool = True) -> list[str]:
-    """Return a path in the spelling of each text, and of several texts of one forbid, which may test a path often.
-
-    Without `divided`, a dot within a part equals one between parts. At most two spellings more than MOST_SPELLINGS.
-    """
-    forbids: dict[str, list[ForbiddenPath]] = {}
-    for text in texts:
-        forbids.setdefault(text.forbid, []).append(text)
-    found: dict[str, None] = {own: None}
-    for forbid, tests in forbids.items():
-        found.update(dict.fromkeys(_spellings(own, tests, divided=divided, combined=bool(forbid))))
-        if len(found) > MOST_SPELLINGS + 1:
-            break
-    return list(found)[1 : MOST_SPELLINGS + 3]
-
-
-def _spellings(own: str, tests: Sequence[ForbiddenPath], *, divided: bool, combined: bool) -> list[str]:
-    """Return a path in the spelling of tests, with `combined` of any number of them; too many are cut."""
-    found: dict[str, None] = {own: None}
-    pending = [own]
+def _spellings(own: str, signs: _Signs, tests: _Met, *, combined: bool) -> Iterator[str]:
+    """Yield each other spelling of a path by one text, with `combined` by any number of texts; too many are cut."""
+    found, pending = {own}, [(own, signs)]
     while pending:
-        folded = _FoldedPath(pending.pop(), divided=divided)
-        for test in tests:
-            for other in folded.respelled(test):
-                if other not in found:
-                    found[other] = None
+        path, signs = pending.pop()
+        for text, places in tests:
+            if text.kind == "contains" and text.text in path:
+                continue  # no other spelling meets the text more
+            for pieces in places:
+                other = _with(path, signs, pieces)
+                if other is not None and other[0] not in found:
+                    found.add(other[0])
+                    yield other[0]
+                    if len(found) > MOST_SPELLINGS + 1:
+                        return
                     pending += [other] if combined else ()
-                if len(found) > MOST_SPELLINGS + 2:
-                    return list(found)
-    return list(found)
+
+
+def _with(path: str, signs: _Signs, pieces: Sequence[_Place]) -> tuple[str, _Signs] | None:
+    """Return a path with texts at their places, and its signs; None if it has them, or a place is within a sign."""
+    changed = path
+    for place in pieces:
+        text, first, last = place
+        start, end = signs.get(first, -1), signs.get(last, -1)
+        if min(start, end) < 0:
+            return None
+        if changed[start:end] != text:
+            changed = changed[:start] + text + changed[end:]
+            signs = _signs_with(place, signs)
+    return None if changed is path else (changed, signs)
+
+
+def _fold(text: str, *, divided: bool) -> str:
+    return text.casefold() if divided else text.casefold().replace(DOT_IN_PART, ".")
+
+
+def _places(own: str, text: ForbiddenPath, *, divided: bool) -> Iterator[tuple[_Place, ...]]:
+    """Yield where a text may stand in a folded path."""
+    path, folded = _fold(own, divided=divided), _fold(text.text, divided=divided)
+    size = len(folded)
+    if text.kind == "like":
+        yield from _alike(own, text.text, path)
+    elif text.kind in ("equals", "starts", "ends"):
+        start = max(0, len(path) - size) if text.kind == "ends" else 0
+        if path.startswith(folded, start) and (text.kind == "starts" or start + size == len(path)):
+            yield ((text.text, start, start + size),)
+    elif folded:
+        around, sought = (f".{path}.", f".{folded}.") if text.kind == "parts" else (path, folded)
+        start = around.find(sought)
+        while start >= 0:
+            yield ((text.text, start, start + size),)
+            start = around.find(sought, start + 1)
+
+
+def _alike(own: str, pattern: str, path: str) -> Iterator[tuple[_Place, ...]]:
+    """Yield where the pieces of a pattern may stand in a folded path, together, for each name that policies may see.
+
+    Such a name is some first parts of the path, or last ones. Dots stay, between and within parts.
+    """
+    if path.count(".") >= MOST_PARTS:
+        yield from repeat((), _MOST_PLACES + 1)  # too many names
+        return
+    raw = own.casefold()
+    dotted, size = raw.replace(DOT_IN_PART, "."), len(path)
+    pieces = [(piece, piece.casefold()) for piece in pattern.split(ANY_TEXT) if piece]
+    dots = [at - 1 for at in accumulate(len(part) + 1 for part in path.split("."))][:-1]
+    names = [(0, size)]
+    names += [] if pattern.endswith(ANY_TEXT) else [(0, at) for at in dots]
+    names += [] if pattern.startswith(ANY_TEXT) else [(at + 1, size) for at in dots]
+    for start, end in names if pieces else ():
+        for found in _aligned(dotted, pieces, pattern, (start, end)):
+            ends = [at + len(folded) for at, (_, folded) in zip(found, pieces, strict=True)]
+            texts = [_with_dots(piece, raw[at:to]) for at, to, (piece, _) in zip(found, ends, pieces, strict=True)]
+            yield tuple(zip(texts, found, ends, strict=True))
+
+
+def _aligned(
+    path: str, pieces: Sequence[tuple[str, str]], pattern: str, name: tuple[int, int]
+) -> Iterator[tuple[int, ...]]:
+    """Yield the places of a pattern's pieces in a name, in order: a piece without letters at the first place alone."""
+    start, end = name
+    latest: list[int] = []
+    for _, folded in reversed(pieces):
+        latest.insert(0, end := path.rfind(folded, start, end))
+        if end < 0:
+            return
+    _, last = pieces[-1]
+    if not (pattern.endswith(ANY_TEXT) or latest[-1] + len(last) == name[1]):
+        return
+    pending: list[tuple[int, ...]] = [()]
+    while pending:
+        chosen = pending.pop()
+        number = len(chosen)
+        if number == len(pieces):
+            yield chosen
+            continue
+        free = chosen[-1] + len(pieces[number - 1][1]) if chosen else start
+        is_first, is_last = not (chosen or pattern.startswith(ANY_TEXT)), number == len(pieces) - 1
+        if is_last and not pattern.endswith(ANY_TEXT):
+            places = [latest[number]]
+        else:
+            places = _found(path, pieces[number], free, latest[number])
+        pending += [(*chosen, at) for at in places if at >= free and not (is_first and at != start)]
+
+
+def _found(path: str, piece: tuple[str, str], free: int, latest: int) -> list[int]:
+    """Return the places of a piece from one place to another; the first alone where no spelling changes the piece."""
+    text, folded = piece
+    places, at = list[int](), path.find(folded, free, latest + len(folded))
+    while at >= 0 and len(places) <= _MOST_PLACES:
+        places.append(at)
+        at = path.find(folded, at + 1, latest + len(folded)) if text.lower() != text.upper() else -1
+    return places
+
+
+def _with_dots(piece: str, own: str) -> str:
+    """Return a piece of a pattern with the dots of a path, which stand within or between parts."""
+    dots = (sign for sign in own if sign in (".", DOT_IN_PART))
+    return "".join(next(dots) if sign == "." else sign for sign in piece) if DOT_IN_PART in own else piece
+
+
+def _signs(text: str) -> Iterable[tuple[int, int]]:
+    """Return where each sign begins: in the folded text, where a sign may be several, and in the text."""
+    return zip(accumulate(map(len, map(str.casefold, text)), initial=0), range(len(text) + 1), strict=True)
+
+
+def _signs_with(place: _Place, signs: _Signs) -> _Signs:
+    """Return the signs of a path once a text stands at a place. Reads the text alone, for a path may be long."""
+    text, first, last = place
+    start = signs[first]
+    more = start + len(text) - signs[last]
+    around = {folded: at if folded <= first else at + more for folded, at in signs.items() if not first < folded < last}
+    return around | {first + folded: start + at for folded, at in _signs(text)}

@@ -77,3 +77,18 @@ def test_a_forbid_binds_what_is_moved_however_its_target_is_divided(rule: str, a
         assert not is_allowed(pdp, carry(action, path)), path
     for path in OUTSIDE:
         assert is_allowed(pdp, carry(action, path)), path
+
+
+def test_a_name_that_forbids_may_spell_in_too_many_ways_is_denied() -> None:
+    """Long names: such that meet no text of the forbid, or meet it once, nearly everywhere, or in too many parts."""
+    pdp = pdp_of("path.contains('pii')")
+    permitted_by = {
+        "qIi" * 1300: True,
+        "pIi" * 1300: False,
+        "PII" + "a" * 4000: False,
+        "a." * 200: True,
+        "a." * 300: False,
+    }
+    for name, permitted in permitted_by.items():
+        check = {"principal": PAT, "action": "read_data", "resource": f"table:lake/own/{name}"}
+        assert is_allowed(pdp, check) == permitted

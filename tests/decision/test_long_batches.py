@@ -124,6 +124,11 @@ def deep_tables(count: int, warehouse: str) -> list[dict[str, Any]]:
     ]
 
 
+def long_tables(name: str) -> list[dict[str, Any]]:
+    """Tables of one schema with long names."""
+    return [{"table": {"catalogName": "b", "schemaName": "s", "tableName": f"{name}{at}"}} for at in range(2_000)]
+
+
 def schemas(count: int) -> list[dict[str, Any]]:
     return [{"schema": {"catalogName": "w", "schemaName": f"s{at}"}} for at in range(count)]
 
@@ -160,6 +165,7 @@ ATTACKS = {
     "deep schemas of Trino": ("/v1/data/trino/batch", 200, filtered("FilterTables", deep_tables(1_000, "w"))),
     "nested roles for Cedar": ("/v1/check", 200, many_checks(50, "read_data", "table:c/s{}/t", NESTED)),
     "moves": ("/v1/check", 200, moves(10_000)),
+    "long names with marks": ("/v1/data/trino/batch", 200, filtered("FilterTables", long_tables("a\u0301" * 2_000))),
     "warehouses without number": ("/v1/check", 200, many_checks(10_000, "read_data", "table:w{}/s1/t")),
 }
 
@@ -199,6 +205,29 @@ def run(steps: Resumable[Batch]) -> Batch:
             next(steps)
         except StopIteration as end:
             return end.value  # type: ignore[no-any-return]
+
+
+@given(st.lists(st.tuples(st.integers(1, 300), st.sampled_from([8, 60, 4_000])), min_size=1, max_size=6), st.booleans())
+def test_no_part_of_a_long_check_has_many_long_names(runs: list[tuple[int, int]], column: bool) -> None:
+    names = ["x" * length for count, length in runs for _ in range(count)]
+    resources = (
+        PathArray.in_one(Resource("table", "w"), ("s",), names)
+        if column
+        else [Resource("table", "w", ("s", name)) for name in names]
+    )
+    check = Check(Question(Principal("user", "oidc~bob"), "read_data"), resources, range(len(names)))
+    parts = run(in_parts(Batch("http", EMBEDDED_CALLER, len(names), (check,)))).checks
+    assert [resource.path[-1] for part in parts for resource in part.resources] == names
+    assert [at for part in parts for at in part.at] == list(range(len(names)))
+    assert max(sum(len(resource.path[-1]) for resource in part.resources) for part in parts) <= 1 << 18
+    assert len(parts) <= 1 + sum(map(len, names)) // (1 << 16)
+
+
+def test_a_column_below_a_long_name_is_long() -> None:
+    resources = PathArray.in_one(Resource("table", "w"), ("x" * 4_000,), ["t"] * 1_000)
+    check = Check(Question(Principal("user", "oidc~bob"), "read_data"), resources, range(1_000))
+    parts = run(in_parts(Batch("http", EMBEDDED_CALLER, 1_000, (check,)))).checks
+    assert max(len(part.resources) for part in parts) <= 66
 
 
 @given(st.integers(1, 25_000), st.booleans())

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import threading
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, Protocol, TypeAlias
 
 import structlog
@@ -20,7 +20,9 @@ from pdp.audit.records.record import AnyRecord, DecisionRecord, PlannedRecord
 from pdp.audit.records.writing import RecordEncoder
 from pdp.config.audit import Durability, OnFull
 from pdp.errors import Unavailable
+from pdp.model.arrays import PathArray
 from pdp.model.events import Event
+from pdp.model.question import Resource
 from pdp.model.redaction import Redactor, without_text
 
 _DECISION_BYTES: Final = 300
@@ -31,7 +33,7 @@ TURN_DECISIONS: Final = 2000
 """Decisions of encoded records after which other callbacks of the event loop get a turn."""
 LONG_BATCH: Final = 64
 LONG_RECORD: Final = 5000
-"""Decisions of a batch whose rows are counted, and rows of a record that is encoded beside the event loop."""
+"""Decisions of a batch that may be long, and rows of a record that is encoded beside the event loop."""
 _RECORDS: Final = (DecisionRecord, PlannedRecord)
 
 log = structlog.get_logger()
@@ -105,7 +107,7 @@ class RecordBatcher:
                 if record.bundle_digest not in self._archived:
                     self._archived.add(record.bundle_digest)
                     self._bundles[record.bundle_digest] = record.bundle_text
-            if size > LONG_BATCH and self._run_beside and _rows(record) > LONG_RECORD:
+            if size > LONG_BATCH and self._run_beside and _is_long(record):
                 if not lines:
                     self._begin_beside(record)
                 break
@@ -181,10 +183,21 @@ def _line(encoder: RecordEncoder, record: AnyRecord | Event, seq: int, count_une
         return encoder.encode_rest(record.whole(), seq, type(error).__name__) + b"\n"
 
 
-def _rows(record: AnyRecord | Event) -> int:
-    """Return the number of rows of a record: of concrete and refused checks, of a listing, or of masks."""
+def _is_long(record: AnyRecord | Event) -> bool:
+    """Tell whether a record has many rows, or free values in its rows: these are encoded, and masked, one by one."""
     if not isinstance(record, DecisionRecord):
-        return 0
+        return False
+    return _rows(record) > LONG_RECORD or any(_has_values(check.resources) for check in record.batch.checks)
+
+
+def _has_values(resources: Sequence[Resource]) -> bool:
+    if type(resources) is PathArray:
+        return False
+    return any(resource.properties or resource.arguments.given for resource in resources)
+
+
+def _rows(record: DecisionRecord) -> int:
+    """Return the number of rows of a record: of concrete and refused checks, of a listing, or of masks."""
     if record.listing is not None:
         return record.batch.size
     if record.masks is not None:

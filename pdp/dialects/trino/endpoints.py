@@ -21,7 +21,7 @@ from pdp.decision.codec import bound_checks
 from pdp.decision.evaluation import CHUNK
 from pdp.decision.row_filter import FEW_COLUMNS, DecidedAccess, hidden_view
 from pdp.decision.service import BatchResult, Pdp
-from pdp.decision.turns import converted, run_aside
+from pdp.decision.turns import LONGEST_IMMEDIATE, converted, run_aside
 from pdp.dialects.trino.bodies import OpaInput, ResourceName, TableName
 from pdp.dialects.trino.known_objects import ListedNames, NameCatalog
 from pdp.dialects.trino.requests import EXECUTE_QUERY, RequestDecoder, TrinoRequest
@@ -243,7 +243,7 @@ class TrinoSurface:
         self._unknown_operations.note(request.operation)
         try:
             async with asyncio.timeout(self._seconds):
-                is_long = request.size > CHUNK
+                is_long = request.size > CHUNK or len(body) > LONGEST_IMMEDIATE
                 batch = await self._admit_long(request, caller) if is_long else self._admit(request, caller)
                 if self._listed_names.concerns(request.operation):
                     batch = await self._listed_names.reject_listed(batch)

@@ -263,10 +263,10 @@ class EffectiveAccess:
     def _open(self, path: ContainerPath) -> ContainerAccess:
         """Compute the access inside a container, after missing containers above."""
         opened, budget = self._containers, self._budget
-        depth, container = len(path) - 1, None
-        # up to the nearest cached container, then down again: a path of any depth needs no recursion
-        while depth and (container := opened.get(path[:depth])) is None:
-            depth -= 1
+        depth, container = 0, None
+        # from the top, down the cached containers and then the others: a caller chooses how many names are below them
+        while depth < len(path) and (known := opened.get(path[: depth + 1])) is not None:
+            depth, container = depth + 1, known
         characters = budget.longest - len("".join(path[:depth]))
         for length in range(depth + 1, len(path) + 1):
             at = path[:length]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from itertools import product
 from typing import Any
@@ -186,6 +187,37 @@ def test_a_record_that_cannot_be_encoded_keeps_its_outcome() -> None:
     assert [line["seq"] for line in lines] == [0, 1, 2]
     assert (lines[2]["allowed"], len(failures)) == ("1", 1)
     assert all(line.endswith(b"}\n") and line.count(b"\n") == 1 for line in taken.lines)
+
+
+VALUES: dict[str, tuple[bool, dict[str, Any]]] = {
+    "names": (False, {}),
+    "arguments": (True, {"context": {"arguments": {"x": [[["password"]]]}}}),
+    "properties": (
+        True,
+        {"resources": [{"type": "table", "warehouse": "w", "path": ["n", "t"], "properties": {"x": [[1]]}}] * 65},
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", VALUES)
+async def test_free_values_of_many_rows_are_encoded_beside_the_event_loop(kind: str) -> None:
+    is_beside, more = VALUES[kind]
+    pdp, kept = recording(CONFIG, {"r": "true"})
+    asked = {"principal": "user:oidc~a", "action": "read_data", "resources": ["table:w/n/t"] * 65, **more}
+    await pdp.decide(batch([asked]))
+    called = []
+
+    async def run_beside(work: Callable[..., bytes], *arguments: object) -> bytes:
+        called.append(work)
+        return work(*arguments)
+
+    batcher = RecordBatcher("i", DEFAULT_MASKER, run_beside, lambda: None)
+    batcher.put(kept[-1], 65)
+    batcher.encode()
+    assert batcher.has_work() is (len(called) > 0)  # nothing waits for an encoder
+    await asyncio.sleep(0)
+    assert (len(called) == 1) is is_beside
+    assert batcher.take()
 
 
 def test_a_frame_keeps_few_tails() -> None:
