@@ -123,7 +123,7 @@ class RelationUse(msgspec.Struct, frozen=True, omit_defaults=True):
 
     `policies` and `masks` have the ids of the policies and masks that hold for the reader. `spellings` are other full
     names that the engine may look up, for a relation of a catalog. `author` is the principal who wrote a filter that
-    reads the relation.
+    reads the relation. `makes_view`: a view is made at the name, whatever stands there.
     """
 
     name: tuple[str, ...]
@@ -134,6 +134,7 @@ class RelationUse(msgspec.Struct, frozen=True, omit_defaults=True):
     masks: tuple[str, ...] = ()
     author: str = ""
     spellings: tuple[tuple[str, ...], ...] = ()
+    makes_view: bool = False
 
 
 class RewriteReply(msgspec.Struct, frozen=True, omit_defaults=True):
