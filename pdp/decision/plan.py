@@ -150,9 +150,6 @@ MOST_OBJECTS_BELOW: Final = 500
 """Known objects below a namespace that one move, drop or rename of the namespace asks about."""
 TOO_MANY_OBJECTS: Final = "rule:too_many_objects"
 """The reason of denials about namespaces with more known objects below."""
-_OTHER_RENAME: Final = {"move": "rename", "rename": "move"}
-RENAMED: Final = "rule:renamed"
-"""The reason of a move that gives another name, and of a rename into another container, which needs no other permit."""
 MOVED_ALONG: Final = "rule:moved_along"
 """The reason of a rename of an object together with its namespace, which nothing needs to permit."""
 _RENAME_FROM: Final = "CATALOG_RENAME_ENTITY_FROM"
@@ -314,7 +311,7 @@ class PlanContext(msgspec.Struct, frozen=True, gc=False):
             target_type, content = key
             if target_type not in ("", type, "table_or_view"):
                 return self.denied("rule:rename_target", action, part)
-            source = self._source(type, action, part)
+            source = self.leaf(type, action, part)
             if not target_type:
                 return source
             target = self.arrivals(type, list(map(arrival_of, part)))
@@ -327,26 +324,6 @@ class PlanContext(msgspec.Struct, frozen=True, gc=False):
             return target_type, self.content(resource) if target_type and type == "namespace" else ()
 
         return split(resources, key_of, both_ends)
-
-    def _source(self, type: str, action: str, resources: Sequence[Resource]) -> Node:
-        """Plan the right to rename or move objects. Forbids on the other of both bind where one step does both."""
-        other = _OTHER_RENAME[action]
-        if type == "namespace" or not self.bundle.has_forbids(resources[0].warehouse, other, type):
-            return self.leaf(type, action, resources)
-
-        def is_both(resource: Resource) -> bool:
-            target = resource.arguments.destination
-            if target is None:  # nobody knows
-                return True
-            if action == "move":
-                return target.path[-1:] != resource.path[-1:]
-            return (target.warehouse, target.path[:-1]) != (resource.warehouse, resource.path[:-1])
-
-        def node(both: bool, part: list[Resource]) -> Node:
-            own = self.leaf(type, action, part)
-            return AllOf((own, without_need(self.leaf(type, other, part), RENAMED)), named=False) if both else own
-
-        return split(resources, is_both, node)
 
     def arrivals(self, type: str, resources: Sequence[Resource]) -> Node:
         """Plan the creation of renamed objects at their new paths."""

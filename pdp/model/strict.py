@@ -177,7 +177,7 @@ def bound_yaml(text: str) -> None:
 class _YamlSize(NamedTuple):
     """Size of a value with the values behind aliases, and its levels of lists and maps."""
 
-    count: int = 1
+    values: int = 1
     levels: int = 0
 
 
@@ -196,7 +196,7 @@ class _YamlBounds:
             self._bound_levels(0)
         elif isinstance(event, yaml.CollectionEndEvent):
             anchor, (size,) = self._open.pop()
-            self._add(anchor, _YamlSize(size.count, size.levels + 1))
+            self._add(anchor, _YamlSize(size.values, size.levels + 1))
         elif isinstance(event, yaml.AliasEvent):
             self._add(None, self._meant(event))
         elif isinstance(event, yaml.ScalarEvent):
@@ -206,7 +206,7 @@ class _YamlBounds:
         if any(anchor == alias.anchor for anchor, _ in self._open):
             raise yaml.MarkedYAMLError(problem="an alias stands within its own value", problem_mark=alias.start_mark)
         size = self._known.get(str(alias.anchor), _YamlSize())  # the loader refuses an unknown one
-        self._aliased += size.count
+        self._aliased += size.values
         if self._aliased > _MOST_ALIASED:
             problem = f"aliases stand for more than {_MOST_ALIASED:,} values"
             raise yaml.MarkedYAMLError(problem=problem, problem_mark=alias.start_mark)
@@ -218,7 +218,7 @@ class _YamlBounds:
             self._known[anchor] = size
         if self._open:
             _, around = self._open[-1]
-            around[0] = _YamlSize(around[0].count + size.count, max(around[0].levels, size.levels))
+            around[0] = _YamlSize(around[0].values + size.values, max(around[0].levels, size.levels))
 
     def _bound_levels(self, within: int) -> None:
         if len(self._open) + within > _MOST_LEVELS:
