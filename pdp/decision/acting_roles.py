@@ -3,13 +3,15 @@
 An acting role is the principal, and its grants alone count. Rules then see neither the name nor the groups nor the
 attributes of the person. So each concrete check of the role is also asked about the person.
 
+A rename, a move and a grant may do more than their own action says. Each is also asked as that.
+
 Engines that fold names mean one object by `HR` and `hr`. So each concrete check of a name is also asked in each other
 spelling of forbids.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter
 from typing import Final
 
@@ -17,26 +19,42 @@ from msgspec.structs import replace
 
 from pdp.decision.active_policies import ActivePolicies
 from pdp.decision.plan import AllOf, FixedDenial, Leaf, Node, PlanContext, Planner, Split, split
+from pdp.engines.grants.model import INCLUDED_GRANTS
 from pdp.engines.spelled_names import SpelledNames
 from pdp.errors import AmbiguousName
 from pdp.facts.snapshot import Facts
 from pdp.model.answer import OTHER_SPELLING, STORE_STALE, Reason
 from pdp.model.arrays import PathArray
 from pdp.model.question import Check, Principal, Resource
-from pdp.model.trino_operations import TRINO_PREFIX
-from pdp.model.vocabulary import TABULAR_TYPES
+from pdp.model.trino_operations import TRINO_OPERATIONS, TRINO_PREFIX
+from pdp.model.vocabulary import RENAMES, TABULAR_TYPES
 
 ASSUMED: Final[Reason] = "rule:acting_role"
 """Reason of the right to act as a role, and of each permit that a forbid on the person behind the role takes away."""
 _NAMED: Final = frozenset({"content", "namespace", "table_or_view", *TABULAR_TYPES})
 """Types whose names engines fold."""
+OTHER_DEED: Final[Reason] = "rule:other_deed"
+"""Reason of what a rename, a move or a grant does beside its own action. No permit is needed for it."""
+_OTHER_DEEDS: Final = {
+    **INCLUDED_GRANTS,
+    **{(type, "rename"): ("move",) for type in (*TABULAR_TYPES, "table_or_view")},
+    **{(type, "move"): ("rename",) for type in (*TABULAR_TYPES, "table_or_view")},
+}
+"""(type, action) -> the actions that the action may do, too: a rename elsewhere is a move, and a move to another name a
+rename. A grant of a privilege grants what the privilege includes."""
+_TRINO_RENAMES: Final = {f"{TRINO_PREFIX}{name}" for name in TRINO_OPERATIONS if name.startswith("Rename")}
+_MORE_ACTIONS: Final = frozenset({*(action for _, action in _OTHER_DEEDS), *_TRINO_RENAMES})
+"""Actions whose plans may have such checks."""
 _CONTAINERS: Final = ("warehouse", "namespace")
 """Types of containers of new objects: with an empty path, and with another."""
 
 
 def plan(check: Check, context: PlanContext, planners: Sequence[Planner]) -> Node:
-    """Plan a check, for the acting role if the check has one, and in all spellings of its names."""
+    """Plan a check as all that it does, in all spellings of its names, and for the acting role if it has one."""
     node = _plan(check, context, planners)
+    action = check.question.action
+    if action in _MORE_ACTIONS and not check.question.rules_follow:
+        node = _with_other_deeds(node, context.bundle)
     names = names_that_fold(check, context.bundle)
     return node if names is None else _in_spellings(node, context.bundle, names)
 
@@ -102,6 +120,41 @@ def _assumption(check: Check, context: PlanContext, role: str) -> Leaf:
     places = [Resource("role", name=role)] * len(check.resources)
     own = context.asking(acting_role=None, action="assume", view_security=None, delegated=False)
     return own.permitted(ASSUMED, "assume", places)
+
+
+def _with_other_deeds(node: Node, bundle: ActivePolicies) -> Node:
+    """Ask renames, moves and grants also as all else that they do, where an engine can forbid that."""
+    if isinstance(node, FixedDenial):
+        return node
+    if not isinstance(node, Leaf):
+        return replace(node, parts=tuple([_with_other_deeds(part, bundle) for part in node.parts]))
+    group = node.group
+    kind = group.type, group.action
+    asked = [action for action in _OTHER_DEEDS.get(kind, ()) if _may_forbid(bundle, group.warehouse, action, kind[0])]
+    if not asked:
+        return node
+
+    def deeds(does_more: bool, part: Sequence[Resource]) -> Node:
+        if not does_more:
+            return replace(node, resources=part)
+        others = [replace(group, question=replace(group.question, action=action)) for action in asked]
+        return AllOf((replace(node, resources=part), *(Leaf(other, part, OTHER_DEED) for other in others)), named=False)
+
+    return split(node.resources, _does_more(group.action), deeds)
+
+
+def _does_more(action: str) -> Callable[[Resource], bool]:
+    """Return the test of a rename that is a move, or of a move that is a rename. Without a destination nobody knows."""
+
+    def test(resource: Resource) -> bool:
+        target = resource.arguments.destination
+        if action not in RENAMES or target is None:
+            return True
+        if action == "move":
+            return target.path[-1:] != resource.path[-1:]
+        return (target.warehouse, target.path[:-1]) != (resource.warehouse, resource.path[:-1])
+
+    return test
 
 
 def names_that_fold(check: Check, bundle: ActivePolicies) -> SpelledNames | None:

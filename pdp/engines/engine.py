@@ -138,17 +138,30 @@ class FixedAnswer(msgspec.Struct, frozen=True):
 
 DOT_IN_PART: Final = "\x1d"
 """A dot within a part of a path, where dots divide parts."""
+ANY_TEXT: Final = "\x1e"
+"""Any letters, in a pattern."""
 
 
 class ForbiddenPath(msgspec.Struct, frozen=True):
     """Text that a forbid compares with paths, joined by dots. `warehouses` None means every warehouse.
 
     A dot within a part is DOT_IN_PART in `text`, as in the variable `path` of rules. `parts`: whole parts of the path.
+    `like`: a pattern with ANY_TEXT for the whole of one part. `forbid` is the same for all texts of one forbid that may
+    meet one path together, and empty for a text that meets it alone.
     """
 
     text: str
     warehouses: frozenset[str] | None = None
-    kind: Literal["equals", "starts", "ends", "contains", "parts"] = "equals"
+    kind: Literal["equals", "starts", "ends", "contains", "parts", "like"] = "equals"
+    forbid: str = ""
+
+
+def of_one_forbid(forbid: str, texts: Iterable[ForbiddenPath]) -> tuple[ForbiddenPath, ...]:
+    """Return the texts of a forbid. Several are known to be of one, and so is a text that may meet several parts."""
+    found = tuple(texts)
+    if len(found) == 1 and found[0].kind not in ("parts", "like"):
+        return found
+    return tuple([msgspec.structs.replace(text, forbid=forbid) for text in found])
 
 
 class EngineTraits(Protocol):

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from itertools import accumulate, chain, islice
+from itertools import accumulate, islice, repeat
 from typing import Final, TypeAlias
 
 import msgspec
 from immutables import Map
+from msgspec.structs import replace
 
-from pdp.engines.engine import DOT_IN_PART, ForbiddenPath, NamingEngine
+from pdp.engines.engine import ANY_TEXT, DOT_IN_PART, ForbiddenPath, NamingEngine
 from pdp.errors import AmbiguousName
 from pdp.facts.index import Index
 from pdp.facts.nodes import ObjectNode
@@ -67,12 +68,12 @@ class SpelledNames(msgspec.Struct, frozen=True, dict=True):
         here = list(self.texts_near(warehouse, folded, with_capitals=is_plain))
         if not here:
             return []
-        others = other_texts(joined, here, divided=False)
+        own = ".".join(part.replace(".", DOT_IN_PART) for part in path)
+        others = other_texts(own, here, divided=False)
         if len(others) > MOST_SPELLINGS or joined.count(".") >= MOST_PARTS:
             raise AmbiguousName(f"forbids spell `{joined[:200]}` in too many ways")
-        divided = dict.fromkeys(
-            tuple(part.replace(DOT_IN_PART, ".") for part in text.split(".")) for text in (joined, *others)
-        )
+        texts = (other for text in (own, *others) for other in (text, text.replace(DOT_IN_PART, ".")))
+        divided = dict.fromkeys(tuple(part.replace(DOT_IN_PART, ".") for part in text.split(".")) for text in texts)
         return [other for other in divided if other != tuple(path) and all(other)]
 
     def may_have_others(self, warehouse: str, parents: Sequence[Sequence[str]], names: Sequence[str]) -> bool:
@@ -83,7 +84,7 @@ class SpelledNames(msgspec.Struct, frozen=True, dict=True):
         return any(True for parent in parents for _ in self.texts_near(warehouse, ".".join(parent), with_capitals=True))
 
 
-_ANYWHERE: Final = ("ends", "contains", "parts")
+_ANYWHERE: Final = ("ends", "contains", "parts", "like")
 """Kinds of texts that do not begin a path."""
 _TextsByFirst: TypeAlias = Mapping[str, Sequence[tuple[str, ForbiddenPath]]]
 """Folded first part of a path -> folded texts that can only meet such paths. Others stand at the empty text."""
@@ -115,65 +116,164 @@ _Place: TypeAlias = tuple[str, int, int]
 """Text of a forbid, and where it may stand in a folded path."""
 _Signs: TypeAlias = Mapping[int, int]
 """Offset in a folded path -> offset in the path. Offsets within a sign are absent."""
+_Met: TypeAlias = list[tuple[ForbiddenPath, list[tuple[_Place, ...]]]]
+"""Texts of a forbid, each with its places in a folded path. The pieces of a pattern have a place each."""
 
 
 def other_texts(own: str, texts: Sequence[ForbiddenPath], *, divided: bool = True) -> list[str]:
-    """Return a path in the spelling of each text, and of each pair of texts: one forbid may test a path twice.
+    """Return a path in the spelling of each text, and of several texts of one forbid, which may test a path often.
 
     Without `divided`, a dot within a part equals one between parts. For too many spellings or places, return
     MOST_SPELLINGS + 1 texts. Callers choose the length of a path: the cost grows with the length and no faster.
     """
-    folded = _fold(own, divided=divided)
-    met = ((text.text, *place) for text in texts for place in _places(folded, _fold(text.text, divided=divided), text))
-    places = list(islice(met, _MOST_PLACES + 1))
-    if not places:
-        return []
+    met: dict[str, _Met] = {}
+    places: list[tuple[_Place, ...]] = []
+    for text in texts:
+        found = list(islice(_places(own, text, divided=divided), _MOST_PLACES + 1 - len(places)))
+        places += found
+        if found:
+            met.setdefault(text.forbid, []).append((text, found))
     if len(places) > _MOST_PLACES:
         return [own] * (MOST_SPELLINGS + 1)
-    every = dict(_signs(own))
-    signs = {bound: every[bound] for _, *both in places for bound in both if bound in every}
-    once = dict(islice(_respelled(own, signs, places), MOST_SPELLINGS + 1))
-    found = dict.fromkeys(once)
-    twice = (_respelled(other, _signs_with(place, signs), places) for other, place in once.items())
-    for again, _ in chain.from_iterable(twice):
-        if len(found) > MOST_SPELLINGS:
-            break
-        if again != own:
-            found[again] = None
-    return list(found)
+    every = dict(_signs(own)) if places else {}
+    signs = {bound: every[bound] for pieces in places for _, *both in pieces for bound in both if bound in every}
+    others: dict[str, None] = {}
+    for forbid, tests in met.items():
+        for other in _spellings(own, signs, tests, combined=bool(forbid)):
+            others[other] = None
+            if len(others) > MOST_SPELLINGS:
+                return list(others)
+    return list(others)
+
+
+def words_of_pattern(text: ForbiddenPath) -> Iterator[ForbiddenPath]:
+    """Yield the words of a pattern as parts of paths, and any other text as it is."""
+    if text.kind != "like":
+        yield text
+        return
+    for word in filter(None, text.text.split(ANY_TEXT)):
+        yield replace(text, text=word, kind="parts")
+
+
+def _spellings(own: str, signs: _Signs, tests: _Met, *, combined: bool) -> Iterator[str]:
+    """Yield each other spelling of a path by one text, with `combined` by any number of texts; too many are cut."""
+    found, pending = {own}, [(own, signs)]
+    while pending:
+        path, signs = pending.pop()
+        for text, places in tests:
+            if text.kind == "contains" and text.text in path:
+                continue  # no other spelling meets the text more
+            for pieces in places:
+                other = _with(path, signs, pieces)
+                if other is not None and other[0] not in found:
+                    found.add(other[0])
+                    yield other[0]
+                    if len(found) > MOST_SPELLINGS + 1:
+                        return
+                    pending += [other] if combined else ()
+
+
+def _with(path: str, signs: _Signs, pieces: Sequence[_Place]) -> tuple[str, _Signs] | None:
+    """Return a path with texts at their places, and its signs; None if it has them, or a place is within a sign."""
+    changed = path
+    for place in pieces:
+        text, first, last = place
+        start, end = signs.get(first, -1), signs.get(last, -1)
+        if min(start, end) < 0:
+            return None
+        if changed[start:end] != text:
+            changed = changed[:start] + text + changed[end:]
+            signs = _signs_with(place, signs)
+    return None if changed is path else (changed, signs)
 
 
 def _fold(text: str, *, divided: bool) -> str:
     return text.casefold() if divided else text.casefold().replace(DOT_IN_PART, ".")
 
 
-def _places(path: str, folded: str, text: ForbiddenPath) -> Iterator[tuple[int, int]]:
-    """Yield where a text, folded, may stand in a folded path."""
+def _places(own: str, text: ForbiddenPath, *, divided: bool) -> Iterator[tuple[_Place, ...]]:
+    """Yield where a text may stand in a folded path."""
+    path, folded = _fold(own, divided=divided), _fold(text.text, divided=divided)
     size = len(folded)
-    if text.kind in ("equals", "starts", "ends"):
+    if text.kind == "like":
+        yield from _alike(own, text.text, path)
+    elif text.kind in ("equals", "starts", "ends"):
         start = max(0, len(path) - size) if text.kind == "ends" else 0
         if path.startswith(folded, start) and (text.kind == "starts" or start + size == len(path)):
-            yield start, start + size
+            yield ((text.text, start, start + size),)
     elif folded:
         around, sought = (f".{path}.", f".{folded}.") if text.kind == "parts" else (path, folded)
         start = around.find(sought)
         while start >= 0:
-            yield start, start + size
+            yield ((text.text, start, start + size),)
             start = around.find(sought, start + 1)
 
 
-def _respelled(path: str, signs: _Signs, places: Sequence[_Place]) -> Iterator[tuple[str, _Place]]:
-    """Yield each other spelling of a path with a text at one place, once, with the place."""
-    found = {path}
-    for place in places:
-        text, first, last = place
-        start, end = signs.get(first, -1), signs.get(last, -1)
-        if min(start, end) < 0 or path[start:end] == text:
+def _alike(own: str, pattern: str, path: str) -> Iterator[tuple[_Place, ...]]:
+    """Yield where the pieces of a pattern may stand in a folded path, together, for each name that policies may see.
+
+    Such a name is some first parts of the path, or last ones. Dots stay, between and within parts.
+    """
+    if path.count(".") >= MOST_PARTS:
+        yield from repeat((), _MOST_PLACES + 1)  # too many names
+        return
+    raw = own.casefold()
+    dotted, size = raw.replace(DOT_IN_PART, "."), len(path)
+    pieces = [(piece, piece.casefold()) for piece in pattern.split(ANY_TEXT) if piece]
+    dots = [at - 1 for at in accumulate(len(part) + 1 for part in path.split("."))][:-1]
+    names = [(0, size)]
+    names += [] if pattern.endswith(ANY_TEXT) else [(0, at) for at in dots]
+    names += [] if pattern.startswith(ANY_TEXT) else [(at + 1, size) for at in dots]
+    for start, end in names if pieces else ():
+        for found in _aligned(dotted, pieces, pattern, (start, end)):
+            ends = [at + len(folded) for at, (_, folded) in zip(found, pieces, strict=True)]
+            texts = [_with_dots(piece, raw[at:to]) for at, to, (piece, _) in zip(found, ends, pieces, strict=True)]
+            yield tuple(zip(texts, found, ends, strict=True))
+
+
+def _aligned(
+    path: str, pieces: Sequence[tuple[str, str]], pattern: str, name: tuple[int, int]
+) -> Iterator[tuple[int, ...]]:
+    """Yield the places of a pattern's pieces in a name, in order: a piece without letters at the first place alone."""
+    start, end = name
+    latest: list[int] = []
+    for _, folded in reversed(pieces):
+        latest.insert(0, end := path.rfind(folded, start, end))
+        if end < 0:
+            return
+    _, last = pieces[-1]
+    if not (pattern.endswith(ANY_TEXT) or latest[-1] + len(last) == name[1]):
+        return
+    pending: list[tuple[int, ...]] = [()]
+    while pending:
+        chosen = pending.pop()
+        number = len(chosen)
+        if number == len(pieces):
+            yield chosen
             continue
-        other = path[:start] + text + path[end:]
-        if other not in found:
-            found.add(other)
-            yield other, place
+        free = chosen[-1] + len(pieces[number - 1][1]) if chosen else start
+        is_first, is_last = not (chosen or pattern.startswith(ANY_TEXT)), number == len(pieces) - 1
+        if is_last and not pattern.endswith(ANY_TEXT):
+            places = [latest[number]]
+        else:
+            places = _found(path, pieces[number], free, latest[number])
+        pending += [(*chosen, at) for at in places if at >= free and not (is_first and at != start)]
+
+
+def _found(path: str, piece: tuple[str, str], free: int, latest: int) -> list[int]:
+    """Return the places of a piece from one place to another; the first alone where no spelling changes the piece."""
+    text, folded = piece
+    places, at = list[int](), path.find(folded, free, latest + len(folded))
+    while at >= 0 and len(places) <= _MOST_PLACES:
+        places.append(at)
+        at = path.find(folded, at + 1, latest + len(folded)) if text.lower() != text.upper() else -1
+    return places
+
+
+def _with_dots(piece: str, own: str) -> str:
+    """Return a piece of a pattern with the dots of a path, which stand within or between parts."""
+    dots = (sign for sign in own if sign in (".", DOT_IN_PART))
+    return "".join(next(dots) if sign == "." else sign for sign in piece) if DOT_IN_PART in own else piece
 
 
 def _signs(text: str) -> Iterable[tuple[int, int]]:

@@ -18,7 +18,8 @@ from pdp.decision.active_policies import ActivePolicies
 from pdp.decision.service import Pdp
 from pdp.engines.engine import FAILED, FORBID
 from pdp.engines.grants.administration import Administration
-from pdp.engines.grants.edits import DELETE, RENAME, Actor, GrantEdits, ObjectEdits
+from pdp.engines.grants.edits import DELETE, RENAME, Actor, GrantEdits, ObjectEdits, right_to_add
+from pdp.engines.grants.model import INCLUDED_GRANTS
 from pdp.errors import Forbidden, InvalidArgument
 from pdp.facts.objects import ObjectKey, resource_of
 from pdp.facts.snapshot import Facts
@@ -130,7 +131,7 @@ def _questions(facts: Facts, edits: ObjectEdits, bundle: ActivePolicies) -> Iter
 
 
 def grant_questions(rights: Administration, facts: Facts, actor: Actor, edits: GrantEdits) -> Sequence[EditQuestion]:
-    """Return the questions for policies about edits of grants: one for each right of the edits.
+    """Return the questions for policies about edits of grants: one for each right, and what added privileges include.
 
     Raise Forbidden and InvalidArgument as `rights` does for the edits.
     """
@@ -139,7 +140,12 @@ def grant_questions(rights: Administration, facts: Facts, actor: Actor, edits: G
     noting.required = list(
         {(action, key): (action, key, named) for action, key, named in noting.required or ()}.values()
     )
-    return required_questions(noting)
+    included = {
+        (action, grant.object): None
+        for grant in edits.add
+        for action in INCLUDED_GRANTS.get((grant.object[0], right_to_add(grant)), ())
+    }
+    return [*required_questions(noting), *((action, resource_of(key)) for action, key in included)]
 
 
 def _with_objects_below(facts: Facts, key: ObjectKey) -> Iterator[ObjectKey]:

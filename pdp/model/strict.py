@@ -12,7 +12,7 @@ import re
 import sys
 from collections.abc import Hashable, Iterable, Sequence
 from functools import lru_cache
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 import yaml
@@ -28,6 +28,10 @@ _MOST_LEVELS = 200
 """Levels of lists and maps in a YAML text."""
 _MAY_BE_DEEP = re.compile(rf"^[ ]{{{_MOST_LEVELS}}}|(?:[-?:][ \t]+){{{_MOST_LEVELS // 2}}}", re.MULTILINE).search
 """Search for block collections on many levels: each needs a column of its own."""
+_MAY_HAVE_ALIAS = re.compile(r"(?:^|[\s\[{,])\*[^\s*,\[\]{}]", re.MULTILINE).search
+"""Search for `*name` at the beginning of a value."""
+_MOST_ALIASED: Final = 200_000
+"""Values in a YAML text that stand for others by aliases, each as often as it counts."""
 
 
 def decode(body: bytes, decoder: msgspec.json.Decoder[T], *, typed: bool = False) -> T:
@@ -158,17 +162,67 @@ def load_yaml(text: str, *, plain: bool = False) -> Any:
 
 
 def bound_yaml(text: str) -> None:
-    """Raise RecursionError for a YAML text that is nested too deeply: its loader would overflow the stack."""
-    if not _MAY_BE_DEEP(text) and text.count("[") + text.count("{") <= _MOST_LEVELS:
+    """Raise RecursionError for a YAML text that is nested too deeply: its loader would overflow the stack.
+
+    Raise yaml.MarkedYAMLError for an alias within its own value, and where aliases stand for too many values.
+    """
+    is_flat = not _MAY_BE_DEEP(text) and text.count("[") + text.count("{") <= _MOST_LEVELS
+    if is_flat and not ("&" in text and _MAY_HAVE_ALIAS(text)):
         return
-    level = 0
+    bounds = _YamlBounds()
     for event in yaml.parse(text, yaml.CSafeLoader):
+        bounds.take(event)
+
+
+class _YamlSize(NamedTuple):
+    """Size of a value with the values behind aliases, and its levels of lists and maps."""
+
+    values: int = 1
+    levels: int = 0
+
+
+class _YamlBounds:
+    """Bounds of a YAML text, event by event. An alias counts as the value that it stands for."""
+
+    def __init__(self) -> None:
+        self._open: list[tuple[str | None, list[_YamlSize]]] = []
+        self._known: dict[str, _YamlSize] = {}
+        self._aliased = 0
+
+    def take(self, event: Any) -> None:
+        """Count an event; raise RecursionError or yaml.MarkedYAMLError beyond the bounds."""
         if isinstance(event, yaml.CollectionStartEvent):
-            level += 1
-            if level > _MOST_LEVELS:
-                raise RecursionError(f"nested deeper than {_MOST_LEVELS} levels")
+            self._open.append((event.anchor, [_YamlSize()]))
+            self._bound_levels(0)
         elif isinstance(event, yaml.CollectionEndEvent):
-            level -= 1
+            anchor, (size,) = self._open.pop()
+            self._add(anchor, _YamlSize(size.values, size.levels + 1))
+        elif isinstance(event, yaml.AliasEvent):
+            self._add(None, self._meant(event))
+        elif isinstance(event, yaml.ScalarEvent):
+            self._add(event.anchor, _YamlSize())
+
+    def _meant(self, alias: Any) -> _YamlSize:
+        if any(anchor == alias.anchor for anchor, _ in self._open):
+            raise yaml.MarkedYAMLError(problem="an alias stands within its own value", problem_mark=alias.start_mark)
+        size = self._known.get(str(alias.anchor), _YamlSize())  # the loader refuses an unknown one
+        self._aliased += size.values
+        if self._aliased > _MOST_ALIASED:
+            problem = f"aliases stand for more than {_MOST_ALIASED:,} values"
+            raise yaml.MarkedYAMLError(problem=problem, problem_mark=alias.start_mark)
+        self._bound_levels(size.levels)
+        return size
+
+    def _add(self, anchor: str | None, size: _YamlSize) -> None:
+        if anchor:
+            self._known[anchor] = size
+        if self._open:
+            _, around = self._open[-1]
+            around[0] = _YamlSize(around[0].values + size.values, max(around[0].levels, size.levels))
+
+    def _bound_levels(self, within: int) -> None:
+        if len(self._open) + within > _MOST_LEVELS:
+            raise RecursionError(f"nested deeper than {_MOST_LEVELS} levels")
 
 
 def position_of(text: str, where: Sequence[str | int], *, keys: bool = False) -> tuple[int, int, int] | None:

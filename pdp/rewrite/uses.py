@@ -55,10 +55,13 @@ class UseFinder:
         self, found: dict[RelationUse, dict[tuple[str, ...], None]], analyzed: AnalyzedText, default: tuple[str, ...]
     ) -> tuple[RelationUse, ...]:
         """Return the uses of known relations with their spellings, and those of new relations."""
-        known = [replace(use, spellings=tuple(some)) if some else use for use, some in found.items()]
         is_view = analyzed.parsed.tree.args.get("kind") == "VIEW"
+        known = [
+            replace(use, spellings=tuple(some), makes_view=is_view and use.role == REPLACE)
+            for use, some in found.items()
+        ]
         new = [
-            RelationUse(full_name(reference.parts, default), reference.role, is_view)
+            RelationUse(full_name(reference.parts, default), reference.role, is_view, makes_view=is_view)
             for reference in analyzed.references.found
             if not reference.relations and not reference.is_policies
         ]

@@ -293,7 +293,8 @@ def checks_of_uses(request: StatementRequest, uses: Sequence[RelationUse], bundl
         elif use.owner:
             question = partial(_delegated, request, _owner(bundle.row_access.members, use.owner), None)
         if use.role in ("create", "replace"):
-            yield Check(question(f"create_{kind}"), (parent_of(relation),), (0,))
+            made = "view" if use.makes_view else "table"
+            yield Check(question(f"create_{made}"), (parent_of(relation),), (0,))
             if use.role == "replace":
                 yield Check(question("drop"), (relation,), (0,))
         elif use.role == "write":

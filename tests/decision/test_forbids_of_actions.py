@@ -159,3 +159,30 @@ def test_a_permit_sees_neither() -> None:
         ask("commit", "table:nes/keep/t"),
     ]
     assert allowed(pdp, checks) == [False] * 3
+
+
+# --- grants that include others --------------------------------------------------------------------------------------
+PRIVILEGED = {  # privilege that is granted, privileges that it includes
+    "table": {"ownership": "manage_grants modify select describe", "modify": "select describe", "select": "describe", "describe": "", "pass_grants": ""},
+    "namespace": {"ownership": "manage_grants manage_refs modify select describe create", "create": "describe", "manage_grants": ""},
+    "role": {"ownership": "assignee", "assignee": ""},
+    "tag": {"ownership": "apply", "apply": ""},
+    "project": {"project_admin": "security_admin data_admin role_creator tag_creator describe select create modify", "modify": "select describe"},
+}  # fmt: skip
+PLACES = {"table": "table:nes/s/t", "namespace": "namespace:nes/s", "role": "role:r", "tag": "tag:g", "project": "project:p"}  # fmt: skip
+ROOT = "user:oidc~root"
+
+
+def granting(privilege: str) -> str:
+    return "change_ownership" if privilege == "ownership" else f"grant_{privilege}"
+
+
+@pytest.mark.parametrize("type", PRIVILEGED)
+def test_a_grant_is_asked_as_every_grant_that_it_includes(type: str) -> None:
+    config = {**CONFIG, "identity": {"instance_admins": [ROOT]}}
+    for privilege, included in PRIVILEGED[type].items():
+        for other in {name for names in PRIVILEGED[type].values() for name in names.split()} | PRIVILEGED[type].keys():
+            pdp = make_pdp(config, {}, [], {"lock": f"action == '{granting(other)}'"})
+            check = {"principal": ROOT, "action": granting(privilege), "resource": PLACES[type]}
+            binds = other == privilege or other in included.split()
+            assert allowed(pdp, [check, check]) == [not binds] * 2, (privilege, other)

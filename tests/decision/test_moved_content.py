@@ -293,3 +293,37 @@ def test_a_warehouse_of_other_policies_keeps_its_name(more: dict[str, Any], perm
     """Pat sees every row, and may rename tables: the warehouse would leave the policies of others."""
     warehouses = {name: {"default_ref": "main", "project": "p"} for name in ("lake", "pond")}
     assert allowed(pdp_of(warehouses=warehouses, **more), RENAME) == [permitted]
+
+
+STEPS = [
+    ("move", "other/t", {"move"}),
+    ("move", "other/new", {"move", "rename"}),
+    ("move", "gs/new", {"move", "rename"}),
+    ("rename", "gs/new", {"rename"}),
+    ("rename", "other/t", {"move", "rename"}),
+    ("rename", "other/new", {"move", "rename"}),
+    ("rename", None, {"move", "rename"}),
+    ("move", None, {"move", "rename"}),
+]
+"""Action, new path, and the actions that the step is."""
+
+
+@pytest.mark.parametrize(("action", "target", "both"), STEPS)
+@pytest.mark.parametrize("type", ["table", "view", "generic_table", "dataset"])
+def test_a_rename_elsewhere_is_a_move_and_a_move_to_another_name_a_rename(
+    action: str, target: str | None, both: set[str], type: str
+) -> None:
+    """Forbids on either bind. A right to one is enough, as before."""
+    arguments = {"destination": f"{type}:lake/{target}"} if target else {}
+    check = {"principal": PAT, "action": action, "resource": f"{type}:lake/gs/t", "context": {"arguments": arguments}}
+    for forbidden in ("move", "rename"):
+        pdp = pdp_of(f"action == '{forbidden}' && path == 'gs.t'")
+        assert allowed(pdp, check, check) == [forbidden not in both] * 2, forbidden
+    assert allowed(pdp_of("action == 'drop'"), check) == [True]
+
+
+def test_a_rename_of_trino_into_another_schema_is_a_move() -> None:
+    pdp = pdp_of("action == 'move' && path.startsWith('gs.')")
+    for name, is_allowed in (("gs/new", True), ("other/t", False)):
+        check = {"resource": "table:lake/gs/t", "context": {"arguments": {"destination": f"table:lake/{name}"}}}
+        assert allowed(pdp, {"principal": PAT, "action": "trino:RenameTable", **check}) == [is_allowed], name

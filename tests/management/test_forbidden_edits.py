@@ -122,3 +122,31 @@ async def test_each_question_has_an_answer(actor: str | None) -> None:
     assert list(await denials(pdp, requester, [])) == []
     keys = [("table", ("w", "n", name)) for name in "tu"]
     assert await unforbidden(pdp, requester, "drop", keys) == frozenset(keys[1:] if actor else keys)
+
+
+GRANTED = "user:oidc~friend"
+
+
+async def test_a_forbid_on_a_grant_binds_grants_that_include_it_and_no_removal(tmp_path: Path) -> None:
+    rules = {"no_select": "action == 'grant_select' && path == 'sales.free'", "no_member": "action == 'grant_assignee'"}
+    (tmp_path / "forbid.yaml").write_text(json.dumps({"rules": rules}))
+    config = {
+        "warehouses": {"lake": {"project": "p", "default_ref": "main"}},
+        "policies": {"rules": [], "forbid": ["forbid.yaml"]},
+        "store": {"url": f"sqlite:///{tmp_path}/pdp.db"},
+        "identity": {"instance_admins": [ROOT]},
+    }
+    async with client_of(settings_of(config, tmp_path)) as http:
+        roles = [{"object": "role:r", "parent": "project:p"}]
+        assert (await http.post("/v1/objects", {"put": [*OBJECTS, *roles]}))[0] == 200
+        for object, privileges in (
+            ("table:lake/sales/free", "ownership modify select describe"),
+            ("role:r", "ownership assignee"),
+        ):
+            for privilege in privileges.split():
+                grant = {"principal": GRANTED, "privilege": privilege, "object": object}
+                status, answer = await http.post("/v1/grants", {"actor": ROOT, "add": [grant]})
+                assert status == (200 if privilege == "describe" else 403), (grant, answer)
+                assert (await http.post("/v1/grants", {"add": [grant]}))[0] == 200
+                if object.startswith("table"):
+                    assert (await http.post("/v1/grants", {"actor": ROOT, "remove": [grant]}))[0] == 200, grant

@@ -306,6 +306,30 @@ async def test_forbids_keep_what_may_stand_at_the_name_of_a_creation(tmp_path: P
                 assert ("sql" in answer) is passes, (sql, answer)
 
 
+MADE = {"new_view": "action == 'create_view'", "new_table": "action == 'create_table'",
+        "view_kind": "op == 'CREATE_ENTITY' && contentType == 'ICEBERG_VIEW'", "drop": "action == 'drop'"}  # fmt: skip
+
+
+async def test_a_creation_is_asked_about_what_it_makes_whatever_stands_there(tmp_path: Path) -> None:
+    described = {
+        "tables": {"lake.sales.a_table": {"columns": {"a": "INTEGER"}}},
+        "views": {"lake.sales.a_view": {"sql": "SELECT 1 AS a"}},
+    }
+    rules = {name: f"{rule} && role == '{name}'" for name, rule in MADE.items()}
+    world = {**WORLD, "grants": [{"principal": f"user:oidc~{name}", "privilege": "ownership", "object": "warehouse:lake"} for name in [*MADE, "free"]]}  # fmt: skip
+    async with asking(tmp_path, forbid=rules, world=world) as client:
+        for statement in CREATIONS:
+            for name in ("a_table", "a_view", "fresh"):
+                sql = statement.format(f"lake.sales.{name}")
+                passing = {
+                    user
+                    for user in (*MADE, "free")
+                    if "sql" in await ask(client, "/v1/rewrite", f"user:oidc~{user}", sql=sql, dialect="duckdb", catalog=described)
+                }  # fmt: skip
+                made = {"new_view", "view_kind"} if "VIEW" in statement else {"new_table"}
+                assert passing == {*MADE, "free"} - {"drop"} - made, sql
+
+
 @pytest.mark.parametrize("dialect", QUOTES)
 async def test_no_statement_names_a_table_at_a_reference_of_a_nessie(tmp_path: Path, dialect: str) -> None:
     sign = QUOTES[dialect]

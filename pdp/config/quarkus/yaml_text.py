@@ -11,6 +11,7 @@ import yaml
 
 from pdp.config.quarkus.properties import ConfigEntry, Position, positions_of, unknown_positions
 from pdp.errors import Place, PolicyError
+from pdp.model.strict import bound_yaml
 
 _MAX_DEPTH: Final = 16
 _MOST_NODES: Final = 2_000_000
@@ -92,28 +93,17 @@ class YamlText:
 
 
 def _compose(text: str, file: str) -> list[Any]:
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
-        _check_depth(text, file, loader)
-        return [node for node in yaml.compose_all(text, Loader=loader) if node is not None]
+        bound_yaml(text)
+        return [node for node in yaml.compose_all(text, yaml.CSafeLoader) if node is not None]
+    except RecursionError as error:
+        raise PolicyError(str(error), Place(file)) from None
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         place = Place(file, mark.line + 1, mark.column + 1) if mark else Place(file)
         raise PolicyError(f"not YAML: {error.problem}", place) from None
     except yaml.YAMLError as error:
         raise PolicyError(f"not YAML: {str(error).splitlines()[0]}", Place(file)) from None
-
-
-def _check_depth(text: str, file: str, loader: Any) -> None:
-    """Raise PolicyError if a document is nested too deeply.
-
-    Composing a document recurses in C without a limit. Reading the events does not recurse, so this check comes first.
-    """
-    depth = 0
-    for event in yaml.parse(text, Loader=loader):
-        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-        if depth > _MAX_DEPTH:
-            raise PolicyError("nested too deeply", Place(file, *position_of(event)))
 
 
 def position_of(node: Any) -> Position:

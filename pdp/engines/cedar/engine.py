@@ -63,7 +63,7 @@ from pdp.engines.cedar.requests import (
 )
 from pdp.engines.cedar.schema import action_uid, load_cedarpy
 from pdp.engines.cedar.unknown_values import MISSING_NAME, missing_parts, takes_name
-from pdp.engines.engine import DOT_IN_PART, FAILED, FORBID, Cost, Dependency, EngineQuestion, ForbiddenPath, Verdicts
+from pdp.engines.engine import FAILED, FORBID, Cost, Dependency, EngineQuestion, ForbiddenPath, Verdicts
 from pdp.facts.objects import ObjectKey
 from pdp.facts.snapshot import Facts
 from pdp.model.answer import MISSING_ARGUMENT, Reason, Trace
@@ -140,15 +140,9 @@ class CedarEngine:
                 yield key
 
     def forbidden_paths(self) -> Iterator[ForbiddenPath]:
-        """Yield the paths of objects that forbids name, the beginnings of paths in a namespace, and texts of names."""
-        named = {uid for policy in self.model.policies.forbids for uid in policy.names}
-        for type, (warehouse, *path) in sorted(filter(None, map(object_of, named))):
-            text = ".".join(part.replace(".", DOT_IN_PART) for part in path)
-            yield ForbiddenPath(text, frozenset({warehouse}))
-            if type == "namespace":
-                yield ForbiddenPath(f"{text}.", frozenset({warehouse}), "starts")
-        for text in sorted({text for policy in self.model.policies.forbids for text in policy.texts}):
-            yield ForbiddenPath(text, None, "parts")
+        """Yield the paths that forbids name, by their parts, and the texts that forbids compare with names."""
+        for policy in self.model.policies.forbids:
+            yield from policy.paths
 
     def names_warehouse(self, warehouse: str) -> bool:
         """Tell whether a forbid looks at the name of a warehouse, or entity files describe its content to a forbid."""

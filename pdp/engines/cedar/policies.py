@@ -11,15 +11,17 @@ from typing import Any, Final, Literal, NamedTuple
 import msgspec
 
 from pdp.config.names import NameCheck
-from pdp.engines.cedar.actions import Uid, as_text, id_problem, path_of
+from pdp.engines.cedar.actions import Uid, as_text, id_problem, object_of, path_of
 from pdp.engines.cedar.entity_files import declared_names
 from pdp.engines.cedar.names import PolicyFault, find_faults, may_compare
 from pdp.engines.cedar.schema import GENERATIONS, CedarSchema, CedarSources, SourceText, load_cedarpy
 from pdp.engines.cedar.tokens import (
+    TOO_DEEP,
     CedarToken,
     PolicyText,
     condition_texts,
     entity_tokens,
+    find_depth,
     named_entities,
     read_entities,
     split_policies,
@@ -36,6 +38,7 @@ from pdp.engines.cedar.unknown_values import (
     relax,
     values_read_by,
 )
+from pdp.engines.engine import DOT_IN_PART, ForbiddenPath, of_one_forbid
 from pdp.errors import Place, PolicyInvalid
 
 _QUOTED: Final = re.compile(r"`([^`]+)`|'([^']+)'")
@@ -86,9 +89,19 @@ class CedarPolicy(msgspec.Struct, frozen=True, dict=True):
         return named_entities(self.text)
 
     @cached_property
-    def texts(self) -> frozenset[str]:
-        """Return the strings of the conditions, and the texts between the stars of patterns."""
-        return frozenset(part for text in condition_texts(self.text) for part in text.split("*") if part)
+    def paths(self) -> tuple[ForbiddenPath, ...]:
+        """Return the paths that the policy names, by their parts, and the texts that it compares with names."""
+        return of_one_forbid(self.id, self._paths())
+
+    def _paths(self) -> Iterator[ForbiddenPath]:
+        for type, (warehouse, *path) in sorted(filter(None, map(object_of, self.names))):
+            text = ".".join(part.replace(".", DOT_IN_PART) for part in path)
+            yield ForbiddenPath(text, frozenset({warehouse}))
+            if type == "namespace":
+                yield ForbiddenPath(f"{text}.", frozenset({warehouse}), "starts")
+        texts, patterns = condition_texts(self.text)
+        yield from (ForbiddenPath(text, None, "parts") for text in sorted(texts) if text)
+        yield from (ForbiddenPath(text, None, "like") for text in sorted(patterns))
 
     def names_warehouse(self, warehouse: str) -> bool:
         """Tell whether the policy names a warehouse or an object in it, or reads an attribute of any warehouse."""
@@ -169,6 +182,8 @@ def parse_policies(sources: Sequence[SourceText]) -> CedarPolicies:
 
     Other threads run while Cedar parses: ten thousand policies take a quarter of a second.
     """
+    for problem in filter(None, map(_find_depth, sources)):
+        raise problem
     text = joined_text(sources)
     try:
         handle = load_cedarpy().PolicySet.from_str(text, release_gil=True)
@@ -236,6 +251,9 @@ def _head(part: PolicyText) -> tuple[str | None, Literal["permit", "forbid"]]:
 
 def _find_unparsed(sources: Sequence[SourceText]) -> Iterator[PolicyInvalid]:
     for source in sources:
+        if problem := _find_depth(source):
+            yield problem
+            continue
         if _error(source.text) is None and not _has_slot(source.text):
             continue
         for part in split_policies(source.text):
@@ -244,6 +262,12 @@ def _find_unparsed(sources: Sequence[SourceText]) -> Iterator[PolicyInvalid]:
             elif slot := _has_slot(part.text):
                 place = source.place(part.start + slot.start)
                 yield PolicyInvalid("a template with `?`, which nothing links: write the principal or resource", place)
+
+
+def _find_depth(source: SourceText) -> PolicyInvalid | None:
+    """Return the problem of a text that Cedar must not parse."""
+    at = find_depth(source.text)
+    return None if at is None else PolicyInvalid(TOO_DEEP, source.place(at))
 
 
 def _error(text: str) -> str | None:

@@ -21,7 +21,7 @@ import msgspec
 from pdp.config.names import NameCheck
 from pdp.config.regular_files import read_regular
 from pdp.engines.cedar.actions import ACTION, Uid
-from pdp.engines.cedar.tokens import CedarToken, tokens_of
+from pdp.engines.cedar.tokens import TOO_DEEP, CedarToken, find_depth, tokens_of
 from pdp.errors import ConfigError, Place, PolicyError, SchemaInvalid
 
 
@@ -125,6 +125,9 @@ def _known(text: str) -> CedarSchema:
 
 
 def _parsed(text: str, blamed: SourceText) -> CedarSchema:
+    at = find_depth(blamed.text)
+    if at is not None:
+        raise SchemaInvalid(TOO_DEEP, blamed.place(at))
     try:
         return _known(text)
     except ValueError as error:

@@ -12,6 +12,7 @@ from itertools import pairwise
 from typing import Final, NamedTuple
 
 from pdp.engines.cedar.actions import Uid
+from pdp.engines.engine import ANY_TEXT
 
 _TOKEN: Final = re.compile(
     r"""
@@ -23,8 +24,20 @@ _TOKEN: Final = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 _ESCAPE: Final = re.compile(r"\\(?:x([0-7][0-9A-Fa-f])|u\{([0-9A-Fa-f_]+)\}|(.))", re.DOTALL)
+_PATTERN: Final = re.compile(rf"{_ESCAPE.pattern}|\*", re.DOTALL)
+_DEPTH: Final = re.compile(
+    r'"(?:[^"\\]|\\.)*"|//[^\r\n]*|[(\[{)\]},;]|&&|\|\||[=!<>]=?|[-+*.]|\b(?:if|has|like|in|is)\b', re.DOTALL
+)
+"""Signs that make an expression deeper or end it, and texts and comments, in which signs do not count."""
+MOST_BRACKETS: Final = 100
+MOST_OPERATORS: Final = 400
+"""Open brackets at one place of a text, and operators that may stand one in another."""
+TOO_DEEP: Final = (
+    f"nested deeper than {MOST_BRACKETS} brackets or {MOST_OPERATORS} operators: write several policies, or a set"
+)
 _PLAIN_ESCAPES: Final = {"n": "\n", "r": "\r", "t": "\t", "0": "\0"}
 _OPENING: Final = {"(": ")", "[": "]", "{": "}"}
+_CLOSING: Final = frozenset(_OPENING.values())
 _COMPARED: Final = frozenset({"==", "!=", "in"})
 _NOT_READ_AFTER: Final = frozenset({"contains"})
 
@@ -60,6 +73,55 @@ def split_policies(text: str) -> list[PolicyText]:
     return policies
 
 
+def find_depth(text: str) -> int | None:
+    """Return where policies or a schema are nested beyond the bounds; None if nowhere.
+
+    Cedar's parser has no bound: it overflows the stack, which ends the process. A chain of operators is deep, too.
+    """
+    inside = [_Depth()]
+    for match in _DEPTH.finditer(text):
+        sign, depth = match[0], inside[-1]
+        if sign in _OPENING:
+            inside.append(_Depth())
+        elif sign in _CLOSING and len(inside) > 1:
+            within = inside.pop().end()
+            inside[-1].operators += sign == "]"
+            inside[-1].within = max(inside[-1].within, within + 1)
+        elif sign in (",", ";"):
+            depth.end()
+        elif sign in ("&&", "||", "if"):
+            depth.join()
+        elif sign[0] not in '"/':
+            depth.operators += 1
+        if len(inside) > MOST_BRACKETS or inside[-1].most() > MOST_OPERATORS:
+            return match.start()
+    return None
+
+
+class _Depth:
+    """Depth of the expressions between two brackets: `joined` by `&&` and others, each with operators and brackets."""
+
+    def __init__(self) -> None:
+        self.operators = self.within = 0
+        self._joined = self._operands = self._ended = 0
+
+    def most(self) -> int:
+        """Return a bound of the depth of the expression so far."""
+        return self._joined + max(self._operands, self.operators + self.within)
+
+    def join(self) -> None:
+        """Begin the next operand."""
+        self._operands = max(self._operands, self.operators + self.within)
+        self._joined += 1
+        self.operators = self.within = 0
+
+    def end(self) -> int:
+        """Begin the next expression; return the depth of the deepest so far."""
+        self._ended = max(self._ended, self.most())
+        self.operators = self.within = self._joined = self._operands = 0
+        return self._ended
+
+
 def named_entities(policy: str) -> frozenset[Uid]:
     """Return all entities that a policy names."""
     return frozenset((token.type, token.text) for token in entity_tokens(policy))
@@ -70,11 +132,16 @@ def entity_tokens(policy: str) -> list[CedarToken]:
     return [token for token in _joined(list(tokens_of(policy))) if token.kind == "entity"]
 
 
-def condition_texts(policy: str) -> Iterator[str]:
-    """Yield the strings of the conditions of a policy, without the ids of entities."""
+def condition_texts(policy: str) -> tuple[frozenset[str], frozenset[str]]:
+    """Return the strings of the conditions of a policy, without the ids of entities, and the patterns.
+
+    A star of a pattern is ANY_TEXT.
+    """
     tokens = _joined(list(tokens_of(policy)))
     begin = next((at for at, token in enumerate(tokens) if token.text in ("when", "unless")), len(tokens))
-    return (unquote(token) for token in tokens[begin:] if token.kind == "text")
+    pairs = [(before.text, token) for before, token in pairwise(tokens[begin:]) if token.kind == "text"]
+    texts = frozenset(unquote(token) for before, token in pairs if before != "like")
+    return texts, frozenset(_PATTERN.sub(_unescaped, token.text[1:-1]) for before, token in pairs if before == "like")
 
 
 def guarded_entities(policy: str) -> frozenset[Uid]:
@@ -160,6 +227,8 @@ def _unescape(text: str) -> str:
 
 
 def _unescaped(match: re.Match[str]) -> str:
+    if match[0] == "*":
+        return ANY_TEXT
     if match[3]:
         return _PLAIN_ESCAPES.get(match[3], match[3])
     return chr(int((match[1] or match[2]).replace("_", ""), 16))

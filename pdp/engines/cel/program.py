@@ -27,7 +27,7 @@ from pdp.engines.cel.conditions import (
     warehouses_of,
     words_of,
 )
-from pdp.engines.engine import ForbiddenPath
+from pdp.engines.engine import ForbiddenPath, of_one_forbid
 from pdp.model.answer import MISSING_ARGUMENT
 from pdp.model.vocabulary import is_detail
 
@@ -143,7 +143,7 @@ class Program:
     def path_texts(self) -> tuple[ForbiddenPath, ...]:
         """Return the texts that a rule compares with `path`; in doubt too many. The first call may cost a parse."""
         if self._path_texts is None:
-            self._path_texts = tuple(self._read_path_texts())
+            self._path_texts = of_one_forbid(self.text, self._read_path_texts())
         return self._path_texts
 
     def _read_path_texts(self) -> Iterator[ForbiddenPath]:

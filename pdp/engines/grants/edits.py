@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from pdp.engines.grants.model import ACTIONS, CONTENT, NESSIE, RENAME_AWAY
+from pdp.engines.grants.model import ACTIONS, CONTENT, NESSIE, RENAME_AWAY, granting
 from pdp.facts.objects import Grant, Object, ObjectKey, changes_container, key_of
 from pdp.facts.snapshot import Facts
 from pdp.model.question import CONTENT_TYPES, Principal, Resource
@@ -94,7 +94,7 @@ MANAGE: Final = "grant_manage_grants"
 
 def right_to_add(grant: Grant) -> str:
     """Return the action on the object that adds the grant."""
-    return "change_ownership" if grant.privilege == "ownership" else f"grant_{grant.privilege}"
+    return granting(grant.privilege)
 
 
 def right_to_remove(grant: Grant) -> str:

@@ -21,6 +21,7 @@ Deviation: Lakekeeper's managed access does not bind a principal of type role; h
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
@@ -219,6 +220,32 @@ RENAME_AWAY_RULE: Final = "(modify - up.managed) | move"
 
 STORED: Final[Mapping[str, frozenset[str]]] = {name: frozenset(rules.stored.split()) for name, rules in MODEL.items()}
 """Object type -> privileges for grants on objects of the type."""
+
+_RELATION: Final = re.compile(r"(?<![.\w])[a-z_]+(?![.\w])")
+"""Name of a relation to the same object in a rule."""
+
+
+def granting(privilege: str) -> str:
+    """Return the action that grants a privilege."""
+    return "change_ownership" if privilege == "ownership" else f"grant_{privilege}"
+
+
+def _included_grants() -> dict[tuple[str, str], tuple[str, ...]]:
+    found: dict[tuple[str, str], tuple[str, ...]] = {}
+    for type, rules in MODEL.items():
+        above = {name: set(_RELATION.findall(text)) for name, text in rules.relations.items()}
+        for privilege in STORED[type]:
+            held, more = {privilege}, {privilege}
+            while more:
+                more = {name for name, giving in above.items() if giving & held} - held
+                held |= more
+            actions = {granting(name) for name in held & STORED[type]} & ACTIONS[type] - {granting(privilege)}
+            found[type, granting(privilege)] = tuple(sorted(actions))
+    return {key: actions for key, actions in found.items() if actions}
+
+
+INCLUDED_GRANTS: Final[Mapping[tuple[str, str], tuple[str, ...]]] = _included_grants()
+"""(type, action that grants a privilege) -> the actions that grant what the privilege includes."""
 
 NESSIE: Final[Mapping[str, Mapping[str, str]]] = {
     "READ_CONTENT_KEY": {"": "include_in_list"},

@@ -13,6 +13,7 @@ from typing import Any, Final
 import yaml
 
 from pdp.config.quarkus.properties import ConfigEntry
+from pdp.model import strict
 from pdp.offline.migration.report import Migration, Status
 from pdp.offline.migration.variables import OF_EXTENSION, OF_HOOKS, OF_OTHERS, ManifestContent
 
@@ -172,7 +173,7 @@ def _texts(entry: ConfigEntry) -> list[str]:
     if not entry.text.strip().startswith("["):
         return _parts(entry.text)
     try:
-        values = yaml.safe_load(entry.text)
+        values = strict.load_yaml(entry.text)
     except (yaml.YAMLError, ValueError, RecursionError):
         values = None
     if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
@@ -388,7 +389,7 @@ _SETS: Final = "may set variables when the server starts: write them into a file
 def list_of(entry: ConfigEntry) -> list[str]:
     """Return the texts of a value such as `[a, "b"]`; raise PolicyError for another value."""
     try:
-        values = yaml.safe_load(entry.text)
+        values = strict.load_yaml(entry.text)
     except (yaml.YAMLError, ValueError, RecursionError):
         values = None
     if not isinstance(values, list) or any(isinstance(value, list | dict) for value in values):

@@ -123,7 +123,8 @@ class RelationUse(msgspec.Struct, frozen=True, omit_defaults=True):
 
     `policies` and `masks` have the ids of the policies and masks that hold for the reader. `spellings` are other full
     names that the engine may look up, for a relation of a catalog. `author` is the principal who wrote a filter that
-    reads the relation, and `person` acted as this principal, a role.
+    reads the relation, and `person` acted as this principal, a role. `makes_view`: a view is made at the name, whatever
+    stands there.
     """
 
     name: tuple[str, ...]
@@ -135,6 +136,7 @@ class RelationUse(msgspec.Struct, frozen=True, omit_defaults=True):
     author: str = ""
     spellings: tuple[tuple[str, ...], ...] = ()
     person: str = ""
+    makes_view: bool = False
 
 
 class RewriteReply(msgspec.Struct, frozen=True, omit_defaults=True):

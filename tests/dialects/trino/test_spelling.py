@@ -456,7 +456,7 @@ async def test_a_forbid_with_too_many_spellings_of_a_name_denies(tmp_path: Path)
     for letter, is_allowed in (("Q", True), ("A", False)):
         world = {"engines": ["grants"], "grants": OWNER, "forbid": f"path.contains('{letter}') && op == 'NONE'"}
         pdp = service(tmp_path, world, facts_of([], OWNER))
-        read = {"operation": "SelectFromColumns", "resource": table("hr", "bananarama" * 3)}
+        read = {"operation": "SelectFromColumns", "resource": table("hr", "bananarama" * 4)}
         assert await ask(pdp, "allow", read) == {"result": is_allowed}
 
 
