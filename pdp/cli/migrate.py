@@ -18,6 +18,7 @@ from pdp.cli.terminal import one_line_errors, plural, print_lines, visible
 from pdp.cli.wiring import Wiring
 from pdp.config.files import open_private_file
 from pdp.errors import InvalidArgument
+from pdp.model.redaction import without_url_secrets
 from pdp.offline.cases.cases import find_cases
 from pdp.offline.cases.runner import run_case
 from pdp.offline.migration.report import TESTS, MigratedPart, Migration
@@ -126,7 +127,7 @@ def shown_part(part: MigratedPart) -> MigratedPart:
     """Return a part without secrets in the texts that it quotes from the old files."""
     subject, message = part.subject, part.message
     subject = _WHOLE.sub(_masked, subject) if "`" in subject else _masked(subject)
-    message = (_WHOLE if "://" in message else _EACH).sub(_masked, message)
+    message = without_url_secrets((_WHOLE if "://" in message else _EACH).sub(_masked, message))
     return msgspec.structs.replace(part, subject=subject, message=message)
 
 
@@ -135,6 +136,12 @@ _WHOLE: Final = re.compile(r"(?<=`).*(?=`)", re.DOTALL)
 _EACH: Final = re.compile(r"(?<=`)[^`]+(?=`)")
 _USER: Final = re.compile(r"(?<![\w/.-])[\w.%-]+:[^\s/@]+(?=@(?!sha\d+:)[\w.-]+[:/])")
 """User and password before a host, without a scheme. The digest of an image is neither."""
+_LONE_USER: Final = re.compile(r"(?<![\w/.~-])[\w.%~+-]+(?=@(?!sha\d+:)(?:[\w-]+\.)+[a-z]{2,}[:/])", re.IGNORECASE)
+"""Token before a host, without a scheme, as in a context of docker."""
+_REMOTE: Final = re.compile(
+    r"(?<![\w/.-])((?:\*+@)?(?:[\w-]+\.)+[a-z]{2,}[:/][^\s`'\"?#]*[?#])[^\s`'\"]+", re.IGNORECASE
+)
+"""Address without a scheme, with a query or a fragment."""
 
 
 def _masked(quoted: re.Match[str] | str) -> str:
@@ -142,7 +149,7 @@ def _masked(quoted: re.Match[str] | str) -> str:
     from pdp.cli.config.command import masked  # noqa: PLC0415  help needs none of the readers
 
     text: str = masked(quoted if isinstance(quoted, str) else quoted[0])
-    return _USER.sub("***", text)
+    return _REMOTE.sub(r"\1***", _LONE_USER.sub("***", _USER.sub("***", without_url_secrets(text))))
 
 
 @click.group()

@@ -156,21 +156,30 @@ def _sections(text: str, file: Path) -> dict[str, Any]:
 
 
 def _put(target: dict[str, Any], names: Sequence[str], value: Any, source: str) -> None:
-    """Set a nested key. `source` names the variable or option in errors. A section loses no key of the file."""
+    """Set a nested key. `source` names the variable or option in errors. No section loses a key, at any depth."""
     *outer, last = names
     for name in outer:
         below = target.setdefault(name, {})
         if not isinstance(below, dict):
             raise ConfigError(f"{source} goes below `{name}`, which is a value")
         target = below
-    if not outer and (lost := _keys(target.get(last)) - _keys(value)):
-        keys = ", ".join(f"`{last}.{key}`" for key in sorted(lost))
-        raise ConfigError(f"{source} replaces the section `{last}`, and so takes away {keys}: set its keys one by one")
+    if lost := sorted(_lost_keys(target.get(last), value)):
+        keys = ", ".join(f"`{key_text((*names, *key))}`" for key in lost)
+        message = (
+            f"{source} replaces the section `{key_text(names)}`, and so takes away {keys}: set its keys one by one"
+        )
+        raise ConfigError(message)
     target[last] = value
 
 
-def _keys(section: Any) -> frozenset[str]:
-    return frozenset(map(str, section)) if isinstance(section, dict) else frozenset()
+def _lost_keys(section: Any, value: Any) -> Iterator[tuple[str, ...]]:
+    """Yield the keys of a section that its new value leaves out, at all depths. A list is one value."""
+    kept = value if isinstance(value, dict) else {}
+    for key, below in section.items() if isinstance(section, dict) else ():
+        if key not in kept:
+            yield (str(key),)
+        else:
+            yield from ((str(key), *rest) for rest in _lost_keys(below, kept[key]))
 
 
 def _in_file_spelling(variable: str, data: Mapping[str, Any]) -> list[str]:

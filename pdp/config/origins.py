@@ -15,6 +15,7 @@ from typing import Any, Final, TypeAlias, get_args, get_origin
 from pydantic import BaseModel
 
 from pdp.errors import ConfigError
+from pdp.model.redaction import without_url_secrets
 from pdp.model.strict import position_of
 
 Key: TypeAlias = tuple[str | int, ...]
@@ -68,7 +69,7 @@ class Origins:
 
     def errors(self, problems: Iterable[tuple[Key, str]]) -> ConfigError:
         """Return one error for several problems, each with its key and a message that names the key."""
-        located = [(self.nearest(key), message) for key, message in problems]
+        located = [(self.nearest(key), without_url_secrets(message)) for key, message in problems]
         texts = (f"{message} ({source})" if source else message for source, message in located)
         return ConfigError("; ".join(texts), located)
 

@@ -130,6 +130,12 @@ WITH_SECRETS = {
     "query": "https://h/more.{}?sig=hunter2",
     "parameter": "s3://h/more.{}?x=1&token=hunter2",
     "without a scheme": "u:hunter2@h/more.{}",
+    "fragment": "https://h/more.{}#hunter2",
+    "query and fragment": "https://tok@h/x.git?hunter2#hunter2:more.{}",
+    "user alone": "https://hunter2@h/more.{}",
+    "user alone, without a scheme": "hunter2@github.com/x/more.{}",
+    "fragment without a scheme": "github.com/x/y.git#hunter2/more.{}",
+    "of ssh": "hunter2@github.com:x/y.git#hunter2:more.{}",
 }
 """Spellings of a secret in the place of a part. `{}` stands for a suffix."""
 PLACES: dict[str, tuple[str, Callable[[str], Any]]] = {
@@ -179,3 +185,15 @@ def test_the_printed_report_masks_secrets_and_names_the_parts(tmp_path: Path, fo
     assert ended.returncode == 1
     assert all(SECRET not in text for text in texts)
     assert "`https://***@h/more.env`" in ended.stdout
+
+
+@pytest.mark.parametrize("uri", [
+    "https://kc.example/realms/x?hunter2#hunter2", "http://kc.example/realms/x?token=hunter2", "https://kc.example/x#hunter2",
+    "http://hunter2@kc.example/realms/x", "http://kc.example/realms/x#hunter2",
+])  # fmt: skip
+def test_a_report_shows_an_issuer_without_the_rest_of_the_address(tmp_path: Path, uri: str) -> None:
+    text = f"LAKEKEEPER__OPENID_PROVIDER_URI={uri}\nLAKEKEEPER__OPENID_AUDIENCE=lake\n"
+    (tmp_path / "a.env").write_text(text)
+    lines = list(map(report_line, migrate_lakekeeper([tmp_path / "a.env"]).parts))
+    assert lines
+    assert SECRET not in "\n".join(lines)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -302,3 +303,16 @@ def test_no_error_shows_a_secret_in_place_of_the_name_of_a_file(
     assert ended.returncode == 1
     assert f"`{'.'.join((*sections, name))}_file`" in ended.stdout
     assert CANARY not in ended.stdout + ended.stderr
+
+
+@pytest.mark.parametrize(
+    "value", ["http://h/x?hunter2", "ftp://hunter2@h/x", "ftp://h/x#hunter2", "http://h/x?a=hunter2#b"]
+)
+@pytest.mark.parametrize("key", ["issuer", "jwks"])
+def test_no_message_about_a_provider_shows_the_rest_of_an_address(tmp_path: Path, key: str, value: str) -> None:
+    provider = {"issuer": "https://i", "jwks": "https://j", "audiences": ["a"], key: value}
+    text = yaml.safe_dump({"identity": {"providers": {"kc": provider}}})
+    (tmp_path / "pdp.yaml").write_text(text)
+    with contextlib.nullcontext() if key == "issuer" else pytest.raises(ConfigError) as error:
+        load_settings(tmp_path / "pdp.yaml", environ={})
+    assert "hunter2" not in str(error and (error.value, error.value.problems))

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from pydantic import ValidationError
 from support.generators.setting_keys import NAME, SettingKey, setting_keys
 from support.service.serving import settings_of
@@ -681,3 +682,63 @@ def test_no_section_as_a_whole_takes_away_a_key_of_the_file(tmp_path: Path, text
     whole = ((), {"PDP__POLICIES": "{rules: [a.yaml], forbid: [g.yaml], folder: y}"})
     assert load_settings(file, *whole).policies.forbid == ("g.yaml",)
     assert load_settings(file, (), {"PDP__POLICIES__RULES": "[a.yaml]"}).policies.forbid == ("f.yaml",)
+
+
+NESTED = """
+authorities: {default: {engines: [cel, grants], combine: all}}
+policies: {rules: [], strict_names: true}
+identity:
+  providers:
+    kc: {issuer: https://kc, audiences: [a], claims: {required: [x], roles: r}}
+  callers: {trino: {token: {idp: kc, subjects: [t]}, limits: {per_second: 5}}}
+"""
+LOSING = {
+    "authorities": ("{default: {engines: [cel, grants]}}", "authorities.default.combine"),
+    "authorities.default": ("{engines: [cel, grants]}", "authorities.default.combine"),
+    "policies": ("{rules: []}", "policies.strict_names"),
+    "identity": ("{providers: {kc: {issuer: https://kc, claims: {roles: r}}}}", "identity.providers.kc.claims.required"),
+    "identity.providers": ("{kc: {issuer: https://kc, audiences: [a], claims: {roles: r}}}",
+                           "identity.providers.kc.claims.required"),
+    "identity.providers.kc": ("{issuer: https://kc, audiences: [a], claims: }", "identity.providers.kc.claims.required"),
+    "identity.providers.kc.claims": ("{roles: r}", "identity.providers.kc.claims.required"),
+    "identity.callers": ("{trino: {token: {idp: kc, subjects: [t]}, limits: {}}}", "identity.callers.trino.limits.per_second"),
+    "identity.callers.trino": ("{limits: {per_second: 5}}", "identity.callers.trino.token"),
+}  # fmt: skip
+"""Section -> a value that leaves out a key of the file, and that key."""
+
+
+@pytest.mark.parametrize("section", LOSING)
+@pytest.mark.parametrize("by", ["variable", "option", "option over a variable"])
+def test_a_section_given_whole_names_each_key_that_it_takes_away(tmp_path: Path, section: str, by: str) -> None:
+    text, lost = LOSING[section]
+    file = tmp_path / "pdp.yaml"
+    file.write_text(NESTED)
+    variable = f"PDP__{section.upper().replace('.', '__')}"
+    given = ((), {variable: text}) if by == "variable" else ((f"{section}={text}",), {})
+    if by == "option over a variable":
+        name, _, key = lost.rpartition(".")
+        leaf = yaml.safe_load(NESTED)
+        for step in (*name.split("."), key):
+            leaf = leaf[step]
+        given = (given[0], {f"PDP__{lost.upper().replace('.', '__')}": yaml.safe_dump(leaf, default_flow_style=True)})
+    with pytest.raises(ConfigError) as error:
+        load_settings(file, *given)
+    message = str(error.value)
+    assert f"replaces the section `{section}`" in message
+    assert message.count(f"`{lost}`") == 1
+
+
+@pytest.mark.parametrize("by", ["variable", "option"])
+def test_a_section_given_whole_with_every_key_replaces_values_and_lists(tmp_path: Path, by: str) -> None:
+    file = tmp_path / "pdp.yaml"
+    file.write_text(
+        "authorities: {default: {engines: [cel, grants], combine: all}}\npolicies: {rules: [a.yaml, b.yaml]}\n"
+    )
+    text = "{default: {engines: [grants], combine: any, mode: enforce}, other: {engines: [cel]}}"
+    given = ((), {"PDP__AUTHORITIES": text}) if by == "variable" else ((f"authorities={text}",), {})
+    found = load_settings(file, *given).authorities
+    assert (found["default"].engines, found["default"].combine, set(found)) == (
+        ("grants",),
+        "any",
+        {"default", "other"},
+    )

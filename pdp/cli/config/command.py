@@ -27,6 +27,7 @@ _PASSWORD: Final = re.compile(r"(?!(?<=sqlite):///)(://).*(?=@)", re.IGNORECASE 
 _PARAMETER: Final = re.compile(r"(?P<name>(?<=[?&])[^?&=]*)(?P<sign>=)(?P<value>[^&]*)")
 _QUERY: Final = re.compile(r"(https?://[^?]*\?)(.+)", re.IGNORECASE | re.DOTALL)
 """Query of a receiver, a source or a key set: each service has its own name of a key in it."""
+_FRAGMENT: Final = re.compile(r"(://[^\s#@]*#)[^\s@]+$")
 _ASSIGNED: Final = re.compile(
     r"""(?P<name>[\w.-]+)(?P<sign>\s*=\s*|["']?\s*:(?!//)\s*)(?P<value>"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|[^;&]+)"""
 )
@@ -146,7 +147,7 @@ def masked(value: Any, *, free: bool = False) -> Any:
     if not isinstance(value, str):
         return value
     text = _PARAMETER.sub(_masked_value, value) if free else _QUERY.sub(_hidden, _PARAMETER.sub(_masked_value, value))
-    for pattern in (_BLOCK, _BEARER, _SHAPED):
+    for pattern in (_FRAGMENT, _BLOCK, _BEARER, _SHAPED):
         text = pattern.sub(_hidden, text)
     text = _PASSWORD.sub(rf"\1{_MASK}", _ASSIGNED.sub(_masked_value, text))
     if not free:

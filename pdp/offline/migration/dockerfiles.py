@@ -190,6 +190,8 @@ def _read_step(step: _Step, file: Path, content: ManifestContent) -> None:
         content.commands.append(entry_of(word, "\0".join(_command_words(rest)), file, place))
     elif word == "HEALTHCHECK":
         content.dropped.append((entry_of(word, rest, file, place), OF_HOOKS))
+    elif word == "SHELL" and not _SHELL.fullmatch(rest):
+        content.references.append(Reference(entry_of(word, rest, file, place), "", _UNKNOWN_SHELL))
     elif word in ("COPY", "ADD"):
         _read_copy(rest, file, place, content, unpacks=word == "ADD")
         content.rest += [entry_of(f".{word}", bodies, file, place)] if bodies else []
@@ -211,6 +213,8 @@ def _read_copy(rest: str, file: Path, place: tuple[int, int], content: ManifestC
     """Add what a step copies into the image: a file, or all that a folder or an archive has."""
     words = rest.strip("[]").replace('"', "").replace(",", " ").split()
     *named, target = [one for one in words if one[:2] != "--"] or [""]
+    if unknown := [one for one in words if one[:2] == "--" and not _COPY_OPTION.fullmatch(one)]:
+        content.references.append(Reference(entry_of(unknown[0], "", file, place), "", _UNKNOWN_OPTION))
     is_of_stage = any(one.startswith("--from") for one in words)
     sources = [one for name in named for one in ([] if is_of_stage else _matches(file.parent, name)) or [name]]
     into_folder = target.endswith(("/", ".")) or len(sources) > 1
@@ -231,6 +235,13 @@ def _read_copy(rest: str, file: Path, place: tuple[int, int], content: ManifestC
         content.references.append(Reference(entry, "file", is_volume=True, target=path, is_copy=True))
 
 
+_COPY_OPTION: Final = re.compile(r"--(?:from|chown|chmod|checksum)=.*|--(?:link|keep-git-dir)(?:=\w+)?")
+"""Option of a copy that leaves out no file, and changes no path."""
+_UNKNOWN_OPTION: Final = "is an option of a copy, which may change what is copied: name the files"
+_SHELL: Final = re.compile(
+    r"""\[\s*"(?:(?:/usr)?/bin/)?(?:ba|da|a)?sh"(?:\s*,\s*"(?:-[eux]+|-o|pipefail)")*\s*,\s*"-[eux]*o?c"(?:\s*,\s*"pipefail")?\s*\]"""
+)
+_UNKNOWN_SHELL: Final = "is a shell that may change every variable: write commands as lists"
 _GLOB: Final = re.compile(r"[*?\[]")
 _ARCHIVE: Final = re.compile(r"\.(?:tar|tgz|tbz2?|txz|gz|bz2|xz|zst)(?:\.\w+)?$", re.IGNORECASE)
 _MOST_MATCHES: Final = 1000

@@ -208,6 +208,13 @@ class FgaObjects:
         """Return the objects with a parent."""
         return self._parents
 
+    def unplaced(self) -> Iterator[str]:
+        """Yield the objects that a parent lists, or that list others, and for which no tuple names a parent."""
+        children = {child for _, child in self._listed}
+        for end in sorted({end for pair in self._listed for end in pair if type_of(end) in TYPES}):
+            if end not in self._parents and (end in children or self.reference(end) is None):
+                yield end
+
     @property
     def unlisted(self) -> Collection[str]:
         """Return the objects without a place because no parent lists the object."""

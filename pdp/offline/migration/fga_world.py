@@ -9,7 +9,7 @@ from typing import Any, Final
 from urllib.parse import quote, unquote
 
 from pdp.engines.grants.model import STORED
-from pdp.offline.migration.fga_objects import SERVERS, TYPES, UNLISTED, FgaObjects, FgaTuple, is_edge, type_of
+from pdp.offline.migration.fga_objects import SERVERS, TYPES, UNLISTED, UP, FgaObjects, FgaTuple, is_edge, type_of
 from pdp.offline.migration.report import Migration, accepting
 from pdp.store.world import WorldError, read_grant, read_object
 
@@ -36,6 +36,7 @@ class FgaWorld:
         self._done: Counter[str] = Counter()
         self._managed: dict[str, set[str]] = {}
         self._foreign_ids = 0
+        self._without_place: list[FgaTuple] = []
         self.objects = FgaObjects(tuples, names, migration.accepted)
         self.grants: list[dict[str, str]] = []
         for one in tuples:
@@ -107,6 +108,7 @@ class FgaWorld:
         reference, principal = self.objects.reference(one.object), self.principal(one.user)
         if reference is None:
             self._left(one, f"the object has no place: {self.problem(one.object)}")
+            self._without_place.append(one)
             return
         if principal is None:
             self._left(one, self._reason_against(one.user))
@@ -166,6 +168,7 @@ class FgaWorld:
         return entries
 
     def _report(self) -> None:
+        self._report_unplaced()
         for what, count in sorted(self._done.items()):
             if what == _VERSIONS:
                 self._migration.add("ignored", "", f"{what}: {count}", "no authorization")
@@ -190,6 +193,13 @@ class FgaWorld:
         if self._foreign_ids:
             message = f"{self._foreign_ids} grants to users without `<idp>~`: taken as users of `{self._idp}`"
             self._migration.add("note", "", "ids of users", message)
+
+    def _report_unplaced(self) -> None:
+        told = {one.object for one in self._without_place}
+        for object in self.objects.unplaced():
+            if object not in told and type_of(object) != "server":
+                message = f"no tuple `{UP[type_of(object)]}` gives its parent, so it is in no world"
+                self._migration.add("left", "", f"`{object}`", message)
 
     def _left(self, one: FgaTuple, message: str) -> None:
         self._migration.add("left", one.place, f"`{one.user}` `{one.relation}` `{one.object}`", message)

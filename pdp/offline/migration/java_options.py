@@ -28,19 +28,47 @@ from pdp.offline.migration.variables import (
 OF_JAVA: Final[Mapping[str, Callable[[str], list[str]]]] = {
     "JAVA_OPTS": str.split, "JAVA_OPTIONS": str.split, "JAVA_OPTS_APPEND": str.split,
     "JAVA_TOOL_OPTIONS": quoted_words, "JDK_JAVA_OPTIONS": quoted_words, "_JAVA_OPTIONS": quoted_words,
-    "JAVA_ARGS": str.split,
+    "JAVA_ARGS": str.split, "GC_CONTAINER_OPTIONS": str.split,
 }  # fmt: skip
 """Variable with options of Java -> reader of its words. The start script of Nessie's image knows no quotes."""
-STARTED: Final[Mapping[str, str]] = {
-    "JAVA_APP_JAR": "/deployments/quarkus-run.jar", "JAVA_APP_DIR": "/deployments",
-    **dict.fromkeys(("JAVA_CLASSPATH", "JAVA_MAIN_CLASS", "JAVA_LIB_DIR"), ""),
+_STARTED: Final[Mapping[str, re.Pattern[str]]] = {
+    name: re.compile(texts) for name, texts in {
+        "JAVA_APP_JAR": "/deployments/quarkus-run.jar", "JAVA_APP_DIR": "/deployments",
+        **dict.fromkeys(("JAVA_CLASSPATH", "JAVA_MAIN_CLASS", "JAVA_LIB_DIR"), ""),
+        "JAVA_HOME": r"(?:/(?:usr/lib/jvm|opt/java)(?:/(?!\.)[\w.-]+)*)?",
+        "PATH": r"(?:(?:^|:)(?:(?:/usr(?:/local)?)?/s?bin|/usr/lib/jvm(?:/(?!\.)[\w.-]+)*/bin))+",
+        "JAVA_VERSION": r"[\w.+-]*", "JAVA_APP_NAME": r"[\w-]*", "NO_PROXY": r"\S*", "no_proxy": r"\S*",
+    }.items()
 }  # fmt: skip
-"""Variable with the program that the start script of the image runs -> its value there."""
-OF_START: Final = frozenset({*OF_JAVA, *STARTED})
-"""Variables that change how Java starts."""
+"""Variable of the system or of the start script of the image -> texts that run the program of the image."""
+_OF_START: Final = re.compile(
+    r"_?(?:JAVA|JDK)_.*|(?:GC|CONTAINER|AB|JBOSS|S2I|JOLOKIA|BASH|LD|DYLD|GLIBC|OPA)_.*|MAVEN_OPTS|CLASSPATH|PATH|ENV"
+    r"|IFS|SHELLOPTS|BASHOPTS|PS4|CDPATH|GLOBIGNORE|POSIXLY_CORRECT|(?i:https?|no)_(?i:proxy)"
+)
+"""Name of a variable that the system, a shell, Java, OPA or the start script of the image may read."""
+_PLAIN_SETTING: Final = re.compile(r"(?:[\d.]+[kKmMgG%]?|true|false)?")
+_SIZED: Final = re.compile(r"(?:JAVA|GC|CONTAINER|AB|JOLOKIA)_.*")
+"""Name of a variable of the start script, harmless with a number or a switch."""
+
+
+def is_of_start(name: str) -> bool:
+    """Tell whether a variable may change which program starts, or with which options."""
+    return bool(_OF_START.fullmatch(name))
+
+
+def changes_start(entry: ConfigEntry) -> bool:
+    """Tell whether a variable may start another program or bring options. Only known harmless texts do not."""
+    if entry.key in OF_JAVA or not is_of_start(entry.key):
+        return False
+    known = _STARTED.get(entry.key) or (_PLAIN_SETTING if _SIZED.fullmatch(entry.key) else re.compile(""))
+    if entry.key.lower() in ("http_proxy", "https_proxy"):
+        known = _STARTED["NO_PROXY"]
+    return not known.fullmatch(entry.text)
+
+
 _WITH_VALUE: Final = frozenset(
-    """-cp -classpath --class-path -p --module-path --add-modules --add-opens --add-exports --add-reads
-    --enable-native-access --limit-modules --upgrade-module-path""".split()  # noqa: SIM905
+    """-cp -classpath --class-path --add-modules --add-opens --add-exports --add-reads --enable-native-access
+    --limit-modules""".split()  # noqa: SIM905
 )
 """Options of Java whose value is the next word."""
 _SCRIPT: Final = re.compile(r"(?:^|[\s/;&])java\s")
@@ -60,10 +88,19 @@ _WHICH: Final = "another command may run in its place, so which one is the serve
 _NO_SCRIPT: Final = "the command may not run the start script of the image, which reads this: write it into the command"
 _OF_SCRIPT: Final = frozenset({"JAVA_OPTS", "JAVA_OPTIONS", "JAVA_OPTS_APPEND", "JAVA_ARGS"})
 """Variables that Java itself does not read."""
-_OPAQUE: Final = re.compile(
-    r"@.|-XX:(?:VMOptionsFile|Flags)=|-javaagent:|-agentpath:|-agentlib:(?!jdwp)|-Xbootclasspath|--patch-module"
+_KNOWN_OPTION: Final = re.compile(
+    r"-X(?:m[nsx]|ss)\d+[kKmMgG]?|-X(?:log|loggc):.*|-X(?:int|mixed|rs|batch|debug|noclassgc|share:\w+)"
+    r"|-XX:(?:[+-](?!ReadVMOptionsFile)\w+|\w+=[\d.]+[kKmMgGtT%]?|(?:HeapDumpPath|ErrorFile)=.*)"
+    r"|-(?:agentlib:|Xrun)jdwp\b.*|-(?:ea|da|esa|dsa|server|client|d64|showversion)|-verbose(?::\w+)?|--enable-preview"
+    r"|--(?:add-opens|add-exports|add-reads|add-modules|limit-modules|enable-native-access|illegal-access"
+    r"|sun-misc-unsafe-memory-access)(?:=.*)?"
+    r"|-D(?!(?:java|javax|jdk|sun|user|com\.sun)\.).*"
+    r"|-D(?:user\.(?:timezone|language|country|region|name|home)|java\.net\.prefer\w+|java\.awt\.headless|java\.io\.tmpdir"
+    r"|java\.util\.logging\.manager|java\.util\.concurrent\.ForkJoinPool\.common\.\w+|java\.security\.egd"
+    r"|(?:com\.)?sun\.(?:net|management)\..*|jdk\.(?:tls|http|httpclient)\..*)(?:=.*)?",
+    re.DOTALL,
 )
-"""Option of Java that brings options or programs from elsewhere."""
+"""Option of Java that brings neither options, nor programs, nor another folder. Any other one may."""
 _BRINGS: Final = "brings options or a program from elsewhere, which may set every rule: write its options here"
 _PROGRAMS: Final = frozenset({"java", "run-java.sh"})
 _NOT_WHOLE: Final = (
@@ -106,6 +143,17 @@ def starts_only(words: Sequence[str], programs: Collection[str]) -> bool:
     if PurePosixPath(rest[0]).name in _SHELLS:
         return len(rest) > 2 and bool(_SCRIPT_OPTION.fullmatch(rest[1])) and _script_starts_only(rest[2], programs)
     return PurePosixPath(rest[0]).name in programs or words[0].startswith("-")
+
+
+def has_unknown(command: ConfigEntry) -> bool:
+    """Tell whether words of a command come from unknown variables. The value of a property in a list may."""
+    words = command.text.split("\0")
+    is_shell = any(PurePosixPath(word).name in _SHELLS for word in words)
+    sure = (re.sub(rf"{UNKNOWN}\$\([\w.-]+\)", "", word) if _PROPERTY.match(word) else word for word in words)
+    return any(UNKNOWN in word or (is_shell and _OF_SHELL.search(word)) for word in sure)
+
+
+_PROPERTY: Final = re.compile(r"-D[\w.%-]+=")
 
 
 def _script_starts_only(script: str, programs: Collection[str]) -> bool:
@@ -158,8 +206,13 @@ def doubtful_commands(
         rest = words[2:] if PurePosixPath(words[0]).name in _SHELLS else words
         is_bridge = any(PurePosixPath(word).name in ("opa", "run") for word in words)
         is_plain = not is_bridge or all(map(_OF_OPA.fullmatch, rest))
-        if not is_plain or not starts_only(entry.text.split("\0"), _OF_LAKEKEEPER):
+        if not is_plain or has_unknown(entry) or not starts_only(entry.text.split("\0"), _OF_LAKEKEEPER):
             yield entry, _STARTS_MORE
+    for one in read:
+        for entry in one.variables:
+            if changes_start(entry) and id(entry) not in others:
+                yield entry, _BRINGS
+        yield from ((entry, _BRINGS) for entry in one.elsewhere if is_of_start(entry.key))
 
 
 def replacing_parts(read: Sequence[ManifestContent], files: Sequence[Path]) -> Iterator[tuple[ConfigEntry, str]]:
@@ -187,6 +240,7 @@ class JavaProperties:
         self._doubtful: dict[str, ConfigEntry] = {}
         self._cut: dict[str, ConfigEntry] = {}
         self._commands = [entry for one in read for entry in one.commands]
+        self._elsewhere = {entry.key for one in read for entry in one.elsewhere}
         self._containers = list(containers.values())
         self.is_opaque = False
         self.unread: list[str] = []
@@ -199,7 +253,7 @@ class JavaProperties:
 
     def read_variable(self, entry: ConfigEntry, doubt: str) -> None:
         """Read a variable with options of Java."""
-        if entry.text != STARTED.get(entry.key, entry.text):
+        if changes_start(entry):
             self._migration.add("left", entry.key_place, f"variable `{entry.key}`", _BRINGS)
             self.is_opaque = True
         elif entry.key.startswith("-D"):
@@ -211,13 +265,15 @@ class JavaProperties:
             replaced = entry.key == "JAVA_OPTS_APPEND" and self._has_options
             doubt = doubt or (_OVERRULED if replaced else _ARGUMENT if entry.key == "JAVA_ARGS" else "")
             for at, word in enumerate(words):
-                self._read_opaque(word, entry)
+                if word.startswith(("-", "@")):
+                    self._read_opaque(word, entry)
                 is_cut = words[at + 1 : at + 2] and not words[at + 1].startswith(("-", "@"))
                 self._add(word, entry, doubt or (_BLANK if is_cut and word not in _WITH_VALUE else ""))
 
-    def read_command(self, entry: ConfigEntry, doubt: str) -> None:
+    def read_command(self, command: ConfigEntry, doubt: str) -> None:
         """Read the words of a command line, also within `sh -c`."""
         words = []
+        entry = command._replace(text=self._with_values(command))
         for word in entry.text.split("\0"):
             if _LOADS.search(word):
                 message = "may set variables from elsewhere: write them into a file"
@@ -225,11 +281,12 @@ class JavaProperties:
                 self.is_opaque = True
             in_shell = split_words(word) if _SCRIPT.search(word) else []
             words += [mark_unknown(one, _OF_SHELL) for one in in_shell] or [word]
-        if not any(one is entry for one in self._others) and not starts_only(entry.text.split("\0"), _PROGRAMS):
-            self._migration.add("left", entry.place(), "a command", _NOT_WHOLE)
+        is_other = any(one is command for one in self._others)
+        if not is_other and (has_unknown(entry) or not starts_only(entry.text.split("\0"), _PROGRAMS)):
+            self._migration.add("left", entry.place(), "a command", _EXPANDED if has_unknown(entry) else _NOT_WHOLE)
             self.is_opaque = True
         is_option, before = False, ""
-        doubt = doubt or (_WHICH if len({one.text for one in self._beside(entry)}) > 1 else "")
+        doubt = doubt or (_WHICH if len({one.text for one in self._beside(command)}) > 1 else "")
         doubt = doubt or (_STARTED_TWICE if sum(Path(word).name == "java" for word in words) > 1 else "")
         for word in words:
             if Path(word).name == "java":
@@ -237,8 +294,8 @@ class JavaProperties:
             elif is_option and before not in _WITH_VALUE:
                 is_option = word.lstrip(UNKNOWN).startswith(("-", "$", "@")) and word != "-jar"
                 self._read_opaque("" if is_option or word == "-jar" else "--class-path", entry)
-            before = word
-            if is_option:
+            is_value, before = before in _WITH_VALUE, word
+            if is_option and not is_value and Path(word).name != "java":
                 self._read_opaque("" if _CLASSES.fullmatch(word) and "-jar" in words else word, entry)
             if word.startswith("-D"):
                 self._add(word, entry, doubt or ("" if is_option else _ARGUMENT))
@@ -249,9 +306,32 @@ class JavaProperties:
 
     def _read_opaque(self, word: str, entry: ConfigEntry) -> None:
         """Note an option that may bring others."""
-        if _OPAQUE.match(word) or (_CLASSES.fullmatch(word) and entry.key not in OF_JAVA):
+        if word and not (_KNOWN_OPTION.fullmatch(word) or (_CLASSES.fullmatch(word) and entry.key in OF_JAVA)):
             self._migration.add("left", entry.place(), f"`{re.split('[=:]', word)[0]}` of `{entry.key}`", _BRINGS)
             self.is_opaque = True
+
+    def _with_values(self, command: ConfigEntry) -> str:
+        """Return the text of a command with the values of variables, where each has one plain text in the container."""
+        texts: dict[str, set[str]] = {}
+        for found in self._containers:
+            for entry in found if any(one is command for one in found) else ():
+                texts.setdefault(entry.key, set()).add(entry.text)
+        for name in self._elsewhere:
+            texts.pop(name, None)
+
+        def value(match: re.Match[str]) -> str:
+            found = texts.get(next(filter(None, match.groups())), {"$"})
+            text = min(found) if len(found) == 1 else "$"
+            return text if _PLAIN.fullmatch(text) else match[0]
+
+        words = command.text.split("\0")
+        is_shell = any(PurePosixPath(word).name in _SHELLS for word in words)
+        if command.key in ("Exec", "ExecStart") and not is_shell:
+            words = [part for word in words for part in _of_systemd(word, value)]
+        elif command.key == "command":
+            words = [_OF_KUBERNETES.sub(value, word) for word in words]
+        is_plain = is_shell and not re.search(r"['\\]", command.text)
+        return "\0".join(_IN_SHELL.sub(value, word) if is_plain else word for word in words)
 
     def _beside(self, entry: ConfigEntry) -> Sequence[ConfigEntry]:
         """Return the commands that may run with an entry: those of its containers, and those of no known container."""
@@ -287,6 +367,19 @@ class JavaProperties:
         earlier = self._known.setdefault(name, _property(name, text, entry))
         if earlier.text != text:
             raise PolicyError(f"`{name}` has another value at {earlier.place()}: {KEEP_ONE}", entry.place())
+
+
+_PLAIN: Final = re.compile(r"[\w./:=,@%+ -]*")
+_OF_KUBERNETES: Final = re.compile(rf"{UNKNOWN}\$\(([\w.-]+)\)")
+_IN_SHELL: Final = re.compile(rf"(?<!{UNKNOWN})\$(?:(\w+)|\{{(\w+)\}})")
+_IN_UNIT: Final = re.compile(rf"{UNKNOWN}\$(?:(\w+)|\{{(\w+)\}})")
+
+
+def _of_systemd(word: str, value: Callable[[re.Match[str]], str]) -> Sequence[str]:
+    """Return a word of a unit with values: `$NAME` alone is as many words as its value has, `${NAME}` one."""
+    text = _IN_UNIT.sub(value, word)
+    match = _IN_UNIT.fullmatch(word)
+    return text.split() if match and match[1] and text != word else [text]
 
 
 def _property(name: str, text: str, entry: ConfigEntry) -> ConfigEntry:

@@ -29,7 +29,7 @@ from pdp.engines.cel.nessie_keys import (
 )
 from pdp.errors import Place, PolicyError
 from pdp.offline.migration.host_files import JOINED, differing_values
-from pdp.offline.migration.java_options import OF_JAVA, OF_START, SETS, JavaProperties
+from pdp.offline.migration.java_options import OF_JAVA, SETS, JavaProperties, is_of_start
 from pdp.offline.migration.manifests import read_deployment
 from pdp.offline.migration.report import (
     Migration,
@@ -144,7 +144,7 @@ def read_server(files: Sequence[Path], others: Sequence[Path], migration: Migrat
         server.sources.append(ConfigSource(ordinal_of(properties.entries, _PROPERTIES), properties.entries))
     left = report_references(migration, read, [*files, *others])
     server.is_closed |= any(not one.is_volume and one.message != IMAGE_OF_OTHERS for one in left)
-    server.is_closed |= any(entry.key in OF_START for one in read for entry in one.elsewhere)
+    server.is_closed |= any(is_of_start(entry.key) for one in read for entry in one.elsewhere)
     report_named_files(migration, read, [*files, *others])
     return server
 
@@ -290,7 +290,7 @@ def _authorization(entry: ConfigEntry, node: Any, several: str, migration: Migra
 def _report_elsewhere(one: ManifestContent, migration: Migration) -> None:
     for entry in one.elsewhere:
         spelt = spelling(entry.key)
-        if _OWN_SPELLING in spelt or spelt in CHOICES or entry.key in OF_START or LOOKS_LIKE_RULES.search(entry.key):
+        if _OWN_SPELLING in spelt or spelt in CHOICES or is_of_start(entry.key) or LOOKS_LIKE_RULES.search(entry.key):
             migration.add("left", entry.key_place, f"variable `{entry.key}`", f"{ELSEWHERE}: write it into a file")
     known = {(entry.key, entry.text) for entry in one.variables}
     for entry, message in one.dropped:

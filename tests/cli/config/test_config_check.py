@@ -145,6 +145,7 @@ def test_each_value_has_its_origin_and_no_password(tmp_path: Path) -> None:
 def test_passwords_are_masked_wherever_an_address_has_them() -> None:
     assert masked("postgresql://u:p@ss@h/db") == "postgresql://***@h/db"
     assert masked("postgresql://h/db?user=u&password=p&x=1") == "postgresql://h/db?user=u&password=***&x=1"
+    assert masked("https://h/a#p?x") == "https://h/a#***"
     assert masked("sqlite:///a:b@c") == "sqlite:///a:b@c"
     assert masked(["x"]) == ["x"]
 

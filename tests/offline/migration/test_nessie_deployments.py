@@ -87,7 +87,7 @@ FORMS: dict[str, object] = {
     "pod, options": pod({"env": [{"name": "JAVA_OPTS_APPEND", "value": f"-Xmx1g {' '.join(OPTIONS)} -Dx=y"}]}),
     "pod, command": pod({"command": ["java", "-cp", "x", *OPTIONS, "-jar", "nessie.jar", "--x"]}),
     "pod, arguments of java": pod({"command": ["/usr/bin/java"], "args": [*OPTIONS, "-jar", "nessie.jar"]}),
-    "pod, shell": pod({"command": ["sh", "-c"], "args": ["exec java -Xmx1g $X " + QUOTED + " -jar nessie.jar"]}),
+    "pod, shell": pod({"command": ["sh", "-c"], "args": ["exec java -Xmx1g " + QUOTED + " -jar nessie.jar"]}),
     "compose, list": compose({"environment": [f"{PREFIX}{id}={text}" for id, text in RULES.items()]}),
     "compose, mapping": compose({"environment": {f"{PREFIX}{id}": text for id, text in RULES.items()}}),
     "compose, quoted parts": compose({"environment": {f"NESSIE_SERVER_AUTHORIZATION_RULES__{id.upper()}__": text

@@ -426,3 +426,29 @@ def test_a_store_file_of_another_shape_is_refused_with_its_place(tmp_path: Path,
             migrate_openfga([tmp_path / "a.json"], build_pdp)
         except InvalidArgument as error:
             assert "a.json" in str(error) or str(error).startswith("no tuples found"), (odd, error)  # noqa: PT017
+
+
+LONE_EDGES = {
+    "child of a namespace": ("lakekeeper_table:w/u", "child", "namespace:n", ["lakekeeper_table:w/u"]),
+    "namespace of a namespace": ("namespace:m", "child", "namespace:n", ["namespace:m"]),
+    "namespace of a warehouse": ("namespace:m", "namespace", "warehouse:w", ["namespace:m"]),
+    "warehouse of a project": ("warehouse:v", "warehouse", "project:p", ["warehouse:v"]),
+    "project of a server": ("project:q", "project", "server:s", ["project:q"]),
+    "namespace that lists": ("lakekeeper_view:w/t", "child", "namespace:x", ["lakekeeper_view:w/t", "namespace:x"]),
+    "warehouse that lists": ("namespace:m", "namespace", "warehouse:x", ["namespace:m", "warehouse:x"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("edge", LONE_EDGES)
+def test_an_object_that_only_another_one_lists_is_left_with_its_name(tmp_path: Path, edge: str) -> None:
+    user, relation, object, objects = LONE_EDGES[edge]
+    migration = migrated(tmp_path, {"user": user, "relation": relation, "object": object})
+    left = messages(migration)
+    assert [one for one in objects if f"`{one}`" not in left] == []
+    assert all("gives its parent" in left[f"`{one}`"] for one in objects)
+    assert not any(one.partition(":")[2] == entry["object"].partition(":")[2]
+                   for one in objects for entry in world_of(migration)["objects"])  # fmt: skip
+
+
+def test_an_object_with_both_edges_is_not_left(tmp_path: Path) -> None:
+    assert migrated(tmp_path).left == []
