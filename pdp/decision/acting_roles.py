@@ -34,7 +34,7 @@ ASSUMED: Final[Reason] = "rule:acting_role"
 _NAMED: Final = frozenset({"content", "namespace", "table_or_view", *TABULAR_TYPES})
 """Types whose names engines fold."""
 OTHER_DEED: Final[Reason] = "rule:other_deed"
-"""Reason of what a rename, a move or a grant does beside its own action. No permit is needed for it."""
+"""Reason of another deed of a rename, a move or a grant, beside the own action. No permit is needed for such a deed."""
 _OTHER_DEEDS: Final = {
     **INCLUDED_GRANTS,
     **{(type, "rename"): ("move",) for type in (*TABULAR_TYPES, "table_or_view")},
@@ -50,7 +50,7 @@ _CONTAINERS: Final = ("warehouse", "namespace")
 
 
 def plan(check: Check, context: PlanContext, planners: Sequence[Planner]) -> Node:
-    """Plan a check as all that it does, in all spellings of its names, and for the acting role if it has one."""
+    """Plan a check with all other deeds of its action, in all spellings of names, and for an acting role."""
     node = _plan(check, context, planners)
     action = check.question.action
     if action in _MORE_ACTIONS and not check.question.rules_follow:
@@ -123,7 +123,7 @@ def _assumption(check: Check, context: PlanContext, role: str) -> Leaf:
 
 
 def _with_other_deeds(node: Node, bundle: ActivePolicies) -> Node:
-    """Ask renames, moves and grants also as all else that they do, where an engine can forbid that."""
+    """Ask renames, moves and grants also by their other deeds, where an engine can forbid those."""
     if isinstance(node, FixedDenial):
         return node
     if not isinstance(node, Leaf):

@@ -264,7 +264,7 @@ class ActivePolicies(msgspec.Struct, frozen=True, dict=True):
     def content_below(
         self, facts: Facts | None, container: ContainerPath, most: int, *, dropped: bool = False
     ) -> tuple[ObjectKey, ...]:
-        """Return the objects below a namespace that move, or end, with it; none where no policy can forbid that.
+        """Return the objects below a namespace that move, or end, with the namespace; none where no policy can forbid either.
 
         These are known objects, then those that forbids name: facts need not know them, and each may be a table or a
         view. Without `facts`, the latter alone. At most `most`, and that many if the names are long.

@@ -113,11 +113,11 @@ MOST_SPELLINGS: Final = 16
 _MOST_PLACES: Final = 256
 """Places of one name where texts of forbids may stand. A name with more is ambiguous."""
 _Place: TypeAlias = tuple[str, int, int]
-"""Text of a forbid, and where it may stand in a folded path."""
+"""Text of a forbid, and a place for the text in a folded path."""
 _Signs: TypeAlias = Mapping[int, int]
 """Offset in a folded path -> offset in the path. Offsets within a sign are absent."""
 _Met: TypeAlias = list[tuple[ForbiddenPath, list[tuple[_Place, ...]]]]
-"""Texts of a forbid, each with its places in a folded path. The pieces of a pattern have a place each."""
+"""Texts of a forbid, each with the places in a folded path. The pieces of a pattern have a place each."""
 
 
 def other_texts(own: str, texts: Sequence[ForbiddenPath], *, divided: bool = True) -> list[str]:
@@ -147,7 +147,7 @@ def other_texts(own: str, texts: Sequence[ForbiddenPath], *, divided: bool = Tru
 
 
 def words_of_pattern(text: ForbiddenPath) -> Iterator[ForbiddenPath]:
-    """Yield the words of a pattern as parts of paths, and any other text as it is."""
+    """Yield the words of a pattern as parts of paths, and any other text unchanged."""
     if text.kind != "like":
         yield text
         return
@@ -174,7 +174,7 @@ def _spellings(own: str, signs: _Signs, tests: _Met, *, combined: bool) -> Itera
 
 
 def _with(path: str, signs: _Signs, pieces: Sequence[_Place]) -> tuple[str, _Signs] | None:
-    """Return a path with texts at their places, and its signs; None if it has them, or a place is within a sign."""
+    """Return a path with texts at places, and the signs; None for an equal path, or for a place within a sign."""
     changed = path
     for place in pieces:
         text, first, last = place
@@ -303,7 +303,8 @@ def names_below(warehouse: str, path: Sequence[str], texts: Iterable[ForbiddenPa
     """
     inside = "".join(f"{part.replace('.', DOT_IN_PART)}." for part in path)
     folded = inside.casefold()
-    here = [text for text in texts if text.warehouses is None or warehouse in text.warehouses]
+    named = (text for text in texts if text.warehouses is None or warehouse in text.warehouses)
+    here = [word for text in named for word in words_of_pattern(text)]
     found = [text.text for text in here if text.text.casefold().startswith(folded)]
     if met := {spelled for text in here for spelled in _spellings_met(inside, folded, text)}:
         ends = {text.text.lstrip(".") for text in here if text.kind not in ("equals", "starts")}

@@ -110,7 +110,7 @@ _URL: Final = re.compile(r"\b(?!sqlite:)([a-z][\w+.-]*://)([^\s`'\"<>]+)", re.IG
 
 
 def without_url_secrets(text: str) -> str:
-    """Return a text whose URLs have no user, query and fragment: any of them may be a secret."""
+    """Return a text whose URLs have no user, query and fragment: each may be a secret."""
     return _URL.sub(_shown_url, text)
 
 

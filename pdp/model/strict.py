@@ -31,7 +31,7 @@ _MAY_BE_DEEP = re.compile(rf"^[ ]{{{_MOST_LEVELS}}}|(?:[-?:][ \t]+){{{_MOST_LEVE
 _MAY_HAVE_ALIAS = re.compile(r"(?:^|[\s\[{,])\*[^\s*,\[\]{}]", re.MULTILINE).search
 """Search for `*name` at the beginning of a value."""
 _MOST_ALIASED: Final = 200_000
-"""Values in a YAML text that stand for others by aliases, each as often as it counts."""
+"""Values in a YAML text behind aliases, each once for each alias."""
 
 
 def decode(body: bytes, decoder: msgspec.json.Decoder[T], *, typed: bool = False) -> T:
@@ -175,14 +175,14 @@ def bound_yaml(text: str) -> None:
 
 
 class _YamlSize(NamedTuple):
-    """Size of a value with the values behind aliases, and its levels of lists and maps."""
+    """Size of a value with the values behind aliases, and levels of lists and maps."""
 
     values: int = 1
     levels: int = 0
 
 
 class _YamlBounds:
-    """Bounds of a YAML text, event by event. An alias counts as the value that it stands for."""
+    """Bounds of a YAML text, event by event. An alias counts as the value behind the alias."""
 
     def __init__(self) -> None:
         self._open: list[tuple[str | None, list[_YamlSize]]] = []

@@ -281,7 +281,7 @@ def _check_foreign_forms(tree: exp.Expr, dialect: str) -> None:
 
 
 def _is_foreign(node: exp.Expr, dialect: str) -> bool:
-    """Tell whether the engine reads a part otherwise: a keyword that it knows no form for is a name to it."""
+    """Tell whether the engine reads a part otherwise: a keyword without a form there is a name to the engine."""
     kind, inner = node.__class__, node.args.get("this")
     if kind is exp.Aliases:
         return dialect != "spark" or not isinstance(inner, _SEVERAL_NAMES)

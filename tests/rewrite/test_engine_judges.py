@@ -206,7 +206,7 @@ def test_a_word_of_sql_hides_no_table_and_no_function(
         assert code_of(SERVICE, request) in (
             errors.PARSE_ERROR, errors.UNSUPPORTED_STATEMENT, errors.UNSUPPORTED_SOURCE, errors.UNSUPPORTED_FUNCTION,
             errors.WILDCARD_TABLE,
-        ), request.text  # fmt: skip
+        ), request.sql  # fmt: skip
     assert not caplog.records, "the text met an error of the rewriter"
 
 

@@ -140,7 +140,7 @@ class CedarEngine:
                 yield key
 
     def forbidden_paths(self) -> Iterator[ForbiddenPath]:
-        """Yield the paths that forbids name, by their parts, and the texts that forbids compare with names."""
+        """Yield the paths in forbids, by parts, and the texts that forbids compare with names."""
         for policy in self.model.policies.forbids:
             yield from policy.paths
 

@@ -16,7 +16,8 @@ from pdp.engines.cedar.entities import EntityBuilder
 from pdp.engines.cedar.entity_files import DeclaredEntity, EntityFiles, FileEntity, read_entities_json
 from pdp.engines.cedar.policies import CedarPolicies, load_policies, parse_policies
 from pdp.engines.cedar.schema import GENERATIONS, CedarSchema, CedarSources, load_cedarpy, load_schema, parent_types
-from pdp.engines.cedar.tokens import tokens_of
+from pdp.engines.cedar.tokens import condition_texts, tokens_of
+from pdp.engines.engine import ANY_TEXT
 from pdp.errors import EntitiesInvalid
 from pdp.facts.snapshot import Facts
 from pdp.model.question import Principal
@@ -42,9 +43,9 @@ class CedarModel(msgspec.Struct, frozen=True):
         files, policies = self.files, self.policies.policies
         above = (entity.parents for entity in files.by_uid.values())
         named = chain(files.by_uid, files.references, *above, *(policy.names for policy in policies))
-        texts = (policy.texts for policy in policies if _ROLE_TEXT.search(policy.text))
-        found = {id for type, id in named if type == ROLE}
-        return frozenset(found | {f"~{text}" for text in chain.from_iterable(texts)})
+        compared = (condition_texts(policy.text) for policy in policies if _ROLE_TEXT.search(policy.text))
+        texts = {f"~{part}" for found in compared for some in found for text in some for part in text.split(ANY_TEXT)}
+        return frozenset({id for type, id in named if type == ROLE} | texts)
 
 
 @lru_cache(maxsize=GENERATIONS)

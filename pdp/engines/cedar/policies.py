@@ -90,7 +90,7 @@ class CedarPolicy(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def paths(self) -> tuple[ForbiddenPath, ...]:
-        """Return the paths that the policy names, by their parts, and the texts that it compares with names."""
+        """Return the paths in the policy, by parts, and the texts in comparisons with names."""
         return of_one_forbid(self.id, self._paths())
 
     def _paths(self) -> Iterator[ForbiddenPath]:

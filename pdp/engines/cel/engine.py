@@ -1,8 +1,7 @@
 """CEL rules as engines: `CelEngine` permits, `CelForbid` forbids.
 
-The vocabulary gives checks of Nessie's kind for every action. Both engines evaluate the same rule language
-on the same checks. The determining rule is the true rule with the smallest id, so that the order of files has no
-influence.
+The vocabulary gives checks of Nessie's kind for every action. Both engines evaluate the same rule language on the same
+checks. The determining rule is the true rule with the smallest id, so the order of files has no influence.
 """
 
 from __future__ import annotations
@@ -215,9 +214,8 @@ class _RuleEngine:
         return self._with_ids(PathRanks([part.ranks[0] for part in parts], raised))
 
     def _with_ids(self, found: PathRanks) -> RuleRanks:
-        return RuleRanks(
-            found.ranks, {row: tuple(self._ids[rank] for rank in ranks) for row, ranks in found.raised.items()}
-        )
+        raised = {row: tuple(self._ids[rank] for rank in ranks) for row, ranks in found.raised.items()}
+        return RuleRanks(found.ranks, raised)
 
     def _reference_columns(self, group_checks: GroupChecks, resources: Sequence[Resource]) -> tuple[RuleRanks, ...]:
         evaluator = ReferenceEvaluator(self.rules, group_checks, self._masker)
@@ -277,10 +275,8 @@ class CelEngine(_RuleEngine):
     def _outcome(self, found: FoundRules) -> Verdicts:
         silent = raises = False
         for rank, raising in found:
-            if rank == NEVER:
-                silent = True
-            if raising:
-                raises = True
+            silent = silent or rank == NEVER
+            raises = raises or bool(raising)
         if not silent:
             return self._verdicts[found[-1][0]]
         if not raises:
@@ -313,8 +309,8 @@ class CelEngine(_RuleEngine):
         """Return for the denied resources the ids of raising rules, of checks without a true rule."""
         if not any(column.raised for column in columns):
             return {}
-        errors = {at: {rule for column in columns for rule in column.raised_at(at)} for at in denied}
-        return {at: tuple(sorted(rules)) for at, rules in errors.items() if rules}
+        errors = ((at, {rule for column in columns for rule in column.raised_at(at)}) for at in denied)
+        return {at: tuple(sorted(rules)) for at, rules in errors if rules}
 
 
 class CelForbid(_RuleEngine):
@@ -344,10 +340,10 @@ class CelForbid(_RuleEngine):
     def paths_of(self, *ops: str) -> tuple[ForbiddenPath, ...]:
         """Return the texts that rules against checks of some kinds compare with paths."""
         found: list[ForbiddenPath] = []
-        for rule in self.rules:
-            tests = [one for one in rule.program.requirements.conditions if one.variable == "op"]
+        for program in (rule.program for rule in self.rules):
+            tests = [one for one in program.requirements.conditions if one.variable == "op"]
             if any(all(test.is_met_by(op) for test in tests) for op in ops):
-                found += rule.program.path_texts()
+                found += program.path_texts()
         return tuple(found)
 
     def declared_objects(self) -> Iterable[ObjectKey]:
