@@ -148,7 +148,7 @@ class ActivePolicies(msgspec.Struct, frozen=True, dict=True):
         return frozenset(chain.from_iterable(chain(named, mapped)))
 
     def names_role(self, role: str, facts: Facts) -> bool:
-        """Tell whether policies may name a role, by its id or by the part behind the provider."""
+        """Tell whether policies may name a role, by the id or by the part behind the provider."""
         names = {role, f"~{role}", f"~{role.partition('~')[2]}"}
         return not names.isdisjoint(self._named_roles) or self.row_access.names_role(role, facts)
 
@@ -264,7 +264,7 @@ class ActivePolicies(msgspec.Struct, frozen=True, dict=True):
     def content_below(
         self, facts: Facts | None, container: ContainerPath, most: int, *, dropped: bool = False
     ) -> tuple[ObjectKey, ...]:
-        """Return the objects below a namespace that move, or end, with the namespace; none where no policy can forbid either.
+        """Return the objects below a namespace that move or end with the namespace; none where no policy can forbid.
 
         These are known objects, then those that forbids name: facts need not know them, and each may be a table or a
         view. Without `facts`, the latter alone. At most `most`, and that many if the names are long.

@@ -319,9 +319,9 @@ def names_below(warehouse: str, path: Sequence[str], texts: Iterable[ForbiddenPa
 
 
 def _spellings_met(inside: str, folded: str, path: ForbiddenPath) -> Iterator[str]:
-    """Yield the beginning of all paths in a schema, if the text of a forbid meets it: as it is, and as the text has it.
+    """Yield the beginning of all paths in a schema, if the text of a forbid meets the path: as written, and respelled.
 
-    A text that is a word begins a part of the path.
+    A word begins a part of the path.
     """
     text = path.text.casefold()
     if not text or path.kind == "equals":

@@ -156,7 +156,7 @@ def _with_objects_below(facts: Facts, key: ObjectKey) -> Iterator[ObjectKey]:
 
 
 def _named_below(key: ObjectKey, bundle: ActivePolicies, target: ObjectKey | None = None) -> Iterator[ObjectKey]:
-    """Yield the objects below a namespace that forbids name there, or below the new name: facts need not know them."""
+    """Yield the objects below a namespace that forbids name there, or below the new name, known or not."""
     if key[0] != "namespace":
         return
     yield from bundle.content_below(None, key[1], MOST_QUESTIONS + 1, dropped=target is None)

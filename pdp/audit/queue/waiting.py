@@ -187,7 +187,7 @@ def _line(encoder: RecordEncoder, record: AnyRecord | Event, seq: int, count_une
 
 
 def _is_long(record: AnyRecord | Event) -> bool:
-    """Tell whether a record has many rows, free values in its rows, which are masked one by one, or long names.
+    """Tell whether a record has many rows, free values in rows, masked one by one, or long names.
 
     Long names take time before: names of fast decisions are not counted.
     """

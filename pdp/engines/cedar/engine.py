@@ -145,13 +145,13 @@ class CedarEngine:
             yield from policy.paths
 
     def names_warehouse(self, warehouse: str) -> bool:
-        """Tell whether a forbid looks at the name of a warehouse, or entity files describe its content to a forbid."""
+        """Tell whether a forbid looks at the name of a warehouse, or entity files describe the content to a forbid."""
         described = self.has_forbids and any(path_of(uid)[:1] == (warehouse,) for uid in self.model.files.by_uid)
         return described or any(forbid.names_warehouse(warehouse) for forbid in self.model.policies.forbids)
 
     @property
     def named_roles(self) -> frozenset[str]:
-        """Return the roles that policies and files of entities may name."""
+        """Return the roles in policies and files of entities."""
         return self.model.named_roles
 
     @property

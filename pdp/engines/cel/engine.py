@@ -230,7 +230,7 @@ class _RuleEngine:
 
     @property
     def named_roles(self) -> frozenset[str]:
-        """Return the roles that rules may name."""
+        """Return the roles in rules."""
         return roles_named_by(self.rules)
 
 

@@ -196,7 +196,7 @@ def test_a_known_shell_and_known_options_of_a_copy_change_nothing(tmp_path: Path
     assert (rules_of(migration), migration.left) == ({"a": WIDE, "b": WIDE}, [])
 
 
-OPA = {
+OPA: dict[str, dict[str, Any]] = {
     "argument": {"command": ["opa", "run", "--server", "$(X)"]}, "arguments": {"args": ["run", "--server", "$(X)"]},
     "shell": {"command": ["sh", "-c", "opa run --server $X"]}, "bundle": {"env": {"OPA_RUN_BUNDLE": "https://x"}},
     "config": {"env": {"OPA_RUN_CONFIG_FILE": "/x"}}, "preload": {"env": {"LD_PRELOAD": "/x.so"}},
