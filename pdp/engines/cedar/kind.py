@@ -18,6 +18,7 @@ from pdp.engines.cedar.engine import CedarEngine
 from pdp.engines.cedar.model import CedarModel, entities_as_json, load_model, trusted_model
 from pdp.engines.cedar.schema import CedarSources, SourceText, read_sources
 from pdp.engines.cedar.tokens import split_policies, tokens_of
+from pdp.engines.cedar.unknown_values import spared_roles
 from pdp.engines.engine_types import PolicySources
 from pdp.errors import EntitiesInvalid, Notice, PolicyError, PolicyInvalid, SchemaInvalid
 
@@ -70,6 +71,24 @@ def cedar_unfed_by_trino(settings: Settings, engine: object = None) -> Iterator[
             yield Notice(policy.place, message)
 
 
+def cedar_spares_stored(settings: Settings) -> Iterator[Notice]:
+    """Yield a notice for each forbid of the files that spares members of a role which only the store gives."""
+    if not any("cedar" in authority.engines for authority in settings.authorities.values()):
+        return
+    given = {role for provider in settings.identity.providers.values() for role in provider.role_map.values()}
+    for policy in configured_model(settings).policies.policies:
+        # a look at the text first: Cedar takes half a millisecond to parse a policy
+        if policy.effect == "permit" or not _MAY_SPARE.search(policy.text):
+            continue
+        for role in sorted(spared_roles(policy.form()) - given):
+            message = (
+                f"forbid `{policy.id}` of Cedar spares members of the role `{role}`, which no `role_map` gives: who "
+                "may grant the role in the store lifts the forbid"
+            )
+            yield Notice(policy.place, message)
+
+
+_MAY_SPARE: Final = re.compile(r"\bunless\b|!|\bif\b|==")
 _READS_PROPERTIES: Final = re.compile(r"\.\s*properties\b|\[\s*\"properties\"")
 _MEMBERS: Final = ", and no `trino.groups` feeds: members in the store alone are in the role there"
 

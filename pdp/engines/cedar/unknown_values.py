@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from pdp.engines.cedar.actions import NAME_ATTRIBUTES, NAMESPACE_TYPE, PROJECT, SERVER, WAREHOUSE
+from pdp.engines.cedar.actions import NAME_ATTRIBUTES, NAMESPACE_TYPE, PROJECT, ROLE, SERVER, WAREHOUSE
 from pdp.engines.engine import EngineQuestion
 from pdp.model.question import Resource, is_missing
 from pdp.model.vocabulary import ARGUMENTS
@@ -209,6 +209,47 @@ def _is_sure(part: Mapping[str, Any]) -> bool:
         return "is" in part
     uid = around.get("Value", {})
     return isinstance(uid, Mapping) and uid.get("__entity", {}).get("type") in _WIDE
+
+
+def spared_roles(form: Mapping[str, Any]) -> frozenset[str]:
+    """Return the roles whose members a forbid may spare: those in a part that keeps the forbid from holding if true."""
+    found: set[str] = set()
+    pending: list[tuple[Any, bool, bool]] = [
+        (each["body"], each["kind"] == "when", each["kind"] == "unless") for each in form["conditions"]
+    ]
+    while pending:
+        part, holds, spares = pending.pop()
+        if "!" in part:
+            pending.append((part["!"]["arg"], spares, holds))
+        elif "&&" in part or "||" in part:
+            both = part.get("&&") or part["||"]
+            pending += [(both["left"], holds, spares), (both["right"], holds, spares)]
+        elif "if-then-else" in part:
+            branches = part["if-then-else"]
+            pending += [
+                (branches["if"], True, True),
+                (branches["then"], holds, spares),
+                (branches["else"], holds, spares),
+            ]
+        elif spares or "==" in part or "!=" in part:  # a comparison may turn a test around
+            found |= _roles_in(part)
+    return frozenset(found)
+
+
+def _roles_in(part: Any) -> set[str]:
+    """Return the roles that an expression names."""
+    found: set[str] = set()
+    pending = [part]
+    while pending:
+        one = pending.pop()
+        if isinstance(one, Mapping):
+            uid = one.get("__entity")
+            if isinstance(uid, Mapping) and uid.get("type") == ROLE:
+                found.add(uid["id"])
+            pending += one.values()
+        elif isinstance(one, list):
+            pending += one
+    return found
 
 
 def _is_membership(part: Mapping[str, Any]) -> bool:

@@ -14,7 +14,7 @@ import msgspec
 
 from pdp.cel import patterns
 from pdp.cel.checker import CheckedExpression
-from pdp.cel.syntax import Call, Comprehension, Conditional, ListOf, Logic, Name, Node, Select
+from pdp.cel.syntax import Call, Comprehension, Conditional, ListOf, Logic, MapOf, Name, Node, Select
 from pdp.cel.unparse import (
     CASES,
     CONVERSIONS,
@@ -34,6 +34,7 @@ from pdp.engines.cel.lint.remarks import (
     REMOVED_OPS,
     Remark,
     comparisons,
+    elements_of,
     find_spelling,
     is_match,
     is_text,
@@ -308,7 +309,7 @@ def name_tests(checked: CheckedExpression) -> Iterator[NameTest]:
             subject, change = _subject(inner, bound, checked)
             if subject in NAME_KINDS:
                 if node.function in ("_==_", "@in") and subject not in _LISTS:
-                    others = never_equal(tested, given)
+                    others = never_equal(tested, elements_of(given) if node.function == "@in" else (given,))
                     yield from (NameTest(subject, NEVER, unparse(part), part.pos) for part in others)
                 for text, offset in _texts(given, bound):
                     plain = NameTest(subject, "", text, offset, change)
@@ -371,8 +372,8 @@ def _texts(node: Node, bound: Mapping[str, Node]) -> Iterator[tuple[str, int]]:
     """Yield the constant texts that a node may be or hold, with their offsets."""
     if isinstance(node, Name) and node.name in bound:
         yield from _texts(bound[node.name], {})
-    elif isinstance(node, ListOf | Conditional):
-        for part in node.items if isinstance(node, ListOf) else (node.then, node.otherwise):
+    elif isinstance(node, ListOf | MapOf | Conditional):
+        for part in (node.then, node.otherwise) if isinstance(node, Conditional) else elements_of(node):
             yield from _texts(part, bound)
     elif isinstance(node, Call) and node.function == "_+_" and (text := constant_text(node)) is None:
         for part in operands_of(node):

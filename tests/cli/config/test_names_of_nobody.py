@@ -7,6 +7,7 @@ unless `policies.strict_names` is set.
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +87,37 @@ def test_a_forbid_in_a_form_that_no_check_has_stops_the_start(tmp_path: Path, ru
     assert error.startswith(f"{tmp_path / 'forbid.yaml'}:1:")
     assert starts(with_rules(tmp_path, {"f": rule}, forbid=False)) == ""
     assert wanted in starts(with_rules(tmp_path, {"f": rule}, forbid=False, strict_names=True))
+
+
+EQUAL = {
+    found["name"]: (found["text"], wanted)
+    for rule, wanted in WRONG_FORBIDS.items()
+    if (found := re.fullmatch(r"(?P<name>[\w.]+) == '(?P<text>[^']+)'", rule))
+}
+"""Variable, or key of one -> a text that no check has there, and what the error says."""
+
+
+@pytest.mark.parametrize("name", EQUAL)
+def test_a_wrong_form_is_found_in_maps_and_lists_too(tmp_path: Path, name: str) -> None:
+    text, wanted = EQUAL[name]
+    rules = {
+        "key": f"{name} in {{'a': 1, '{text}': 2}}",
+        "made": f"{{'{text}': 1}}.exists(k, k == {name})",
+        "chosen": f"{name} in (role == 'x' ? {{'{text}': 1}} : {{'a': 1}})",
+        "list": f"dyn({name}) == ['{text}']",
+        "map": f"dyn({name}) == {{'{text}': 1}}",
+        "nested": f"dyn({name}) in [['{text}']]",
+    }
+    for id, rule in rules.items():
+        error = starts(with_rules(tmp_path, {"f": rule}))
+        expected = wanted if id in ("key", "made", "chosen") else "no text that is made of"
+        assert expected in error or "no question" in error, rule
+        assert starts(with_rules(tmp_path, {"f": rule}, forbid=False)) == "", rule
+    for rule in (f"{name} in {{'a': 1}} || role == 'x'", "attributes.teams == ['a']", "roles == ['a']"):
+        assert starts(with_rules(tmp_path, {"f": f"op == 'VIEW_REFERENCE' && {rule}"})) == "" or name in (
+            "op",
+            "action",
+        ), rule
 
 
 def test_lint_and_config_check_name_all_of_them(tmp_path: Path) -> None:

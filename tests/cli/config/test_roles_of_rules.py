@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from support.service.commands import run_pdp
+from support.service.named_configuration import command
 
 pytestmark = pytest.mark.process
 
@@ -74,3 +75,38 @@ def test_an_explanation_shows_the_roles_that_a_forbid_counts(tmp_path: Path) -> 
     ended = run_pdp("explain", *asked, cwd=tmp_path)
     assert "roles by any evidence is ['kc', 'mapped', 'hr', 'stored']" in ended.stdout, (ended.stdout, ended.stderr)
     assert "roles is ['kc', 'mapped']" in ended.stdout
+
+
+ROLE = 'principal in Lakekeeper::Role::"vip"'
+SPARING = {
+    f"unless {{ {ROLE} }}": True,
+    f"when {{ !({ROLE}) }}": True,
+    f'unless {{ !(resource in Lakekeeper::Warehouse::"lake") || {ROLE} }}': True,
+    f"when {{ if {ROLE} then false else true }}": True,
+    f"when {{ ({ROLE}) == false }}": True,
+    'unless { principal in [Lakekeeper::Role::"other", Lakekeeper::Role::"vip"] }': True,
+    f"when {{ !(!({ROLE})) }}": False,
+    f"unless {{ !({ROLE}) }}": False,
+    f"when {{ {ROLE} }}": False,
+    f'when {{ {ROLE} && !(resource in Lakekeeper::Warehouse::"lake") }}': False,
+}
+"""Conditions of a forbid, and whether members of the role are spared."""
+
+
+@pytest.mark.parametrize("condition", SPARING)
+def test_a_stored_role_that_lifts_a_forbid_of_cedar_is_named(tmp_path: Path, condition: str) -> None:
+    provider = {"issuer": "https://i.example", "jwks": "https://i.example/jwks", "audiences": ["a"]}
+    for mapped in (False, True):
+        given = {**provider, "claims": {"roles": "roles"}, "role_map": {"corp-vip": "vip"} if mapped else {}}
+        config = {
+            "warehouses": {"lake": {}},
+            "authorities": {"default": {"engines": ["cedar"]}},
+            "policies": {"rules": [], "cedar": {"policies": ["p.cedar"]}},
+            "identity": {"providers": {"oidc": given}},
+        }
+        (tmp_path / "pdp.yaml").write_text(json.dumps(config))
+        forbid = f'@id("lock") forbid(principal, action, resource) {condition};'
+        (tmp_path / "p.cedar").write_text(f"permit(principal, action, resource);\n{forbid}")
+        _, output = command("config", "check", "-c", tmp_path / "pdp.yaml")
+        is_named = "forbid `lock` of Cedar spares members of the role `vip`" in output
+        assert is_named is (SPARING[condition] and not mapped), output

@@ -6,7 +6,7 @@ Owns the codes of lint. Knows no files and no other rules. Remarks on names are 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from typing import Final, Literal, NamedTuple, TypeAlias
 
@@ -14,7 +14,7 @@ from pdp.cel import patterns
 from pdp.cel.checker import CheckedExpression
 from pdp.cel.compiler import EXTENSIONS
 from pdp.cel.functions import STANDARD
-from pdp.cel.syntax import Call, Constant, ListOf, Node
+from pdp.cel.syntax import Call, Constant, ListOf, MapOf, Node
 from pdp.cel.unparse import operands_of, variable_name, walk
 from pdp.cel.values import RuleError
 from pdp.engines.cel.conditions import role_tests
@@ -183,7 +183,9 @@ def path_comparisons(checked: CheckedExpression) -> Iterator[Comparison]:
 
 
 def elements_of(node: Node) -> tuple[Node, ...]:
-    """Return the elements of a list, or the node alone."""
+    """Return the elements of a list, the keys of a map, or the node alone."""
+    if isinstance(node, MapOf):
+        return tuple([key for key, _ in node.entries])
     return node.items if isinstance(node, ListOf) else (node,)
 
 
@@ -192,20 +194,22 @@ def is_text(node: Node | None) -> bool:
     return isinstance(node, Constant) and isinstance(node.value, str)
 
 
-def never_equal(tested: Node, given: Node) -> Iterator[Node]:
-    """Yield the constants that no name in `tested` equals, for their type: `dyn` hides it from the type check."""
+def never_equal(tested: Node, given: Iterable[Node]) -> Iterator[Node]:
+    """Yield the constants and lists that no name in `tested` equals: `dyn` hides their type from the type check."""
     wanted = _constant_type(tested) or str
-    for part in elements_of(given):
+    for part in given:
         if _constant_type(part) not in (None, wanted):
             yield part
 
 
 def _constant_type(node: Node) -> type | None:
-    """Return the type of a constant, or of a conversion to text or bytes; None for other nodes."""
+    """Return the type of a constant, a list, a map, or a conversion to text or bytes; None for other nodes."""
     while isinstance(node, Call) and node.function == "dyn" and len(node.args) == 1:
         node = node.args[0]
     if isinstance(node, Call):
         return {"bytes": bytes, "string": str}.get(node.function)
+    if isinstance(node, ListOf | MapOf):
+        return list
     return type(node.value) if isinstance(node, Constant) else None
 
 
