@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from functools import cache
 from operator import attrgetter
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from msgspec import UNSET, UnsetType
 from msgspec.json import encode
@@ -28,6 +28,7 @@ from pdp.model.question import (
     NO_ARGUMENTS,
     NO_CONTEXT,
     UNNAMED,
+    Arguments,
     AtLeast,
     BatchRequest,
     Check,
@@ -57,6 +58,7 @@ class BatchBuilder:
         self._unresolved: list[Check] = []
         self._size = 0
         self._shared = RepeatedText()
+        self._arguments = SharedArguments()
 
     @property
     def size(self) -> int:
@@ -189,7 +191,7 @@ class BatchBuilder:
         """Put a check of one resource at a position; reject the position if a part does not parse."""
         principal = None
         try:
-            resource, context, query_id = _subject(body)
+            resource, context, query_id = _subject(body, self._arguments.of)
             principal = _principal(body)
             question = make_question(body, principal, context)
         except InvalidArgument as error:
@@ -289,11 +291,35 @@ def _shared_check(body: CheckBody) -> Check | None:
     return Check(question, (), (), query_id)
 
 
-def _subject(body: CheckBody) -> tuple[Resource, RequestContext, str]:
+class SharedArguments:
+    """Arguments of a body, made once for all its resources: free values take time for each value."""
+
+    def __init__(self) -> None:
+        self._last: tuple[dict[str, Any], str, Arguments | InvalidArgument] | None = None
+
+    def of(self, given: dict[str, Any], needed: str) -> Arguments:
+        """Return what `make_arguments` returns, or raise what it raises."""
+        last = self._last
+        if last is None or last[0] is not given or last[1] != needed:
+            last = self._last = given, needed, self._make(given, needed)
+        if isinstance(last[2], InvalidArgument):
+            raise last[2]
+        return last[2]
+
+    def _make(self, given: dict[str, Any], needed: str) -> Arguments | InvalidArgument:
+        try:
+            return make_arguments(given, needed)
+        except InvalidArgument as error:
+            return error
+
+
+def _subject(
+    body: CheckBody, arguments_of: Callable[[dict[str, Any], str], Arguments] = make_arguments
+) -> tuple[Resource, RequestContext, str]:
     """Return the resource with its arguments, the environment and the query id of a check; raise InvalidArgument."""
     resource = _make_named(body.resource)
     if body.context is not UNSET:
-        arguments = make_arguments(body.context.arguments, ARGUMENTS.get((resource.type, body.action), ""))
+        arguments = arguments_of(body.context.arguments, ARGUMENTS.get((resource.type, body.action), ""))
         if arguments is not NO_ARGUMENTS:
             resource = replace(resource, arguments=arguments)
     return resource, *_circumstances(body)
