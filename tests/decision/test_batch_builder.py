@@ -310,13 +310,15 @@ def test_the_numbers_of_the_last_level_are_read() -> None:
 @pytest.mark.parametrize("numbers", [[1.5], [2.0]])
 def test_arguments_are_read_once_for_all_resources_of_a_body(numbers: list[float]) -> None:
     """Each value takes time: a body of 45 KB had 2,000 resources with 1,000 values each."""
-    asked = {"principal": "user:oidc~a", "action": "read_data", "resources": ["table:w/n/t", "view:w/n/v"] * 2}
+    principal = {"id": "user:oidc~a", "attributes": {"x": numbers}}
+    asked = {"principal": principal, "action": "read_data", "resources": ["table:w/n/t", "view:w/n/v"] * 2}
     body = {"checks": [{**asked, "context": {"arguments": {"x": numbers}}}] * 2}
     request, _ = decode_call(json.dumps(body).encode(), 100)
     resources = [resource for check in request.checks for resource in check.resources]
     assert len(resources) == 8
     assert len({id(resource.arguments) for resource in resources}) == 2
     assert {resource.arguments.given["x"][0] for resource in resources} == set(numbers)
+    assert len({id(check.question.principal) for check in request.checks}) <= 2
 
 
 def test_invalid_arguments_reject_every_resource_of_a_body() -> None:
