@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from functools import cache
-from operator import attrgetter
-from typing import Final, TypeAlias
+from operator import attrgetter, is_
+from typing import Any, Final, TypeAlias, TypeVar
 
 from msgspec import UNSET, UnsetType
 from msgspec.json import encode
@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from pdp.decision.bodies import (
     CheckBody,
+    ContextBody,
     ResourceBody,
     bound_values,
     make_arguments,
@@ -41,10 +42,15 @@ from pdp.model.references import MAX_NAME, bound_name, check_part, is_id, parse_
 from pdp.model.trino_operations import TRINO_PREFIX
 from pdp.model.vocabulary import ARGUMENTS
 
+T = TypeVar("T")
 Named: TypeAlias = str | ResourceBody | UnsetType
 """Resource as a check names it. UNSET where the check names none."""
 _FIRST: Final = range(1)
 _BOTH: Final = Rejection("invalid_argument", "a check has `resource` or `resources`, not both")
+
+
+def _directly(make: Callable[..., T], *given: object) -> T:
+    return make(*given)
 
 
 class BatchBuilder:
@@ -111,8 +117,9 @@ class BatchBuilder:
         if shared is not None:
             self._put_column(shared, named, at)
             return
+        part = SharedParts().once
         for resource, position in zip(named, at, strict=True):
-            self._put_body(replace(body, resource=resource, resources=UNSET), position)
+            self._put_body(replace(body, resource=resource, resources=UNSET), position, part)
 
     def add_resources(
         self, check: Check, resources: Sequence[Resource | Rejection], at: Sequence[int] | None = None
@@ -185,12 +192,12 @@ class BatchBuilder:
         else:
             self.put(body, resources, self.take(len(resources)))
 
-    def _put_body(self, body: CheckBody, position: int) -> None:
+    def _put_body(self, body: CheckBody, position: int, part: Callable[..., Any] = _directly) -> None:
         """Put a check of one resource at a position; reject the position if a part does not parse."""
         principal = None
         try:
-            resource, context, query_id = _subject(body)
-            principal = _principal(body)
+            resource, context, query_id = _subject(body, part)
+            principal = _principal(body, part)
             question = make_question(body, principal, context)
         except InvalidArgument as error:
             if principal is UNNAMED:
@@ -282,26 +289,50 @@ def _shared_check(body: CheckBody) -> Check | None:
     if body.context is not UNSET and body.context.arguments:
         return None
     try:
-        context, query_id = _circumstances(body)
+        context, query_id = _circumstances(body.context)
         question = make_question(body, _principal(body), context)
     except InvalidArgument:
         return None
     return Check(question, (), (), query_id)
 
 
-def _subject(body: CheckBody) -> tuple[Resource, RequestContext, str]:
-    """Return the resource with its arguments, the environment and the query id of a check; raise InvalidArgument."""
+class SharedParts:
+    """Parts of a body, made once for all its resources: free values take time for each value."""
+
+    def __init__(self) -> None:
+        self._made: dict[object, tuple[tuple[object, ...], Any]] = {}
+
+    def once(self, make: Callable[..., T], *given: object) -> T:
+        """Return the part that a function makes of the very same values, or raise its InvalidArgument."""
+        known = self._made.get(make)
+        if known is None or not all(map(is_, known[0], given)):
+            try:
+                made: Any = make(*given)
+            except InvalidArgument as error:
+                made = error
+            known = self._made[make] = given, made
+        if isinstance(known[1], InvalidArgument):
+            raise known[1]
+        part: T = known[1]
+        return part
+
+
+def _subject(body: CheckBody, part: Callable[..., Any] = _directly) -> tuple[Resource, RequestContext, str]:
+    """Return the resource with its arguments, the environment and the query id of a check; raise InvalidArgument.
+
+    `part` makes a part of the body by a function.
+    """
     resource = _make_named(body.resource)
     if body.context is not UNSET:
-        arguments = make_arguments(body.context.arguments, ARGUMENTS.get((resource.type, body.action), ""))
+        arguments = part(make_arguments, body.context.arguments, ARGUMENTS.get((resource.type, body.action), ""))
         if arguments is not NO_ARGUMENTS:
             resource = replace(resource, arguments=arguments)
-    return resource, *_circumstances(body)
+    context, query_id = part(_circumstances, body.context)
+    return resource, context, query_id
 
 
-def _circumstances(body: CheckBody) -> tuple[RequestContext, str]:
+def _circumstances(context: ContextBody | UnsetType) -> tuple[RequestContext, str]:
     """Return the environment and the query id of a check; raise InvalidArgument."""
-    context = body.context
     if context is UNSET:
         return NO_CONTEXT, ""
     if not is_id(context.query_id):
@@ -315,11 +346,12 @@ def _circumstances(body: CheckBody) -> tuple[RequestContext, str]:
     return RequestContext(api.name, api.version, context.actions), context.query_id
 
 
-def _principal(body: CheckBody) -> Principal:
+def _principal(body: CheckBody, part: Callable[..., Any] = _directly) -> Principal:
     """Return the principal of a check; raise InvalidArgument for an invalid one, or for a long action."""
     if len(body.action) > MAX_NAME or not body.action.isidentifier():
         check_part(body.action)
-    return UNNAMED if body.principal is UNSET else make_principal(body.principal)
+    principal: Principal = UNNAMED if body.principal is UNSET else part(make_principal, body.principal)
+    return principal
 
 
 def _make_named(named: Named) -> Resource:
