@@ -43,8 +43,8 @@ MOST_GRANTEES: Final = 1_000
 def check_rule(rule: RowPolicy, access: RowAccessEngine, sees: Callable[[TablePath], bool] = lambda _: True) -> None:
     """Raise InvalidArgument for an unsound rule, InvalidFilter for an unsound filter or expression.
 
-    `access` knows the columns of tables that files describe, and the names of the configuration. The columns of another
-    table count as unknown, unless the writer `sees` it: an error about a name would tell them.
+    `access` knows the columns of tables that files describe, and the names of the configuration. Columns of a table
+    that the writer does not see (`sees`) count as unknown: an error about a name would tell of columns.
     """
     if len(rule.grantees) + len(rule.exempt) > MOST_GRANTEES:
         raise InvalidArgument(f"{entry_name(rule)}: it has more than {MOST_GRANTEES} grantees: use a group or a role")
@@ -55,7 +55,7 @@ def check_rule(rule: RowPolicy, access: RowAccessEngine, sees: Callable[[TablePa
 
 
 def _described(rule: RowPolicy, access: RowAccessEngine, sees: Callable[[TablePath], bool]) -> DescribedTables:
-    """Return the tables that files describe, without those that a filter reads and its writer may not see."""
+    """Return the tables that files describe, without tables that a filter reads and the writer may not see."""
     try:
         hidden = {fold_name(path[0], path[1:]) for path in tables_read(rule) if not sees(path)} - {rule.covers}
     except ValueError:  # no SQL, which is an error whatever the tables are

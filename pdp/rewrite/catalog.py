@@ -285,7 +285,7 @@ class Catalog:
 
 
 def full_name(parts: Sequence[str], default: Sequence[str]) -> tuple[str, ...]:
-    """Return a name completed by the default: all of it before a name of one part, for a namespace in namespaces."""
+    """Return a name completed by the default: the whole default before one part, for a namespace in namespaces."""
     missing = len(default) if len(parts) == 1 else max(FULL_NAME_PARTS - len(parts), 0)
     return (*default[:missing], *parts)
 
