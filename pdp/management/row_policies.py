@@ -176,7 +176,7 @@ class RowPolicyService:
         await refuse_forbidden(
             self._pdp, requester, [(MANAGE, resource_of(key)) for key in self._meant(requester, managed)]
         )
-        await run_aside(rules.check, edits)
+        await run_aside(rules.check, facts, self._management.actor(facts, requester), edits)
 
         def decide(facts: Facts, actor: Actor) -> Sequence[Change]:
             changes = rules.edit(facts, actor, edits, now)

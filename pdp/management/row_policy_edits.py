@@ -6,7 +6,8 @@ the grants of the table, under every known spelling of the name, because a polic
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from hashlib import sha256
 from typing import Final, Literal, TypeAlias
 
@@ -15,7 +16,7 @@ import msgspec
 from pdp.engines.grants.administration import Administration
 from pdp.engines.grants.edits import MANAGE, Actor
 from pdp.engines.row_access.engine import RowAccessEngine, is_filed
-from pdp.engines.row_access.entries import binding_faults, fault_message, faults_of, tables_read
+from pdp.engines.row_access.entries import DescribedTables, binding_faults, fault_message, faults_of, tables_read
 from pdp.engines.row_access.policies import MaskBody, PolicyBody, entry_name, policy_path, rule_of, table_path
 from pdp.errors import AlreadyExists, Conflict, InvalidArgument, InvalidFilter, InvalidReference, NotFound
 from pdp.facts.objects import (
@@ -39,17 +40,29 @@ from pdp.model.vocabulary import TABULAR_TYPES
 MOST_GRANTEES: Final = 1_000
 
 
-def check_rule(rule: RowPolicy, access: RowAccessEngine) -> None:
+def check_rule(rule: RowPolicy, access: RowAccessEngine, sees: Callable[[TablePath], bool] = lambda _: True) -> None:
     """Raise InvalidArgument for an unsound rule, InvalidFilter for an unsound filter or expression.
 
-    `access` knows the columns of tables that files describe, and the names of the configuration.
+    `access` knows the columns of tables that files describe, and the names of the configuration. Columns of a table
+    that the writer does not see (`sees`) count as unknown: an error about a name would tell of columns.
     """
     if len(rule.grantees) + len(rule.exempt) > MOST_GRANTEES:
         raise InvalidArgument(f"{entry_name(rule)}: it has more than {MOST_GRANTEES} grantees: use a group or a role")
-    for fault in faults_of(rule, access.names, access.described):
+    for fault in faults_of(rule, access.names, _described(rule, access, sees)):
         if fault.weight != "unknown":
             kind = InvalidFilter if fault.weight in ("sql", "column") or fault.field == ("filter",) else InvalidArgument
             raise kind(fault_message(rule, fault))
+
+
+def _described(rule: RowPolicy, access: RowAccessEngine, sees: Callable[[TablePath], bool]) -> DescribedTables:
+    """Return the tables that files describe, without tables that a filter reads and the writer may not see."""
+    try:
+        hidden = {fold_name(path[0], path[1:]) for path in tables_read(rule) if not sees(path)} - {rule.covers}
+    except ValueError:  # no SQL, which is an error whatever the tables are
+        hidden = set()
+    columns = access.described.columns
+    shown = {name: types for name, types in columns.items() if name not in hidden}
+    return access.described if len(shown) == len(columns) else DescribedTables(shown)
 
 
 def table_of(text: str, default: Sequence[str] = ()) -> TablePath:
@@ -130,11 +143,11 @@ class RowPolicyAdministration:
             changes += new
         return tuple(changes)
 
-    def check(self, edits: Sequence[RuleEdit]) -> None:
+    def check(self, facts: Facts, actor: Actor, edits: Sequence[RuleEdit]) -> None:
         """Raise InvalidArgument for the first unsound rule of some edits. Parses SQL, and so needs no lock."""
         for edit in edits:
             if isinstance(edit, RowPolicyWrite):
-                check_rule(edit.rule, self._access)
+                check_rule(edit.rule, self._access, partial(self._sees, facts, actor))
 
     def remarks(self, facts: Facts, actor: Actor, edits: Sequence[RuleEdit]) -> tuple[str, ...]:
         """Return the unknown names of written rules: grantees, and tables beside known tables. Parses SQL.

@@ -29,7 +29,7 @@ then the absence of an error tells hidden values. CASE has no statistics, as Duc
 `COLUMNS(*)` keeps names and types.
 """
 MASK_BARRIERS: Final = frozenset({"duckdb"})
-"""Dialects that derive the minimum and maximum of a mask from those of the column: a mask needs the barrier, too."""
+"""Dialects that derive statistics of a mask from statistics of the column: a mask needs the barrier, too."""
 _TOTAL: Final = frozenset(
     {
         *(exp.Select, exp.From, exp.Where, exp.Table, exp.TableAlias, exp.Subquery, exp.CTE, exp.With),

@@ -168,7 +168,7 @@ def table_parts(text: str, default: Sequence[str]) -> tuple[str, ...]:
     parts = text.split(".")
     if not all(parts):
         raise RewriteRefused(UNKNOWN_RELATION, f"`{text}` is no name of a table")
-    return (*default, *parts) if len(parts) == 1 else full_name(parts, default)
+    return full_name(parts, default)
 
 
 class Catalog:
@@ -285,8 +285,8 @@ class Catalog:
 
 
 def full_name(parts: Sequence[str], default: Sequence[str]) -> tuple[str, ...]:
-    """Return a name completed by the default."""
-    missing = max(FULL_NAME_PARTS - len(parts), 0)
+    """Return a name completed by the default: the whole default before one part, for a namespace in namespaces."""
+    missing = len(default) if len(parts) == 1 else max(FULL_NAME_PARTS - len(parts), 0)
     return (*default[:missing], *parts)
 
 

@@ -18,7 +18,7 @@ from weakref import WeakKeyDictionary
 
 from pdp.engines.row_access.policy_set import PolicySet
 from pdp.model.bounded_cache import BoundedCache
-from pdp.rewrite.catalog import EXACT, Catalog, Relation
+from pdp.rewrite.catalog import EXACT, Catalog, Relation, full_name
 from pdp.rewrite.names import SCALARS
 from pdp.rewrite.readings import CLAUSE
 
@@ -197,7 +197,8 @@ def _spellings(name: Sequence[str], default: Sequence[str]) -> list[str]:
     lengths = [
         length for length in range(1, len(known) + 1) if len(name) > length and folded[:length] == known[:length]
     ]
-    return [".".join(name[length:]) for length in (0, *lengths)]
+    found = [name[length:] for length in (0, *lengths)]
+    return [".".join(parts) for parts in found if len(full_name(parts, default)) == len(name)]
 
 
 _LONGEST_RESULT: Final = 4_000

@@ -103,8 +103,8 @@ _BEHIND: Final = {
     "(": frozenset({"where"}),
 }
 """Word or sign -> words of SQL behind it in no operand: NOT IN, IS DISTINCT FROM, FILTER (WHERE, a column `offset`."""
-_PRODUCT: Final = re.compile(r"\*\s*from\s*\(", re.IGNORECASE)
-_BEFORE_STAR: Final = frozenset({"select", "distinct", "all", ",", "(", "."})
+_PRODUCT: Final = re.compile(r"(?i)\*\s*(?:from\s*\((?P<value>\s*[\1\d])?|exclude\b)")
+_BEFORE_STAR: Final = frozenset({"select", "distinct", ",", "(", "."})
 _LEAVES: Final = (exp.Identifier, exp.Literal, exp.Column)
 """Parts without sources. Those of array paths are looked for by the path."""
 
@@ -307,8 +307,8 @@ def _check_called(marked: str, dialect: str) -> None:
         if (before := _before(marked, call.start())) in _BEFORE_OPERANDS and word not in _BEHIND.get(before, ()):
             raise RewriteRefused(PARSE_ERROR, f"the word of SQL at {call.start()} could be a function")
     for star in _PRODUCT.finditer(marked):
-        if _before(marked, star.start()) not in _BEFORE_STAR:
-            raise RewriteRefused(PARSE_ERROR, f"the FROM behind a star at {star.start()} could be a function")
+        if star["value"] or star[0][-1] != "(" or _before(marked, star.start()) not in _BEFORE_STAR:
+            raise RewriteRefused(PARSE_ERROR, f"the word behind a star at {star.start()} could be a function")
 
 
 def _before(marked: str, at: int) -> str:

@@ -308,7 +308,7 @@ _GOES_ON: Final = re.compile(r"\s*(?:[-+*/|.:\[(]|AT\s+TIME|AS\s+OF)", re.IGNORE
 def visible_sample(sample: str, dialect: str) -> str:
     """Return the clause that samples visible rows; raise RewriteRefused for a seed with which hidden rows decide.
 
-    A share of the blocks of DuckDB, and the choice of a reservoir, depend on the hidden rows between the visible ones.
+    A share of the blocks of DuckDB, and the choice of a reservoir, depend on hidden rows between visible rows.
     """
     seed, share = _SEED.search(sample), _SHARE.search(sample)
     if dialect != "duckdb":

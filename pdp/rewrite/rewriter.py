@@ -268,7 +268,7 @@ def _refuse_listing(analyzed: AnalyzedText) -> None:
 def _check_target(analyzed: AnalyzedText, catalog: Catalog, dialect: str) -> None:
     """Raise RewriteRefused for a CREATE under a name that the engine may read otherwise than the rewriter.
 
-    A temporary relation of DuckDB is in `temp.main`: `t` and `main.t` find it before those of the default catalog.
+    DuckDB has temporary relations in `temp.main`: `t` and `main.t` mean these before relations of the default catalog.
     """
     target = next(reference for reference in analyzed.references.found if reference.role == CREATE)
     parts, written = target.parts, ".".join(target.parts)

@@ -72,7 +72,7 @@ def after(
     rules: RowPolicyAdministration, facts: Facts, *edits: RuleEdit, by: Actor = OPERATOR, now: float = 5.0
 ) -> Facts:
     rules.require_rights(facts, by, edits)
-    rules.check(edits)
+    rules.check(facts, by, edits)
     return facts.apply(facts.sequence + 1, rules.edit(facts, by, edits, now))
 
 
@@ -524,3 +524,27 @@ def test_changes_of_rules_read_back_from_their_json() -> None:
     """The log keeps changes as JSON."""
     changes: list[Change] = [RowPolicyPut(policy(column="c")), RowPolicyRemoved(policy().key)]
     assert msgspec.json.decode(msgspec.json.encode(changes), type=list[Change]) == changes
+
+
+@pytest.mark.parametrize("grant_of", ["none", "select"])
+@pytest.mark.parametrize("text", [
+    "id IN (SELECT y.{} FROM lake.x.secret AS y)", "EXISTS (SELECT 1 FROM lake.X.Secret AS y WHERE y.{} = 1)",
+    "id IN (SELECT y.id FROM lake.sales.typed AS y JOIN lake.x.secret AS z ON z.{} = y.id)", "id IN (SELECT {} FROM lake.x.secret)",
+])  # fmt: skip
+def test_a_filter_tells_no_column_of_a_table_that_its_writer_may_not_see(
+    tmp_path: Path, text: str, grant_of: str
+) -> None:
+    """Whether a column is known changes the answer to those alone who may see the table, as they spell its name."""
+    columns = {"lake.sales.typed": {"columns": {"id": "INTEGER"}}, "lake.x.secret": {"columns": {"pay": "INTEGER"}}}
+    rules = RowPolicyAdministration(Administration(), load(tmp_path, {"tables": columns}).row_access)
+    rights = [] if grant_of == "none" else [grant("eve", grant_of, "x", "secret")]
+    facts = world(grant("eve", "ownership", "sales", "typed"), *rights)
+    table: TablePath = ("lake", "sales", "typed")
+    answers = []
+    for column in ("pay", "nosuch"):
+        try:
+            after(rules, facts, RowPolicyWrite(policy(table=table, text=text.format(column))), by=actor("eve"))
+            answers.append("written")
+        except InvalidFilter as error:
+            answers.append(str(error).replace(column, "_"))
+    assert (answers[0] == answers[1]) is (grant_of == "none" or "Secret" in text), answers

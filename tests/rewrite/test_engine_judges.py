@@ -191,7 +191,8 @@ def test_trino_calls_table_functions_in_table() -> None:
     ("spark", "SELECT abs(FETCH({t})) FROM items"), ("spark", "SELECT abs(SELECT({t})) FROM items"), ("spark", "SELECT abs(VALUES({t})) FROM items"),
     ("spark", "SELECT MERGE((SELECT 1 FROM {t})) FROM items"), ("spark", "SELECT DISTINCT AS({t}) FROM items"), ("spark", "CREATE TABLE n AS SYSTEM_VERSIONING {t}"),
     ("spark", "SELECT * FROM items JOIN sink ON QUALIFY({t})"), ("spark", "MERGE INTO sink USING items ON USING({t}) WHEN MATCHED THEN DELETE"),
-    ("spark", "SELECT /*+ REPARTITION(3TABLE({t}), sku) */ * FROM items"), ("spark", "SELECT * FROM items LATERAL VIEW count({t}) x"), ("trino", "SELECT * FROM items FOR VERSION AS OF OVER({t})"), ("trino", "SELECT array(FETCH ({t})) FROM items"),
+    ("spark", "SELECT ALL* EXCLUDE (sku) FROM {t}"),
+    ("spark", "SELECT ALL * FROM ('{t}')"), ("spark", "SELECT DISTINCT * FROM ('{t}')"), ("spark", "SELECT /*+ REPARTITION(3TABLE({t}), sku) */ * FROM items"), ("spark", "SELECT * FROM items LATERAL VIEW count({t}) x"), ("trino", "SELECT * FROM items FOR VERSION AS OF OVER({t})"), ("trino", "SELECT array(FETCH ({t})) FROM items"),
     ("bigquery", "SELECT * FROM VALUES ({t})"), ("bigquery", "SELECT SEMI(sku) FROM items"), ("bigquery", "SELECT 1 FROM items GROUP BY QUALIFY ((SELECT 1))"),
     ("trino", "SELECT SEMI(sku) FROM items"), ("trino", "SELECT INTERVAL(sku) FROM items"), ("trino", "SELECT ALL* EXCLUDE (sku) FROM items"),
     ("trino", "SELECT div(sku) FROM items"), ("trino", "SELECT a -> OVER (sku) FROM items"), ("trino", "SELECT * FROM items OFFSET OFFSET? ROWS FETCH FIRST ? ROWS ONLY"),
@@ -213,6 +214,7 @@ def test_a_word_of_sql_hides_no_table_and_no_function(
 @pytest.mark.parametrize(("dialect", "text"), [
     ("spark", "SELECT limit, offset, sku FROM (SELECT sku AS limit, 1 AS offset, sku FROM items) AS x LIMIT 5"),
     ("spark", "SELECT (sku), qty FROM items UNION SELECT (sku), qty FROM items LIMIT 5"), ("spark", "FROM items SELECT sku, (qty)"),
+    ("spark", "SELECT DISTINCT * FROM (SELECT sku, qty * 2 FROM items)"),
     ("spark", "SELECT * FROM (SELECT sku FROM items LIMIT 5), items"), ("spark", "SELECT count(DISTINCT (sku)), INTERVAL '1' DAY FROM items"),
     ("spark", "SELECT /*+ REPARTITION(3, sku), BROADCAST(items) */ i.*, qty * 2 FROM items AS i"), ("bigquery", "SELECT offset, x FROM UNNEST([1]) AS x WITH OFFSET"), ("bigquery", "SELECT ARRAY_AGG(sku LIMIT 5), MAX(qty) FROM items"),
     ("spark", "SELECT sum(qty) FILTER (WHERE (qty > 1)), count(DISTINCT (sku)) FROM items WHERE NOT (qty > 1) AND qty NOT IN (1) AND NOT EXISTS (SELECT 1)"),

@@ -160,3 +160,33 @@ def test_a_schema_with_the_name_of_a_catalog_is_written_in_full(dialect: str, te
 def test_a_short_target_without_a_default_may_be_any_relation(dialect: str, name: str, is_refused: bool) -> None:
     found = created(described(("lake.sales.t",)), name, dialect)
     assert isinstance(found, RewriteRefused) == is_refused, found
+
+
+@pytest.mark.parametrize("dialect", ["spark", "trino"])
+@pytest.mark.parametrize(("source", "read"), [
+    ("t", "lake.a.b.t"), ("b.t", "lake.b.t"), ("a.t", "lake.a.t"), ("lake.a.b.t", "lake.a.b.t"), ("lake.a.t", "lake.a.t"),
+])  # fmt: skip
+@pytest.mark.parametrize("hides", ["lake.a.b.t", "lake.a.t", "lake.b.t"])
+def test_a_view_in_a_namespace_of_namespaces_reads_the_table_beside_it(
+    dialect: str, source: str, read: str, hides: str
+) -> None:
+    """Engines put the whole namespace before a name of one part, and the catalog alone before one of two."""
+    policy = {"id": "p", "table": hides, "grantees": ["allUsers"], "filter": "a = 'x'", "dialect": dialect}
+    views = {"lake.a.b.v": {"sql": f"SELECT a FROM {source}", "dialect": dialect}}
+    body = described(("lake.a.b.t", "lake.a.t", "lake.b.t"), default=["lake", "a"], views=views, policies=[policy])
+    sql = answered(Rewriter(catalog_of([body])), "SELECT a FROM lake.a.b.v", policy_set_of([body]), dialect)
+    assert isinstance(sql, str)
+    quote = "`" if dialect == "spark" else '"'
+    assert (read == hides) == ("'x'" in sql), sql
+    if read == hides:
+        assert f"FROM {quote}{read.replace('.', f'{quote}.{quote}')}{quote}" in sql
+
+
+@pytest.mark.parametrize("text", ["SELECT a FROM t", "SELECT a FROM b.t", "SELECT a FROM t AS x"])
+def test_a_default_of_namespaces_is_put_before_a_name_of_one_part(text: str) -> None:
+    body = described(("lake.a.b.t", "lake.a.t", "lake.b.t", "lake.a.x"), default=["lake", "a", "b"], policies=[
+        {"id": "p", "table": "lake.b.t" if "b.t" in text else "lake.a.b.t", "grantees": ["allUsers"], "filter": "a = 'x'", "dialect": "spark"},
+    ])  # fmt: skip
+    rewriter, policies = Rewriter(catalog_of([body])), policy_set_of([body])
+    for _ in range(2):
+        assert "'x'" in str(answered(rewriter, text, policies, "spark"))

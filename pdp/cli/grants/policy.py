@@ -172,8 +172,8 @@ def _write(composition: Wiring, settings: Settings, edit: RuleEdit) -> None:
 
     access = composition.row_access(settings)
     rules = RowPolicyAdministration(Administration(warehouses=frozenset(settings.warehouses)), access)
-    rules.check((edit,))
     with composition.writing(settings, actor().name, seeded=True) as writer:
+        rules.check(writer.facts, actor(), (edit,))
         before, now = writer.facts, time.time()
         changes = writer.write(lambda facts: rules.edit(facts, actor(), (edit,), now))
         report = ChangeReport(changes, before, writer.revision)

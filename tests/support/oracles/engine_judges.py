@@ -216,7 +216,8 @@ def _is_known(name: str) -> bool:
 def _is_same_statement(tree: exp.Expr, statement: str, dialect: str) -> bool:
     words = next((words for kind, words in _STATEMENTS.items() if isinstance(tree, kind)), None)
     if words is not None:
-        return any(word in statement.lower() for word in words)
+        is_behind_with = statement == "UnresolvedWith" and tree.find(exp.With) is not None
+        return is_behind_with or any(word in statement.lower() for word in words)
     return statement == _QUERIES[dialect] if dialect in _QUERIES else " " not in statement
 
 
