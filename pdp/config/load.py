@@ -176,10 +176,8 @@ def _lost_keys(section: Any, value: Any) -> Iterator[tuple[str, ...]]:
     """Yield the keys of a section that its new value leaves out, at all depths. A list is one value."""
     kept = value if isinstance(value, dict) else {}
     for key, below in section.items() if isinstance(section, dict) else ():
-        if key not in kept:
-            yield (str(key),)
-        else:
-            yield from ((str(key), *rest) for rest in _lost_keys(below, kept[key]))
+        lost = _lost_keys(below, kept[key]) if key in kept else iter([()])
+        yield from ((str(key), *rest) for rest in lost)
 
 
 def _in_file_spelling(variable: str, data: Mapping[str, Any]) -> list[str]:

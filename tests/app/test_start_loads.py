@@ -64,7 +64,7 @@ STARTS = {
     "pdp.cli.lake.replay": (35_400, f"click {VALUES} {LOGS} {POLICIES} zstandard"),
     "pdp.cli.lake.report": (4_500, f"click {VALUES} {LOGS}"),
     "pdp.cli.lake.suggest": (14_700, f"click {VALUES} {LOGS} {POLICIES}"),
-    "pdp.cli.lake.history": (10_100, f"click {VALUES} immutables prometheus_client rich uuid_utils"),
+    "pdp.cli.lake.history": (10_200, f"click {VALUES} immutables prometheus_client rich uuid_utils"),
     "pdp.cli.lake.demo": (4_600, f"click {VALUES} {LOGS}"),
     "pdp.lake.replay.tasks": (22_200, f"{VALUES} {LOGS} {RECORDS}"),
     "pdp.lake.ingest.passes": (6_800, "immutables msgspec numpy pyarrow typing_extensions zstandard uuid_utils"),

@@ -196,7 +196,7 @@ def test_a_known_shell_and_known_options_of_a_copy_change_nothing(tmp_path: Path
     assert (rules_of(migration), migration.left) == ({"a": WIDE, "b": WIDE}, [])
 
 
-OPA = {
+OPA: dict[str, dict[str, Any]] = {
     "argument": {"command": ["opa", "run", "--server", "$(X)"]}, "arguments": {"args": ["run", "--server", "$(X)"]},
     "shell": {"command": ["sh", "-c", "opa run --server $X"]}, "bundle": {"env": {"OPA_RUN_BUNDLE": "https://x"}},
     "config": {"env": {"OPA_RUN_CONFIG_FILE": "/x"}}, "preload": {"env": {"LD_PRELOAD": "/x.so"}},
@@ -205,8 +205,8 @@ OPA = {
 
 @pytest.mark.parametrize("form", OPA)
 def test_a_bridge_whose_start_is_not_known_opens_nothing(tmp_path: Path, form: str) -> None:
-    more = dict(OPA[form])
-    env = {"TRINO_ALLOW_UNMANAGED_CATALOGS": "true", "X": "--bundle=https://x", **more.pop("env", {})}  # type: ignore[dict-item]
+    more = {key: value for key, value in OPA[form].items() if key != "env"}
+    env = {"TRINO_ALLOW_UNMANAGED_CATALOGS": "true", "X": "--bundle=https://x", **OPA[form].get("env", {})}
     text = pod(env, **more).replace(IMAGE, "openpolicyagent/opa:1.0.0")
     (tmp_path / "pod.yaml").write_text(text)
     migration = migrate_lakekeeper([tmp_path / "pod.yaml"])
