@@ -228,7 +228,7 @@ class Service:
         return {ServedPolicies(self.pdp.bundle.digest, self._certificates.current if self._certificates else None)}
 
     def text(self) -> bytes:
-        """Return the text of the bundle that serves."""
+        """Return the text of the present bundle."""
         return self.pdp.bundle.text
 
     async def publish(self, result: LoadedPolicies) -> None:

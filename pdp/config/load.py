@@ -173,7 +173,7 @@ def _put(target: dict[str, Any], names: Sequence[str], value: Any, source: str) 
 
 
 def _lost_keys(section: Any, value: Any) -> Iterator[tuple[str, ...]]:
-    """Yield the keys of a section that its new value leaves out, at all depths. A list is one value."""
+    """Yield the keys of a section without a new value, at all depths. A list is one value."""
     kept = value if isinstance(value, dict) else {}
     for key, below in section.items() if isinstance(section, dict) else ():
         lost = _lost_keys(below, kept[key]) if key in kept else iter([()])

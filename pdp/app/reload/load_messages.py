@@ -70,7 +70,7 @@ class LoadedPolicies(msgspec.Struct, frozen=True):
 
 
 class _BundlePolicies(msgspec.Struct, frozen=True, rename="camel"):
-    """Policies in the text of a bundle, as far as a log of a reload names them."""
+    """Policies in the text of a bundle, for the log of a reload."""
 
     rules: Mapping[str, str] = {}
     forbid: Mapping[str, str] = {}

@@ -319,7 +319,7 @@ def _warn_of_other_settings(settings: Settings) -> None:
 
 
 def _log_change(before: bytes, after: bytes) -> None:
-    """Log what a reload has changed: a forbid that is gone may open much, and no error tells of it."""
+    """Log the difference: a lost forbid may open much without any error."""
     change = PolicyChange.between(before, after)
     log.info("policies before and after", **change.counts, engines=change.changed_engines)
     if change.lost_forbids:

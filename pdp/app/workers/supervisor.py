@@ -140,7 +140,7 @@ class Supervisor:
         return {ServedPolicies(one.bundle, one.published.certificates if one.published else None) for one in workers}
 
     def text(self) -> bytes:
-        """Return the text of the bundle of the first worker; empty without a worker that has named one."""
+        """Return the text of the first worker's bundle; empty without such a worker."""
         return next((slot.worker.published.text for slot in self._slots if slot.worker and slot.worker.published), b"")
 
     async def publish(self, result: LoadedPolicies) -> None:
