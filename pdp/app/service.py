@@ -227,6 +227,10 @@ class Service:
         """Return the policies and certificates that serve, as a set of one."""
         return {ServedPolicies(self.pdp.bundle.digest, self._certificates.current if self._certificates else None)}
 
+    def text(self) -> bytes:
+        """Return the text of the present bundle."""
+        return self.pdp.bundle.text
+
     async def publish(self, result: LoadedPolicies) -> None:
         """Serve a loaded bundle from now on; raise PdpError and change nothing if that is not possible."""
         self.switch(await self.prepare(result.published))

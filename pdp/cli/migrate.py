@@ -17,8 +17,8 @@ import msgspec
 from pdp.cli.terminal import one_line_errors, plural, print_lines, visible
 from pdp.cli.wiring import Wiring
 from pdp.config.files import open_private_file
+from pdp.config.origins import without_url_secrets
 from pdp.errors import InvalidArgument
-from pdp.model.redaction import without_url_secrets
 from pdp.offline.cases.cases import find_cases
 from pdp.offline.cases.runner import run_case
 from pdp.offline.migration.report import TESTS, MigratedPart, Migration

@@ -164,19 +164,20 @@ def _put(target: dict[str, Any], names: Sequence[str], value: Any, source: str) 
             raise ConfigError(f"{source} goes below `{name}`, which is a value")
         target = below
     if lost := sorted(_lost_keys(target.get(last), value)):
-        place, keys = key_text(names), ", ".join(f"`{key_text((*names, *key))}`" for key in lost)
-        raise ConfigError(f"{source} replaces the section `{place}`, and so takes away {keys}: set its keys one by one")
+        keys = ", ".join(f"`{key_text((*names, *key))}`" for key in lost)
+        message = (
+            f"{source} replaces the section `{key_text(names)}`, and so takes away {keys}: set its keys one by one"
+        )
+        raise ConfigError(message)
     target[last] = value
 
 
 def _lost_keys(section: Any, value: Any) -> Iterator[tuple[str, ...]]:
-    """Yield the keys of a section without a place in the new value, at all depths. A list is one value."""
+    """Yield the keys of a section without a new value, at all depths. A list is one value."""
     kept = value if isinstance(value, dict) else {}
     for key, below in section.items() if isinstance(section, dict) else ():
-        if key not in kept:
-            yield (str(key),)
-        else:
-            yield from ((str(key), *rest) for rest in _lost_keys(below, kept[key]))
+        lost = _lost_keys(below, kept[key]) if key in kept else iter([()])
+        yield from ((str(key), *rest) for rest in lost)
 
 
 def _in_file_spelling(variable: str, data: Mapping[str, Any]) -> list[str]:

@@ -15,7 +15,6 @@ from typing import Any, Final, TypeAlias, get_args, get_origin
 from pydantic import BaseModel
 
 from pdp.errors import ConfigError
-from pdp.model.redaction import without_url_secrets
 from pdp.model.strict import position_of
 
 Key: TypeAlias = tuple[str | int, ...]
@@ -165,3 +164,19 @@ def _section(annotation: Any) -> type[BaseModel] | None:
     if get_origin(annotation) in (Mapping, tuple):
         return None
     return next((found for part in get_args(annotation) if (found := _section(part))), None)
+
+
+_MASK: Final = "***"
+_URL: Final = re.compile(r"\b(?!sqlite:)([a-z][\w+.-]*://)([^\s`'\"<>]+)", re.IGNORECASE)
+
+
+def without_url_secrets(text: str) -> str:
+    """Return a text whose URLs have no user, query and fragment: any of them may be a secret."""
+    return _URL.sub(_shown_url, text)
+
+
+def _shown_url(match: re.Match[str]) -> str:
+    user, _, rest = match[2].rpartition("@")
+    place = re.split("[?#]", rest, maxsplit=1)[0]
+    sign, hidden = rest[len(place) : len(place) + 1], rest[len(place) + 1 :]
+    return f"{match[1]}{_MASK + '@' if user else ''}{place}{sign}{_MASK if hidden else ''}"

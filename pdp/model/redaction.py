@@ -6,7 +6,6 @@ keys of SQL are masked, too. Decisions see the values.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import Any, Final
@@ -104,18 +103,3 @@ class HiddenError(Exception):
 def without_text(error: BaseException) -> tuple[type[BaseException], BaseException, TracebackType | None]:
     """Return an exception for a log: the type and the traceback, without texts and causes."""
     return HiddenError, HiddenError(type(error).__name__), error.__traceback__
-
-
-_URL: Final = re.compile(r"\b(?!sqlite:)([a-z][\w+.-]*://)([^\s`'\"<>]+)", re.IGNORECASE)
-
-
-def without_url_secrets(text: str) -> str:
-    """Return a text whose URLs have no user, query and fragment: each may be a secret."""
-    return _URL.sub(_shown_url, text)
-
-
-def _shown_url(match: re.Match[str]) -> str:
-    user, _, rest = match[2].rpartition("@")
-    place = re.split("[?#]", rest, maxsplit=1)[0]
-    sign, hidden = rest[len(place) : len(place) + 1], rest[len(place) + 1 :]
-    return f"{match[1]}{MASK + '@' if user else ''}{place}{sign}{MASK if hidden else ''}"

@@ -272,6 +272,8 @@ CASES: list[dict[str, Any]] = [
     {"note": "unknown key", "ruels": RULE, "checks": [ALICE], "want": [True]},
     {"note": "too few wanted", "rules": RULE, "checks": [ALICE, BOB], "want": [True]},
     {"note": "wants nothing", "rules": RULE, "checks": [ALICE]},
+    {"note": "checks nothing", "rules": RULE, "checks": [], "want": []},
+    {"note": "has no checks", "rules": RULE, "want": []},
 ]  # fmt: skip
 PASSING = ["right", "does not compile"]
 

@@ -306,6 +306,9 @@ DEFAULTS: Mapping[str, Holds | Sequence[str]] = {
     "`api` and `actions` are in Nessie's manual, and a server without an authorizer of its own does not start with them": ["offline/migration/test_nessie_never_wider.py::test_recorded_rules_permit_no_more_after_the_migration"],
     "It starts `java` (with `-jar`) or `run-java.sh`, or has only their options": ["offline/migration/test_nessie_commands.py::test_a_command_that_is_not_known_whole_permits_nothing"],
     "For the same reason, every variable of Lakekeeper and its bridge is left unless the command starts `lakekeeper` or `opa` alone": ["offline/migration/test_lakekeeper_servers.py::test_variables_beside_a_command_that_is_not_known_whole_are_left"],
+    "So does a word of a variable (`java $X`, `$(X)`, `${X}`), unless the container has one plain text for it: letters, digits, blanks and `./:=,@%+-`": ["offline/migration/test_uncertain_starts.py::test_a_word_of_a_variable_may_change_every_rule"],
+    "`-Dname=$(X)` in a list of Kubernetes makes only its own property uncertain": ["offline/migration/test_nessie_sources.py::test_a_rule_with_a_variable_of_another_program_permits_nothing"],
+    "An option of Java counts as harmless if it sets memory, garbage collection, logs, a debugger or access to modules, or is a `-D` without a meaning for Java itself": ["offline/migration/test_uncertain_starts.py::test_an_option_of_java_that_is_not_known_to_be_harmless_makes_rules_false"],
     "Two different models, and a model without types, are refused": ["offline/migration/test_openfga_never_wider.py::test_a_tuple_that_the_model_does_not_take_is_left"],
 }  # fmt: skip
 """Sentence -> its test: a function here, or the places of tests."""

@@ -714,9 +714,8 @@ def test_a_section_given_whole_names_each_key_that_it_takes_away(tmp_path: Path,
     file = tmp_path / "pdp.yaml"
     file.write_text(NESTED)
     variable = f"PDP__{section.upper().replace('.', '__')}"
-    given: tuple[tuple[str, ...], dict[str, str]] = (
-        ((), {variable: text}) if by == "variable" else ((f"{section}={text}",), {})
-    )
+    given: tuple[tuple[str, ...], dict[str, str]] = ((f"{section}={text}",), {})
+    given = ((), {variable: text}) if by == "variable" else given
     if by == "option over a variable":
         name, _, key = lost.rpartition(".")
         leaf = yaml.safe_load(NESTED)

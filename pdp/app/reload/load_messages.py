@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import socket
 import time
-from typing import Final, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -66,6 +67,46 @@ class LoadedPolicies(msgspec.Struct, frozen=True):
     unchanged: bool = False
     passing: bool = False
     source: SourceState = SourceState()
+
+
+class _BundlePolicies(msgspec.Struct, frozen=True, rename="camel"):
+    """Policies in the text of a bundle, for the log of a reload."""
+
+    rules: Mapping[str, str] = {}
+    forbid: Mapping[str, str] = {}
+    row_access: Sequence[Mapping[str, Any]] = ()
+    engines: Mapping[str, Any] = {}
+
+    def counts(self) -> dict[str, int]:
+        """Return the number of policies of each kind."""
+        rows = {kind: sum(len(one.get(kind, ())) for one in self.row_access) for kind in ("policies", "masks")}
+        return {
+            "rules": len(self.rules),
+            "forbids": len(self.forbid),
+            "row_policies": rows["policies"],
+            "masks": rows["masks"],
+        }
+
+
+class PolicyChange(NamedTuple):
+    """Difference of two bundles for the log. `counts`: kind -> `before -> after`."""
+
+    counts: Mapping[str, str]
+    lost_forbids: Sequence[str]
+    changed_forbids: Sequence[str]
+    changed_engines: Sequence[str]
+
+    @classmethod
+    def between(cls, before: bytes, after: bytes) -> PolicyChange:
+        """Return the difference of the texts of two bundles; raise msgspec.MsgspecError for other texts."""
+        old, new = (msgspec.json.decode(text, type=_BundlePolicies) for text in (before, after))
+        counts = {kind: f"{count} -> {new.counts()[kind]}" for kind, count in old.counts().items()}
+        changed = [name for name, text in old.forbid.items() if new.forbid.get(name, text) != text]
+        engines = {*old.engines, *new.engines}
+        return cls(
+            counts, sorted(old.forbid.keys() - new.forbid.keys()), sorted(changed),
+            sorted(name for name in engines if old.engines.get(name) != new.engines.get(name)),
+        )  # fmt: skip
 
 
 class Connection:

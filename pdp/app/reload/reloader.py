@@ -17,7 +17,7 @@ import structlog
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from pdp.app.reload.load_messages import LoadedPolicies, LoadFailure, Published
+from pdp.app.reload.load_messages import LoadedPolicies, LoadFailure, PolicyChange, Published
 from pdp.app.reload.loader import Loader
 from pdp.app.reload.watched_files import (
     changed_files,
@@ -57,6 +57,10 @@ class Publisher(Protocol):
 
     def served(self) -> set[ServedPolicies]:
         """Return the policies in use; several while processes differ."""
+        ...
+
+    def text(self) -> bytes:
+        """Return the text of a bundle in use; empty if no process serves."""
         ...
 
     async def publish(self, result: LoadedPolicies) -> None:
@@ -249,6 +253,7 @@ class Reloader:
                 if len(publisher.served()) > 1:
                     await publisher.converge()
                 return
+            before = publisher.text()
             unchanged = publisher.served() == {ServedPolicies(result.digest, result.published.certificates)}
             if not unchanged:
                 await publisher.publish(result)
@@ -257,6 +262,8 @@ class Reloader:
             self._fail_for_now(publisher, LoadFailure.of(error))
             return
         self._succeed(publisher, result, began, unchanged=unchanged)
+        if before and not unchanged:
+            await asyncio.to_thread(_log_change, before, result.published.text)
 
     def _remember(self, result: LoadedPolicies) -> None:
         if not result.unchanged:
@@ -309,6 +316,16 @@ def _warn_of_other_settings(settings: Settings) -> None:
     except UnicodeDecodeError:
         cause = "is not UTF-8"
     log.warning(_OTHER_SETTINGS, file=str(file), cause=cause)
+
+
+def _log_change(before: bytes, after: bytes) -> None:
+    """Log the difference: a lost forbid may open much without any error."""
+    change = PolicyChange.between(before, after)
+    log.info("policies before and after", **change.counts, engines=change.changed_engines)
+    if change.lost_forbids:
+        log.warning("forbids are gone", forbids=change.lost_forbids)
+    if change.changed_forbids:
+        log.info("forbids have another text", forbids=change.changed_forbids)
 
 
 def _log_defect(events: asyncio.Task[None]) -> None:

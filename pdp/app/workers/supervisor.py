@@ -139,6 +139,10 @@ class Supervisor:
         workers = [slot.worker for slot in self._slots if slot.worker]
         return {ServedPolicies(one.bundle, one.published.certificates if one.published else None) for one in workers}
 
+    def text(self) -> bytes:
+        """Return the text of the first worker's bundle; empty without such a worker."""
+        return next((slot.worker.published.text for slot in self._slots if slot.worker and slot.worker.published), b"")
+
     async def publish(self, result: LoadedPolicies) -> None:
         """Let all workers prepare a bundle, then let all switch at once.
 

@@ -78,6 +78,8 @@ def compare_checks(case: Case, decisions: Sequence[Mapping[str, Any]], records: 
     problems = []
     if not case.wants_something:
         problems.append(Problem("the case wants nothing"))
+    elif not decisions and "wantAudit" not in data:
+        problems.append(Problem("the case has no check, so it shows nothing"))
     elif "want" in data and len(want) != len(decisions):
         problems.append(Problem(f"{len(decisions)} decisions, wanted {len(want)}"))
     warnings = []

@@ -209,7 +209,7 @@ class FgaObjects:
         return self._parents
 
     def unplaced(self) -> Iterator[str]:
-        """Yield the objects that a parent lists, or that list others, and for which no tuple names a parent."""
+        """Yield the listed and the listing objects without a tuple about a parent."""
         children = {child for _, child in self._listed}
         for end in sorted({end for pair in self._listed for end in pair if type_of(end) in TYPES}):
             if end not in self._parents and (end in children or self.reference(end) is None):

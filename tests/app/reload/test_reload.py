@@ -300,3 +300,22 @@ def test_a_loader_that_is_killed_is_started_again(tmp_path: Path) -> None:
         until(lambda: bundle(process) != second)
         assert readiness(process)[0] == 200
         assert answers(process) == {(True, first)}
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_the_log_of_a_reload_names_forbids_that_are_gone(tmp_path: Path, workers: int) -> None:
+    file = tmp_path / "forbid.yaml"
+    forbids = {"hr": "path.startsWith('hr')", "pay": "path == 'pay'"}
+    file.write_text(json.dumps({"rules": forbids}))
+    with serving(tmp_path, workers, forbid=["forbid.yaml"]) as process:
+        new = file.with_suffix(".new")
+        new.write_text(json.dumps({"rules": {"pay": "path == 'other'"}}))
+        new.replace(file)
+        until(lambda: "policies before and after" in process.stderr())
+        until(lambda: "forbids have another text" in process.stderr())
+        lines = [json.loads(line) for line in process.stderr().splitlines() if line.startswith("{")]
+    found = {line["event"]: line for line in lines}
+    assert found["policies before and after"]["forbids"] == "2 -> 1"
+    assert found["policies before and after"]["rules"] == "1 -> 1"
+    assert (found["forbids are gone"]["forbids"], found["forbids are gone"]["level"]) == (["hr"], "warning")
+    assert found["forbids have another text"]["forbids"] == ["pay"]

@@ -19,7 +19,7 @@ from support.service.serving import settings_of
 
 from pdp.app.assembly import build_bundle, read_rules
 from pdp.app.reload import loader, loader_process
-from pdp.app.reload.load_messages import LoadedPolicies, LoadFailure
+from pdp.app.reload.load_messages import LoadedPolicies, LoadFailure, PolicyChange
 from pdp.app.reload.loader_process import BundleLoader
 from pdp.app.reload.reloader import Reloader, ServedPolicies
 from pdp.app.reload.watched_files import Stamps, take_stamps
@@ -55,6 +55,9 @@ class Serving:
 
     def served(self) -> set[ServedPolicies]:
         return {ServedPolicies(bundle, None) for bundle in self.bundles}
+
+    def text(self) -> bytes:
+        return b""
 
     async def publish(self, result: LoadedPolicies) -> None:
         if self._failures:
@@ -278,3 +281,14 @@ def test_the_readiness_shows_no_more(tmp_path: Path) -> None:
         "rules.yaml:3:1: policy_error", "worker_failed", "config_error", "`policies.rules`: config_error",
         "pdp.yaml:3:5: config_error", "internal", "the catalog answered 500",
     ]  # fmt: skip
+
+
+def test_a_change_has_counts_and_the_names_of_forbids() -> None:
+    old = {"rules": {"a": "x", "b": "y"}, "forbid": {"hr": "x", "pay": "y", "z": "z"}, "engines": {"cedar": 1, "scopes": 2},
+           "rowAccess": [{"policies": [{}, {}], "masks": [{}]}, {"masks": [{}]}], "trino": {}}  # fmt: skip
+    new = {"rules": {"a": "x"}, "forbid": {"z": "other"}, "engines": {"cedar": 1, "own": 3}}
+    change = PolicyChange.between(*(json.dumps(one).encode() for one in (old, new)))
+    assert change.counts == {"rules": "2 -> 1", "forbids": "3 -> 1", "row_policies": "2 -> 0", "masks": "2 -> 0"}
+    assert change[1:] == (["hr", "pay"], ["z"], ["own", "scopes"])
+    same = PolicyChange.between(*(json.dumps(old).encode() for _ in range(2)))
+    assert same[1:] == ([], [], [])

@@ -205,8 +205,8 @@ OPA: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("form", OPA)
 def test_a_bridge_whose_start_is_not_known_opens_nothing(tmp_path: Path, form: str) -> None:
-    more: dict[str, Any] = dict(OPA[form])
-    env = {"TRINO_ALLOW_UNMANAGED_CATALOGS": "true", "X": "--bundle=https://x", **more.pop("env", {})}
+    more = {key: value for key, value in OPA[form].items() if key != "env"}
+    env = {"TRINO_ALLOW_UNMANAGED_CATALOGS": "true", "X": "--bundle=https://x", **OPA[form].get("env", {})}
     text = pod(env, **more).replace(IMAGE, "openpolicyagent/opa:1.0.0")
     (tmp_path / "pod.yaml").write_text(text)
     migration = migrate_lakekeeper([tmp_path / "pod.yaml"])
