@@ -41,7 +41,7 @@ STARTS = {
     "pdp.app.workers.worker": (51_700, f"{VALUES} {LOGS} {POLICIES} {URLS} {GRPC} uvloop zstandard"),
     "pdp.app.serving": (51_300, f"{VALUES} {LOGS} {POLICIES} {URLS} {GRPC} uvloop zstandard"),
     "pdp.app.reload.loader_process": (31_700, f"{VALUES} {LOGS} {POLICIES}"),
-    "pdp.rewrite.process.worker": (17_000, f"{VALUES} immutables mypy_extensions sqlglot uuid_utils"),
+    "pdp.rewrite.process.worker": (17_200, f"{VALUES} immutables mypy_extensions sqlglot uuid_utils"),
     "pdp.app.archived_bundle": (37_400, f"{VALUES} {LOGS} {POLICIES} {URLS}"),
     "pdp.cli.main": (780, f"click {LOGS}"),
     "pdp.cli.serve": (4_800, f"click {VALUES} {LOGS}"),
