@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import yaml
 
-from pdp.errors import PolicyError
 from pdp.offline.migration.nessie import migrate_nessie
 from pdp.offline.migration.report import Migration
 
@@ -80,88 +79,6 @@ def test_a_command_that_is_not_known_whole_permits_nothing(tmp_path: Path, form:
     migration = migrated(tmp_path, text, name)
     assert WIDE not in rules_of(migration).values()
     assert migration.left
-
-
-FILLED_COMMANDS = [
-    ["java", "$(X)", "-jar", "q.jar"], ["java", "$X", "-jar", "q.jar"], ["$X", "-jar", "q.jar"], ["java", "-jar", "${X}"],
-    ["java", "-D$(X)", "-jar", "q.jar"], ["java", "-Xmx$(X)", "-jar", "q.jar"], ["sh", "-c", "exec java $X -jar q.jar"],
-    ["sh", "-c", "java ${X} -jar q.jar"], ["sh", "-c", 'java "$X" -jar q.jar'], ["sh", "-c", "java -Dx.y=$X -jar q.jar"],
-    ["sh", "-c", 'java -Dx.y="a"$X -jar q.jar'], ["sh", "-c", "exec $X"], ["bash", "-ec", "set -eu; exec java ${X:-} -jar q.jar"],
-    ["java", "-Duser.dir=/x", "-jar", "q.jar"], ["java", "-Djava.class.path=/x", "-jar", "q.jar"],
-    ["java", "-Djava.system.class.loader=x.Y", "-jar", "q.jar"],
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("form", ["pod", "compose", "Dockerfile"])
-@pytest.mark.parametrize("words", FILLED_COMMANDS, ids=" ".join)
-def test_words_that_a_variable_may_bring_permit_nothing(tmp_path: Path, form: str, words: list[str]) -> None:
-    """A variable may hold `-javaagent:...`, another folder of settings, or another program."""
-    name, text = by_command(form, words)
-    migration = migrated(tmp_path, text, name)
-    assert WIDE not in rules_of(migration).values()
-    assert migration.left
-
-
-def test_a_unit_of_systemd_takes_words_from_variables(tmp_path: Path) -> None:
-    for word in ("$OPTS", "${OPTS}"):
-        unit = f'[Service]\nEnvironment="{ENV[0]["name"]}={WIDE}"\nExecStart=/usr/bin/java {word} -jar q.jar\n'
-        migration = migrated(tmp_path, unit, "nessie.service")
-        assert WIDE not in rules_of(migration).values()
-        assert migration.left
-
-
-STARTS = {
-    "BASH_ENV": "/x", "ENV": "/x", "LD_PRELOAD": "/x.so", "LD_AUDIT": "/x.so", "LD_LIBRARY_PATH": "/x", "PATH": "/x:/usr/bin",
-    "JAVA_HOME": "/x", "JAVA_APP_JAR": "/x.jar", "JAVA_MAIN_CLASS": "x.Y", "JAVA_APP_DIR": "/x", "JAVA_LIB_DIR": "/x",
-    "JAVA_CLASSPATH": "/x", "GC_CONTAINER_OPTIONS": "-Dnessie.server.authorization.rules.a=false",
-    "GC_METASPACE_SIZE": "9 -javaagent:/x.jar", "JAVA_DEBUG_PORT": "5005 @/x", "JAVA_MAX_MEM_RATIO": "50 -cp /x",
-    "HTTP_PROXY": "http://h:1 -javaagent:/x.jar",
-}  # fmt: skip
-PLAIN_STARTS = {
-    "PATH": "/opt/java/openjdk/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "JAVA_HOME": "/usr/lib/jvm/jre-21",
-    "GC_CONTAINER_OPTIONS": "-XX:+UseG1GC -XX:MaxGCPauseMillis=200", "JAVA_MAX_MEM_RATIO": "50", "BASH_ENV": "",
-    "HTTP_PROXY": "http://proxy:3128", "JAVA_APP_JAR": "/deployments/quarkus-run.jar", "GC_METASPACE_SIZE": "96",
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("form", ["pod", "compose", "Dockerfile"])
-@pytest.mark.parametrize(("variable", "value", "opens"), [
-    *((name, text, False) for name, text in STARTS.items()), *((name, text, True) for name, text in PLAIN_STARTS.items()),
-])  # fmt: skip
-def test_a_variable_that_starts_something_else_permits_nothing(
-    tmp_path: Path, form: str, variable: str, value: str, opens: bool
-) -> None:
-    """Shells, linkers, and the start script of the image read these."""
-    rule = ENV[0]["name"]
-    name, text = {
-        "pod": ("deploy.yaml", pod({"name": "n", "image": IMAGE, "env": [*ENV, {"name": variable, "value": value}]})),
-        "compose": ("compose.yaml", compose({"image": IMAGE, "environment": {rule: WIDE, variable: value}})),
-        "Dockerfile": ("Dockerfile", f'FROM {IMAGE}\nENV {rule}="{WIDE}"\nENV {variable}="{value}"\n'),
-    }[form]
-    migration = migrated(tmp_path, text, name)
-    assert (WIDE in rules_of(migration).values()) == opens
-    assert bool(migration.left) != opens
-
-
-@pytest.mark.parametrize("step", [
-    'SHELL ["/x.sh"]', 'SHELL ["/bin/sh", "/x", "-c"]', "COPY --exclude=*.properties . /deployments/config/",
-    "COPY --parents a/application.properties /deployments/config/", "ADD --exclude=x . /deployments/",
-])  # fmt: skip
-def test_a_step_that_is_not_read_stops_the_migration(tmp_path: Path, step: str) -> None:
-    (tmp_path / "application.properties").write_text(f"nessie.server.authorization.rules.a={WIDE}\n")
-    with pytest.raises(PolicyError, match=r"not read"):
-        migrated(tmp_path, f'FROM {IMAGE}\n{step}\nENV {ENV[0]["name"]}="{WIDE}"\nCMD java -jar q.jar\n', "Dockerfile")
-
-
-@pytest.mark.parametrize("step", [
-    'SHELL ["/bin/bash", "-o", "pipefail", "-c"]', 'SHELL ["/bin/sh", "-ec"]', "COPY --chown=1:1 --link x /tmp/x",
-])  # fmt: skip
-def test_a_usual_step_changes_nothing(tmp_path: Path, step: str) -> None:
-    (tmp_path / "x").write_text("")
-    migration = migrated(
-        tmp_path, f'FROM {IMAGE}\n{step}\nENV {ENV[0]["name"]}="{WIDE}"\nCMD java -jar q.jar\n', "Dockerfile"
-    )
-    assert rules_of(migration) == {"a": WIDE}
 
 
 @pytest.mark.parametrize("form", ["pod", "compose", "Dockerfile"])

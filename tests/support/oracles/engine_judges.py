@@ -222,4 +222,5 @@ def _is_same_statement(tree: exp.Expr, statement: str, dialect: str) -> bool:
 
 
 def _path(part: exp.Expr) -> str:
-    return ".".join(name.name for name in part.find_all(exp.Identifier)).lower()
+    names = part.parts if isinstance(part, (exp.Column, exp.Dot)) else part.find_all(exp.Identifier)
+    return ".".join(name.name for name in names).lower()
