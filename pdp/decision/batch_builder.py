@@ -312,7 +312,7 @@ class SharedParts:
                 made = error
             known = self._made[make] = given, made
         if isinstance(known[1], InvalidArgument):
-            raise known[1]
+            raise known[1].with_traceback(None)
         part: T = known[1]
         return part
 
