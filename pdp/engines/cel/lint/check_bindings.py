@@ -57,7 +57,7 @@ def _remark_on_error(rule: RuleText, error: CompileError, parsed: bool) -> Remar
     if not parsed and rule.file.endswith(".properties") and escape[:1] == "\\":
         hint = f"properties files halve backslashes: write `\\\\\\{escape}`, or a class such as `[.]`"
         return Remark("properties-escape", error.offset, error.message, hint)
-    return remarks.remark_on_error(rule.text, error.offset, error.message, parsed)
+    return remarks.remark_on_error(rule.text, error, parsed)
 
 
 EMPTY_VARIABLES: Final[Mapping[str, tuple[str, ...]]] = {
