@@ -25,7 +25,7 @@ Severity: TypeAlias = Literal["error", "warning", "info"]
 CODES: Final[Mapping[str, Severity]] = {
     **dict.fromkeys(("configuration", "unreadable-file", "syntax", "properties-escape", "type-mismatch"), "error"),
     **dict.fromkeys(("not-boolean", "unknown-variable", "unknown-function", "unknown-op"), "error"),
-    **dict.fromkeys(("bad-pattern", "duplicate-id", "wrong-name", "no-question"), "error"),
+    **dict.fromkeys(("bad-pattern", "always-raises", "duplicate-id", "wrong-name", "no-question"), "error"),
     **dict.fromkeys(("ignored-key", "removed-op", "detached-typo", "matches-everything", "empty-variable"), "warning"),
     **dict.fromkeys(("duplicate-rule", "unreachable", "shadowed", "lookalike-names", "untested-warehouse"), "warning"),
     **dict.fromkeys(("implicit-rule-off", "reserved-id", "unseen-reference", "unknown-catalog-action"), "warning"),
