@@ -27,6 +27,7 @@ from pdp.cel.syntax import (
     Name,
     Node,
 )
+from pdp.cel.types import Type
 from pdp.cel.unparse import children, constant_text, unparse, variable_name, walk
 from pdp.cel.values import RuleError, Timestamp, Uint
 from pdp.engines.cel.lint import remarks
@@ -133,6 +134,7 @@ class _ConstantErrors:
     def __init__(self, checked: CheckedExpression) -> None:
         self.errors: dict[Node, RuleError] = {}
         self._checked = checked
+        self._calls, self._types = dict(checked.calls), dict(checked.types)
         self._parts: dict[Node, _Part] = {}
         self._nodes_left = MAX_NODES
 
@@ -181,8 +183,9 @@ class _ConstantErrors:
         if not decides or kind not in _SAMPLES:
             return None
         sample = Constant(first.pos, 1, _SAMPLES[kind])
-        calls = ChainMap({node: ResolvedCall(call.key, call.overloads, (sample, call.args[1]))}, self._checked.calls)
-        types = ChainMap({sample: self._checked.types[first]}, self._checked.types)
+        run = ResolvedCall(call.key, call.overloads, (sample, call.args[1]))
+        calls = ChainMap[Node, ResolvedCall]({node: run}, self._calls)
+        types = ChainMap[Node, Type]({sample: self._types[first]}, self._types)
         return msgspec.structs.replace(self._checked, calls=calls, types=types)
 
 
