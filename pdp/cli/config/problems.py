@@ -364,7 +364,8 @@ def _of_finding(finding: Finding, key: FileKey | None = None) -> ConfigProblem:
         return ConfigProblem(place, finding.severity, finding.message)
     rule = f"rule `{finding.rule}`: " if finding.rule else ""
     named = f" (`policies.{key}`)" if key else ""
-    return ConfigProblem(place, finding.severity, f"{rule}{finding.message}{named}")
+    hint = f"; {finding.hint}" if finding.hint else ""
+    return ConfigProblem(place, finding.severity, f"{rule}{finding.message}{named}{hint}")
 
 
 def _folder_problems(settings: Settings) -> Iterator[ConfigProblem]:

@@ -10,6 +10,7 @@ import pytest
 import yaml
 from click.testing import CliRunner
 from support.service.command_line import COMPOSITION
+from support.service.commands import run_pdp
 
 from pdp.cli.lint import lint
 from pdp.config.load import load_settings
@@ -17,6 +18,8 @@ from pdp.config.policy_files import policy_files
 from pdp.config.regular_files import find_files
 from pdp.facts.snapshot import Facts
 from pdp.offline.cases.cases import find_cases
+
+pytestmark = pytest.mark.process
 
 RULE = "rules: {open: \"op == 'VIEW_REFERENCE' && role == 'alice'\"}\n"
 CASES = 'cases: [{note: one, checks: [{principal: "user:oidc~a", action: read_data, resource: "table:lake/s/t@main"}]}]'
@@ -82,6 +85,18 @@ def test_the_service_reads_each_mounted_rule_once(tmp_path: Path, pattern: str, 
     name = "..data/r.yaml" if ".." in pattern else "r.yaml"
     assert policy_files(settings, "rules").paths == (folder / name,)
     assert COMPOSITION.build_pdp(settings, Facts.empty(), COMPOSITION.read_rules(settings)).bundle
+
+
+def test_config_check_reads_each_mounted_rule_once_and_prints_hints(tmp_path: Path) -> None:
+    mount(tmp_path / "rules", {"r.yaml": "rules: {r: \"op == 'VIEW_REFERENCE' and role == 'a'\"}"})
+    (tmp_path / "pdp.yaml").write_text(
+        "warehouses: {lake: {}}\npolicies: {rules: ['rules/**/*.yaml']}\nauthorities: {default: {engines: [cel]}}\n"
+    )
+    ended = run_pdp("config", "check", "-c", "pdp.yaml", cwd=tmp_path)
+    assert ended.returncode == 1
+    assert ended.stdout.count("unexpected `and`") == 1
+    assert "(`policies.rules`); write `&&`" in ended.stdout
+    assert "duplicate" not in ended.stdout
 
 
 def test_a_glob_of_one_level_finds_mounted_folders_and_no_hidden_ones(tmp_path: Path) -> None:
