@@ -24,6 +24,7 @@ from pdp.cel.syntax import (
     Node,
     Select,
     depth_above,
+    word_hint,
 )
 from pdp.cel.values import INT_MAX, INT_MIN, UINT_MAX, Uint
 
@@ -48,7 +49,7 @@ _HAS: Final = "has"
 
 def refuse_word(word: str, pos: int) -> CompileError:
     """Return the error for a reserved word in the place of a name."""
-    return CompileError(f"reserved word `{word}`", pos)
+    return CompileError(f"reserved word `{word}`", pos, word_hint(word))
 
 
 def build_unary(function: str, _: None, operand: Node) -> Node:

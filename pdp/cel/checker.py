@@ -28,6 +28,7 @@ from pdp.cel.syntax import (
     Name,
     Node,
     Select,
+    word_hint,
 )
 from pdp.cel.types import (
     BOOL,
@@ -193,7 +194,7 @@ class _Checker:
     def fail_unknown(self, node: Node, name: str) -> Type:
         """Raise CompileError; with `strict` off, record a name that fails at run time."""
         if self.strict:
-            raise CompileError(f"undeclared reference to `{name}`", node.pos)
+            raise CompileError(f"undeclared reference to `{name}`", node.pos, word_hint(name))
         self.names[node] = UndeclaredName(name)
         return DYN
 
@@ -282,7 +283,7 @@ class _Checker:
         overloads = self.table.get(key)
         if overloads is None:
             if self.strict:
-                raise CompileError(f"undeclared function `{key[0]}`", node.pos)
+                raise CompileError(f"undeclared function `{key[0]}`", node.pos, word_hint(key[0]))
             overloads = ()
         chosen, result = self.choose_overloads(overloads, types)
         if not chosen and self.strict:

@@ -25,12 +25,16 @@ Macro: TypeAlias = Literal["all", "exists", "exists_one", "map", "filter"]
 
 
 class CompileError(Exception):
-    """Expression that does not parse or type-check. `offset` counts characters of the text from 0."""
+    """Expression that does not parse or type-check. `offset` counts characters of the text from 0.
 
-    def __init__(self, message: str, offset: int) -> None:
+    `hint` tells what the language has in place of a word or sign of another language.
+    """
+
+    def __init__(self, message: str, offset: int, hint: str = "") -> None:
         super().__init__(message)
         self.message = message
         self.offset = offset
+        self.hint = hint
 
 
 class Node(msgspec.Struct, frozen=True, eq=False):
@@ -156,8 +160,77 @@ def unexpected(text: str, offset: int) -> CompileError:
     assert blanks is not None
     start = blanks.end()
     if start == len(text):
-        return CompileError("syntax error: unexpected end", start)
+        operator = text[max(0, offset - 2) : offset]
+        hint = f"an operand is missing behind `{operator}`" if operator in ("&&", "||") else ""
+        return CompileError("syntax error: unexpected end", start, hint)
     token = _ANY.match(text, start)
     if token is None:
-        return CompileError(f"syntax error: unexpected character {text[start]!r}", start)
-    return CompileError(f"syntax error: unexpected `{token[0]:.40}`", start)
+        hint = _NO_END if text[start] in "'\"" else _sign_hint(text, start)
+        return CompileError(f"syntax error: unexpected character {text[start]!r}", start, hint)
+    before = _LAST_WORD.search(text, max(0, offset - _LONGEST_WORD), offset)
+    hint = word_hint(token[0]) or (word_hint(before[0]) if before else "") or _sign_hint(text, start)
+    if token[0] == "," and _ROUND_LIST.search(text, 0, start):
+        hint = LIST_HINT
+    return CompileError(f"syntax error: unexpected `{token[0]:.40}`", start, hint)
+
+
+LIST_HINT: Final = "`in` takes a list: write `in ['a', 'b']`"
+_NO_END: Final = "the text has no end on its line: the quote that begins a text also ends it"
+_LONGEST_WORD: Final = 10
+_LAST_WORD: Final = re.compile(r"(?<![\w.])[A-Za-z]+\Z")
+_ROUND_LIST: Final = re.compile(r"(?<![\w.])[iI][nN][ \t\r\n]*+\([^()]*+\Z")
+_METHODS: Final = {name.casefold(): name for name in ("matches", "contains", "startsWith", "endsWith")}
+_TEXT_TESTS: Final = "write `x.startsWith('a')`, `x.endsWith('a')`, `x.contains('a')` or `x.matches('^a')`"
+_NULL: Final = "write `== null` or `!= null`, and `has(m.key)` for a key of a map"
+_CHOICE: Final = "write `condition ? a : b`"
+_WORDS: Final[dict[str, str]] = {
+    "and": "write `&&`",
+    "or": "write `||`",
+    "xor": "write `!=` between two tests in brackets",
+    "not": "write `!`, and `!(a in b)` for `not in`",
+    "in": "write `in`, in small letters",
+    "is": _NULL,
+    "isnull": _NULL,
+    **dict.fromkeys(("none", "nil"), "write `null`"),
+    **{word: f"write `{word}`, in small letters" for word in ("true", "false", "null")},
+    **dict.fromkeys(("like", "ilike", "rlike", "regexp", "glob"), _TEXT_TESTS),
+    "between": "write `a <= x && x <= b`",
+    **dict.fromkeys(("if", "then", "else", "elif", "elseif", "elsif", "case", "when", "unless"), _CHOICE),
+    **{word: f"write `x.{name}('a')`" for word, name in _METHODS.items()},
+    **dict.fromkeys(("includes", "has", "hasrole"), "write `'a' in roles` for a list, `x.contains('a')` for a text"),
+    **dict.fromkeys(("len", "length", "count"), "write `size(x)`"),
+}
+"""Word of another language, in small letters -> what this one has."""
+_SIGNS_BEFORE: Final = {"===": "write `==`", "!==": "write `!=`", "<>": "write `!=`"}
+_SIGNS_FROM: Final = {
+    "!~": "write `!x.matches('a')`",
+    **dict.fromkeys(("=~", "~"), "write `x.matches('a')`"),
+    "=>": 'write `>=`, or `!a || b` for "a demands b"',
+    "!": "write `!(a in b)`, or `!=`",
+    "=": "write `==`",
+    "&": "write `&&`",
+    "|": "write `||`",
+    ";": "a rule is one expression: leave out `;`",
+    **dict.fromkeys(
+        "\u2018\u2019\u201a\u201c\u201d\u201e\u00ab\u00bb\u00b4", "texts have straight quotes: write `'a'`"
+    ),
+}
+"""Sign that cannot stand there -> what this language has. Longer signs come first."""
+
+
+_OWN: Final = frozenset({"in", "true", "false", "null"})
+
+
+def word_hint(word: str) -> str:
+    """Return what the language has in place of a word of another one; "" for a word that it has, or that is unknown."""
+    return "" if word in _OWN else _WORDS.get(word.casefold(), "")
+
+
+def _sign_hint(text: str, start: int) -> str:
+    """Return what the language has in place of the sign at `start`, which may continue the sign before."""
+    for sign, hint in _SIGNS_BEFORE.items():
+        if text.startswith(sign, start + 1 - len(sign)) and start + 1 >= len(sign):
+            return hint
+    if text.startswith(("==", "!=", "&&", "||"), start):
+        return ""
+    return next((hint for sign, hint in _SIGNS_FROM.items() if text.startswith(sign, start)), "")

@@ -35,6 +35,7 @@ from pdp.config.load import load_settings
 from pdp.config.names import NameCheck
 from pdp.config.policy_files import RULES_KEY, missing_of_quarkus, policy_files
 from pdp.config.references import name_check
+from pdp.config.regular_files import find_files, unique_files
 from pdp.config.settings import Settings
 from pdp.engines.cedar.lint import is_cedar_file, lint_cedar, sources_of_files
 from pdp.engines.cel.lint.linter import Finding, LintOptions, lint_files
@@ -123,7 +124,7 @@ def _settings(config: Path | None, paths: Sequence[Path], *, stored: bool) -> Se
 
 def _lint_paths(paths: Sequence[Path], options: LintOptions, stored: Sequence[RowPolicy]) -> list[Finding]:
     """Return the findings of files and folders: rules, row policies, permissions of scopes, worlds, and Cedar."""
-    files = list(_files(paths))
+    files = unique_files(_files(paths))
     cedar = [file for file in files if is_cedar_file(file)]
     scopes = [file for file in files if is_permission_file(file)]
     rows = [file for file in files if file not in cedar and is_row_file(file)]
@@ -143,7 +144,7 @@ def _skipped(paths: Sequence[Path], read: Collection[Path], profiles: Sequence[s
     for file in named:
         if message := missing_of_quarkus([file], str(file), read, profiles):
             yield Finding(CONFIGURATION, "warning", str(file), 0, 0, "", message)
-    below = (file for path in paths if path.is_dir() for file in sorted(path.rglob("*")))
+    below = (file for path in paths if path.is_dir() for file in find_files(path))
     for file in below:
         if file.suffix.lower() == ".json" and file.resolve() not in read and file.is_file():
             text = file.read_text("utf-8", "replace")
@@ -193,7 +194,7 @@ def _files(paths: Sequence[Path]) -> Iterator[Path]:
     for path in paths:
         if not path.exists():
             raise InvalidArgument(f"cannot read `{path}`: no such file or folder")
-        yield from sorted(filter(_holds_policies, path.rglob("*"))) if path.is_dir() else [path]
+        yield from filter(_holds_policies, find_files(path)) if path.is_dir() else [path]
 
 
 def _holds_policies(path: Path) -> bool:

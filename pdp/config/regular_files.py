@@ -1,6 +1,7 @@
-"""Reader of files that others write: regular files alone, up to a size.
+"""Finder and reader of files that others write: each file once, regular files alone, up to a size.
 
 Opening a pipe waits for a writer for ever, and a device has no end. One such name beside policies would stop reloads.
+A mount of Kubernetes shows each file twice: `r.yaml` is a link into `..data`, a link to a folder such as `..2026_1`.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -53,3 +55,37 @@ def read_regular(path: Path, most_bytes: int = MAX_FILE_BYTES) -> bytes:
     if len(data) > most_bytes:  # the file has grown meanwhile
         raise FileUnusable(errno.EFBIG, f"larger than {most_bytes} bytes", str(path))
     return data
+
+
+def find_files(base: Path, pattern: str = "**/*") -> list[Path]:
+    """Return what a glob finds below a folder, sorted: each file once, and nothing of a hidden `..` folder.
+
+    A pattern may name such a folder. Raise ValueError for no glob, OSError if a folder cannot be listed.
+    """
+    found: Iterable[Path] = base.glob(pattern)
+    if not any(map(_is_hidden, Path(pattern).parts)):
+        found = _mounted(base, found, recursive="**" in pattern)
+    return unique_files(sorted(found))
+
+
+def unique_files(paths: Iterable[Path]) -> list[Path]:
+    """Return the paths without those that lead to the file of an earlier one."""
+    by_file: dict[str, Path] = {}
+    for path in paths:
+        by_file.setdefault(os.path.realpath(path), path)
+    return list(by_file.values())
+
+
+def _mounted(base: Path, found: Iterable[Path], *, recursive: bool) -> Iterator[Path]:
+    """Yield the paths outside hidden folders. `**` follows no link, so it sees `sub -> ..data/sub` in there alone."""
+    for path in found:
+        *folders, name = path.relative_to(base).parts or ("",)
+        shown = base.joinpath(*(folder for folder in folders if not _is_hidden(folder)), name)
+        if _is_hidden(name) and path.is_dir():
+            continue
+        if shown == path or (recursive and shown.exists()):
+            yield shown
+
+
+def _is_hidden(part: str) -> bool:
+    return part.startswith("..") and part != ".."

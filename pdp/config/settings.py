@@ -17,6 +17,7 @@ from pdp.config.cache import CacheSettings
 from pdp.config.identity import IdentitySettings, TrustedEngineSettings, grantee_id
 from pdp.config.origins import Key, Origins, key_text
 from pdp.config.policies import PolicyFiles, PolicySettings, RowAccessSettings
+from pdp.config.regular_files import find_files
 from pdp.config.section import Secret, SecretAddress, Section, defaults, names_secret
 from pdp.config.server import LimitSettings, ServerSettings
 from pdp.config.warehouses import AuthoritySettings, LakeSettings, TrinoSettings, WarehouseSettings
@@ -140,7 +141,7 @@ class Settings(Section):
 
 def _matches(base: Path, pattern: Path) -> list[Path]:
     try:
-        return sorted(Path(pattern.anchor or base).glob(str(pattern.relative_to(pattern.anchor))))
+        return find_files(Path(pattern.anchor or base), str(pattern.relative_to(pattern.anchor)))
     except ValueError as error:
         raise ConfigError(f"`{pattern}` is not a glob: {str(error).lower()}") from None
     except OSError as error:  # such as no free descriptors

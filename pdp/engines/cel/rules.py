@@ -166,7 +166,7 @@ def _compile(rule: RuleText, extensions: frozenset[str]) -> Rule:
         return Rule(rule.id, compile_program(rule.text, extensions), rule.place())
     except CompileError as error:
         advice = advice_for_rule(rule.text, rule.file, extensions)
-        message = f"{error.message}; {advice}" if advice else error.message
+        message = "; ".join(filter(None, (error.message, error.hint, advice)))
         raise RuleCompileError(rule.id, message, rule.place(error.offset)) from None
 
 

@@ -16,6 +16,7 @@ from typing import Any, Final
 import msgspec
 import yaml
 
+from pdp.config.regular_files import find_files
 from pdp.engines.cedar.kind import as_sources
 from pdp.engines.cedar.model import load_model
 from pdp.engines.cedar.schema import CedarSources, SourceText, read_sources
@@ -134,7 +135,7 @@ def find_cases(paths: Sequence[Path]) -> Iterator[Case]:
 
 def files_of(path: Path) -> Sequence[Path]:
     """Return the case files of a folder, in order; a file stands for itself."""
-    return [file for file in sorted(path.rglob("*")) if file.suffix.lower() in SUFFIXES] if path.is_dir() else [path]
+    return [file for file in find_files(path) if file.suffix.lower() in SUFFIXES] if path.is_dir() else [path]
 
 
 def _read(file: Path) -> Iterator[Case]:

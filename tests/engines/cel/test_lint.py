@@ -61,6 +61,7 @@ TRIGGERED = [
     ("size(ref)", "not-boolean", 1),
     ("role == 'x' && ref.matches('(?=a)')", "bad-pattern", 28),
     ("matches(ref, '[')", "bad-pattern", 14),
+    ("role == 'x' && now > timestamp('2024-01-01')", "always-raises", 22),
     ("role == 'x' || op == 'READ_ENTITY_VALEU'", "unknown-op", 22),
     ("op in ['CREATE_ENTITY', 'NOPE']", "unknown-op", 25),
     ("'NOPE' != op", "unknown-op", 1),

@@ -1,4 +1,4 @@
-"""Findings that follow from the values of variables in checks: empty variables, references without a viewer.
+"""Findings that follow from the values of variables: empty ones, references without a viewer, parts that always raise.
 
 Every finding is proven by a search. If a search gives up, there is no finding. Owns the parts of a rule that may permit
 more here than in Nessie, too: of these, a doubtful one counts.
@@ -7,17 +7,31 @@ more here than in Nessie, too: of these, a doubtful one counts.
 from __future__ import annotations
 
 import re
+from collections import ChainMap
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from pdp.cel.checker import CheckedExpression, check
-from pdp.cel.compiler import function_table
+import msgspec
+
+from pdp.cel.checker import CheckedExpression, LocalName, ResolvedCall, Variable, check
+from pdp.cel.compiler import Emitter, function_table, load_function
 from pdp.cel.parser import parse
-from pdp.cel.syntax import Call, CompileError, Comprehension, ListOf, Logic, Name, Node
-from pdp.cel.unparse import constant_text, variable_name, walk
+from pdp.cel.syntax import (
+    MAX_NODES,
+    Call,
+    CompileError,
+    Comprehension,
+    Constant,
+    ListOf,
+    Logic,
+    Name,
+    Node,
+)
+from pdp.cel.unparse import children, constant_text, unparse, variable_name, walk
+from pdp.cel.values import RuleError, Timestamp, Uint
 from pdp.engines.cel.lint import remarks
-from pdp.engines.cel.lint.formula import Connective, Formula, TextTest, formula_of
-from pdp.engines.cel.lint.remarks import Remark, comparisons
+from pdp.engines.cel.lint.formula import Connective, Formula, TextTest, formula_of, possible_results
+from pdp.engines.cel.lint.remarks import Remark, Severity, comparisons
 from pdp.engines.cel.lint.search import RuleModel, SearchBudget, SearchExhausted, satisfy
 from pdp.engines.cel.program import RULE_VARIABLES, compile_program
 from pdp.engines.cel.selection import ConditionIndex, texts_of
@@ -57,7 +71,119 @@ def _remark_on_error(rule: RuleText, error: CompileError, parsed: bool) -> Remar
     if not parsed and rule.file.endswith(".properties") and escape[:1] == "\\":
         hint = f"properties files halve backslashes: write `\\\\\\{escape}`, or a class such as `[.]`"
         return Remark("properties-escape", error.offset, error.message, hint)
-    return remarks.remark_on_error(rule.text, error.offset, error.message, parsed)
+    return remarks.remark_on_error(rule.text, error, parsed)
+
+
+_ZONES: Final = "a zone is a name such as `Europe/Berlin`, or an offset such as `+02:00`"
+_CONSTANTS: Final[Mapping[str, str]] = {
+    "timestamp": "write date, time and zone: `timestamp('2024-01-01T00:00:00Z')`",
+    "duration": "the units are h, m, s, ms, us and ns: seven days are `duration('168h')`",
+    "int": "a text of decimal digits becomes a number; hexadecimal is written without quotes: `0x10`",
+}
+_SHOWN: Final = 80
+
+
+def raising_constants(checked: CheckedExpression, *, forbid: bool) -> Iterator[Remark]:
+    """Yield a remark on each smallest part that always raises: an error, unless a permit with it can be true.
+
+    A forbid that raises denies, so nothing makes the part harmless there.
+    """
+    failing = constant_errors(checked)
+    severity: Severity = "error" if forbid or True not in possible_results(checked.root, failing) else "warning"
+    for node, error in failing.items():
+        name = node.function if isinstance(node, Call) else ""
+        if name == "matches" and isinstance(checked.calls[node].args[1], Constant):
+            continue  # `bad-pattern` says so
+        shown = unparse(node)
+        shown = f"{shown[:_SHOWN]}..." if len(shown) > _SHOWN else shown
+        hint = _CONSTANTS.get(name, _ZONES if name.startswith("get") else "")
+        yield Remark("always-raises", node.pos, f"`{shown}` always raises: {error.detail}", hint, severity)
+
+
+_MACRO_NODES: Final = 2_000
+"""Nodes that a macro counts as: it repeats its body."""
+_SAMPLES: Final = {"timestamp": Timestamp(0), "string": "", "int": 1, "uint": Uint(1)}
+"""Value of each kind that no division by a divisor but 0, and no zone or pattern that is valid, raises for."""
+
+
+class _Part(NamedTuple):
+    """Part of an expression: its size, and the variables and macros around that its value depends on.
+
+    `raises`: a part of it raises.
+    """
+
+    free: frozenset[object]
+    size: int
+    raises: bool
+
+
+def constant_errors(checked: CheckedExpression) -> Mapping[Node, RuleError]:
+    """Return the smallest parts that raise for all values of the variables, with their errors.
+
+    Each part is run as in a rule. Parts beyond a size in total are not looked at.
+    """
+    finder = _ConstantErrors(checked)
+    finder.visit(checked.root)
+    return finder.errors
+
+
+class _ConstantErrors:
+    """Finder of parts that always raise."""
+
+    def __init__(self, checked: CheckedExpression) -> None:
+        self.errors: dict[Node, RuleError] = {}
+        self._checked = checked
+        self._parts: dict[Node, _Part] = {}
+        self._nodes_left = MAX_NODES
+
+    def visit(self, node: Node) -> _Part:
+        """Look at a part, smaller ones first."""
+        meaning = self._checked.names.get(node)
+        if isinstance(meaning, Variable | LocalName):
+            local = meaning.node if isinstance(meaning, LocalName) else meaning
+            part = _Part(frozenset((local,)), 1, raises=False)
+        else:
+            below = [] if meaning else [self.visit(child) for child in children(node)]
+            free = frozenset[object]().union(*(each.free for each in below)) - {node}
+            size = sum(each.size for each in below) + (_MACRO_NODES if isinstance(node, Comprehension) else 1)
+            part = _Part(free, size, any(each.raises for each in below))
+            part = part._replace(raises=part.raises or self._fails(node, part))
+        self._parts[node] = part
+        return part
+
+    def _fails(self, node: Node, part: _Part) -> bool:
+        if part.free:
+            checked = self._sampled(node)
+        else:
+            checked = None if isinstance(node, Constant | ListOf | Name) else self._checked
+        if checked is None or part.size > self._nodes_left:
+            return False
+        self._nodes_left -= part.size
+        emitter = Emitter(msgspec.structs.replace(checked, root=node), {})
+        is_rule = node is self._checked.root and checked.types[node].kind == "dyn"
+        source = emitter.emit_function("constant", (), wants_bool=is_rule)
+        try:
+            load_function(source, "constant", emitter)()
+        except RuleError as error:
+            self.errors[node] = error
+        except CompileError:  # too many levels: the load of the rule says so
+            return False
+        return node in self.errors
+
+    def _sampled(self, node: Node) -> CheckedExpression | None:
+        """Return the expression with a sample in place of the first argument, if the second is constant and decides."""
+        call = self._checked.calls.get(node)
+        if call is None or len(call.args) != 2 or self._parts[call.args[1]].free:
+            return None
+        name, first = call.key[0], call.args[0]
+        kind = self._checked.types[first].kind
+        decides = name in ("_/_", "_%_", "matches") or (name.startswith("get") and kind == "timestamp")
+        if not decides or kind not in _SAMPLES:
+            return None
+        sample = Constant(first.pos, 1, _SAMPLES[kind])
+        calls = ChainMap({node: ResolvedCall(call.key, call.overloads, (sample, call.args[1]))}, self._checked.calls)
+        types = ChainMap({sample: self._checked.types[first]}, self._checked.types)
+        return msgspec.structs.replace(self._checked, calls=calls, types=types)
 
 
 EMPTY_VARIABLES: Final[Mapping[str, tuple[str, ...]]] = {

@@ -7,15 +7,15 @@ errors as the language does. With every value chosen a single, exact outcome is 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from typing import Any, Final, TypeAlias
 
 import msgspec
 
 from pdp.cel import patterns
 from pdp.cel.checker import CheckedExpression
-from pdp.cel.syntax import Call, Conditional, Constant, Logic, Name, Node
-from pdp.cel.unparse import canonical_text, variable_name
+from pdp.cel.syntax import Call, Comprehension, Conditional, Constant, Logic, Name, Node
+from pdp.cel.unparse import canonical_text, children, variable_name
 from pdp.cel.values import RuleError
 from pdp.engines.cel.conditions import requirements_of
 
@@ -269,3 +269,32 @@ def _pattern(node: Node, name: str, pattern: str) -> Formula | None:
         return OpaqueTest(canonical_text(node), name, patterns.compile_pattern(pattern).find)
     except RuleError:
         return None
+
+
+_BOTH: Final = frozenset({True, False})
+_NONE: Final[frozenset[bool]] = frozenset()
+
+
+def possible_results(node: Node, failing: Container[Node]) -> frozenset[bool]:
+    """Return the results that a part may have, in doubt too many; none if it always raises, as the `failing` ones do.
+
+    A value that is no bool counts as both results.
+    """
+    if node in failing:
+        return _NONE
+    if isinstance(node, Constant):
+        return frozenset((node.value,)) if isinstance(node.value, bool) else _BOTH
+    below = [possible_results(child, failing) for child in children(node)]
+    if isinstance(node, Logic):
+        rest = node.conjunction
+        decided = [not rest] if any((not rest) in part for part in below) else []
+        return frozenset([*decided, rest] if all(rest in part for part in below) else decided)
+    if isinstance(node, Conditional):
+        condition, then, otherwise = below
+        return (then if True in condition else _NONE) | (otherwise if False in condition else _NONE)
+    if isinstance(node, Comprehension):
+        found = _BOTH - {True} if node.macro in ("exists", "exists_one") and True not in below[1] else _BOTH
+        return found if below[0] else _NONE
+    if isinstance(node, Call) and node.function == "!_":
+        return frozenset(not value for value in below[0])
+    return _BOTH if all(below) else _NONE

@@ -166,6 +166,7 @@ def _is_asked(compared: remarks.Comparison, known: AbstractSet[str]) -> bool:
 
 def _lint_alone(rule: LintRule, options: LintOptions, budget: SearchBudget) -> Iterator[Remark]:
     yield from remarks.remark_on_rule(rule.checked, forbid=options.names.forbid)
+    yield from check_bindings.raising_constants(rule.checked, forbid=options.names.forbid)
     if options.witnesses:
         yield from remarks.remark_on_roles(rule.checked, forbid=options.names.forbid)
     yield from remark_on_names(rule.checked, options.names)

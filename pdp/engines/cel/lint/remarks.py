@@ -14,7 +14,7 @@ from pdp.cel import patterns
 from pdp.cel.checker import CheckedExpression
 from pdp.cel.compiler import EXTENSIONS
 from pdp.cel.functions import STANDARD
-from pdp.cel.syntax import Call, Constant, ListOf, MapOf, Node
+from pdp.cel.syntax import LIST_HINT, Call, CompileError, Constant, ListOf, MapOf, Node
 from pdp.cel.unparse import operands_of, variable_name, walk
 from pdp.cel.values import RuleError
 from pdp.engines.cel.conditions import role_tests
@@ -25,7 +25,7 @@ Severity: TypeAlias = Literal["error", "warning", "info"]
 CODES: Final[Mapping[str, Severity]] = {
     **dict.fromkeys(("configuration", "unreadable-file", "syntax", "properties-escape", "type-mismatch"), "error"),
     **dict.fromkeys(("not-boolean", "unknown-variable", "unknown-function", "unknown-op"), "error"),
-    **dict.fromkeys(("bad-pattern", "duplicate-id", "wrong-name", "no-question"), "error"),
+    **dict.fromkeys(("bad-pattern", "always-raises", "duplicate-id", "wrong-name", "no-question"), "error"),
     **dict.fromkeys(("ignored-key", "removed-op", "detached-typo", "matches-everything", "empty-variable"), "warning"),
     **dict.fromkeys(("duplicate-rule", "unreachable", "shadowed", "lookalike-names", "untested-warehouse"), "warning"),
     **dict.fromkeys(("implicit-rule-off", "reserved-id", "unseen-reference", "unknown-catalog-action"), "warning"),
@@ -89,18 +89,58 @@ def suggest(word: str, known: Collection[str]) -> str:
     return f"did you mean `{folded[found[0]]}`?" if found else ""
 
 
-def remark_on_error(text: str, offset: int, message: str, parsed: bool) -> Remark:
+def remark_on_error(text: str, error: CompileError, parsed: bool) -> Remark:
     """Return the remark on an invalid rule. `parsed`: the syntax is right, the error is in the types."""
+    offset, message = error.offset, error.message
     if not parsed:
-        return Remark("syntax", offset, message, "a backtick neither begins nor ends a text" if "`" in text else "")
+        hint = error.hint or ("a backtick neither begins nor ends a text" if "`" in text else "")
+        return Remark("syntax", offset, message, hint)
     found = _WORD.match(text, offset)
     name = found[0] if found else ""
     functions = {key[0] for key in STANDARD}
     if not name or name in functions or name in RULE_VARIABLES:
-        return Remark("type-mismatch", offset, message)
+        return Remark("type-mismatch", offset, message, _type_hint(message))
     if text[offset + len(name) :].lstrip().startswith("("):
-        return Remark("unknown-function", offset, message, _extension_hint(name) or suggest(name, functions))
-    return Remark("unknown-variable", offset, message, suggest(name, RULE_VARIABLES))
+        hint = error.hint or _extension_hint(name) or suggest(name, functions)
+        return Remark("unknown-function", offset, message, hint)
+    return Remark("unknown-variable", offset, message, error.hint or _variable_hint(text, offset, name))
+
+
+_LIST: Final = r"list\(string\)"
+_TYPE_HINTS: Final = (
+    (re.compile(r"no overload of `@in` for \(.*, string\)"), f"{LIST_HINT}, or `x.contains('a')` for a part of a text"),
+    (re.compile(rf"no overload of `(?:contains|matches|startsWith|endsWith)` for \({_LIST}"), "write `'a' in roles`"),
+    (re.compile(rf"no overload of `_[!=]=_` for \((?:{_LIST}, string|string, {_LIST})\)"), "write `'a' in roles`"),
+)
+"""Message of a wrong type -> what to write."""
+_NAMES: Final[Mapping[str, str]] = {
+    **dict.fromkeys(
+        ("user", "username", "principal", "subject", "sub", "caller", "identity"),
+        "`role` is the name of the user; `roles`, `groups` and `attributes.key` tell more",
+    ),
+    **dict.fromkeys(("claims", "token", "jwt"), "claims of the token are `attributes.key`"),
+    **dict.fromkeys(("resource", "table", "namespace", "schema", "object"), "write `path`"),
+    **dict.fromkeys(("branch", "tag", "reference"), "write `ref`"),
+    "catalog": "write `warehouse`",
+    "operation": "write `op`",
+}
+"""Name of a variable elsewhere -> what to write here."""
+_DOTTED: Final = re.compile(r"\w+(?:[.]\w+)*+(?!\()")
+_COMPARED: Final = re.compile(r"(?:[=!]=|\[|,)\s{0,8}\Z")
+
+
+def _type_hint(message: str) -> str:
+    return next((hint for known, hint in _TYPE_HINTS if known.match(message)), "")
+
+
+def _variable_hint(text: str, offset: int, name: str) -> str:
+    """Return a hint on an unknown variable: behind a comparison or in a list, it may be a text without quotes."""
+    known = suggest(name, RULE_VARIABLES)
+    if not _COMPARED.search(text, max(0, offset - 12), offset):
+        return _NAMES.get(name.casefold(), known)
+    found = _DOTTED.match(text, offset)
+    quoted = f"write `'{found[0] if found else name}'` if it is a text"
+    return f"{quoted}; {known}" if known else quoted
 
 
 def _extension_hint(name: str) -> str:
