@@ -58,7 +58,7 @@ def read_regular(path: Path, most_bytes: int = MAX_FILE_BYTES) -> bytes:
 
 
 def find_files(base: Path, pattern: str = "**/*") -> list[Path]:
-    """Return what a glob finds below a folder, sorted: each file once, and nothing of a hidden `..` folder.
+    """Return the matches of a glob below a folder, sorted: each file once, and nothing of a hidden `..` folder.
 
     A pattern may name such a folder. Raise ValueError for no glob, OSError if a folder cannot be listed.
     """

@@ -7,8 +7,9 @@ import pytest
 from pdp.engines.cel.lint.check_bindings import analyze_rule
 from pdp.engines.cel.lint.remarks import Remark
 from pdp.engines.cel.program import compile_program
-from pdp.engines.cel.rules import RuleCompileError, inline_rules
+from pdp.engines.cel.rules import inline_rules
 from pdp.engines.cel.sources import inline_rule
+from pdp.errors import RuleCompileError
 
 ROLES = "`role` is the name of the user"
 SLIPS = [

@@ -7,7 +7,6 @@ more here than in Nessie, too: of these, a doubtful one counts.
 from __future__ import annotations
 
 import re
-from collections import ChainMap
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -84,7 +83,7 @@ _SHOWN: Final = 80
 
 
 def raising_constants(checked: CheckedExpression, *, forbid: bool) -> Iterator[Remark]:
-    """Yield a remark on each smallest part that always raises: an error, unless a permit with it can be true.
+    """Yield a remark on each smallest part that always raises: an error, unless a permit can still be true.
 
     A forbid that raises denies, so nothing makes the part harmless there.
     """
@@ -103,13 +102,13 @@ def raising_constants(checked: CheckedExpression, *, forbid: bool) -> Iterator[R
 _MACRO_NODES: Final = 2_000
 """Nodes that a macro counts as: it repeats its body."""
 _SAMPLES: Final = {"timestamp": Timestamp(0), "string": "", "int": 1, "uint": Uint(1)}
-"""Value of each kind that no division by a divisor but 0, and no zone or pattern that is valid, raises for."""
+"""Kind -> a value for which no division by a divisor but 0, and no valid zone or pattern, raises."""
 
 
 class _Part(NamedTuple):
-    """Part of an expression: its size, and the variables and macros around that its value depends on.
+    """Part of an expression: size, and the variables and macros around on which the value depends.
 
-    `raises`: a part of it raises.
+    `raises`: a smaller part raises.
     """
 
     free: frozenset[object]
@@ -171,7 +170,7 @@ class _ConstantErrors:
         return node in self.errors
 
     def _sampled(self, node: Node) -> CheckedExpression | None:
-        """Return the expression with a sample in place of the first argument, if the second is constant and decides."""
+        """Return the expression with a sample for the first argument, if the second is constant and decides."""
         call = self._checked.calls.get(node)
         if call is None or len(call.args) != 2 or self._parts[call.args[1]].free:
             return None
@@ -181,8 +180,8 @@ class _ConstantErrors:
         if not decides or kind not in _SAMPLES:
             return None
         sample = Constant(first.pos, 1, _SAMPLES[kind])
-        calls = ChainMap({node: ResolvedCall(call.key, call.overloads, (sample, call.args[1]))}, self._checked.calls)
-        types = ChainMap({sample: self._checked.types[first]}, self._checked.types)
+        calls = {**self._checked.calls, node: ResolvedCall(call.key, call.overloads, (sample, call.args[1]))}
+        types = {**self._checked.types, sample: self._checked.types[first]}
         return msgspec.structs.replace(self._checked, calls=calls, types=types)
 
 
