@@ -77,7 +77,7 @@ def unique_files(paths: Iterable[Path]) -> list[Path]:
 
 
 def _mounted(base: Path, found: Iterable[Path], *, recursive: bool) -> Iterator[Path]:
-    """Yield the paths outside hidden folders. `**` follows no link, so it sees `sub -> ..data/sub` in there alone."""
+    """Yield the paths outside hidden folders. `**` follows no link: `sub -> ..data/sub` is seen in the latter alone."""
     for path in found:
         *folders, name = path.relative_to(base).parts or ("",)
         shown = base.joinpath(*(folder for folder in folders if not _is_hidden(folder)), name)
