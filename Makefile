@@ -174,9 +174,6 @@ protos: $(STAMP) ## generate the messages of pdp/surfaces/wire from protos/
 docs: $(STAMP) ## generate the reference pages
 	$(PY) docs/generate.py
 
-# Parts of `make check` that run beside each other print all they have to say when they end. Tests run alone: attacks
-# measure the answers of neighbours. Two parts at once take less than 8 GiB.
-BESIDE := $(shell awk '/^MemAvailable:/ {most = $$2 > 8388608 ? 2 : 1} END {print most ? most : 1}' /proc/meminfo || echo 1)
 PART := MAKEFLAGS= $(MAKE_COMMAND) --no-print-directory $(MAKEOVERRIDES)
 
 # a target with its seconds
@@ -186,10 +183,7 @@ timed-%:
 # `make test` plays all generated examples there
 check: export TEST_EXAMPLES := all
 check: $(STAMP) ## what CI runs: lint, type, test, test-spark and test-trino, with the seconds of each
-	@$(PART) -j$(BESIDE) --output-sync=target timed-lint timed-type
-	@$(PART) timed-test
-	@$(PART) $(SPARK)
-	@$(PART) -j$(BESIDE) --output-sync=target timed-test-spark timed-test-trino
+	@$(PART) timed-lint timed-type timed-test timed-test-spark timed-test-trino
 
 # the examples were played, so `make test-slow` plays none of them again
 check-all: SLOW := long

@@ -27,7 +27,7 @@ Macro: TypeAlias = Literal["all", "exists", "exists_one", "map", "filter"]
 class CompileError(Exception):
     """Expression that does not parse or type-check. `offset` counts characters of the text from 0.
 
-    `hint` tells what the language has in place of a word or sign of another language.
+    `hint` tells the counterpart of a word or sign of another language.
     """
 
     def __init__(self, message: str, offset: int, hint: str = "") -> None:
@@ -222,12 +222,12 @@ _OWN: Final = frozenset({"in", "true", "false", "null"})
 
 
 def word_hint(word: str) -> str:
-    """Return what the language has in place of a word of another one; "" for a word that it has, or that is unknown."""
+    """Return the counterpart of a word of another language; "" for an own word, and for an unknown one."""
     return "" if word in _OWN else _WORDS.get(word.casefold(), "")
 
 
 def _sign_hint(text: str, start: int) -> str:
-    """Return what the language has in place of the sign at `start`, which may continue the sign before."""
+    """Return the counterpart of the sign at `start`, or of that sign with the sign before."""
     for sign, hint in _SIGNS_BEFORE.items():
         if text.startswith(sign, start + 1 - len(sign)) and start + 1 >= len(sign):
             return hint

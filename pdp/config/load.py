@@ -155,21 +155,15 @@ def _sections(text: str, file: Path) -> dict[str, Any]:
     return data
 
 
-def _put(target: dict[str, Any], names: Sequence[str], value: Any, source: str) -> None:
-    """Set a nested key. `source` names the variable or option in errors. No section loses a key, at any depth."""
-    *outer, last = names
-    for name in outer:
-        below = target.setdefault(name, {})
+def _section(data: dict[str, Any], names: Sequence[str], source: str) -> dict[str, Any]:
+    """Return the section with some names, made where it is missing. `source` names the variable or option in errors."""
+    section = data
+    for name in names:
+        below = section.setdefault(name, {})
         if not isinstance(below, dict):
             raise ConfigError(f"{source} goes below `{name}`, which is a value")
-        target = below
-    if lost := sorted(_lost_keys(target.get(last), value)):
-        keys = ", ".join(f"`{key_text((*names, *key))}`" for key in lost)
-        message = (
-            f"{source} replaces the section `{key_text(names)}`, and so takes away {keys}: set its keys one by one"
-        )
-        raise ConfigError(message)
-    target[last] = value
+        section = below
+    return section
 
 
 def _lost_keys(section: Any, value: Any) -> Iterator[tuple[str, ...]]:
@@ -284,16 +278,22 @@ def _override(text: str) -> str:
 
 
 def _set(data: dict[str, Any], names: Sequence[str], text: str, source: tuple[str, Origins]) -> None:
-    """Set a key to the text of a variable or option: a secret to the letter, all others as YAML."""
+    """Set a key to the text of a variable or option: a secret to the letter, all others as YAML.
+
+    No section loses a key, at any depth. `null` for one within another is meant so.
+    """
     where, origins = source
-    key = tuple(names)
+    key, section = tuple(names), _section(data, names[:-1], where)
+    value = text if secret_of(key) else _yaml_value(text, where, key)
+    is_meant = len(key) > 1 and text.strip() == "null"
+    if lost := [] if is_meant else sorted(_lost_keys(section.get(key[-1]), value)):
+        place, keys = key_text(names), ", ".join(f"`{key_text((*names, *below))}`" for below in lost)
+        raise ConfigError(f"{where} replaces the section `{place}`, and so takes away {keys}: set its keys one by one")
+    section[key[-1]] = value
     if secret_of(key):
-        _put(data, names, text, where)
         origins.differing.pop(key, None)
         if differs_in_yaml(text):
             origins.differing[key] = where
-    else:
-        _put(data, names, _yaml_value(text, where, key), where)
     origins.note(key, where)
 
 

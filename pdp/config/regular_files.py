@@ -58,7 +58,7 @@ def read_regular(path: Path, most_bytes: int = MAX_FILE_BYTES) -> bytes:
 
 
 def find_files(base: Path, pattern: str = "**/*") -> list[Path]:
-    """Return what a glob finds below a folder, sorted: each file once, and nothing of a hidden `..` folder.
+    """Return the matches of a glob below a folder, sorted: each file once, and nothing of a hidden `..` folder.
 
     A pattern may name such a folder. Raise ValueError for no glob, OSError if a folder cannot be listed.
     """
@@ -77,7 +77,7 @@ def unique_files(paths: Iterable[Path]) -> list[Path]:
 
 
 def _mounted(base: Path, found: Iterable[Path], *, recursive: bool) -> Iterator[Path]:
-    """Yield the paths outside hidden folders. `**` follows no link, so it sees `sub -> ..data/sub` in there alone."""
+    """Yield the paths outside hidden folders. `**` follows no link: `sub -> ..data/sub` is seen in the latter alone."""
     for path in found:
         *folders, name = path.relative_to(base).parts or ("",)
         shown = base.joinpath(*(folder for folder in folders if not _is_hidden(folder)), name)

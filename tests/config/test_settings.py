@@ -684,6 +684,23 @@ def test_no_section_as_a_whole_takes_away_a_key_of_the_file(tmp_path: Path, text
     assert load_settings(file, (), {"PDP__POLICIES__RULES": "[a.yaml]"}).policies.forbid == ("f.yaml",)
 
 
+@pytest.mark.parametrize(
+    ("text", "is_meant"), [("null", True), (" null ", True), ("", False), ("~", False), ("{}", False)]
+)
+def test_null_alone_takes_a_section_away(tmp_path: Path, text: str, is_meant: bool) -> None:
+    """An empty variable is often one that nobody filled."""
+    file = tmp_path / "pdp.yaml"
+    file.write_text("policies: {source: {http: 'https://h/b.tar', keys: [k.pem]}, folder: x}\n")
+    if is_meant:
+        assert load_settings(file, [f"policies.source={text}"]).policies.source is None
+        assert load_settings(file, (), {"PDP__POLICIES__SOURCE": text}).policies.source is None
+        return
+    with pytest.raises(ConfigError, match=r"takes away `policies\.source\.http`"):
+        load_settings(file, [f"policies.source={text}"])
+    with pytest.raises(ConfigError, match=r"takes away `policies\.source\.http`"):
+        load_settings(file, (), {"PDP__POLICIES__SOURCE": text})
+
+
 NESTED = """
 authorities: {default: {engines: [cel, grants], combine: all}}
 policies: {rules: [], strict_names: true}

@@ -164,7 +164,7 @@ async def test_a_forbid_binds_a_view_of_a_chain_in_any_case(tmp_path: Path) -> N
 
 async def test_a_name_with_too_many_spellings_is_denied(tmp_path: Path) -> None:
     async with serving({"lock": "path.contains('pay')"}, tmp_path, [OWNER], **TRINO) as http:
-        many = "table:lake/s/" + "_".join(["PAY"] * 6)
+        many = "table:lake/s/" + "_".join(["PAY"] * 18)
         for _ in range(2):
             checks = [{"principal": ANN, "action": "read_data", "resources": ["table:lake/s/t", many]}]
             _, answer = await http.post("/v1/check", {"checks": checks})

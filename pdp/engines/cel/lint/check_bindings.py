@@ -85,7 +85,7 @@ _SHOWN: Final = 80
 
 
 def raising_constants(checked: CheckedExpression, *, forbid: bool) -> Iterator[Remark]:
-    """Yield a remark on each smallest part that always raises: an error, unless a permit with it can be true.
+    """Yield a remark on each smallest part that always raises: an error, unless a permit can still be true.
 
     A forbid that raises denies, so nothing makes the part harmless there.
     """
@@ -104,13 +104,13 @@ def raising_constants(checked: CheckedExpression, *, forbid: bool) -> Iterator[R
 _MACRO_NODES: Final = 2_000
 """Nodes that a macro counts as: it repeats its body."""
 _SAMPLES: Final = {"timestamp": Timestamp(0), "string": "", "int": 1, "uint": Uint(1)}
-"""Value of each kind that no division by a divisor but 0, and no zone or pattern that is valid, raises for."""
+"""Kind -> a value for which no division by a divisor but 0, and no valid zone or pattern, raises."""
 
 
 class _Part(NamedTuple):
-    """Part of an expression: its size, and the variables and macros around that its value depends on.
+    """Part of an expression: size, and the variables and macros around on which the value depends.
 
-    `raises`: a part of it raises.
+    `raises`: a smaller part raises.
     """
 
     free: frozenset[object]
@@ -173,7 +173,7 @@ class _ConstantErrors:
         return node in self.errors
 
     def _sampled(self, node: Node) -> CheckedExpression | None:
-        """Return the expression with a sample in place of the first argument, if the second is constant and decides."""
+        """Return the expression with a sample for the first argument, if the second is constant and decides."""
         call = self._checked.calls.get(node)
         if call is None or len(call.args) != 2 or self._parts[call.args[1]].free:
             return None

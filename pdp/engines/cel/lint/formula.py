@@ -276,7 +276,7 @@ _NONE: Final[frozenset[bool]] = frozenset()
 
 
 def possible_results(node: Node, failing: Container[Node]) -> frozenset[bool]:
-    """Return the results that a part may have, in doubt too many; none if it always raises, as the `failing` ones do.
+    """Return the possible results of a part, in doubt too many; none for a part that always raises, as in `failing`.
 
     A value that is no bool counts as both results.
     """
