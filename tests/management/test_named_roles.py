@@ -38,6 +38,9 @@ permit(principal is {_L}::User, action, resource) when {{ principal.roles.contai
 permit(principal is {_L}::User, action, resource) when {{
   principal.project_roles.contains({{provider_id: "oidc", source_id: "ced4"}})
 }};
+permit(principal is {_L}::User, action, resource is {_L}::Table) when {{
+  principal.project_roles.contains({{provider_id: "oidc", source_id: "ced4"}}) && resource.name like "tmp_*"
+}};
 permit(principal in {_L}::Role::"ced\\u{{35}}", action, resource);
 permit(principal == {_L}::User::"oidc~plain5", action, resource);
 """

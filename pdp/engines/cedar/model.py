@@ -44,8 +44,9 @@ class CedarModel(msgspec.Struct, frozen=True):
         above = (entity.parents for entity in files.by_uid.values())
         named = chain(files.by_uid, files.references, *above, *(policy.names for policy in policies))
         compared = (condition_texts(policy.text) for policy in policies if _ROLE_TEXT.search(policy.text))
-        texts = {f"~{part}" for found in compared for some in found for text in some for part in text.split(ANY_TEXT)}
-        return frozenset({id for type, id in named if type == ROLE} | texts)
+        pieces = (piece for texts in compared for text in chain(*texts) for piece in text.split(ANY_TEXT))
+        # an empty piece would stand for each role without a provider
+        return frozenset({id for type, id in named if type == ROLE} | {f"~{piece}" for piece in pieces if piece})
 
 
 @lru_cache(maxsize=GENERATIONS)
