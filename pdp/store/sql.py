@@ -21,7 +21,6 @@ from pdp.facts.objects import Change, GrantAdded, ObjectPut, RowPolicyPut
 from pdp.facts.snapshot import Facts
 from pdp.model.pauses import pauses
 from pdp.store import schema
-from pdp.store import schema as rows
 from pdp.store.database import Connection, Database, Signal
 from pdp.store.sqlite import SqliteDatabase
 from pdp.store.store import CommitGate, EpochChanged, LogEntry, Prepare
@@ -122,12 +121,12 @@ class SqlStore:
             head = self._head(connection)
             token = self._token(connection, head.sequence)
             with self._database.stream(connection, _SELECT_OBJECTS) as registered:
-                objects = list(rows.read_objects(registered))  # the rows must be read before the next statement
+                objects = list(schema.read_objects(registered))  # the rows must be read before the next statement
             with self._database.stream(connection, _SELECT_RULES) as stored:
-                rules = list(rows.read_rules(stored))
+                rules = list(schema.read_rules(stored))
             with self._database.stream(connection, _SELECT_GRANTS) as grants:
                 changes: chain[Change] = chain(
-                    map(ObjectPut, objects), map(RowPolicyPut, rules), map(GrantAdded, rows.read_grants(grants))
+                    map(ObjectPut, objects), map(RowPolicyPut, rules), map(GrantAdded, schema.read_grants(grants))
                 )
                 facts = Facts.from_changes(head.epoch, head.sequence, changes, token)
         self._remember(head.epoch, head.sequence, token)
@@ -219,9 +218,9 @@ class SqlStore:
         token = secrets.token_hex(8)
         entry = LogEntry(head.sequence + 1, time.time(), actor, changes, token)
         database = self._database
-        rows.write_changes(database, connection, entry.sequence, changes)
+        schema.write_changes(database, connection, entry.sequence, changes)
         row = {"sequence": entry.sequence, "token": token, "time": entry.time, "actor": actor}
-        database.execute(connection, _INSERT_CHANGES, [row | {"changes": rows.encode_changes(changes)}])
+        database.execute(connection, _INSERT_CHANGES, [row | {"changes": schema.encode_changes(changes)}])
         database.execute(connection, _UPDATE_SEQUENCE, [{"sequence": entry.sequence}])
         database.announce(connection)
         if not write.gate.begin_commit():
@@ -256,7 +255,7 @@ class SqlStore:
             return None
         selected = self._database.query(connection, _SELECT_LOG, {"sequence": facts.sequence})
         log = [
-            LogEntry(number, time, actor, rows.decode_changes(text), token)
+            LogEntry(number, time, actor, schema.decode_changes(text), token)
             for number, time, actor, text, token in selected
         ]
         numbers = [facts.sequence, *(entry.sequence for entry in log)]
@@ -293,7 +292,7 @@ class SqlStore:
             yield
         except self._database.driver_errors as error:
             raise self._database.map_error(error) from error
-        except rows.UnreadableRow as error:
+        except schema.UnreadableRow as error:
             raise ConfigError(f"{self._database.name} holds what this version cannot read: {error}") from error
 
 

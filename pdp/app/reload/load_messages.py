@@ -100,7 +100,8 @@ class PolicyChange(NamedTuple):
     def between(cls, before: bytes, after: bytes) -> PolicyChange:
         """Return the difference of the texts of two bundles; raise msgspec.MsgspecError for other texts."""
         old, new = (msgspec.json.decode(text, type=_BundlePolicies) for text in (before, after))
-        counts = {kind: f"{count} -> {new.counts()[kind]}" for kind, count in old.counts().items()}
+        later = new.counts()
+        counts = {kind: f"{count} -> {later[kind]}" for kind, count in old.counts().items()}
         changed = [name for name, text in old.forbid.items() if new.forbid.get(name, text) != text]
         engines = {*old.engines, *new.engines}
         return cls(

@@ -20,10 +20,12 @@ from pdp.config.regular_files import read_regular
 from pdp.errors import ConfigError, InvalidArgument, PdpError
 from pdp.model.strict import refuse_duplicates
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # cryptography takes 9 MB
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey, EllipticCurvePublicKey
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
+    PrivateKey: TypeAlias = Ed25519PrivateKey | EllipticCurvePrivateKey
+    PublicKey: TypeAlias = Ed25519PublicKey | EllipticCurvePublicKey
 
 MANIFEST: Final = ".pdp/manifest.json"
 SIGNATURES: Final = ".pdp/signatures.json"
@@ -149,13 +151,6 @@ def _check_paths(files: Mapping[str, BundleFile]) -> None:
         raise BundleRefused(f"`{shown(both[0])}` is a file and a folder")
     check_names(files)
 
-
-if TYPE_CHECKING:  # cryptography takes 9 MB
-    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey, EllipticCurvePublicKey
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
-
-    PrivateKey: TypeAlias = Ed25519PrivateKey | EllipticCurvePrivateKey
-    PublicKey: TypeAlias = Ed25519PublicKey | EllipticCurvePublicKey
 
 _SIGNED_PREFIX: Final = b"pdp-bundle/1 manifest\n"
 """Beginning of the signed text: a signature for another purpose never fits."""
