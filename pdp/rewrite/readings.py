@@ -157,7 +157,7 @@ def _check_sources(parsed: ParsedText) -> None:
     found = {"from": 0, "join": 0}
     has_parts = _PARTS_CALL.search(marked) is not None
     for word in words:
-        kind = word[0].lower()
+        kind = "from" if word[0][0] in "fF" else "join"  # letters that fold to `join` match, too
         is_certain = _is_source(marked, word.end(), starts)
         if not is_certain and kind == "from" and _is_no_source(marked, word.start(), has_parts):
             continue
