@@ -17,9 +17,10 @@ are closed to others names its faces in its docstring. The small ones, from belo
   `forbidden_edits` are faces.
 - `row_access`: statements and filters for engines without a plugin. Knows neither HTTP nor gRPC. All modules are
   faces.
-- `dialects`: requests that query engines send in a form of their own. `trino` answers Trino's OPA plugin and holds no
-  policy. Only the composition root imports it: `dialects.trino.endpoints` as routes, `dialects.trino.operations` as
-  planners, and `dialects.trino.known_objects` for restrictions by name.
+- `dialects`: requests that query engines and catalogs send in a form of their own. `trino` answers Trino's OPA plugin,
+  `polaris` the authorizer of Apache Polaris; neither holds a policy. Only the composition root imports them:
+  `dialects.trino.endpoints` and `dialects.polaris.endpoint` as routes, `dialects.trino.operations` and
+  `dialects.polaris.requests` as planners, and `dialects.trino.known_objects` for restrictions by name.
 """
 
 __version__ = "0.1.0"

@@ -19,6 +19,8 @@ from prometheus_client.registry import Collector
 _LATENCY: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
 """Upper bounds, in seconds, of the buckets of latency. One more bucket has no bound."""
 _BUCKETS: Final = (*map(str, _LATENCY), "+Inf")
+_OPERATIONS: Final = 100
+"""Most names of unknown operations that have a label of their own."""
 
 
 class RequestTally:
@@ -85,6 +87,11 @@ class Telemetry:
             "pdp_trino_unknown_operations_total", "Trino operations that no table knows; all denied",
             registry=self.registry,
         )  # fmt: skip
+        self._polaris_operations = Counter(
+            "pdp_polaris_unknown_operations_total", "Polaris operations that no table knows, by name; all denied",
+            ["operation"], registry=self.registry,
+        )  # fmt: skip
+        self._polaris_names: set[str] = set()
         self.trino_failures = Counter(
             "pdp_trino_failures_total", "Trino requests that no answer could be made for; all denied or errors",
             registry=self.registry,
@@ -150,6 +157,14 @@ class Telemetry:
         tally.denials += denials
         tally.seconds += seconds
         tally.buckets[bisect_left(_LATENCY, seconds) if seconds > _LATENCY[0] else 0] += 1
+
+    def count_polaris_operation(self, name: str) -> bool:
+        """Count an unknown operation of Polaris; tell whether its name is new. Names beyond a bound count as `other`."""
+        is_new = name not in self._polaris_names and len(self._polaris_names) < _OPERATIONS
+        if is_new:
+            self._polaris_names.add(name)
+        self._polaris_operations.labels(name if name in self._polaris_names else "other").inc()
+        return is_new
 
     def count_reported(self, authority: str, compared: int, differing: int) -> None:
         """Count concrete checks that an authority in report mode decided, too."""

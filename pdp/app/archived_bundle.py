@@ -38,6 +38,7 @@ class BundleSources(msgspec.Struct, frozen=True, rename="camel"):
     row_access: Sequence[dict[str, Any]] = ()
     row_access_rules: dict[str, Any] = {}
     engines: dict[str, dict[str, Any]] = {}
+    polaris: dict[str, Any] = {}
     cel_roles: str = ""
     """Roles that permits see; empty if no rule reads roles, and in bundles of versions that counted sent ones alone."""
 
@@ -85,6 +86,7 @@ def _settings(sources: BundleSources) -> Settings:
         "authorities": sources.authorities,
         "warehouses": sources.warehouses,
         "trino": sources.trino,
+        "polaris": sources.polaris,
         "policies": {"rules": (), "forbid": (), "row_access": (), "cel_extensions": sources.cel_extensions},
         "row_access": sources.row_access_rules,
         "store": {"bootstrap_admins": sources.bootstrap_admins},

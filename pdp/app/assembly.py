@@ -19,6 +19,7 @@ from pdp.decision.active_policies import ActivePolicies, Authority, RowSources, 
 from pdp.decision.missing_arguments import plan_missing_arguments
 from pdp.decision.plan import Planners
 from pdp.decision.scopes import plan_scope
+from pdp.dialects.polaris.requests import plan_polaris
 from pdp.dialects.trino.known_objects import meant_by_names, own_names, restriction_of, with_metadata_tables
 from pdp.dialects.trino.operations import plan_operation
 from pdp.engines.allow_all import WARNING, build_allow_all, permit_development
@@ -43,12 +44,12 @@ from pdp.model.references import parse_resource
 from pdp.views.plans import plan_views
 
 PLANNERS: Final = Planners(
-    (with_metadata_tables(plan_views), plan_operation, plan_scope, plan_missing_arguments),
+    (with_metadata_tables(plan_views), plan_operation, plan_polaris, plan_scope, plan_missing_arguments),
     restriction_of,
     own_names,
     meant_by_names,
 )
-"""Planners of view chains, of Trino's operations, of LakeQL's scopes and of checks without a needed name."""
+"""Planners of view chains, of operations of Trino and Polaris, of LakeQL's scopes and of checks without a needed name."""
 
 
 def _scopes() -> EngineType:
@@ -138,6 +139,7 @@ def build_bundle(
         SpelledNames.of([engine for engine in (*forbids, *engines.values()) if isinstance(engine, NamingEngine)]),
         row_sources=_rewriting_sources(settings, policies),
         unmovable=_paths_of(("DELETE_ENTITY", "CREATE_ENTITY"), forbids, engines.values()),
+        polaris=settings.polaris,
     )
     return _with_reports(settings, bundle, authorities)
 
@@ -298,6 +300,7 @@ def _sources(settings: Settings, rules: RuleSet, forbid: RuleSet) -> dict[str, o
         "roleMaps": _role_maps(settings),
         "instanceAdmins": sorted(settings.identity.instance_admins),
         **_role_sources(settings, rules, forbid),
+        **({"polaris": settings.polaris.model_dump()} if settings.polaris.catalogs or settings.polaris.admins else {}),
     }
 
 

@@ -244,6 +244,8 @@ def unknown_roles(settings: Settings, facts: Facts) -> Iterator[tuple[Key, str]]
 def _named_roles(settings: Settings) -> Iterator[tuple[Key, str]]:
     for group, role in settings.trino.groups.items():
         yield ("trino", "groups", group), role
+    for name, role in settings.polaris.roles.items():
+        yield ("polaris", "roles", name), role
     for idp, provider in settings.identity.providers.items():
         for name, role in provider.role_map.items():
             yield ("identity", "providers", idp, "role_map", name), role

@@ -31,6 +31,7 @@ from pdp.decision.scopes import ScopeService
 from pdp.decision.service import Pdp
 from pdp.decision.turns import run_aside
 from pdp.decision.verdict_cache import VerdictCache, served_engines
+from pdp.dialects.polaris.endpoint import DENIED, LONGEST_SECONDS, PolarisSurface
 from pdp.dialects.trino.endpoints import TrinoSurface
 from pdp.identity.callers import Callers
 from pdp.identity.tls import LiveCertificates
@@ -56,7 +57,7 @@ from pdp.surfaces.http.endpoints import (
     scope_routes,
     view_routes,
 )
-from pdp.surfaces.http.handlers import HttpHandlers, diagnostics_routes
+from pdp.surfaces.http.handlers import HttpHandlers, Routes, diagnostics_routes
 from pdp.surfaces.http.server import AiohttpServer, HttpServer
 from pdp.surfaces.listeners import ConnectionShares, ServerRunner
 from pdp.surfaces.refusals import RefusalRecorder
@@ -131,6 +132,7 @@ class Surfaces:
             | scope_routes(handlers, scopes, sizes)
             | rewriting_routes(handlers, rewriting, sizes)
             | trino.routes(handlers, BodyLimits.of_trino(limits))
+            | self._polaris_routes(core, callers)
         )
         connect = ConnectHandlers(*shared, refusals=self.refusals)
         for service in (decisions("connect"), *managing):
@@ -148,6 +150,14 @@ class Surfaces:
         rpc_services: tuple[RpcService, ...] = (decisions(), *managing)
         methods = {each.name: each.handler(rpcs) for each in rpc_services}
         self.grpc = GrpcServer(methods, limits, core.certificates, most=shares.grpc, shared=shares_sockets)
+
+    def _polaris_routes(self, core: ServiceCore, callers: Callers) -> Routes:
+        """Return the route of Polaris, whose answers come sooner than others, and are never errors of the service."""
+        limits = core.settings.limits
+        seconds = min(limits.request_timeout_seconds, LONGEST_SECONDS)
+        shared = (callers, self.admission, core.telemetry, seconds)
+        handlers = HttpHandlers(*shared, refusals=self.refusals, denial=DENIED)
+        return PolarisSurface(core.pdp, seconds).routes(handlers, BodyLimits.of_native(limits))
 
     async def load_aiohttp(self) -> None:
         """Load aiohttp for requests other than plain ones."""

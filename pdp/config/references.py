@@ -56,12 +56,13 @@ _CERTIFICATES: Final = "identity.callers.<name>.mtls.subjects"
 
 
 def known_warehouses(settings: Settings) -> frozenset[str]:
-    """Return the warehouses that a configuration names: `warehouses`, else those of Trino's catalogs.
+    """Return the warehouses that a configuration names: `warehouses`, else those of the catalogs of engines.
 
     Empty if it names none. Then every name is taken.
     """
     catalogs = settings.trino.catalogs.values()
-    return frozenset(settings.warehouses) or frozenset(catalog.warehouse for catalog in catalogs)
+    behind = frozenset(catalog.warehouse for catalog in catalogs) | frozenset(settings.polaris.catalogs.values())
+    return frozenset(settings.warehouses) or behind
 
 
 def listed_warehouses(settings: Settings) -> frozenset[str]:
@@ -95,6 +96,8 @@ def unknown_names(settings: Settings) -> Iterator[tuple[Key, str]]:
         described = settings.warehouses.get(catalog.warehouse)
         if settings.trino.create_over_listed == "deny" and (described is None or described.catalog is None):
             yield key, f"`trino.create_over_listed: deny` needs `warehouses.{catalog.warehouse}.catalog`"
+    for name, warehouse in settings.polaris.catalogs.items():
+        yield ("polaris", "catalogs", name), unknown_warehouse(warehouse, known)
     providers = settings.identity.providers
     for name, engine in settings.trusted_engines.items():
         for idp in engine.identities if providers else ():
@@ -166,6 +169,12 @@ def _wrong_forms(settings: Settings) -> Iterator[tuple[Key, str]]:
         yield ("trino", *key), error
     for group, role in trino.groups.items():
         yield ("trino", "groups", group), _prefixed_role(role)
+    polaris = settings.polaris
+    for place, admin in enumerate(polaris.admins):
+        error = _prefixed(admin, polaris.user_prefix.removesuffix("~"), "Polaris sends the bare name of a principal")
+        yield ("polaris", "admins", place), error
+    for name, role in polaris.roles.items():
+        yield ("polaris", "roles", name), _prefixed_role(role)
     bearers = {name: caller.bearer for name, caller in settings.identity.callers.items() if caller.bearer}
     subjects = [
         *(

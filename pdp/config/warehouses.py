@@ -1,6 +1,6 @@
-"""Keys of `authorities`, `warehouses`, `lakes` and `trino`: the engines that decide, and the catalogs behind names.
+"""Keys of `authorities`, `warehouses`, `lakes`, `trino` and `polaris`: the engines that decide, and what names mean.
 
-Names and operations of Trino map to warehouses, principals and roles.
+Names and operations of Trino and of Polaris map to warehouses, principals and roles.
 """
 
 from __future__ import annotations
@@ -125,6 +125,24 @@ class TrinoCatalogSettings(Section):
         "unrestricted",
         description="creating and refreshing is denied where the warehouse has any row policy or mask, always denied, "
         "or allowed, because policies on the view's own name protect it",
+    )
+
+
+class PolarisSettings(Section):
+    """Interpretation of Apache Polaris's names and operations."""
+
+    catalogs: Mapping[str, str] = Field(
+        default_factory=dict, description="Polaris catalog -> warehouse; any other catalog is denied"
+    )
+    realms: tuple[str, ...] = Field(
+        (), description="realms that may ask; any other is denied, and so is a request without one beside several"
+    )
+    user_prefix: str = Field("oidc~", pattern=r"^[a-z0-9-]+~$", description="put before Polaris's principals")
+    roles: Mapping[str, str] = Field(
+        default_factory=dict, description="principal role of Polaris -> role id; any other role counts for nothing"
+    )
+    admins: tuple[str, ...] = Field(
+        (), description="Polaris principals that may use the operations without a check of a catalog"
     )
 
 

@@ -86,6 +86,13 @@ def _plan(check: Check, context: PlanContext, planners: Sequence[Planner]) -> No
 
 def plan_action(check: Check, context: PlanContext, planners: Sequence[Planner]) -> Node:
     """Plan a check for the principal of a context: the first planner that knows the subject, else the plain plan."""
+    if check.question.unfiltered:
+        rest = check.asking(unfiltered=False)
+        return context.deny_restricted(
+            check.resources,
+            check.question.action,
+            lambda part: plan_action(replace(rest, resources=part), context, planners),
+        )
     for planner in planners:
         if node := planner(context, check):
             return node

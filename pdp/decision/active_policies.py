@@ -15,7 +15,7 @@ import msgspec
 from immutables import Map
 
 from pdp.config.policies import ThroughViews
-from pdp.config.warehouses import TrinoSettings, WarehouseSettings
+from pdp.config.warehouses import PolarisSettings, TrinoSettings, WarehouseSettings
 from pdp.engines.engine import Cost, Dependency, Engine, ForbiddenPath, beyond
 from pdp.engines.guarded import AwaitedEngine, FailedEngine, applying
 from pdp.engines.row_access.engine import RowAccessEngine
@@ -119,6 +119,7 @@ class ActivePolicies(msgspec.Struct, frozen=True, dict=True):
     row_sources: RowSources = RowSources()
     unmovable: tuple[ForbiddenPath, ...] = ()
     """Paths that forbids of drops and creations may name: a rename is both."""
+    polaris: PolarisSettings = PolarisSettings()
 
     @cached_property
     def _stacks(self) -> BoundedCache[tuple[str, str, str], EngineStack]:

@@ -197,6 +197,7 @@ class Question(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
     gets answers only for objects whose grants the caller may read. `rules_follow`: the row policies of the store follow
     the object of a rename. `session` is present where row policies of the user of a query hold behind views.
     `nameless`: the container stands for a missing name or destination, as in records of older versions.
+    `unfiltered`: the sender applies no row filters and no masks, so hidden rows or columns of the object deny.
     """
 
     # INVARIANT: whoever keeps an answer, a plan or a text for later keeps it by the whole question, never by a list of
@@ -211,6 +212,7 @@ class Question(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
     rules_follow: bool = False
     session: QuerySession | None = None
     nameless: bool = False
+    unfiltered: bool = False
 
     def length(self) -> int:
         """Count the characters of the texts of any length. Caches refuse long keys."""
@@ -237,6 +239,7 @@ def has_missing_argument(type: str, action: str, resource: Resource) -> bool:
 
 _PLANNED: Final[Mapping[str, Any]] = {
     "acting_role": None, "view_security": None, "inspected": False, "rules_follow": False, "session": None,
+    "unfiltered": False,
 }  # fmt: skip
 """Fields that the plan obeys before any engine is asked, with the values that engines see. Engines see all others.
 
@@ -363,6 +366,8 @@ class Batch(msgspec.Struct, frozen=True, gc=False):
 
     The caller may assert all evidence of the checks. `pdp.identity.evidence.admit` makes batches from requests.
     `refused` has the readable checks at rejected positions, for the audit alone: nothing decides on them.
+    `operation` is the dialect's name of the request, if its checks do not tell, for the audit alone. `probes`: the
+    sender takes a denial for a question that it then asks again about less.
     """
 
     surface: str
@@ -373,6 +378,8 @@ class Batch(msgspec.Struct, frozen=True, gc=False):
     consistency: Consistency = "minimize_latency"
     explain: bool = False
     refused: tuple[Check, ...] = ()
+    operation: str = ""
+    probes: bool = False
 
 
 class BatchRequest(msgspec.Struct, frozen=True, gc=False):

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
+from pdp.model.polaris_operations import POLARIS_ACTIONS
 from pdp.model.vocabulary import CATALOG_ACTIONS, LAKEQL_ACTIONS, NESSIE_CHECKS, OperationStep, rule_checks
 
 TRINO_PREFIX: Final = "trino:"
@@ -168,7 +169,9 @@ def argument_keys(op: str) -> frozenset[str]:
     return frozenset({"name", "project"}) if op.startswith("catalog:") else frozenset()
 
 
-CLUSTER_ACTIONS: Final = frozenset({f"{TRINO_PREFIX}{name}" for name in TRINO_OPERATIONS} | LAKEQL_ACTIONS)
+CLUSTER_ACTIONS: Final = frozenset(
+    {f"{TRINO_PREFIX}{name}" for name in TRINO_OPERATIONS} | LAKEQL_ACTIONS | POLARIS_ACTIONS
+)
 """Actions on a cluster or a server."""
 _ASKED: Final = frozenset((type, action) for type, actions in CATALOG_ACTIONS.items() for action in actions)
 RULE_OPS: Final = NESSIE_CHECKS | CLUSTER_ACTIONS | {check.op for asked in _ASKED for check in rule_checks(*asked)}

@@ -235,7 +235,7 @@ VIEW_ONLY: Final = frozenset(key for key, checks in CEL_CHECKS.items() if key[0]
 
 LAKEQL_ACTIONS: Final = frozenset({"lakeql_authorized", "lakeql_public", "lakeql_empty"})
 """Questions of a LakeQL server that name no table."""
-CLUSTER_PREFIXES: Final = ("trino:", "lakeql_")
+CLUSTER_PREFIXES: Final = ("trino:", "polaris:", "lakeql_")
 """Beginnings of actions on a cluster or a server, which no engine judges: only forbids are asked."""
 _PATH_TYPES: Final = frozenset({*CONTENT_TYPE, "generic_table", "dataset"})
 

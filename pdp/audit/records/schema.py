@@ -336,7 +336,8 @@ class Record(RecordHeader, frozen=True, rename="camel"):
     """One request: `checks` are the concrete checks, `requests` those checks of the caller that were split.
 
     `caller_principal` is the subject of the caller's token if the caller has another name. `stale`: the facts were too
-    old to permit anything. `masks` are the reasons of the masks of a row view, by column. A record that could not be
+    old to permit anything. `operation` is the dialect's name of the request; `probe`: a denial after which the sender
+    asks for less. `masks` are the reasons of the masks of a row view, by column. A record that could not be
     encoded has the cause in `unencodable`, and in `allowed` one digit for each decision.
     """
 
@@ -356,6 +357,8 @@ class Record(RecordHeader, frozen=True, rename="camel"):
     requests: list[CheckEntry] = []
     stale: bool = False
     listing: RecordedListing | None = None
+    operation: str = ""
+    probe: bool = False
     masks: dict[str, str | None] = {}
     unencodable: str = ""
     allowed: str = ""

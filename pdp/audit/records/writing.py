@@ -49,7 +49,7 @@ KNOWN_FIELDS: Final[Mapping[type[msgspec.Struct], str]] = {
     DecisionRecord: "answer batch bundle_digest bundle_text checks latency_us left_out listing masks sampled stale "
     "time",
     PlannedRecord: "answer batch bundle_digest bundle_text found latency_us plan time",
-    Batch: "caller checks consistency explain refused rejected size surface",
+    Batch: "caller checks consistency explain operation probes refused rejected size surface",
     Caller: "empty engines may_assert may_inspect may_write name own request_id span_id stated token trace_id",
     Check: "at query_id query_user question resources",
     Resource: "arguments content_type id name path properties ref ref_type type warehouse",
@@ -218,7 +218,7 @@ class RecordEncoder:
         resource = check.resources[0]
         bare = is_bare(resource)
         # INVARIANT: all other values that differ between the records of a plan are in holes, see `KNOWN_FIELDS`.
-        key = (self, batch.surface, caller.name, bare)
+        key = (self, batch.surface, batch.operation, caller.name, bare)
         frame = record.plan.frames.get(key)
         if not frame:
             if frame is None:
@@ -253,6 +253,8 @@ class RecordEncoder:
         """Return the frame of the records of a plan, made from one with other texts in all holes."""
         other = probe(record, bare=bare)
         whole = other.whole()
+        if whole.batch.probes:  # the record tells of a denial in a place that is no hole
+            return None
         actions = {leaf.group.action for decided in whole.checks for leaf in decided.concrete}
         if NAMING_ACTIONS & {*actions, other.batch.checks[0].question.action}:  # entries tell of missing names
             return None
@@ -319,6 +321,10 @@ class RecordEncoder:
         requests = entries.requests()
         if requests:
             body = f'{body},"requests":[{requests}]'
+        if batch.operation:
+            body = f'{body},"operation":{quote(batch.operation)}'
+        if batch.probes and 0 in answer.allowed:
+            body = f'{body},"probe":true'
         if listing := record.listing:
             body = f'{body},"listing":{json_text(msgspec.to_builtins(listing))}'
         return f'{body},"masks":{json_text(record.masks)}}}' if record.masks else body + "}"

@@ -65,17 +65,26 @@ _Answer: TypeAlias = "Callable[[web.BaseRequest, Caller, AdmittedRequest], Await
 class HttpHandlers:
     """Factory of aiohttp handlers: wraps endpoints with limits, caller, deadline and the error table.
 
-    `timeout` is in seconds and covers reading the body and computing the answer.
+    `timeout` is in seconds and covers reading the body and computing the answer. `denial` is the answer where the
+    service cannot decide, for a sender that shows errors to users.
     """
 
     def __init__(
-        self, callers: Callers, admission: Admission, telemetry: Telemetry, timeout: float, *, refusals: RefusalRecorder
+        self,
+        callers: Callers,
+        admission: Admission,
+        telemetry: Telemetry,
+        timeout: float,
+        *,
+        refusals: RefusalRecorder,
+        denial: bytes = b"",
     ) -> None:
         self._callers = callers
         self._admission = admission
         self._telemetry = telemetry
         self._timeout = timeout
         self._refusals = refusals
+        self._denial = denial
 
     def for_body(self, surface: str, endpoint: BodyEndpoint, limits: BodyLimits) -> Handler:
         """Return the handler of an endpoint with a request body."""
@@ -116,7 +125,7 @@ class HttpHandlers:
         return self._handler(surface, answer, limits.size)
 
     def _outcomes(self, surface: str) -> Outcomes:
-        return Outcomes(surface, self._telemetry, self._refusals, self._timeout)
+        return Outcomes(surface, self._telemetry, self._refusals, self._timeout, self._denial)
 
     def _handler(self, surface: str, answer: _Answer, max_body: int) -> Handler:
         outcomes, gate = self._outcomes(surface), self._refusals.gate

@@ -32,6 +32,8 @@ Handler: TypeAlias = "Callable[[web.BaseRequest], Awaitable[web.Response]]"
 
 FAILURES: Final = 500
 """Smallest status of an answer that says nothing of a policy or a request."""
+_UNDECIDED: Final = (413, 429)
+"""Smaller status of requests that the service does not decide."""
 
 
 def _always_wait(body: bytes, caller: Caller) -> EndpointAnswer | None:
@@ -41,15 +43,19 @@ def _always_wait(body: bytes, caller: Caller) -> EndpointAnswer | None:
 class Outcomes:
     """Outcomes of the requests of one surface: each is counted, and each failure has an answer.
 
-    `timeout` is in seconds, from the first byte of a request to its answer.
+    `timeout` is in seconds, from the first byte of a request to its answer. A `denial` takes the place of the answer to
+    a request that the service does not decide.
     """
 
-    def __init__(self, surface: str, telemetry: Telemetry, refusals: RefusalRecorder, timeout: float) -> None:
+    def __init__(
+        self, surface: str, telemetry: Telemetry, refusals: RefusalRecorder, timeout: float, denial: bytes = b""
+    ) -> None:
         self.surface = surface
         self.timeout = timeout
         self.gate = refusals.gate
         self._telemetry = telemetry
         self._refusals = refusals
+        self._denial = denial
         self._successes: RequestTally | None = None
 
     def success(self, found: EndpointAnswer, caller: Caller) -> HttpAnswer:
@@ -69,6 +75,8 @@ class Outcomes:
         recorded = error.record_id if isinstance(error, PdpError) else ""
         refusal = Refusal(self.surface, endpoint, status, code, failure.message)
         id = recorded or self._refusals.record(refusal, sender)
+        if self._denial and (failure.status >= FAILURES or failure.status in _UNDECIDED):
+            return HttpAnswer(200, self._denial, sender.request_id or id, recorded)
         return HttpAnswer(failure.status, failure.body, sender.request_id or id, recorded)
 
     async def settled(self, answer: HttpAnswer, sender: Sender, endpoint: str, deadline: float) -> HttpAnswer:

@@ -1,0 +1,108 @@
+"""Endpoint for Apache Polaris's authorizer: its route, and answers that Polaris reads as a decision.
+
+Polaris takes an error, and an answer after two seconds, for a failure that its user sees. So every answer to a JSON
+object is a decision, and what cannot be understood or decided is denied. Must not know rules of operations.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+import structlog
+from msgspec.structs import replace
+
+from pdp.decision.service import Pdp
+from pdp.decision.turns import converted
+from pdp.dialects.polaris.requests import SURFACE, PolarisInput, RequestReader, decode_request, operation_name
+from pdp.errors import InvalidArgument
+from pdp.identity.evidence import admit
+from pdp.model.answer import Rejection
+from pdp.model.polaris_operations import POLARIS_OPERATIONS
+from pdp.model.question import Batch, Caller
+from pdp.model.redaction import without_text
+from pdp.surfaces.admission import BodyLimits
+from pdp.surfaces.http.answers import EndpointAnswer
+from pdp.surfaces.http.handlers import HttpHandlers, Routes
+
+ALLOWED: Final = b'{"result":{"allow":true}}'
+DENIED: Final = b'{"result":{"allow":false}}'
+LONGEST_SECONDS: Final = 1.5
+"""Time until Polaris gets an answer. It waits for two seconds, unless it is configured otherwise."""
+MAX_BODY: Final = 1 << 20
+"""Bytes of a body: a transaction of the most tables has half as many."""
+_SHARE: Final = 0.9
+"""Share of the time in which a decision is made. The rest is for its record."""
+_UNDECIDED: Final = Rejection("internal_failure", "no decision could be made", by="internal_failure")
+log = structlog.get_logger()
+
+
+class PolarisSurface:
+    """Endpoint of the authorizer. `seconds` bounds the time to an answer."""
+
+    def __init__(self, pdp: Pdp, seconds: float) -> None:
+        self._pdp = pdp
+        self._seconds = seconds * _SHARE
+
+    def routes(self, handlers: HttpHandlers, limits: BodyLimits) -> Routes:
+        """Return the path of Polaris's configuration. `handlers` answer with DENIED what the service cannot decide."""
+        limits = limits._replace(size=min(limits.size, MAX_BODY))
+        return {("POST", "/v1/data/polaris/authz"): handlers.for_decision(SURFACE, self._answer, limits, self._now)}
+
+    def _now(self, body: bytes, caller: Caller) -> EndpointAnswer | None:
+        """Return the answer without waiting; None if the decision takes long."""
+        batch = self._batch(body, caller)
+        try:
+            result = self._pdp.decide_now(batch)
+        except Exception as error:  # noqa: BLE001  it denies
+            return self._failed(batch, error)
+        return None if result is None else _encode(result.answer.allowed, result.answer.id)
+
+    async def _answer(self, body: bytes, caller: Caller) -> EndpointAnswer:
+        """Return the answer; a denial if none can be made in time."""
+        batch = await converted(body, self._batch, caller)
+        try:
+            async with asyncio.timeout(self._seconds):
+                answer = (await self._pdp.decide(batch)).answer
+        except Exception as error:  # noqa: BLE001  it denies
+            return self._failed(batch, error)
+        return _encode(answer.allowed, answer.id)
+
+    def _batch(self, body: bytes, caller: Caller) -> Batch:
+        """Return the admitted batch of a body; raise InvalidArgument for a body that is no JSON object.
+
+        An object that is not understood is a batch of one rejected position.
+        """
+        if not body.lstrip().startswith(b"{"):
+            raise InvalidArgument("the body is no JSON object")
+        operation = ""
+        try:
+            input = decode_request(body)
+            operation = self._known_operation(input)
+            pdp = self._pdp
+            request = RequestReader(pdp.bundle.polaris, pdp.source.facts).read(input, caller)
+        except InvalidArgument as error:
+            rejected = Rejection(error.code, str(error))
+            return Batch(SURFACE, caller, 1, (), {0: rejected}, operation=operation)
+        known = POLARIS_OPERATIONS.get(operation)
+        # only a caller that may name principals speaks for others: inspection is for people who ask natively
+        batch = admit(request, replace(caller, may_inspect=False) if caller.may_inspect else caller)
+        return replace(batch, operation=operation, probes=known is not None and known.probes)
+
+    def _known_operation(self, input: PolarisInput) -> str:
+        """Return the name of the operation. An unknown one is counted, and logged when it is new."""
+        name = operation_name(input)
+        if name not in POLARIS_OPERATIONS and self._pdp.telemetry.count_polaris_operation(name):
+            log.warning("unknown polaris operation denied", operation=name)
+        return name
+
+    def _failed(self, batch: Batch, error: Exception) -> EndpointAnswer:
+        """Log and record a request without a decision, and deny it."""
+        log.error("polaris request failed", operation=batch.operation, exc_info=without_text(error))
+        failed = replace(batch, size=1, checks=(), rejected={0: _UNDECIDED}, refused=())
+        return EndpointAnswer(DENIED, self._pdp.record_failure(failed))
+
+
+def _encode(allowed: bytes, id: str) -> EndpointAnswer:
+    """Return the answer to checks that must all permit."""
+    return EndpointAnswer(ALLOWED if allowed and 0 not in allowed else DENIED, id)
