@@ -159,7 +159,7 @@ class Telemetry:
         tally.buckets[bisect_left(_LATENCY, seconds) if seconds > _LATENCY[0] else 0] += 1
 
     def count_polaris_operation(self, name: str) -> bool:
-        """Count an unknown operation of Polaris; tell whether its name is new. Names beyond a bound count as `other`."""
+        """Count an unknown operation of Polaris, beyond a bound as `other`. Tell whether the name has a new label."""
         is_new = name not in self._polaris_names and len(self._polaris_names) < _OPERATIONS
         if is_new:
             self._polaris_names.add(name)

@@ -49,7 +49,7 @@ PLANNERS: Final = Planners(
     own_names,
     meant_by_names,
 )
-"""Planners of view chains, of operations of Trino and Polaris, of LakeQL's scopes and of checks without a needed name."""
+"""Planners of view chains, operations of Trino and Polaris, LakeQL's scopes, and checks without a needed name."""
 
 
 def _scopes() -> EngineType:

@@ -15,6 +15,7 @@ from pdp.config.names import KnownNames, NameCheck, name_fault
 from pdp.config.origins import Key, key_text, suggest
 from pdp.config.section import Section
 from pdp.config.settings import Settings
+from pdp.config.warehouses import PolarisSettings
 
 _MAP_KEY: Final = "<name>"
 STARRED: Final[Mapping[str, str]] = {
@@ -169,12 +170,7 @@ def _wrong_forms(settings: Settings) -> Iterator[tuple[Key, str]]:
         yield ("trino", *key), error
     for group, role in trino.groups.items():
         yield ("trino", "groups", group), _prefixed_role(role)
-    polaris = settings.polaris
-    for place, admin in enumerate(polaris.admins):
-        error = _prefixed(admin, polaris.user_prefix.removesuffix("~"), "Polaris sends the bare name of a principal")
-        yield ("polaris", "admins", place), error
-    for name, role in polaris.roles.items():
-        yield ("polaris", "roles", name), _prefixed_role(role)
+    yield from _wrong_forms_of_polaris(settings.polaris)
     bearers = {name: caller.bearer for name, caller in settings.identity.callers.items() if caller.bearer}
     subjects = [
         *(
@@ -197,6 +193,14 @@ def _wrong_forms(settings: Settings) -> Iterator[tuple[Key, str]]:
     for idp, provider in settings.identity.providers.items():
         for token_role, role in provider.role_map.items():
             yield ("identity", "providers", idp, "role_map", token_role), _prefixed_role(role)
+
+
+def _wrong_forms_of_polaris(polaris: PolarisSettings) -> Iterator[tuple[Key, str]]:
+    for place, admin in enumerate(polaris.admins):
+        error = _prefixed(admin, polaris.user_prefix.removesuffix("~"), "Polaris sends the bare name of a principal")
+        yield ("polaris", "admins", place), error
+    for name, role in polaris.roles.items():
+        yield ("polaris", "roles", name), _prefixed_role(role)
 
 
 def _wrong_ref(ref: str) -> str:

@@ -229,7 +229,7 @@ def spoiled_values(value: Any) -> Iterator[Any]:
             yield {name: each for name, each in value.items() if name != key}
             yield from ({**value, key: each} for each in (*others, *spoiled_values(below)))
     if isinstance(value, list):
-        yield from (value[:at] + [each] + value[at + 1 :] for at, below in enumerate(value) for each in spoiled_values(below))  # fmt: skip
+        yield from ([*value[:at], each, *value[at + 1 :]] for at, below in enumerate(value) for each in spoiled_values(below))  # fmt: skip
         yield [*value, *value, {"type": "ROOT", "name": "r"}]
 
 
@@ -333,7 +333,9 @@ async def test_unmapped_catalogs_realms_and_roles_are_denied(client: HttpClient)
     elsewhere = json.loads(json.dumps(table).replace('"lake"', '"elsewhere"'))
     assert not await ask(client, body_of("ann", "LOAD_TABLE", [elsewhere]))
     assert not await ask(client, body_of("ann", "LOAD_TABLE", [table, elsewhere]))
-    assert not await ask(client, body_of("ann", "LOAD_TABLE", [json.loads(json.dumps(table).replace('"lake"', '"wh"'))]))
+    assert not await ask(
+        client, body_of("ann", "LOAD_TABLE", [json.loads(json.dumps(table).replace('"lake"', '"wh"'))])
+    )
     for context, allowed in (({"realm": "other"}, False), ({"realm": ""}, False), ({"realm": None}, False), ({}, True), ({"realm": "test-realm"}, True)):  # fmt: skip
         assert await ask(client, body_of("ann", "LOAD_TABLE", [table], context=context)) == allowed
     assert await ask(client, body_of("fay", "LOAD_TABLE", [table], roles=["data_analyst", "unmapped"]))
@@ -348,7 +350,11 @@ async def test_targets_of_another_type_are_denied(client: HttpClient) -> None:
         {"type": "TABLE_LIKE", "name": "t", "parents": [{"type": "NAMESPACE", "name": "lake"}, LAKE]},
         {"type": "TABLE_LIKE", "name": "t", "parents": [LAKE, ROOT, {"type": "NAMESPACE", "name": "sales"}]},
         {"type": "TABLE_LIKE", "name": "t", "parents": [LAKE, LAKE, {"type": "NAMESPACE", "name": "sales"}]},
-        {"type": "TABLE_LIKE", "name": "t", "parents": [LAKE, {"type": "NAMESPACE", "name": "sales", "parents": [LAKE]}]},
+        {
+            "type": "TABLE_LIKE",
+            "name": "t",
+            "parents": [LAKE, {"type": "NAMESPACE", "name": "sales", "parents": [LAKE]}],
+        },
         {"type": "TABLE_LIKE", "name": "", "parents": [LAKE, {"type": "NAMESPACE", "name": "sales"}]},
         target("NAMESPACE", "sales"),
         target("CATALOG"),
