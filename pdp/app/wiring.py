@@ -31,6 +31,7 @@ from pdp.decision.scopes import ScopeService
 from pdp.decision.service import Pdp
 from pdp.decision.turns import run_aside
 from pdp.decision.verdict_cache import VerdictCache, served_engines
+from pdp.dialects.opa import OPA_FORMS, server_routes
 from pdp.dialects.trino.endpoints import TrinoSurface
 from pdp.identity.callers import Callers
 from pdp.identity.tls import LiveCertificates
@@ -131,12 +132,13 @@ class Surfaces:
             | scope_routes(handlers, scopes, sizes)
             | rewriting_routes(handlers, rewriting, sizes)
             | trino.routes(handlers, BodyLimits.of_trino(limits))
+            | server_routes(handlers, probes.unready)
         )
         connect = ConnectHandlers(*shared, refusals=self.refusals)
         for service in (decisions("connect"), *managing):
             routes |= connect.routes(service, limits)
         shares = ConnectionShares.of_process()
-        self.http_server = HttpServer(routes, callers, self.admission, limits, shares.http)
+        self.http_server = HttpServer(routes, callers, self.admission, limits, shares.http, forms=OPA_FORMS)
         self.http = ServerRunner(self.http_server)
         diagnostics = diagnostics_routes(_as_async(probes.unready), _as_async(probes.metrics), probes.details)
         self.diagnostics_server = AiohttpServer(diagnostics, limits.idle_timeout_seconds, shares.diagnostics)
