@@ -28,7 +28,7 @@ from pdp.identity.callers import Callers
 from pdp.identity.tokens import Tokens
 from pdp.model.question import Caller
 from pdp.surfaces.admission import Admission, BodyLimits
-from pdp.surfaces.http.answers import EndpointAnswer
+from pdp.surfaces.http.answers import NATIVE, EndpointAnswer
 from pdp.surfaces.http.handlers import HttpHandlers
 from pdp.surfaces.http.server import AiohttpServer, HttpServer
 from pdp.surfaces.refusals import RefusalRecorder
@@ -71,7 +71,7 @@ async def _serve(variant: str) -> None:
     callers, admission = Callers(settings, Tokens(settings, telemetry)), Admission(1024, 1 << 30, 1)
     handlers = HttpHandlers(callers, admission, telemetry, 10, refusals=RefusalRecorder(NoAudit()))
     route = handlers.for_decision(
-        "http", endpoint, BodyLimits(1 << 20, 1 << 20), immediate if variant == "now" else None
+        NATIVE, endpoint, BodyLimits(1 << 20, 1 << 20), immediate if variant == "now" else None
     )
     servers: dict[str, Callable[[], asyncio.BaseProtocol]] = {
         "floor": Floor,

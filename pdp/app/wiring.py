@@ -31,7 +31,8 @@ from pdp.decision.scopes import ScopeService
 from pdp.decision.service import Pdp
 from pdp.decision.turns import run_aside
 from pdp.decision.verdict_cache import VerdictCache, served_engines
-from pdp.dialects.polaris.endpoint import DENIED, LONGEST_SECONDS, PolarisSurface
+from pdp.dialects.opa import OPA_FORMS, server_routes
+from pdp.dialects.polaris.endpoint import LONGEST_SECONDS, PolarisSurface
 from pdp.dialects.trino.endpoints import TrinoSurface
 from pdp.identity.callers import Callers
 from pdp.identity.tls import LiveCertificates
@@ -132,13 +133,14 @@ class Surfaces:
             | scope_routes(handlers, scopes, sizes)
             | rewriting_routes(handlers, rewriting, sizes)
             | trino.routes(handlers, BodyLimits.of_trino(limits))
+            | server_routes(handlers, probes.unready)
             | self._polaris_routes(core, callers)
         )
         connect = ConnectHandlers(*shared, refusals=self.refusals)
         for service in (decisions("connect"), *managing):
             routes |= connect.routes(service, limits)
         shares = ConnectionShares.of_process()
-        self.http_server = HttpServer(routes, callers, self.admission, limits, shares.http)
+        self.http_server = HttpServer(routes, callers, self.admission, limits, shares.http, forms=OPA_FORMS)
         self.http = ServerRunner(self.http_server)
         diagnostics = diagnostics_routes(_as_async(probes.unready), _as_async(probes.metrics), probes.details)
         self.diagnostics_server = AiohttpServer(diagnostics, limits.idle_timeout_seconds, shares.diagnostics)
@@ -152,11 +154,10 @@ class Surfaces:
         self.grpc = GrpcServer(methods, limits, core.certificates, most=shares.grpc, shared=shares_sockets)
 
     def _polaris_routes(self, core: ServiceCore, callers: Callers) -> Routes:
-        """Return the route of Polaris, whose answers come sooner than others, and are never errors of the service."""
+        """Return the route of Polaris, which gets its answers sooner than others."""
         limits = core.settings.limits
         seconds = min(limits.request_timeout_seconds, LONGEST_SECONDS)
-        shared = (callers, self.admission, core.telemetry, seconds)
-        handlers = HttpHandlers(*shared, refusals=self.refusals, denial=DENIED)
+        handlers = HttpHandlers(callers, self.admission, core.telemetry, seconds, refusals=self.refusals)
         return PolarisSurface(core.pdp, seconds).routes(handlers, BodyLimits.of_native(limits))
 
     async def load_aiohttp(self) -> None:

@@ -184,8 +184,8 @@ class _ProbeErrorResponse(msgspec.Struct):
 def probe(settings: Settings, url: str) -> str:
     """Return why no service answers Trino at the URL of an endpoint; empty if a service does.
 
-    The probe sends an empty request. The service authenticates the sender before refusing the request, so the refusal
-    shows the sender's access. The service decides and records nothing.
+    The probe sends a list, which is no request. The service authenticates the sender before refusing the request, so
+    the refusal shows the sender's access. The service decides and records nothing.
     """
     try:
         status, body = _post(settings, url)
@@ -214,7 +214,7 @@ def _post(settings: Settings, url: str) -> tuple[int, bytes]:
     else:
         connection = http.client.HTTPConnection(host, parts.port, timeout=_TIMEOUT_SECONDS)
     try:
-        connection.request("POST", parts.path, b"{}", {"Content-Type": "application/json"})
+        connection.request("POST", parts.path, b"[]", {"Content-Type": "application/json"})
         response = connection.getresponse()
         return response.status, response.read(65_536)
     finally:

@@ -242,6 +242,11 @@ class CallerSettings(Section):
     """Recognition of one caller, and the evidence that the caller may assert."""
 
     loopback: Literal[True] | None = Field(None, description="peers on this machine")
+    ignore_tokens: Literal[True] | None = Field(
+        None,
+        description="beside `loopback: true`: an `Authorization` of these peers counts as absent, for clients that "
+        "always send one; an error beside `identity.providers`",
+    )
     unix_socket: Literal[True] | None = Field(None, description="peers on `server.unix`")
     bearer: BearerSettings | None = Field(None, description="tokens of a provider")
     mtls: MtlsSettings | None = Field(None, description="certificates of clients")
@@ -261,6 +266,10 @@ class CallerSettings(Section):
     def _require_one_recognition(self) -> Self:
         if sum(way is not None for way in (self.loopback, self.unix_socket, self.bearer, self.mtls)) != 1:
             raise ValueError("a caller is known by exactly one of `loopback`, `unix_socket`, `bearer`, `mtls`")
+        if self.ignore_tokens and not self.loopback:
+            raise ValueError(
+                "`ignore_tokens` stands beside `loopback: true` alone: no other caller is known by its address"
+            )
         return self
 
 
@@ -301,6 +310,10 @@ class IdentitySettings(Section):
     @model_validator(mode="after")
     def _require_known_providers(self) -> Self:
         for name, rule in self.callers.items():
+            if rule.ignore_tokens and self.providers:
+                raise ValueError(
+                    f"`callers.{name}.ignore_tokens` and `providers`: a token of a provider must count, or be refused"
+                )
             if rule.bearer and rule.bearer.idp not in self.providers:
                 raise ValueError(f"`callers.{name}.bearer.idp` names no provider: `{rule.bearer.idp}`")
         issuers = [each.issuer for provider in self.providers.values() for each in provider.each_issuer]

@@ -59,6 +59,7 @@ class Callers:
         self._rules = settings.identity.callers
         self._local = local_caller(settings)
         self._members = development_members(settings)
+        self._ignores_tokens = any(rule.ignore_tokens for rule in self._rules.values())
         self.count = max(1, len(self._rules)) + bool(settings.identity.providers)
 
     async def identify(self, peer: Peer) -> Caller:
@@ -66,17 +67,21 @@ class Callers:
 
         Raise Unauthenticated if no caller matches, or Forbidden if a browser may have sent the request.
         """
-        if peer.authorization:
+        if peer.authorization and not self._is_ignored(peer):
             caller = self._by_token(await self._tokens.verify(_bearer_token(peer.authorization)))
             return self._with_stated(caller, peer)
         return self._by_connection(peer)
 
     def known(self, peer: Peer) -> KnownCaller | None:
         """Return the caller of a peer; None if the peer's token must be verified first. Raise as `identify` does."""
-        if not peer.authorization:
+        if not peer.authorization or self._is_ignored(peer):
             return KnownCaller(self._by_connection(peer))
         verified = self._tokens.verified(_bearer_token(peer.authorization))
         return KnownCaller(self._with_stated(self._by_token(verified.token), peer), verified) if verified else None
+
+    def _is_ignored(self, peer: Peer) -> bool:
+        """Tell whether the token of a peer counts as absent: that of a local peer without another sign."""
+        return self._ignores_tokens and peer.certificate is None and peer.uid is None and is_loopback(peer.host)
 
     def is_still_known(self, known: KnownCaller) -> bool:
         """Tell whether the token of a known caller is still valid. Other evidence holds as long as its connection."""

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from aiohttp import web
 
 _REQUEST_ID: Final = REQUEST_ID.lower()
-_JSON: Final = ("application/json",)
+JSON_TYPES: Final = ("application/json",)
 _FORWARDED: Final = frozenset(
     {
         # browsers
@@ -94,10 +94,13 @@ _WITHOUT_BODY: Final = frozenset({"GET", "DELETE"})
 """Methods without a content type. A page may GET, but not read the answer, and may not DELETE without asking first."""
 
 
-def http_peer(request: web.BaseRequest, content_types: Container[str] = _JSON) -> Peer:
-    """Return the peer of an HTTP request. `content_types` are those that no web page may send without asking first."""
+def http_peer(request: web.BaseRequest, content_types: Container[str] | None = JSON_TYPES) -> Peer:
+    """Return the peer of an HTTP request. `content_types` are those that no web page may send without asking first.
+
+    None takes any content type. Then the other signs of pages still count, and the request must change nothing.
+    """
     evidence = ConnectionEvidence.of(request.transport, request.remote or "")
-    asked = request.method in _WITHOUT_BODY or request.content_type in content_types
+    asked = content_types is None or request.method in _WITHOUT_BODY or request.content_type in content_types
     suspicion = evidence.suspicion(request.headers, _asked_host(request), json=asked)
     peer = evidence.peer(tuple(request.headers.getall("Authorization", ())), suspicion)
     stated = tuple((name, value) for name in IDENTITY_HEADERS for value in request.headers.getall(name, ()))

@@ -319,6 +319,10 @@ SHOWN: Final[dict[str, Case]] = {
     "identity.cel_provider": (check(principal="user:kc~ann"), "kc", {"forbid": "role == 'ann'"}),
     "identity.inspect": (caller(**by_token()), "deny", {}),
     "identity.callers.c.loopback": (caller(host="127.0.0.1"), True, {"identity.callers.c": {"may_assert": ["roles"]}}),
+    "identity.callers.c.ignore_tokens": (
+        caller(host="127.0.0.1", authorization=("Bearer x",)), True,
+        {"identity.callers.c": {"loopback": True}, "identity.providers": {}},
+    ),
     "identity.callers.c.unix_socket": (caller(uid=77), True, {"identity.callers.c": {"may_assert": ["roles"]}, "server.unix": "s"}),
     "identity.callers.c.mtls.subjects": (
         caller(certificate=frozenset({"CN=x"})), ["CN=x"],

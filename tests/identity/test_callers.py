@@ -36,10 +36,12 @@ from support.service.serving import serving, settings_of
 
 from pdp.config.identity import EVIDENCE
 from pdp.config.load import load_settings, make_settings
-from pdp.errors import ConfigError
-from pdp.identity.callers import trusted_engines_of
+from pdp.errors import ConfigError, Unauthenticated
+from pdp.identity.callers import Callers, Peer, trusted_engines_of
+from pdp.identity.tokens import Tokens
 from pdp.model.question import TokenIdentity, TrustedEngine
 from pdp.surfaces.wire import decision_pb2 as wire
+from pdp.telemetry import Telemetry
 
 READ = {"action": "read_data", "resource": ORDERS}
 AS_ALICE = {"principal": "user:oidc~alice", **READ}
@@ -257,11 +259,13 @@ async def test_a_proxy_on_this_machine_does_not_pass_for_it_over_grpc(tmp_path: 
 async def test_what_a_page_in_a_browser_could_send_is_refused(
     tmp_path: Path, path: str, headers: dict[str, str], status: int
 ) -> None:
-    body = NO_BODY if path == "/v1/check" else TRINO
+    is_native = path == "/v1/check"
+    if status == 415 and not is_native:
+        status = 200  # paths of OPA change nothing, and read JSON under any content type
     async with service_of(tmp_path) as service:
-        assert (await post(service, body, path, headers))[0] == status
+        assert (await post(service, NO_BODY if is_native else TRINO, path, headers))[0] == status
         metrics = await diagnostics(service, "/metrics")
-    assert f'pdp_requests_total{{code="{status}",surface="{"http" if body is NO_BODY else "trino"}"}} 1.0' in metrics
+    assert f'pdp_requests_total{{code="{status}",surface="{"http" if is_native else "trino"}"}} 1.0' in metrics
 
 
 async def test_a_token_may_come_through_a_proxy(tmp_path: Path) -> None:
@@ -628,3 +632,68 @@ async def test_nothing_of_a_token_shows_anywhere(
         for secret in (*good, *bad):
             assert secret not in text
             assert secret.rpartition(".")[2] not in text
+
+
+# --- tokens that count as absent ----------------------------------------------------------------------------------
+
+IGNORING = {"callers": {"local": {"loopback": True, "ignore_tokens": True, "may_assert": ["principals"]}}}
+SENT = ["Bearer abc", "bearer", "Basic YTpi", "", "Bearer a b", f"Bearer {'a' * 9000}"]
+
+
+async def test_tokens_count_as_absent_where_the_configuration_says_so(tmp_path: Path) -> None:
+    async with service_of(tmp_path, identity=IGNORING) as service:
+        for sent in SENT:
+            status, _, reply = await post(service, {"checks": [AS_ALICE]}, headers={"Authorization": sent})
+            assert (status, [one["allowed"] for one in reply["decisions"]]) == (200, [True])
+        allowed = (await ask(service, "abc", AS_ALICE, {**AS_ALICE, "principal": "user:oidc~mallory"}))[:2]
+        assert [one["allowed"] for one in allowed] == [True, False]
+        for signs in (
+            {"Origin": "null"},
+            {"Host": "evil.example"},
+            {"X-Forwarded-For": "a"},
+            {"Sec-Fetch-Site": "none"},
+        ):
+            assert (await post(service, NO_BODY, headers={"Authorization": "Bearer abc", **signs}))[0] == 403
+        assert (await post(service, NO_BODY, headers={**bearer("a"), "Content-Type": "text/plain"}))[0] == 415
+
+
+async def test_tokens_count_without_the_setting(tmp_path: Path) -> None:
+    identity = {"callers": {"local": {"loopback": True, "may_assert": ["principals"]}}}
+    async with service_of(tmp_path, identity=identity) as service:
+        for sent in SENT:
+            assert (await post(service, NO_BODY, headers={"Authorization": sent}))[0] == 401
+
+
+async def test_ignored_tokens_are_those_of_loopback_alone(tmp_path: Path) -> None:
+    identity = {"callers": {**IGNORING["callers"], "socket": {"unix_socket": True}}}
+    async with service_of(tmp_path, identity=identity, server={"unix": "s"}) as service:
+        assert (await post(service, NO_BODY, unix=True))[0] == 200
+        assert (await post(service, NO_BODY, headers=bearer("abc"), unix=True))[0] == 401
+    callers = Callers(settings_of({"identity": IGNORING}, tmp_path), Tokens(settings_of({}, tmp_path), Telemetry()))
+    token = ("Bearer abc",)
+    for peer in (Peer("192.0.2.1", authorization=token), Peer("", 7, authorization=token),
+                 Peer("127.0.0.1", certificate=frozenset({"CN=x"}), authorization=token)):  # fmt: skip
+        with pytest.raises(Unauthenticated):
+            await callers.identify(peer)
+
+
+@pytest.mark.parametrize(
+    ("caller", "more", "said"),
+    [
+        ({"unix_socket": True, "ignore_tokens": True}, {}, "`ignore_tokens` stands beside `loopback: true` alone"),
+        ({"ignore_tokens": True}, {}, "exactly one of"),
+        ({"mtls": {"subjects": ["CN=a"]}, "ignore_tokens": True}, {}, "`ignore_tokens` stands beside"),
+        ({"loopback": True, "ignore_tokens": False}, {}, "ignore_tokens"),
+        (
+            {"loopback": True, "ignore_tokens": True},
+            {"providers": {"oidc": {"issuer": "https://i", "jwks": "https://i/k", "audiences": ["a"]}}},
+            "`callers.c.ignore_tokens` and `providers`",
+        ),
+    ],
+)
+def test_tokens_are_ignored_beside_loopback_and_without_providers(
+    tmp_path: Path, caller: dict[str, Any], more: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        make_settings({"identity": {"callers": {"c": caller}, **more}}, tmp_path)
+    assert said in str(caught.value)

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from pdp.decision.service import Pdp
 from pdp.decision.turns import converted
+from pdp.dialects.opa import opa_surface
 from pdp.dialects.polaris.requests import SURFACE, PolarisInput, RequestReader, decode_request, operation_name
 from pdp.errors import InvalidArgument
 from pdp.identity.evidence import admit
@@ -45,9 +46,10 @@ class PolarisSurface:
         self._seconds = seconds * _SHARE
 
     def routes(self, handlers: HttpHandlers, limits: BodyLimits) -> Routes:
-        """Return the path of Polaris's configuration. `handlers` answer with DENIED what the service cannot decide."""
+        """Return the path of Polaris's configuration."""
         limits = limits._replace(size=min(limits.size, MAX_BODY))
-        return {("POST", "/v1/data/polaris/authz"): handlers.for_decision(SURFACE, self._answer, limits, self._now)}
+        surface = opa_surface(SURFACE)._replace(denial=DENIED)
+        return {("POST", "/v1/data/polaris/authz"): handlers.for_decision(surface, self._answer, limits, self._now)}
 
     def _now(self, body: bytes, caller: Caller) -> EndpointAnswer | None:
         """Return the answer without waiting; None if the decision takes long."""

@@ -22,6 +22,7 @@ from pdp.decision.evaluation import CHUNK
 from pdp.decision.row_filter import FEW_COLUMNS, DecidedAccess, hidden_view
 from pdp.decision.service import BatchResult, Pdp
 from pdp.decision.turns import LONGEST_IMMEDIATE, converted, run_aside
+from pdp.dialects.opa import OpaDialect, OpaDocument
 from pdp.dialects.trino.bodies import OpaInput, ResourceName, TableName
 from pdp.dialects.trino.known_objects import ListedNames, NameCatalog
 from pdp.dialects.trino.requests import EXECUTE_QUERY, RequestDecoder, TrinoRequest
@@ -34,7 +35,6 @@ from pdp.model.trino_operations import TRINO_OPERATIONS
 from pdp.surfaces.admission import BodyLimits
 from pdp.surfaces.http.answers import EndpointAnswer
 from pdp.surfaces.http.handlers import HttpHandlers, Routes
-from pdp.surfaces.http.routes import BodyEndpoint, ImmediateEndpoint
 
 DENIED: Final = b'{"result":false}'
 NONE_ALLOWED: Final = b'{"result":[]}'
@@ -116,6 +116,8 @@ _ALLOWED: Final = b'{"result":true}'
 _RowView: TypeAlias = Callable[[OpaInput, Caller], EndpointAnswer]
 """Answer of an endpoint about rows or masks to a decoded body."""
 _NO_MASK: Final = b"{}"
+_VIEWS: Final = frozenset({"GetRowFilters", "GetColumnMask"})
+"""Operations of the endpoints about rows and masks."""
 _KEPT_INDICES: Final = 500
 """Most columns of a table whose answer is remembered."""
 
@@ -147,16 +149,23 @@ class TrinoSurface:
 
     def routes(self, handlers: HttpHandlers, limits: BodyLimits) -> Routes:
         """Return the five paths of Trino's configuration."""
-        questions = {"allow": self._allow_question, "batch": self._batch_question}
+        questions: list[tuple[str, Callable[[bytes], _Question], object]] = [
+            ("allow", self._allow_question, False),
+            ("batch", self._batch_question, []),
+        ]
         views = {"rowFilters": self._row_filters, "columnMask": self._column_mask}
-        endpoints: dict[str, tuple[BodyEndpoint, ImmediateEndpoint]] = {
-            path: (partial(self._answer, read), partial(self._answer_now, read)) for path, read in questions.items()
-        } | {path: (partial(self._view, view), partial(self._view_now, view)) for path, view in views.items()}
-        endpoints["batchColumnMasks"] = self._masks_answer, self._masks_now
-        return {
-            ("POST", f"/v1/data/trino/{path}"): handlers.for_decision("trino", endpoint, limits, immediate)
-            for path, (endpoint, immediate) in endpoints.items()
-        }
+        documents = [
+            *(
+                OpaDocument(f"trino/{path}", partial(self._answer, read), partial(self._answer_now, read), denial)
+                for path, read, denial in questions
+            ),
+            *(
+                OpaDocument(f"trino/{path}", partial(self._view, view), partial(self._view_now, view))
+                for path, view in views.items()
+            ),
+            OpaDocument("trino/batchColumnMasks", self._masks_answer, self._masks_now),
+        ]
+        return OpaDialect("trino", self._pdp).routes(handlers, documents, limits)
 
     async def allow(self, body: bytes, caller: Caller) -> bytes:
         """Decide on one resource."""
@@ -231,6 +240,8 @@ class TrinoSurface:
 
     def _batch_question(self, body: bytes) -> _Question:
         request = self._decoder.decode_batch(body)
+        if request.operation in _VIEWS:  # an empty list would be no filter and no mask
+            raise InvalidArgument(f"this endpoint does not answer {request.operation}")
         if request.operation == "FilterColumns" and request.size:
             return _Question(request, NONE_ALLOWED, _column_indices(request))
         bound_checks(request.size, self._max_resources)

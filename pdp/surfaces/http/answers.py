@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from email.utils import formatdate
 from http import HTTPStatus
-from typing import Final
+from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 import structlog
@@ -58,8 +59,33 @@ class HttpFailure(msgspec.Struct, frozen=True):
 
     @property
     def body(self) -> bytes:
-        """Return the body in the form of every HTTP surface."""
+        """Return the body in the form of the native API."""
         return msgspec.json.encode({"error": ErrorBody(self.code, self.message)})
+
+
+ErrorForm: TypeAlias = Callable[[HttpFailure], bytes]
+"""Body of a failure."""
+
+
+def native_error(failure: HttpFailure) -> bytes:
+    """Return the body of a failure in the form of the native API."""
+    return failure.body
+
+
+class HttpSurface(NamedTuple):
+    """A protocol over HTTP: the name in records and metrics, and the differences from the native API."""
+
+    name: str
+    encode_error: ErrorForm = native_error
+    any_content_type: bool = False
+    """True for JSON under any content type or none. A page may send it, so only for routes that change nothing."""
+    any_parameter: bool = False
+    """True if unknown query parameters are ignored."""
+    denial: bytes = b""
+    """Answer with status 200 to a request that the service does not decide, for senders that show errors to users."""
+
+
+NATIVE: Final = HttpSurface("http")
 
 
 def failure_of(error: Exception, surface: str, timeout: float) -> HttpFailure:

@@ -42,7 +42,7 @@ from pdp.model.strict import read_parameters
 from pdp.row_access.requests import decode_filter, decode_rewrite, encode_filter, encode_rewrite
 from pdp.row_access.service import StatementService
 from pdp.surfaces.admission import BodyLimits
-from pdp.surfaces.http.answers import EndpointAnswer
+from pdp.surfaces.http.answers import NATIVE, EndpointAnswer
 from pdp.surfaces.http.handlers import EntryRequest, HttpHandlers, Query, Routes
 from pdp.views.codec import decode_change, decode_load, encode_change, encode_load
 from pdp.views.loads import ViewSecurity
@@ -68,7 +68,7 @@ def decision_routes(handlers: HttpHandlers, pdp: Pdp, max_checks: int, limits: B
         answer = result.answer
         return EndpointAnswer(encode_answer(answer, form), answer.id)
 
-    return {("POST", "/v1/check"): handlers.for_decision("http", check, limits, check_now)}
+    return {("POST", "/v1/check"): handlers.for_decision(NATIVE, check, limits, check_now)}
 
 
 def management_routes(handlers: HttpHandlers, management: Management, limits: BodyLimits) -> Routes:
@@ -96,11 +96,11 @@ def management_routes(handlers: HttpHandlers, management: Management, limits: Bo
         return EndpointAnswer(encode_list(await management.list_objects(requester, asked, page)), requester.id)
 
     return {
-        ("POST", "/v1/grants"): handlers.for_body("http", write_grants, limits),
-        ("GET", "/v1/grants"): handlers.for_query("http", grants),
-        ("POST", "/v1/objects"): handlers.for_body("http", write_objects, limits),
-        ("POST", "/v1/access"): handlers.for_body("http", access, limits),
-        ("POST", "/v1/list"): handlers.for_body("http", list_objects, limits),
+        ("POST", "/v1/grants"): handlers.for_body(NATIVE, write_grants, limits),
+        ("GET", "/v1/grants"): handlers.for_query(NATIVE, grants),
+        ("POST", "/v1/objects"): handlers.for_body(NATIVE, write_objects, limits),
+        ("POST", "/v1/access"): handlers.for_body(NATIVE, access, limits),
+        ("POST", "/v1/list"): handlers.for_body(NATIVE, list_objects, limits),
     }
 
 
@@ -116,8 +116,8 @@ def rewriting_routes(handlers: HttpHandlers, rewriting: StatementService, limits
         return EndpointAnswer(encode_filter(result), result.id)
 
     return {
-        ("POST", "/v1/rewrite"): handlers.for_body("http", rewrite, limits),
-        ("POST", "/v1/filters"): handlers.for_body("http", filter, limits),
+        ("POST", "/v1/rewrite"): handlers.for_body(NATIVE, rewrite, limits),
+        ("POST", "/v1/filters"): handlers.for_body(NATIVE, filter, limits),
     }
 
 
@@ -131,13 +131,13 @@ def row_rule_routes(handlers: HttpHandlers, rules: RowPolicyService, limits: Bod
     for path, masks in PATHS.items():
         endpoints = _Endpoints(rules, masks=masks)
         routes |= {
-            ("GET", path): handlers.for_query("http", endpoints.list_rules),
-            ("POST", path): handlers.for_body("http", endpoints.insert, limits),
-            ("POST", f"{path}:batchDelete"): handlers.for_body("http", endpoints.batch_delete, limits),
-            ("POST", f"{path}:testPermissions"): handlers.for_body("http", endpoints.permissions, limits),
-            ("GET", f"{path}/*"): handlers.for_entry("http", endpoints.get, limits),
-            ("PUT", f"{path}/*"): handlers.for_entry("http", endpoints.update, limits),
-            ("DELETE", f"{path}/*"): handlers.for_entry("http", endpoints.delete, limits),
+            ("GET", path): handlers.for_query(NATIVE, endpoints.list_rules),
+            ("POST", path): handlers.for_body(NATIVE, endpoints.insert, limits),
+            ("POST", f"{path}:batchDelete"): handlers.for_body(NATIVE, endpoints.batch_delete, limits),
+            ("POST", f"{path}:testPermissions"): handlers.for_body(NATIVE, endpoints.permissions, limits),
+            ("GET", f"{path}/*"): handlers.for_entry(NATIVE, endpoints.get, limits),
+            ("PUT", f"{path}/*"): handlers.for_entry(NATIVE, endpoints.update, limits),
+            ("DELETE", f"{path}/*"): handlers.for_entry(NATIVE, endpoints.delete, limits),
         }
     return routes
 
@@ -200,7 +200,7 @@ def scope_routes(handlers: HttpHandlers, service: ScopeService, limits: BodyLimi
         answer = await service.answer(decode_scopes(body), caller, "http")
         return EndpointAnswer(encode_scopes(answer), answer.id)
 
-    return {("POST", "/v1/scopes"): handlers.for_decision("http", scopes, limits)}
+    return {("POST", "/v1/scopes"): handlers.for_decision(NATIVE, scopes, limits)}
 
 
 def view_routes(handlers: HttpHandlers, views: ViewSecurity, limits: BodyLimits) -> Routes:
@@ -215,6 +215,6 @@ def view_routes(handlers: HttpHandlers, views: ViewSecurity, limits: BodyLimits)
         return EndpointAnswer(encode_change(result), result.id)
 
     return {
-        ("POST", "/v1/load"): handlers.for_body("http", load, limits),
-        ("POST", "/v1/commit-view"): handlers.for_body("http", change, limits),
+        ("POST", "/v1/load"): handlers.for_body(NATIVE, load, limits),
+        ("POST", "/v1/commit-view"): handlers.for_body(NATIVE, change, limits),
     }

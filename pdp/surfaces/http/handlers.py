@@ -20,9 +20,19 @@ from pdp.model.question import Caller
 from pdp.model.revision import new_id
 from pdp.model.strict import read_parameters
 from pdp.surfaces.admission import Admission, AdmittedRequest, BodyLimits
-from pdp.surfaces.http.answers import JSON, EndpointAnswer, HttpAnswer, HttpFailure, extra_headers, id_headers
+from pdp.surfaces.http.answers import (
+    JSON,
+    EndpointAnswer,
+    ErrorForm,
+    HttpAnswer,
+    HttpFailure,
+    HttpSurface,
+    extra_headers,
+    id_headers,
+    native_error,
+)
 from pdp.surfaces.http.routes import BodyEndpoint, DecisionRoute, Handler, ImmediateEndpoint, Outcomes
-from pdp.surfaces.peers import http_peer
+from pdp.surfaces.peers import JSON_TYPES, http_peer
 from pdp.surfaces.refusals import (
     REQUEST_ID,
     TRACE_PARENT,
@@ -38,8 +48,6 @@ from pdp.telemetry import Telemetry
 if TYPE_CHECKING:
     from aiohttp import web
 
-_NATIVE: Final = "http"
-"""Surface whose endpoints refuse what they do not read. Other protocols have parameters without a meaning here."""
 _NO_PARAMETERS: Final = frozenset[str]()
 Query = Iterable[tuple[str, str]]
 """Query parameters: names and values, in order."""
@@ -65,33 +73,24 @@ _Answer: TypeAlias = "Callable[[web.BaseRequest, Caller, AdmittedRequest], Await
 class HttpHandlers:
     """Factory of aiohttp handlers: wraps endpoints with limits, caller, deadline and the error table.
 
-    `timeout` is in seconds and covers reading the body and computing the answer. `denial` is the answer where the
-    service cannot decide, for a sender that shows errors to users.
+    `timeout` is in seconds and covers reading the body and computing the answer.
     """
 
     def __init__(
-        self,
-        callers: Callers,
-        admission: Admission,
-        telemetry: Telemetry,
-        timeout: float,
-        *,
-        refusals: RefusalRecorder,
-        denial: bytes = b"",
+        self, callers: Callers, admission: Admission, telemetry: Telemetry, timeout: float, *, refusals: RefusalRecorder
     ) -> None:
         self._callers = callers
         self._admission = admission
         self._telemetry = telemetry
         self._timeout = timeout
         self._refusals = refusals
-        self._denial = denial
 
-    def for_body(self, surface: str, endpoint: BodyEndpoint, limits: BodyLimits) -> Handler:
+    def for_body(self, surface: HttpSurface, endpoint: BodyEndpoint, limits: BodyLimits) -> Handler:
         """Return the handler of an endpoint with a request body."""
 
         async def answer(request: web.BaseRequest, caller: Caller, admitted: AdmittedRequest) -> EndpointAnswer:
             body = await read_body(request, limits.size, admitted)
-            if surface == _NATIVE:
+            if not surface.any_parameter:
                 read_parameters(request.query.items(), _NO_PARAMETERS)
             await limits.check(body)
             return await endpoint(body, caller)
@@ -99,13 +98,17 @@ class HttpHandlers:
         return self._handler(surface, answer, limits.size)
 
     def for_decision(
-        self, surface: str, endpoint: BodyEndpoint, limits: BodyLimits, immediate: ImmediateEndpoint | None = None
+        self,
+        surface: HttpSurface,
+        endpoint: BodyEndpoint,
+        limits: BodyLimits,
+        immediate: ImmediateEndpoint | None = None,
     ) -> DecisionRoute:
         """Return the route of an endpoint that only decides. `immediate` gives the same answers, or None."""
         handler = self.for_body(surface, endpoint, limits)
         return DecisionRoute(endpoint, immediate, self._outcomes(surface), limits, handler)
 
-    def for_query(self, surface: str, endpoint: QueryEndpoint) -> Handler:
+    def for_query(self, surface: HttpSurface, endpoint: QueryEndpoint) -> Handler:
         """Return the handler of an endpoint with query parameters and no request body."""
 
         async def answer(request: web.BaseRequest, caller: Caller, admitted: AdmittedRequest) -> EndpointAnswer:
@@ -114,7 +117,38 @@ class HttpHandlers:
 
         return self._handler(surface, answer, 0)
 
-    def for_entry(self, surface: str, endpoint: EntryEndpoint, limits: BodyLimits) -> Handler:
+    def for_query_string(self, surface: HttpSurface, endpoint: BodyEndpoint) -> Handler:
+        """Return the handler of an endpoint that reads the query string as sent, and no request body."""
+
+        async def answer(request: web.BaseRequest, caller: Caller, admitted: AdmittedRequest) -> EndpointAnswer:
+            admitted.begin()
+            return await endpoint(request.rel_url.raw_query_string.encode(), caller)
+
+        return self._handler(surface, answer, 0)
+
+    def for_probe(self, surface: HttpSurface, endpoint: QueryEndpoint) -> Handler:
+        """Return the handler of a probe, which waits neither for the audit nor for requests in flight."""
+        outcomes = self._outcomes(surface)
+
+        async def handle(request: web.BaseRequest) -> web.Response:
+            ids = ids_of(request)
+            sender: Sender = stranger(request.remote or "", ids)
+            try:
+                sender = caller = await self._identify(request, surface, 0)
+                answered = outcomes.success(await endpoint(request.query.items(), caller), caller)
+            except Exception as error:  # noqa: BLE001  the failure is the answer
+                answered = outcomes.failure(error, sender, request.path)
+            return response_of(answered)
+
+        return handle
+
+    async def _identify(self, request: web.BaseRequest, surface: HttpSurface, max_body: int) -> Caller:
+        """Return the caller of a request, with the ids of the request; raise PdpError if its head is refused."""
+        _check_head(request, max_body)
+        caller = await self._callers.identify(http_peer(request, None if surface.any_content_type else JSON_TYPES))
+        return with_ids(caller, ids_of(request))
+
+    def for_entry(self, surface: HttpSurface, endpoint: EntryEndpoint, limits: BodyLimits) -> Handler:
         """Return the handler of an endpoint about one entry, for a route that ends with `/*`."""
 
         async def answer(request: web.BaseRequest, caller: Caller, admitted: AdmittedRequest) -> EndpointAnswer:
@@ -124,10 +158,10 @@ class HttpHandlers:
 
         return self._handler(surface, answer, limits.size)
 
-    def _outcomes(self, surface: str) -> Outcomes:
-        return Outcomes(surface, self._telemetry, self._refusals, self._timeout, self._denial)
+    def _outcomes(self, surface: HttpSurface) -> Outcomes:
+        return Outcomes(surface, self._telemetry, self._refusals, self._timeout)
 
-    def _handler(self, surface: str, answer: _Answer, max_body: int) -> Handler:
+    def _handler(self, surface: HttpSurface, answer: _Answer, max_body: int) -> Handler:
         outcomes, gate = self._outcomes(surface), self._refusals.gate
 
         async def handle(request: web.BaseRequest) -> web.Response:
@@ -136,9 +170,7 @@ class HttpHandlers:
             deadline = asyncio.get_running_loop().time() + self._timeout
             with ExitStack() as places:  # an answer that waits for its record is still in flight
                 try:
-                    _check_head(request, max_body)
-                    caller = await self._callers.identify(http_peer(request))
-                    sender = caller = with_ids(caller, ids)
+                    sender = caller = await self._identify(request, surface, max_body)
                     admitted = places.enter_context(self._admission.arriving(caller))
                     deadline = asyncio.get_running_loop().time() + self._timeout
                     async with asyncio.timeout_at(deadline):
@@ -155,10 +187,10 @@ class HttpHandlers:
         return handle
 
 
-def router(routes: Routes) -> Handler:
-    """Return one handler for all routes. Unknown paths and methods get a 404 or 405 in the common error form.
+def router(routes: Routes, forms: Mapping[str, ErrorForm]) -> Handler:
+    """Return one handler for all routes. Unknown paths and methods get a 404 or 405.
 
-    A route that ends with `/*` takes any last part of the path.
+    A route that ends with `/*` takes any last part of the path. `forms` are those of errors by the start of the path.
     """
     paths: dict[str, dict[str, Handler]] = {}
     for (method, path), handler in routes.items():
@@ -167,21 +199,20 @@ def router(routes: Routes) -> Handler:
     async def handle(request: web.BaseRequest) -> web.Response:
         methods = paths.get(request.path) or paths.get(f"{request.path.rpartition('/')[0]}/*")
         if methods is None:
-            return _refusal(request, HttpFailure(404, "not_found", "no such endpoint"))
+            return refusal(request, HttpFailure(404, "not_found", "no such endpoint"))
         handler = methods.get(request.method)
         if handler is None:
             allowed = " and ".join(sorted(methods))
-            response = _refusal(request, HttpFailure(405, "method_not_allowed", f"this endpoint takes {allowed}"))
+            response = refusal(request, HttpFailure(405, "method_not_allowed", f"this endpoint takes {allowed}"))
             response.headers["Allow"] = ", ".join(sorted(methods))
             return response
         return await handler(request)
 
+    def refusal(request: web.BaseRequest, failure: HttpFailure) -> web.Response:
+        encode = next((form for start, form in forms.items() if request.path.startswith(start)), native_error)
+        return response_of(HttpAnswer(failure.status, encode(failure), ids_of(request).request_id or new_id()))
+
     return handle
-
-
-def _refusal(request: web.BaseRequest, failure: HttpFailure) -> web.Response:
-    request_id = ids_of(request).request_id or new_id()
-    return response_of(HttpAnswer(failure.status, failure.body, request_id))
 
 
 def ids_of(request: web.BaseRequest) -> SentIds:

@@ -11,11 +11,11 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from pdp.decision.turns import LONGEST_IMMEDIATE
-from pdp.errors import PdpError, Unavailable
+from pdp.errors import InvalidArgument, PdpError, Unavailable
 from pdp.model.question import Caller
 from pdp.model.revision import new_id
 from pdp.surfaces.admission import BodyLimits
-from pdp.surfaces.http.answers import EndpointAnswer, HttpAnswer, failure_of
+from pdp.surfaces.http.answers import EndpointAnswer, HttpAnswer, HttpSurface, failure_of
 from pdp.surfaces.refusals import Refusal, RefusalRecorder, Sender
 from pdp.telemetry import RequestTally, Telemetry
 
@@ -43,19 +43,17 @@ def _always_wait(body: bytes, caller: Caller) -> EndpointAnswer | None:
 class Outcomes:
     """Outcomes of the requests of one surface: each is counted, and each failure has an answer.
 
-    `timeout` is in seconds, from the first byte of a request to its answer. A `denial` takes the place of the answer to
-    a request that the service does not decide.
+    `timeout` is in seconds, from the first byte of a request to its answer.
     """
 
-    def __init__(
-        self, surface: str, telemetry: Telemetry, refusals: RefusalRecorder, timeout: float, denial: bytes = b""
-    ) -> None:
-        self.surface = surface
+    def __init__(self, surface: HttpSurface, telemetry: Telemetry, refusals: RefusalRecorder, timeout: float) -> None:
+        self.surface = surface.name
+        self._encode_error = surface.encode_error
+        self._denial = surface.denial
         self.timeout = timeout
         self.gate = refusals.gate
         self._telemetry = telemetry
         self._refusals = refusals
-        self._denial = denial
         self._successes: RequestTally | None = None
 
     def success(self, found: EndpointAnswer, caller: Caller) -> HttpAnswer:
@@ -77,7 +75,7 @@ class Outcomes:
         id = recorded or self._refusals.record(refusal, sender)
         if self._denial and (failure.status >= FAILURES or failure.status in _UNDECIDED):
             return HttpAnswer(200, self._denial, sender.request_id or id, recorded)
-        return HttpAnswer(failure.status, failure.body, sender.request_id or id, recorded)
+        return HttpAnswer(failure.status, self._encode_error(failure), sender.request_id or id, recorded)
 
     async def settled(self, answer: HttpAnswer, sender: Sender, endpoint: str, deadline: float) -> HttpAnswer:
         """Return an answer once its record is safe; a failure if that cannot be, or not until `deadline`.
@@ -117,6 +115,8 @@ class DecisionRoute:
         self._longest_immediate = min(LONGEST_IMMEDIATE, limits.values)
         self._endpoint = endpoint
         self._immediate = immediate or _always_wait
+        self.otherwise: ImmediateEndpoint | None = None
+        """Answer of `endpoint` to a body that `immediate` finds invalid; None if that is an error."""
         self._handler = handler
 
     async def __call__(self, request: web.BaseRequest) -> web.Response:
@@ -130,7 +130,9 @@ class DecisionRoute:
         try:
             found = self._immediate(body, caller)
         except Exception as error:  # noqa: BLE001  the failure is the answer
-            return self.outcomes.failure(error, caller, self.path)
+            found = self.otherwise(body, caller) if self.otherwise and isinstance(error, InvalidArgument) else None
+            if found is None:
+                return self.outcomes.failure(error, caller, self.path)
         return None if found is None else self.outcomes.success(found, caller)
 
     async def later(self, body: bytes, caller: Caller, deadline: float) -> HttpAnswer:

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import heapq
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from itertools import islice
 from math import inf
@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from pdp.config.server import LimitSettings
 from pdp.identity.callers import Callers
 from pdp.surfaces.admission import Admission
+from pdp.surfaces.http.answers import ErrorForm
 from pdp.surfaces.http.connection import LINGER_SECONDS, ConnectionContext, HttpConnection
 from pdp.surfaces.http.handlers import Routes, router
 from pdp.surfaces.http.routes import DecisionRoute, Outcomes
@@ -93,8 +94,11 @@ class AiohttpServer:
     read_ahead = 2048
     """Half of the bytes of a body that are read before somebody takes them, and 16 times the number of its chunks."""
 
-    def __init__(self, routes: Routes, idle_timeout: float, most: int = _MOST) -> None:
-        self.route = router(routes)
+    def __init__(
+        self, routes: Routes, idle_timeout: float, most: int = _MOST, *, forms: Mapping[str, ErrorForm] | None = None
+    ) -> None:
+        """Serve routes. `forms` are those of errors outside of all routes, by the start of the path."""
+        self.route = router(routes, forms or {})
         self.idle_timeout = idle_timeout
         self._most = most
         self.outcomes: Outcomes | None = None
@@ -210,9 +214,16 @@ class HttpServer(AiohttpServer):
     read_ahead = 1 << 13
 
     def __init__(
-        self, routes: Routes, callers: Callers, admission: Admission, limits: LimitSettings, most: int = _MOST
+        self,
+        routes: Routes,
+        callers: Callers,
+        admission: Admission,
+        limits: LimitSettings,
+        most: int = _MOST,
+        *,
+        forms: Mapping[str, ErrorForm] | None = None,
     ) -> None:
-        super().__init__(routes, limits.idle_timeout_seconds, most)
+        super().__init__(routes, limits.idle_timeout_seconds, most, forms=forms)
         self.patience = limits.idle_timeout_seconds
         self.handshake_timeout = limits.request_timeout_seconds
         decisions = {path: route for (_, path), route in routes.items() if isinstance(route, DecisionRoute)}

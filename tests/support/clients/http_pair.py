@@ -22,13 +22,14 @@ from support.service.serving import settings_of
 
 from pdp.audit.queue.queue import NoAudit
 from pdp.config.settings import Settings
+from pdp.dialects.opa import opa_surface
 from pdp.errors import InvalidArgument
 from pdp.identity.callers import Callers
 from pdp.identity.tokens import Tokens
 from pdp.model.question import Caller
 from pdp.surfaces.admission import Admission, BodyLimits
 from pdp.surfaces.http import connection as http_connection
-from pdp.surfaces.http.answers import EndpointAnswer
+from pdp.surfaces.http.answers import NATIVE, EndpointAnswer
 from pdp.surfaces.http.connection import ConnectionContext, HttpConnection
 from pdp.surfaces.http.handlers import HttpHandlers, Routes
 from pdp.surfaces.http.routes import ImmediateEndpoint
@@ -180,9 +181,9 @@ async def server_pair(
         callers, admission, telemetry, limits.request_timeout_seconds, refusals=RefusalRecorder(NoAudit())
     )
     routes: Routes = {
-        ("POST", CHECK): handlers.for_decision("http", endpoint, BodyLimits.of_native(limits), immediate),
-        ("POST", ALLOW): handlers.for_decision("trino", endpoint, BodyLimits.of_trino(limits), immediate),
-        ("POST", "/v1/list"): handlers.for_body("http", endpoint, BodyLimits.of_native(limits)),
+        ("POST", CHECK): handlers.for_decision(NATIVE, endpoint, BodyLimits.of_native(limits), immediate),
+        ("POST", ALLOW): handlers.for_decision(opa_surface("trino"), endpoint, BodyLimits.of_trino(limits), immediate),
+        ("POST", "/v1/list"): handlers.for_body(NATIVE, endpoint, BodyLimits.of_native(limits)),
     }
     pair = ServerPair(settings, routes, callers, admission)
     await tokens.start()

@@ -6,6 +6,9 @@ import json
 from typing import Any
 
 ENDPOINTS = ("allow", "batch", "rowFilters", "columnMask", "batchColumnMasks")
+WARNING = {"code": "api_usage_warning", "message": "'input' key missing from the request"}
+_WITHOUT_INPUT = {"allow": {"result": False, "warning": WARNING}, "batch": {"result": [], "warning": WARNING}}
+"""Endpoint -> the one answer to a body without an input, which no Trino sends."""
 
 
 def objection(endpoint: str, body: Any, status: int, answer: bytes) -> str | None:
@@ -19,6 +22,8 @@ def objection(endpoint: str, body: Any, status: int, answer: bytes) -> str | Non
         return f"no JSON: {error}"
     if status != 200:
         return _error(status, said)
+    if isinstance(said, dict) and "warning" in said:
+        return None if said == _WITHOUT_INPUT.get(endpoint) and _lacks_input(body) else "a warning that is none"
     if not isinstance(said, dict) or said.keys() - {"result"}:
         return "not an object with a result alone"
     if endpoint == "columnMask" and said == {}:
@@ -46,10 +51,16 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def _error(status: int, said: Any) -> str | None:
     if not 400 <= status < 600:
         return f"status {status}"
-    error: Any = said["error"] if isinstance(said, dict) and said.keys() == {"error"} else None
+    error: Any = said["error"] if isinstance(said, dict) and said.keys() == {"error", "code", "message"} else None
     if not isinstance(error, dict) or error.keys() != {"code", "message"}:
         return "an error without a code and a message"
+    if said["message"] != error["message"] or not isinstance(said["code"], str) or not said["code"]:
+        return "an error without the fields of OPA"
     return None if all(isinstance(text, str) and text for text in error.values()) else "an error that says nothing"
+
+
+def _lacks_input(body: Any) -> bool:
+    return body is None or (isinstance(body, dict) and body.get("input") is None)
 
 
 def _indices(result: Any, size: int) -> str | None:
@@ -88,3 +99,31 @@ def _mask(said: Any) -> str | None:
     if not isinstance(said, dict) or said.keys() != {"index", "viewExpression"}:
         return "not an index with an expression"
     return _expression(said["viewExpression"]) or (None if type(said["index"]) is int else "an index that is none")
+
+
+# --- readers of OPA's answers other than Trino ------------------------------------------------------------------------
+
+
+def readers_that_allow(status: int, answer: bytes) -> set[str]:
+    """The clients of OPA that read an answer as an allow, as they were recorded.
+
+    Trino and StarRocks read `result`; Kafka reads it whatever the status; Polaris reads `result.allow`.
+    """
+    try:
+        said = json.loads(answer)
+    except ValueError:
+        return set()
+    result = said.get("result") if isinstance(said, dict) else None
+    inner = result.get("allow") if isinstance(result, dict) else None
+    found = {
+        "trino": 200 <= status < 300 and _as_boolean(result),
+        "starrocks": status == 200 and _as_boolean(result),
+        "kafka": _as_boolean(result),
+        "polaris": status == 200 and _as_boolean(inner),
+    }
+    return {reader for reader, allows in found.items() if allows}
+
+
+def _as_boolean(value: Any) -> bool:
+    """Jackson's `asBoolean`: true, numbers but 0, and the text `true`."""
+    return value is True or (type(value) in (int, float) and value != 0) or value == "true"
