@@ -118,8 +118,6 @@ class Surfaces:
         management, scopes = _manage(core), ScopeService(pdp, settings.identity.cel_provider, limits.max_checks)
         views, rules = ViewSecurity(pdp, settings, self.catalogs), RowPolicyService(pdp, management)
         rewriting = StatementService(pdp, self.rewriters, rules, self.relations)
-        trino_seconds = limits.request_timeout_seconds * _TRINO_TIME_SHARE
-        trino = TrinoSurface(pdp, limits.trino_max_resources, trino_seconds, self.catalogs)
         decisions = partial(DecisionService, pdp, views, management, rewriting, scopes, limits)
         managing = (GrantsService(management), PolicyService(rules))
 
@@ -132,9 +130,8 @@ class Surfaces:
             | view_routes(handlers, views, sizes)
             | scope_routes(handlers, scopes, sizes)
             | rewriting_routes(handlers, rewriting, sizes)
-            | trino.routes(handlers, BodyLimits.of_trino(limits))
             | server_routes(handlers, probes.unready)
-            | self._polaris_routes(core, callers)
+            | self._dialect_routes(core, callers, handlers)
         )
         connect = ConnectHandlers(*shared, refusals=self.refusals)
         for service in (decisions("connect"), *managing):
@@ -153,12 +150,14 @@ class Surfaces:
         methods = {each.name: each.handler(rpcs) for each in rpc_services}
         self.grpc = GrpcServer(methods, limits, core.certificates, most=shares.grpc, shared=shares_sockets)
 
-    def _polaris_routes(self, core: ServiceCore, callers: Callers) -> Routes:
-        """Return the route of Polaris, which gets its answers sooner than others."""
-        limits = core.settings.limits
-        seconds = min(limits.request_timeout_seconds, LONGEST_SECONDS)
+    def _dialect_routes(self, core: ServiceCore, callers: Callers, handlers: HttpHandlers) -> Routes:
+        """Return the routes of Trino and Polaris. Polaris gets answers sooner than others."""
+        limits, seconds = core.settings.limits, core.settings.limits.request_timeout_seconds
+        trino = TrinoSurface(core.pdp, limits.trino_max_resources, seconds * _TRINO_TIME_SHARE, self.catalogs)
+        routes = trino.routes(handlers, BodyLimits.of_trino(limits))
+        seconds = min(seconds, LONGEST_SECONDS)
         handlers = HttpHandlers(callers, self.admission, core.telemetry, seconds, refusals=self.refusals)
-        return PolarisSurface(core.pdp, seconds).routes(handlers, BodyLimits.of_native(limits))
+        return routes | PolarisSurface(core.pdp, seconds).routes(handlers, BodyLimits.of_native(limits))
 
     async def load_aiohttp(self) -> None:
         """Load aiohttp for requests other than plain ones."""

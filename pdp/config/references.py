@@ -105,6 +105,7 @@ def unknown_names(settings: Settings) -> Iterator[tuple[Key, str]]:
             message = "" if idp in providers else f"no provider `{idp}` is configured{suggest(idp, providers)}"
             yield ("trusted_engines", name, "identities", idp), message
     yield from _wrong_forms(settings)
+    yield from _wrong_forms_of_polaris(settings.polaris)
     yield from ((key, message) for key, message, is_error in _judged_names(settings) if is_error)
 
 
@@ -170,7 +171,6 @@ def _wrong_forms(settings: Settings) -> Iterator[tuple[Key, str]]:
         yield ("trino", *key), error
     for group, role in trino.groups.items():
         yield ("trino", "groups", group), _prefixed_role(role)
-    yield from _wrong_forms_of_polaris(settings.polaris)
     bearers = {name: caller.bearer for name, caller in settings.identity.callers.items() if caller.bearer}
     subjects = [
         *(

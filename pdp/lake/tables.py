@@ -111,6 +111,8 @@ REQUESTS: Final = LakeTable(
         LakeColumn("unencodable", "string", "cause why a record could not be encoded"),
         LakeColumn("record_version", "int", "`schema` of the record"),
         LakeColumn("source", "string", "file of the audit, without the end of a compressed one"),
+        LakeColumn("operation", "string", "`operation` of the record"),
+        LakeColumn("probe", "boolean", "`probe` of the record"),
     ),
     ("day",),
 )

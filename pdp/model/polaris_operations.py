@@ -34,8 +34,7 @@ class PolarisStep(NamedTuple):
 class PolarisOperation(NamedTuple):
     """Targets and checks of an operation. Without steps, it is for the administrators of `polaris.admins` alone.
 
-    `secondary`: the types that its secondaries may have. With `probes`, Polaris takes a denial for a question that it
-    then asks again about less.
+    `secondary` has the types of secondary objects. With `probes`, Polaris asks for less after a denial.
     """
 
     target: TargetKind

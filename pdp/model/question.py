@@ -366,8 +366,8 @@ class Batch(msgspec.Struct, frozen=True, gc=False):
 
     The caller may assert all evidence of the checks. `pdp.identity.evidence.admit` makes batches from requests.
     `refused` has the readable checks at rejected positions, for the audit alone: nothing decides on them.
-    `operation` is the dialect's name of the request, if its checks do not tell, for the audit alone. `probes`: the
-    sender takes a denial for a question that it then asks again about less.
+    `operation` is the dialect's name of the request, for the audit alone. `probes`: the sender asks for less after a
+    denial.
     """
 
     surface: str

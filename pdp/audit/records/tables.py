@@ -79,6 +79,8 @@ _OWN_COLUMNS: Final[Mapping[str, ColumnType]] = {
     "invalid": "text",
     "answer": "flag",
     "masks": "json",
+    "operation": "text",
+    "probe": "flag",
 }
 _WITHOUT_COLUMN: Final = {"context", "inspected", "rules_follow", "session", "nameless", "unfiltered"}
 """Inputs without a column of their own: the column `inputs` of the lake has them."""
@@ -142,6 +144,8 @@ def _shared(record: Record) -> ExportRow:
         "stale": record.stale,
         "sampled": record.sampled,
         "masks": record.masks or None,
+        "operation": record.operation or None,
+        "probe": record.probe,
     }
 
 

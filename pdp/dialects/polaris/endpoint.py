@@ -1,7 +1,7 @@
-"""Endpoint for Apache Polaris's authorizer: its route, and answers that Polaris reads as a decision.
+"""Endpoint for Apache Polaris's authorizer: the route, and answers as Polaris reads decisions.
 
-Polaris takes an error, and an answer after two seconds, for a failure that its user sees. So every answer to a JSON
-object is a decision, and what cannot be understood or decided is denied. Must not know rules of operations.
+Polaris shows users an error, or an answer after two seconds, as a failure. So every answer to a JSON object is a
+decision, and a request is denied if the service cannot understand or decide it. Must not know rules of operations.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from pdp.decision.service import Pdp
 from pdp.decision.turns import converted
 from pdp.dialects.opa import opa_surface
-from pdp.dialects.polaris.requests import SURFACE, PolarisInput, RequestReader, decode_request, operation_name
+from pdp.dialects.polaris.requests import SURFACE, PolarisInput, PolarisReader, decode_request, operation_name
 from pdp.errors import InvalidArgument
 from pdp.identity.evidence import admit
 from pdp.model.answer import Rejection
@@ -82,7 +82,7 @@ class PolarisSurface:
             input = decode_request(body)
             operation = self._known_operation(input)
             pdp = self._pdp
-            request = RequestReader(pdp.bundle.polaris, pdp.source.facts).read(input, caller)
+            request = PolarisReader(pdp.bundle.polaris, pdp.source.facts).read(input, caller)
         except InvalidArgument as error:
             rejected = Rejection(error.code, str(error))
             return Batch(SURFACE, caller, 1, (), {0: rejected}, operation=operation)

@@ -1,7 +1,7 @@
 """Requests of Apache Polaris's authorizer: bodies to native checks, and the plan of operations without checks.
 
 Polaris up to 1.7 puts a root above every object, and names the namespace of a rename's destination. Later versions send
-no root, and name the destination. Both are read. Whatever is not understood raises InvalidArgument.
+no root, and name the destination. Both are read. Anything else raises InvalidArgument.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def operation_name(input: PolarisInput) -> str:
     return input.action
 
 
-class RequestReader:
+class PolarisReader:
     """Reader of requests under one set of settings and facts."""
 
     def __init__(self, settings: PolarisSettings, facts: Facts) -> None:
@@ -123,7 +123,7 @@ class RequestReader:
         self._facts = facts
 
     def read(self, input: PolarisInput, caller: Caller) -> BatchRequest:
-        """Return the checks of a request, which must all permit; raise InvalidArgument for what is not understood."""
+        """Return the checks of a request, which must all permit; raise InvalidArgument for any other request."""
         self._check_realm(input)
         principal = self._principal(input.actor, caller)
         grouper = CheckGrouper()

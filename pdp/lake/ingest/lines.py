@@ -67,6 +67,8 @@ class LineRecord(RecordHeader, frozen=True, rename="camel"):
     requests: list[CheckEntry] = msgspec.field(default_factory=list)
     stale: bool = False
     listing: msgspec.Raw = msgspec.field(default_factory=_no_inputs)
+    operation: str = ""
+    probe: bool = False
     masks: dict[str, str | None] = msgspec.field(default_factory=dict)
     unencodable: str = ""
     allowed: str = ""

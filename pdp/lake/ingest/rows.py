@@ -70,6 +70,7 @@ class RowMaker:
             record.surface, record.caller, record.request_id or None, record.trace_id or None, line.inputs.columns[0],
             record.revision, record.stale, record.sampled, record.left_out, checks, allowed, asked, listing,
             json_value(record.masks) if record.masks else None, record.unencodable or None, record.schema, source,
+            record.operation or None, record.probe,
         )  # fmt: skip
 
     def _plain(self, line: RecordLine, source: str) -> Row:
@@ -85,7 +86,8 @@ class RowMaker:
             record.revision, record.stale, record.sampled, principal, roles, groups, attributes, acting, entry.at, True,
             entry.subject or None, entry.action or None, resource, details, entry.delegated, bool(entry.cached),
             entry.allowed, str(entry.by[0]), entry.errors or (), None, entry.allowed,
-            json_value(record.masks) if record.masks else None, line.day, self._warehouse(resource),
+            json_value(record.masks) if record.masks else None, record.operation or None, record.probe, line.day,
+            self._warehouse(resource),
             f"{record.id}#0", record.schema, text, None, _errors_text(entry.errors), source, is_single(line), *more,
         )  # fmt: skip
 
