@@ -87,11 +87,7 @@ class Telemetry:
             "pdp_trino_unknown_operations_total", "Trino operations that no table knows; all denied",
             registry=self.registry,
         )  # fmt: skip
-        self._polaris_operations = Counter(
-            "pdp_polaris_unknown_operations_total", "Polaris operations that no table knows, by name; all denied",
-            ["operation"], registry=self.registry,
-        )  # fmt: skip
-        self._polaris_names: set[str] = set()
+        self._polaris_operations, self._polaris_names = self._of_polaris(), set[str]()
         self.trino_failures = Counter(
             "pdp_trino_failures_total", "Trino requests that no answer could be made for; all denied or errors",
             registry=self.registry,
@@ -136,6 +132,12 @@ class Telemetry:
             "pdp_catalog_relations", "Tables and views that the rewriter knows", ["warehouse"], registry=self.registry
         )
         return passes, relations
+
+    def _of_polaris(self) -> Counter:
+        return Counter(
+            "pdp_polaris_unknown_operations_total", "Polaris operations that no table knows, by name; all denied",
+            ["operation"], registry=self.registry,
+        )  # fmt: skip
 
     def _of_sinks(self, name: str, text: str) -> Counter:
         return Counter(f"pdp_audit_sink_{name}", text, ["sink"], registry=self.registry)

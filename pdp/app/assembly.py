@@ -100,8 +100,7 @@ def build_bundle(
 ) -> ActivePolicies:
     """Return the bundle of settings and rules, with the row policies of `documents` and of the configured files.
 
-    `sources` has the policies of some engines by name, in place of the configured files. Raise ConfigError for an
-    unknown engine or warehouse conflict, PolicyError for invalid policies.
+    `sources` has the policies of some engines by name, in place of configured files. Raise ConfigError or PolicyError.
     """
     provider, masker = settings.identity.cel_provider, Redactor(settings.audit.mask)
     stored = settings.identity.cel_roles == "all"
