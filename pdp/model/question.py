@@ -139,7 +139,6 @@ class RequestContext(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
 
 
 NO_CONTEXT: Final = RequestContext()
-"""Context of a check that says nothing about its request."""
 
 
 class ChainView(msgspec.Struct, frozen=True):
@@ -196,8 +195,8 @@ class Question(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
     changes of views. `inspected`: the caller asks about another principal and may not assert principals. Such a caller
     gets answers only for objects whose grants the caller may read. `rules_follow`: the row policies of the store follow
     the object of a rename. `session` is present where row policies of the user of a query hold behind views.
-    `nameless`: the container stands for a missing name or destination, as in records of older versions.
-    `unfiltered`: the sender applies no row filters and no masks, so hidden rows or columns of the object deny.
+    `nameless`: the container stands for a missing name or destination, as in records of older versions. `unfiltered`:
+    hidden rows or columns of the object deny, because the sender applies no row filters and no masks.
     """
 
     # INVARIANT: whoever keeps an answer, a plan or a text for later keeps it by the whole question, never by a list of
@@ -238,14 +237,11 @@ def has_missing_argument(type: str, action: str, resource: Resource) -> bool:
 
 
 _PLANNED: Final[Mapping[str, Any]] = {
-    "acting_role": None, "view_security": None, "inspected": False, "rules_follow": False, "session": None,
-    "unfiltered": False,
+    "acting_role": None, "view_security": None, "inspected": False, "rules_follow": False, "unfiltered": False,
+    "session": None,
 }  # fmt: skip
 """Fields that the plan obeys before any engine is asked, with the values that engines see. Engines see all others.
-
 An engine question about the person behind an acting role has the role again: see `EngineQuestion`."""
-
-
 _obeyed = attrgetter(*_PLANNED)
 _NOTHING_OBEYED: Final = tuple(_PLANNED.values())
 
@@ -305,9 +301,7 @@ class CheckGrouper:
 
     def checks(self) -> tuple[Check, ...]:
         """Return the joined checks in the order of first appearance."""
-        return tuple(
-            msgspec.structs.replace(check, resources=resources, at=at) for check, resources, at in self._groups.values()
-        )
+        return tuple(msgspec.structs.replace(check, resources=some, at=at) for check, some, at in self._groups.values())
 
 
 class TokenIdentity(msgspec.Struct, frozen=True):
@@ -365,9 +359,8 @@ class Batch(msgspec.Struct, frozen=True, gc=False):
     """Admitted request: `size` answers in order, from `checks` and from `rejected` by position.
 
     The caller may assert all evidence of the checks. `pdp.identity.evidence.admit` makes batches from requests.
-    `refused` has the readable checks at rejected positions, for the audit alone: nothing decides on them.
-    `operation` is the dialect's name of the request, for the audit alone. `probes`: the sender asks for less after a
-    denial.
+    For the audit alone: `refused` has the readable checks at rejected positions, `operation` is the dialect's name of
+    the request, and `probes` tells that the sender asks for less after a denial.
     """
 
     surface: str

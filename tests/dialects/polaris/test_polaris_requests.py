@@ -111,7 +111,7 @@ async def ask(client: HttpClient, body: Any) -> bool:
     return bool(answer["result"]["allow"])
 
 
-PATHS = {
+PATHS: dict[str, list[tuple[str, ...]]] = {
     "table": [("sales", "orders"), ("sales", "eu", "x.y"), ("closed", "t"), ("sales", "secret")],
     "namespace": [("sales",), ("sales", "eu"), ("closed",)],
     "principal": [("zoe",)],
@@ -316,7 +316,13 @@ ADMIN_ONLY = [name for name, one in POLARIS_OPERATIONS.items() if not one.steps]
 @pytest.mark.parametrize("name", ADMIN_ONLY)
 async def test_operations_without_checks_are_for_the_administrators_of_polaris(name: str, client: HttpClient) -> None:
     known = json.loads((RECORDED / "operations.json").read_text())["operations"][name]
-    paths = {"CATALOG": (), "ROOT": (), "NAMESPACE": ("sales",), "PRINCIPAL_ROLE": ("r",), "CATALOG_ROLE": ("r",)}
+    paths: dict[str, tuple[str, ...]] = {
+        "CATALOG": (),
+        "ROOT": (),
+        "NAMESPACE": ("sales",),
+        "PRINCIPAL_ROLE": ("r",),
+        "CATALOG_ROLE": ("r",),
+    }
     kind, second = known["target"].split(" ")[0], known["secondaryFrom1.8"]
     for root in (False, True):
         targets = None if kind == "ROOT" and not root else [target(kind, *paths.get(kind, ("sales", "x")), root=root)]
