@@ -67,7 +67,7 @@ def opa_error(failure: HttpFailure) -> bytes:
 
 def opa_surface(name: str) -> HttpSurface:
     """Return the surface of a dialect of OPA. Its routes change nothing."""
-    return HttpSurface(name, opa_error, any_content_type=True, any_parameter=True)
+    return HttpSurface(name, opa_error, changes_nothing=True, any_parameter=True)
 
 
 OPA_FORMS: Final[dict[str, ErrorForm]] = dict.fromkeys(("/v1/data", "/v1/policies", "/health"), opa_error)

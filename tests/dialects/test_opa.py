@@ -298,6 +298,11 @@ SIGNS = [
     {"Origin": "null"},
     {"Sec_Fetch_Site": "cross-site"},
     {"Sec_Fetch_Mode": "no-cors"},
+    {"Sec_Fetch_Mode": "navigate"},
+    {"Sec_Fetch_Mode": "cors", "Sec_Fetch_Site": "cross-site"},
+    {"Sec_Fetch_Mode": "cors", "Sec_Fetch_Dest": "empty"},
+    {"Sec_Fetch_Mode": "cors", "Origin": "http://evil.example"},
+    {"Sec_Fetch_Mode": "cors", "host": "evil.example"},
     {"Sec_Fetch_Dest": "image"},
     {"Referer": "http://evil.example/"},
     {"host": "evil.example:8181"},
@@ -320,6 +325,25 @@ def test_a_page_is_refused_on_every_path(service: Process, signs: dict[str, str]
         found = send(service, method, path, None, **signs)
         assert found.status == 403
         assert_error(found)
+
+
+def test_fetch_of_node_is_no_page_where_nothing_changes(service: Process) -> None:
+    node = {"Sec_Fetch_Mode": "cors"}
+    for path in PATHS:
+        for type in ("application/json", "text/plain"):
+            body = encoded(asks("alice", path.rpartition("/")[2]))
+            assert send(service, "POST", path, body, content_type=type, **node).status == 200
+    for method, path in NEW:
+        assert send(service, method, path, None, **node).status == 200
+    for path in ("/v1/check", "/v1/grants"):
+        assert send(service, "POST", path, b"{}", content_type="application/json", **node).status == 403
+    twice = http.client.HTTPConnection(service.addresses["http"], timeout=30)
+    twice.putrequest("GET", "/health")
+    for mode in ("cors", "navigate"):
+        twice.putheader("Sec-Fetch-Mode", mode)
+    twice.endheaders()
+    assert twice.getresponse().status == 403
+    twice.close()
 
 
 def test_a_token_is_refused_without_a_provider(service: Process) -> None:

@@ -145,7 +145,7 @@ class HttpHandlers:
     async def _identify(self, request: web.BaseRequest, surface: HttpSurface, max_body: int) -> Caller:
         """Return the caller of a request, with the ids of the request; raise PdpError if its head is refused."""
         _check_head(request, max_body)
-        caller = await self._callers.identify(http_peer(request, None if surface.any_content_type else JSON_TYPES))
+        caller = await self._callers.identify(http_peer(request, None if surface.changes_nothing else JSON_TYPES))
         return with_ids(caller, ids_of(request))
 
     def for_entry(self, surface: HttpSurface, endpoint: EntryEndpoint, limits: BodyLimits) -> Handler:

@@ -46,6 +46,7 @@ class Outcomes:
 
     def __init__(self, surface: HttpSurface, telemetry: Telemetry, refusals: RefusalRecorder, timeout: float) -> None:
         self.surface = surface.name
+        self.changes_nothing = surface.changes_nothing
         self._encode_error = surface.encode_error
         self.timeout = timeout
         self.gate = refusals.gate
