@@ -13,13 +13,16 @@ from typing import Any
 
 import pytest
 import yaml
-from dialects.test_opa import RULES, SETTINGS, WARNING, asks
+from dialects.test_opa import RULES, SETTINGS, asks
+from support.oracles.trino_answers import WARNING
+from support.paths import ROOT
 from support.service.serving import Process, serve_process
 from support.untested import not_tested
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
 
 PYTHON = ("opa-python-client==3.0.0", "aiofiles==25.1.0")
+PAGE = (ROOT / "docs" / "opa.md").read_text()
 NODE = "@open-policy-agent/opa@2.0.0"
 INPUTS = {user: asks(user)["input"] for user in ("alice", "bob")}
 SYNC = """
@@ -116,6 +119,19 @@ def run(command: list[str], folder: Path, **environment: str) -> dict[str, Any]:
     return said
 
 
+def printed(language: str, service: Process) -> str:
+    """Return the block of docs/opa.md in a language, with the port of a service."""
+    found = PAGE.partition(f"```{language}\n")[2].partition("```")[0]
+    return found.replace("8181", service.addresses["http"].rpartition(":")[2])
+
+
+def test_the_python_client_as_printed(service: Process, python_clients: Path) -> None:
+    script = printed("python", service)
+    for user, allowed in {"alice": True, "bob": False}.items():
+        command = [sys.executable, "-c", script, user]
+        assert run(command, python_clients, PYTHONPATH=str(python_clients)) == {"result": allowed}
+
+
 @pytest.mark.parametrize("script", [SYNC, ASYNC], ids=["sync", "async"])
 def test_the_python_client(service: Process, python_clients: Path, script: str) -> None:
     port = service.addresses["http"].rpartition(":")[2]
@@ -131,9 +147,12 @@ def test_the_node_client(service: Process, tmp_path: Path) -> None:
     if not shutil.which("npm") or not shutil.which("node"):
         not_tested("with @open-policy-agent/opa", "no `npm` on the PATH", "apt-get install npm")
     (tmp_path / "ask.mjs").write_text(SCRIPT)
+    asked = f"const question = {json.dumps(INPUTS['alice'])};\n{printed('js', service)}\nconsole.log(JSON.stringify({{allowed}}));"
+    (tmp_path / "printed.mjs").write_text(asked)
     npm = ["npm", "install", "--silent", "--no-audit", "--no-fund", "--ignore-scripts", NODE]
     installed(npm, "with @open-policy-agent/opa", "npm's registry", tmp_path)
     said = run(["node", "ask.mjs", service.url("/")], tmp_path)
+    assert run(["node", "printed.mjs"], tmp_path) == {"allowed": True}
     fallback, filters = said.pop("fallback"), said.pop("filters")
     assert fallback == {"alice": True, "bob": False}
     assert "found" not in filters
