@@ -51,9 +51,10 @@ WIDER = {("SelectFromColumns", "t$files")}
 NARROWER = {
     *((operation, "closed") for operation in (*READS, *CHANGES)),
     ("ShowCreateTable", "v"), ("CreateViewWithSelectFromColumns", "t$files"), ("CreateViewWithSelectFromColumns", "t$snapshots"),
+    ("RenameTable", "t"), ("RenameView", "v"),
 }  # fmt: skip
 """What the policies refuse: tables with hidden rows, whose filters OPA does not apply; views shown as tables; views over
-metadata tables."""
+metadata tables; renames under a forbid that reads names, because the new name is not sent."""
 
 
 def table(name: str, **more: Any) -> dict[str, Any]:
