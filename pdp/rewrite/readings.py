@@ -255,10 +255,7 @@ def _check_projections(tree: exp.Expr) -> None:
 
 
 def _check_laterals(tree: exp.Expr, dialect: str) -> None:
-    """Raise RewriteRefused for LATERAL before a name: Trino reads `LATERAL t` as a table `lateral` with an alias.
-
-    To Spark, `LATERAL (t * a)` calls a function `lateral`.
-    """
+    """Raise RewriteRefused where Trino reads `LATERAL t` as a table, and Spark `LATERAL (t * a)` as a call."""
     for lateral in tree.find_all(exp.Lateral):
         is_query = isinstance(lateral.this, exp.Subquery) and isinstance(lateral.this.unnest(), exp.Query)
         if not is_query and (dialect == "trino" or not isinstance(lateral.this, exp.Func)):
