@@ -109,7 +109,7 @@ def http_peer(request: web.BaseRequest, content_types: Container[str] | None = J
 
 
 def without_fetch_of_node(headers: Iterable[tuple[str, str]]) -> Iterable[str]:
-    """Return the names of headers, without the one sign of browsers that `fetch` of Node sends.
+    """Return the names of headers, without the sign of browsers in every `fetch` of Node.
 
     Node sends `Sec-Fetch-Mode: cors` alone. A browser never sends it without `Sec-Fetch-Site`, and adds `Origin` to
     requests of this mode for another origin.

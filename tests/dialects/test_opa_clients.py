@@ -12,11 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
-from dialects.test_opa import RULES, SETTINGS, asks
+from support.clients.opa_requests import asks, opa_service
 from support.oracles.trino_answers import WARNING
 from support.paths import ROOT
-from support.service.serving import Process, serve_process
+from support.service.serving import Process
 from support.untested import not_tested
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
@@ -86,11 +85,8 @@ console.log(JSON.stringify(said));
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
-    folder = tmp_path_factory.mktemp("clients")
     callers = {"local": {"loopback": True, "ignore_tokens": True, "may_assert": ["principals", "groups"]}}
-    (folder / "pdp.yaml").write_text(yaml.safe_dump({**SETTINGS, "identity": {"callers": callers}}))
-    (folder / "rules.yaml").write_text(yaml.safe_dump(RULES))
-    with serve_process(folder, "-c", "pdp.yaml") as process:
+    with opa_service(tmp_path_factory.mktemp("clients"), identity={"callers": callers}) as process:
         yield process
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Any
+from urllib.parse import quote
 
 import pytest
-from dialects.test_opa import asks, encoded, send, service  # noqa: F401  the fixture
 from support.clients.http_client import Response
+from support.clients.opa_requests import asks, encoded, opa_service, send
 from support.paths import RECORDED, ROOT
 from support.service.serving import Process
 
@@ -25,6 +27,12 @@ def differences() -> dict[str, tuple[str, str]]:
 
 
 DIFFERENCES = differences()
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
+    with opa_service(tmp_path_factory.mktemp("opa")) as process:
+        yield process
 
 
 def name_of(case: dict[str, Any]) -> str:
@@ -47,8 +55,6 @@ def path_of(case: dict[str, Any]) -> str:
     """Return the path of a case, with Trino's document in place of the recorded one."""
     path: str = case["path"].replace("kafka/authz/allow", "trino/allow")
     if "?input=" in path:
-        from urllib.parse import quote  # noqa: PLC0415
-
         return f"{path.partition('?')[0]}?input={quote(json.dumps(asks('alice')['input']))}"
     return path
 
@@ -73,7 +79,7 @@ def difference(case: dict[str, Any], found: Response) -> str:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case['config']}-{case['case']}".replace(" ", "_"))
-def test_a_recorded_request_has_the_recorded_answer_or_a_row(service: Process, case: dict[str, Any]) -> None:  # noqa: F811
+def test_a_recorded_request_has_the_recorded_answer_or_a_row(service: Process, case: dict[str, Any]) -> None:
     headers = {name.replace("-", "_"): value for name, value in case["request_headers"].items()}
     found = send(service, case["method"], path_of(case), body_of(case), **headers)
     name = name_of(case) if case["config"] == "default" else f"{case['config']}: {name_of(case)}"

@@ -51,7 +51,7 @@ class HttpAnswer(msgspec.Struct, frozen=True, gc=False):
 
 
 class HttpFailure(msgspec.Struct, frozen=True):
-    """An error as HTTP says it."""
+    """An error of a request over HTTP."""
 
     status: int
     code: str

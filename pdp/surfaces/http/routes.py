@@ -112,7 +112,7 @@ class DecisionRoute:
         self._endpoint = endpoint
         self._immediate = immediate or _always_wait
         self.otherwise: ImmediateEndpoint | None = None
-        """Answer of `endpoint` to a body that `immediate` finds invalid; None if that is an error."""
+        """Answer of `endpoint` to an invalid body; None for an error."""
         self._handler = handler
 
     async def __call__(self, request: web.BaseRequest) -> web.Response:
