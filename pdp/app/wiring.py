@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
@@ -58,7 +58,7 @@ from pdp.surfaces.http.endpoints import (
     scope_routes,
     view_routes,
 )
-from pdp.surfaces.http.handlers import HttpHandlers, diagnostics_routes
+from pdp.surfaces.http.handlers import HttpHandlers, Routes, diagnostics_routes
 from pdp.surfaces.http.server import AiohttpServer, HttpServer
 from pdp.surfaces.listeners import ConnectionShares, ServerRunner
 from pdp.surfaces.refusals import RefusalRecorder
@@ -67,6 +67,7 @@ from pdp.views.loads import ViewSecurity
 
 if TYPE_CHECKING:
     from pdp.decision.cache.redis import RedisCache
+    from pdp.views.catalog import IcebergCatalog
 
 RpcService: TypeAlias = DecisionService | GrantsService | PolicyService
 T = TypeVar("T")
@@ -118,10 +119,6 @@ class Surfaces:
         management, scopes = _manage(core), ScopeService(pdp, settings.identity.cel_provider, limits.max_checks)
         views, rules = ViewSecurity(pdp, settings, self.catalogs), RowPolicyService(pdp, management)
         rewriting = StatementService(pdp, self.rewriters, rules, self.relations)
-        trino_seconds = limits.request_timeout_seconds * _TRINO_TIME_SHARE
-        trino = TrinoSurface(pdp, limits.trino_max_resources, trino_seconds, self.catalogs)
-        owners = [engine.owner_property for engine in settings.trusted_engines.values()]
-        lakekeeper = LakekeeperSurface(pdp, settings.lakekeeper, owners)
         decisions = partial(DecisionService, pdp, views, management, rewriting, scopes, limits)
         managing = (GrantsService(management), PolicyService(rules))
 
@@ -134,9 +131,8 @@ class Surfaces:
             | view_routes(handlers, views, sizes)
             | scope_routes(handlers, scopes, sizes)
             | rewriting_routes(handlers, rewriting, sizes)
-            | trino.routes(handlers, BodyLimits.of_trino(limits))
             | server_routes(handlers, probes.unready)
-            | lakekeeper.routes(handlers, sizes)
+            | _dialect_routes(handlers, pdp, settings, self.catalogs)
         )
         connect = ConnectHandlers(*shared, refusals=self.refusals)
         for service in (decisions("connect"), *managing):
@@ -159,6 +155,20 @@ class Surfaces:
         """Load aiohttp for requests other than plain ones."""
         for server in (self.http_server, self.diagnostics_server):
             await server.load()
+
+
+def _dialect_routes(
+    handlers: HttpHandlers, pdp: Pdp, settings: Settings, catalogs: Mapping[str, IcebergCatalog]
+) -> Routes:
+    """Return the routes of all dialects."""
+    limits = settings.limits
+    trino_seconds = limits.request_timeout_seconds * _TRINO_TIME_SHARE
+    trino = TrinoSurface(pdp, limits.trino_max_resources, trino_seconds, catalogs)
+    owners = [engine.owner_property for engine in settings.trusted_engines.values()]
+    lakekeeper = LakekeeperSurface(pdp, settings.lakekeeper, owners)
+    return trino.routes(handlers, BodyLimits.of_trino(limits)) | lakekeeper.routes(
+        handlers, BodyLimits.of_native(limits)
+    )
 
 
 def import_restrictions() -> None:
