@@ -17,10 +17,11 @@ are closed to others names its faces in its docstring. The small ones, from belo
   `forbidden_edits` are faces.
 - `row_access`: statements and filters for engines without a plugin. Knows neither HTTP nor gRPC. All modules are
   faces.
-- `dialects`: requests that query engines and catalogs send in a form of their own. `trino` answers Trino's OPA plugin,
-  `polaris` the authorizer of Apache Polaris; neither holds a policy. Only the composition root imports them:
-  `dialects.trino.endpoints` and `dialects.polaris.endpoint` as routes, `dialects.trino.operations` and
-  `dialects.polaris.requests` as planners, and `dialects.trino.known_objects` for restrictions by name.
+- `dialects`: requests in the forms of other systems. Holds no policy, and only the composition root imports it.
+  `trino` answers Trino's OPA plugin: `dialects.trino.endpoints` as routes, `dialects.trino.operations` as planners, and
+  `dialects.trino.known_objects` for restrictions by name. `dialects.lakekeeper` answers Lakekeeper's check API.
+  `dialects.polaris` answers Apache Polaris: `dialects.polaris.endpoint` as routes, `dialects.polaris.requests` as
+  planners. `dialects.opa` has what all documents of OPA's REST API share.
 """
 
 __version__ = "0.1.0"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
@@ -31,6 +31,7 @@ from pdp.decision.scopes import ScopeService
 from pdp.decision.service import Pdp
 from pdp.decision.turns import run_aside
 from pdp.decision.verdict_cache import VerdictCache, served_engines
+from pdp.dialects.lakekeeper import LakekeeperSurface
 from pdp.dialects.opa import OPA_FORMS, server_routes
 from pdp.dialects.polaris.endpoint import LONGEST_SECONDS, PolarisSurface
 from pdp.dialects.trino.endpoints import TrinoSurface
@@ -67,6 +68,7 @@ from pdp.views.loads import ViewSecurity
 
 if TYPE_CHECKING:
     from pdp.decision.cache.redis import RedisCache
+    from pdp.views.catalog import IcebergCatalog
 
 RpcService: TypeAlias = DecisionService | GrantsService | PolicyService
 T = TypeVar("T")
@@ -131,7 +133,8 @@ class Surfaces:
             | scope_routes(handlers, scopes, sizes)
             | rewriting_routes(handlers, rewriting, sizes)
             | server_routes(handlers, probes.unready)
-            | self._dialect_routes(core, callers, handlers)
+            | _dialect_routes(handlers, pdp, settings, self.catalogs)
+            | _polaris_routes(core, callers, self.admission, self.refusals)
         )
         connect = ConnectHandlers(*shared, refusals=self.refusals)
         for service in (decisions("connect"), *managing):
@@ -150,19 +153,32 @@ class Surfaces:
         methods = {each.name: each.handler(rpcs) for each in rpc_services}
         self.grpc = GrpcServer(methods, limits, core.certificates, most=shares.grpc, shared=shares_sockets)
 
-    def _dialect_routes(self, core: ServiceCore, callers: Callers, handlers: HttpHandlers) -> Routes:
-        """Return the routes of Trino and Polaris. Polaris gets answers sooner than others."""
-        limits, seconds = core.settings.limits, core.settings.limits.request_timeout_seconds
-        trino = TrinoSurface(core.pdp, limits.trino_max_resources, seconds * _TRINO_TIME_SHARE, self.catalogs)
-        routes = trino.routes(handlers, BodyLimits.of_trino(limits))
-        seconds = min(seconds, LONGEST_SECONDS)
-        handlers = HttpHandlers(callers, self.admission, core.telemetry, seconds, refusals=self.refusals)
-        return routes | PolarisSurface(core.pdp, seconds).routes(handlers, BodyLimits.of_native(limits))
-
     async def load_aiohttp(self) -> None:
         """Load aiohttp for requests other than plain ones."""
         for server in (self.http_server, self.diagnostics_server):
             await server.load()
+
+
+def _dialect_routes(
+    handlers: HttpHandlers, pdp: Pdp, settings: Settings, catalogs: Mapping[str, IcebergCatalog]
+) -> Routes:
+    """Return the routes of all dialects."""
+    limits = settings.limits
+    trino_seconds = limits.request_timeout_seconds * _TRINO_TIME_SHARE
+    trino = TrinoSurface(pdp, limits.trino_max_resources, trino_seconds, catalogs)
+    owners = [engine.owner_property for engine in settings.trusted_engines.values()]
+    lakekeeper = LakekeeperSurface(pdp, settings.lakekeeper, owners)
+    return trino.routes(handlers, BodyLimits.of_trino(limits)) | lakekeeper.routes(
+        handlers, BodyLimits.of_native(limits)
+    )
+
+
+def _polaris_routes(core: ServiceCore, callers: Callers, admission: Admission, refusals: RefusalRecorder) -> Routes:
+    """Return the route of Polaris, with handlers that answer sooner than others."""
+    limits = core.settings.limits
+    seconds = min(limits.request_timeout_seconds, LONGEST_SECONDS)
+    handlers = HttpHandlers(callers, admission, core.telemetry, seconds, refusals=refusals)
+    return PolarisSurface(core.pdp, seconds).routes(handlers, BodyLimits.of_native(limits))
 
 
 def import_restrictions() -> None:

@@ -99,6 +99,8 @@ def unknown_names(settings: Settings) -> Iterator[tuple[Key, str]]:
             yield key, f"`trino.create_over_listed: deny` needs `warehouses.{catalog.warehouse}.catalog`"
     for name, warehouse in settings.polaris.catalogs.items():
         yield ("polaris", "catalogs", name), unknown_warehouse(warehouse, known)
+    for name, warehouse in settings.lakekeeper.warehouses.items():
+        yield ("lakekeeper", "warehouses", name), unknown_warehouse(warehouse, known)
     providers = settings.identity.providers
     for name, engine in settings.trusted_engines.items():
         for idp in engine.identities if providers else ():

@@ -20,7 +20,14 @@ from pdp.config.policies import PolicyFiles, PolicySettings, RowAccessSettings
 from pdp.config.regular_files import find_files
 from pdp.config.section import Secret, SecretAddress, Section, defaults, names_secret
 from pdp.config.server import LimitSettings, ServerSettings
-from pdp.config.warehouses import AuthoritySettings, LakeSettings, PolarisSettings, TrinoSettings, WarehouseSettings
+from pdp.config.warehouses import (
+    AuthoritySettings,
+    LakekeeperChecksSettings,
+    LakeSettings,
+    PolarisSettings,
+    TrinoSettings,
+    WarehouseSettings,
+)
 from pdp.errors import ConfigError
 
 
@@ -71,6 +78,7 @@ class Settings(Section):
     )
     trino: TrinoSettings = defaults(TrinoSettings)
     polaris: PolarisSettings = defaults(PolarisSettings)
+    lakekeeper: LakekeeperChecksSettings = defaults(LakekeeperChecksSettings)
     lakes: Mapping[str, LakeSettings] = Field({}, description="Iceberg catalogs of `pdp pipeline`, by name")
     _base: Path = PrivateAttr(default_factory=Path.cwd)
     _origins: Origins = PrivateAttr(default_factory=Origins)

@@ -96,7 +96,9 @@ class PlanCache:
                 return check, None
             if question.action in NAMING_ACTIONS and has_missing_argument(some.type, question.action, some):
                 return check, None
-        if question.view_security or question.rules_follow or question.session is not None or question.unfiltered:
+        if question.view_security is not None or question.rules_follow or question.session is not None:
+            return check, None
+        if question.unfiltered:  # the row policies of each name count
             return check, None
         if self._bundle.spelled.forbidden and has_other_spellings(check, self._bundle):
             return check, None

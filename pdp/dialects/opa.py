@@ -44,7 +44,7 @@ _WARNING: Final = {"code": "api_usage_warning", "message": "'input' key missing 
 _NO_INPUT: Final = Rejection("invalid_argument", "the request has no `input`")
 _BAD_ESCAPE: Final = re.compile(rb"%(?![0-9A-Fa-f]{2})")
 _READINESS: Final = frozenset({"bundle", "bundles", "plugins"})
-"""Parameters with which OPA's health tells more than that the server runs."""
+"""Parameters of OPA's health that ask for more than a running server."""
 _NULL: Final = msgspec.Raw(b"null")
 
 
@@ -67,7 +67,7 @@ def opa_error(failure: HttpFailure) -> bytes:
 
 def opa_surface(name: str) -> HttpSurface:
     """Return the surface of a dialect of OPA. Its routes change nothing."""
-    return HttpSurface(name, opa_error, any_content_type=True, any_parameter=True)
+    return HttpSurface(name, opa_error, changes_nothing=True, any_parameter=True)
 
 
 OPA_FORMS: Final[dict[str, ErrorForm]] = dict.fromkeys(("/v1/data", "/v1/policies", "/health"), opa_error)
@@ -75,7 +75,7 @@ OPA_FORMS: Final[dict[str, ErrorForm]] = dict.fromkeys(("/v1/data", "/v1/policie
 
 
 class OpaDocument(NamedTuple):
-    """A document by its path below `/v1/data/`, and its endpoints, which give the same answers.
+    """A document: the path below `/v1/data/`, and two endpoints with the same answers.
 
     `denial` is the result without an input. A document without a denial needs an input, and takes no GET.
     """
@@ -87,7 +87,7 @@ class OpaDocument(NamedTuple):
 
 
 class OpaDialect:
-    """Routes of the documents of one dialect. Records and metrics have its name as the surface."""
+    """Routes of the documents of one dialect. The name is the surface in records and metrics."""
 
     def __init__(self, name: str, pdp: Pdp) -> None:
         self._surface = opa_surface(name)
@@ -129,7 +129,7 @@ class _DeniedWithoutInput(NamedTuple):
         return self.deny(self.document.denial, caller)
 
     def otherwise(self, body: bytes, caller: Caller) -> EndpointAnswer | None:
-        """Answer an invalid body; return None if it has an input."""
+        """Answer an invalid body; return None for a body with an input."""
         return self.deny(self.document.denial, caller) if lacks_input(body) else None
 
     async def get(self, query: bytes, caller: Caller) -> EndpointAnswer:

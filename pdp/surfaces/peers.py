@@ -97,14 +97,24 @@ _WITHOUT_BODY: Final = frozenset({"GET", "DELETE"})
 def http_peer(request: web.BaseRequest, content_types: Container[str] | None = JSON_TYPES) -> Peer:
     """Return the peer of an HTTP request. `content_types` are those that no web page may send without asking first.
 
-    None takes any content type. Then the other signs of pages still count, and the request must change nothing.
+    None is for requests that change nothing: it takes any content type, and Node's `fetch`. Other signs of pages count.
     """
     evidence = ConnectionEvidence.of(request.transport, request.remote or "")
     asked = content_types is None or request.method in _WITHOUT_BODY or request.content_type in content_types
-    suspicion = evidence.suspicion(request.headers, _asked_host(request), json=asked)
+    names = without_fetch_of_node(request.headers.items()) if content_types is None else request.headers
+    suspicion = evidence.suspicion(names, _asked_host(request), json=asked)
     peer = evidence.peer(tuple(request.headers.getall("Authorization", ())), suspicion)
     stated = tuple((name, value) for name in IDENTITY_HEADERS for value in request.headers.getall(name, ()))
     return msgspec.structs.replace(peer, identity_headers=stated) if stated else peer
+
+
+def without_fetch_of_node(headers: Iterable[tuple[str, str]]) -> Iterable[str]:
+    """Return the names of headers, without the sign of browsers in every `fetch` of Node.
+
+    Node sends `Sec-Fetch-Mode: cors` alone. A browser never sends it without `Sec-Fetch-Site`, and adds `Origin` to
+    requests of this mode for another origin.
+    """
+    return [name for name, value in headers if name.lower() != "sec-fetch-mode" or value != "cors"]
 
 
 def _asked_host(request: web.BaseRequest) -> str:

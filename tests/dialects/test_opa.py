@@ -11,26 +11,18 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
-import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from support.clients.http_client import Response
+from support.clients.opa_requests import asks, encoded, opa_service, send
 from support.oracles.trino_answers import ENDPOINTS, WARNING, objection, readers_that_allow
-from support.service.serving import Process, serve_process
+from support.service.serving import Process
 
 from pdp.dialects.opa import lacks_input, read_input
 from pdp.errors import InvalidArgument
 
 pytestmark = pytest.mark.process
 
-SETTINGS = {
-    "warehouses": {"lake": {"project": "p1", "default_ref": "main"}},
-    "policies": {"rules": ["rules.yaml"]},
-    "store": {"url": "sqlite:///pdp.db"},
-    "audit": {"sinks": [{"file": "audit"}]},
-    "trino": {"catalogs": {"lakehouse": {"warehouse": "lake"}}},
-}
-RULES = {"rules": {"readers": "role == 'alice' && path.startsWith('sales.')"}}
 DECISIONS = {"allow": False, "batch": []}
 """Endpoint -> its denial."""
 VIEWS = [endpoint for endpoint in ENDPOINTS if endpoint not in DECISIONS]
@@ -40,47 +32,10 @@ OPA_CODES = {400: "invalid_parameter", 401: "unauthorized", 403: "unauthorized",
              405: "invalid_operation", 413: "invalid_parameter", 415: "invalid_parameter", 503: "internal_error"}  # fmt: skip
 
 
-def asks(user: str, endpoint: str = "allow") -> dict[str, Any]:
-    """Return the body of a question of Trino about the table `sales.orders`."""
-    named = {"catalogName": "lakehouse", "schemaName": "sales", "tableName": "orders"}
-    column = {"column": {**named, "columnName": "a", "columnType": "varchar"}}
-    actions: dict[str, dict[str, Any]] = {
-        "allow": {"operation": "SelectFromColumns", "resource": {"table": {**named, "columns": ["a"]}}},
-        "batch": {"operation": "FilterTables", "filterResources": [{"table": named}]},
-        "rowFilters": {"operation": "GetRowFilters", "resource": {"table": named}},
-        "columnMask": {"operation": "GetColumnMask", "resource": column},
-        "batchColumnMasks": {"operation": "GetColumnMask", "filterResources": [column]},
-    }
-    return {"input": {"context": {"identity": {"user": user, "groups": []}}, "action": actions[endpoint]}}
-
-
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
-    folder = tmp_path_factory.mktemp("opa")
-    (folder / "pdp.yaml").write_text(yaml.safe_dump(SETTINGS))
-    (folder / "rules.yaml").write_text(yaml.safe_dump(RULES))
-    with serve_process(folder, "-c", "pdp.yaml") as process:
+    with opa_service(tmp_path_factory.mktemp("opa")) as process:
         yield process
-
-
-def send(service: Process, method: str, path: str, body: bytes | None = None, **headers: str) -> Response:
-    """Send a request with no header but Host, Content-Length, and those given."""
-    connection = http.client.HTTPConnection(service.addresses["http"], timeout=30)
-    try:
-        connection.putrequest(method, path, skip_host="host" in headers, skip_accept_encoding=True)
-        if body is not None:
-            connection.putheader("Content-Length", str(len(body)))
-        for name, value in headers.items():
-            connection.putheader(name.replace("_", "-"), value)
-        connection.endheaders(body)
-        answer = connection.getresponse()
-        return Response(answer.status, dict(answer.getheaders()), answer.read())
-    finally:
-        connection.close()
-
-
-def encoded(body: Any) -> bytes:
-    return body if isinstance(body, bytes) else json.dumps(body).encode()
 
 
 # --- content types and GET ----------------------------------------------------------------------------------------
@@ -265,10 +220,7 @@ def test_health(service: Process) -> None:
 
 
 def test_health_with_bundles_or_plugins_is_readiness(tmp_path_factory: pytest.TempPathFactory) -> None:
-    folder = tmp_path_factory.mktemp("unready")
-    (folder / "pdp.yaml").write_text(yaml.safe_dump(SETTINGS))
-    (folder / "rules.yaml").write_text(yaml.safe_dump(RULES))
-    with serve_process(folder, "-c", "pdp.yaml", "--set", "server.lame_duck_seconds=60") as stopping:
+    with opa_service(tmp_path_factory.mktemp("unready"), "--set", "server.lame_duck_seconds=60") as stopping:
         assert send(stopping, "GET", "/health?plugins").status == 200
         stopping.process.send_signal(signal.SIGTERM)
         for query in (
@@ -298,6 +250,11 @@ SIGNS = [
     {"Origin": "null"},
     {"Sec_Fetch_Site": "cross-site"},
     {"Sec_Fetch_Mode": "no-cors"},
+    {"Sec_Fetch_Mode": "navigate"},
+    {"Sec_Fetch_Mode": "cors", "Sec_Fetch_Site": "cross-site"},
+    {"Sec_Fetch_Mode": "cors", "Sec_Fetch_Dest": "empty"},
+    {"Sec_Fetch_Mode": "cors", "Origin": "http://evil.example"},
+    {"Sec_Fetch_Mode": "cors", "host": "evil.example"},
     {"Sec_Fetch_Dest": "image"},
     {"Referer": "http://evil.example/"},
     {"host": "evil.example:8181"},
@@ -320,6 +277,25 @@ def test_a_page_is_refused_on_every_path(service: Process, signs: dict[str, str]
         found = send(service, method, path, None, **signs)
         assert found.status == 403
         assert_error(found)
+
+
+def test_fetch_of_node_is_no_page_where_nothing_changes(service: Process) -> None:
+    node = {"Sec_Fetch_Mode": "cors"}
+    for path in PATHS:
+        for type in ("application/json", "text/plain"):
+            body = encoded(asks("alice", path.rpartition("/")[2]))
+            assert send(service, "POST", path, body, content_type=type, **node).status == 200
+    for method, path in NEW:
+        assert send(service, method, path, None, **node).status == 200
+    for path in ("/v1/check", "/v1/grants"):
+        assert send(service, "POST", path, b"{}", content_type="application/json", **node).status == 403
+    twice = http.client.HTTPConnection(service.addresses["http"], timeout=30)
+    twice.putrequest("GET", "/health")
+    for mode in ("cors", "navigate"):
+        twice.putheader("Sec-Fetch-Mode", mode)
+    twice.endheaders()
+    assert twice.getresponse().status == 403
+    twice.close()
 
 
 def test_a_token_is_refused_without_a_provider(service: Process) -> None:

@@ -95,6 +95,20 @@ def test_a_table_named_lateral_is_no_word_of_sql(text: str) -> None:
     assert code_of(SERVICE, RewriteRequest(text, "trino", BOB))
 
 
+@pytest.mark.parametrize("dialect", ["spark", "bigquery", "duckdb", "trino"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT *FROM items, LATERAL (orders * FROMSELECT) o", "SELECT * FROM items, LATERAL (orders) o", "SELECT * FROM items, LATERAL ((orders)) o",
+        "SELECT * FROM items, LATERAL (items, orders) o", "SELECT * FROM items, LATERAL (items JOIN orders) o", "SELECT * FROM items, LATERAL (1 * 2) o",
+        "SELECT * FROM LATERAL (orders * x) o", "SELECT * FROM items, LATERAL(orders) o",
+    ],
+)  # fmt: skip
+def test_lateral_before_no_query_is_refused(text: str, dialect: str) -> None:
+    """To Spark, this is a function `lateral` of anybody."""
+    assert code_of(SERVICE, RewriteRequest(text, dialect, BOB))
+
+
 @pytest.mark.parametrize(
     ("dialect", "text"),
     [

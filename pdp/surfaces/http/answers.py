@@ -51,7 +51,7 @@ class HttpAnswer(msgspec.Struct, frozen=True, gc=False):
 
 
 class HttpFailure(msgspec.Struct, frozen=True):
-    """An error as HTTP says it."""
+    """An error of a request over HTTP."""
 
     status: int
     code: str
@@ -77,8 +77,8 @@ class HttpSurface(NamedTuple):
 
     name: str
     encode_error: ErrorForm = native_error
-    any_content_type: bool = False
-    """True for JSON under any content type or none. A page may send it, so only for routes that change nothing."""
+    changes_nothing: bool = False
+    """True if no route changes anything. Then any content type is taken, or none, and Node's `fetch`."""
     any_parameter: bool = False
     """True if unknown query parameters are ignored."""
     denial: bytes = b""

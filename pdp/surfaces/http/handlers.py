@@ -118,7 +118,7 @@ class HttpHandlers:
         return self._handler(surface, answer, 0)
 
     def for_query_string(self, surface: HttpSurface, endpoint: BodyEndpoint) -> Handler:
-        """Return the handler of an endpoint that reads the query string as sent, and no request body."""
+        """Return the handler of an endpoint with the raw query string in place of a request body."""
 
         async def answer(request: web.BaseRequest, caller: Caller, admitted: AdmittedRequest) -> EndpointAnswer:
             admitted.begin()
@@ -143,9 +143,9 @@ class HttpHandlers:
         return handle
 
     async def _identify(self, request: web.BaseRequest, surface: HttpSurface, max_body: int) -> Caller:
-        """Return the caller of a request, with the ids of the request; raise PdpError if its head is refused."""
+        """Return the caller of a request, with the ids of the request; raise PdpError for a refused head."""
         _check_head(request, max_body)
-        caller = await self._callers.identify(http_peer(request, None if surface.any_content_type else JSON_TYPES))
+        caller = await self._callers.identify(http_peer(request, None if surface.changes_nothing else JSON_TYPES))
         return with_ids(caller, ids_of(request))
 
     def for_entry(self, surface: HttpSurface, endpoint: EntryEndpoint, limits: BodyLimits) -> Handler:
@@ -287,7 +287,9 @@ def diagnostics_routes(
         content_type = "text/plain; version=0.0.4; charset=utf-8"
         return make_response(200, await metrics(), {"Content-Type": content_type}, None)
 
-    return {("GET", "/health/live"): live, ("GET", "/health/ready"): ready, ("GET", "/metrics"): show_metrics}
+    found = {"/health/live": live, "/health/ready": ready, "/metrics": show_metrics}
+    # some balancers probe by HEAD: the server leaves out the body
+    return {(method, path): handler for path, handler in found.items() for method in ("GET", "HEAD")}
 
 
 def _json(status: int, body: object) -> web.Response:

@@ -22,7 +22,7 @@ from pdp.identity.callers import Callers, KnownCaller, Peer
 from pdp.identity.tokens import MAX_TOKEN
 from pdp.model.question import Caller
 from pdp.surfaces.http.routes import DecisionRoute
-from pdp.surfaces.peers import ConnectionEvidence
+from pdp.surfaces.peers import ConnectionEvidence, without_fetch_of_node
 from pdp.surfaces.refusals import NO_IDS, TRACE_PARENT, SentIds, Stranger, read_ids, stranger, with_ids
 
 LONGEST_HEAD: Final = MAX_TOKEN + 1024
@@ -150,7 +150,7 @@ class RequestReader:
         if isinstance(verified, Exception):
             return SimpleRequest(route, end, head.length, self._unknown(verified, ids))
         try:
-            known = self._known(head, verified=verified)
+            known = self._known(head, route, verified=verified)
         except Exception as error:  # noqa: BLE001  the failure is the answer
             return SimpleRequest(route, end, head.length, self._unknown(error, ids))
         if known is None:
@@ -167,11 +167,12 @@ class RequestReader:
             return NoRequest.FOREIGN
         return NoRequest.INCOMPLETE
 
-    def _known(self, head: SimpleHead, *, verified: bool) -> KnownCaller | None:
+    def _known(self, head: SimpleHead, route: DecisionRoute, *, verified: bool) -> KnownCaller | None:
         """Return the caller of a request; None if the token must be verified first. Raise as `identify` does."""
         token = head.headers.get("authorization")
         evidence = self._connection_evidence()
-        suspicion = evidence.suspicion(head.headers, head.headers["host"], json=True)
+        names = without_fetch_of_node(head.headers.items()) if route.outcomes.changes_nothing else head.headers
+        suspicion = evidence.suspicion(names, head.headers["host"], json=True)
         self._unverified = evidence.peer(() if token is None else (token,), suspicion)
         known = self._callers.known(self._unverified)
         if known is None and verified:  # the keys became too old during the verification

@@ -48,6 +48,7 @@ class Outcomes:
 
     def __init__(self, surface: HttpSurface, telemetry: Telemetry, refusals: RefusalRecorder, timeout: float) -> None:
         self.surface = surface.name
+        self.changes_nothing = surface.changes_nothing
         self._encode_error = surface.encode_error
         self._denial = surface.denial
         self.timeout = timeout
@@ -116,7 +117,7 @@ class DecisionRoute:
         self._endpoint = endpoint
         self._immediate = immediate or _always_wait
         self.otherwise: ImmediateEndpoint | None = None
-        """Answer of `endpoint` to a body that `immediate` finds invalid; None if that is an error."""
+        """Answer of `endpoint` to an invalid body; None for an error."""
         self._handler = handler
 
     async def __call__(self, request: web.BaseRequest) -> web.Response:
