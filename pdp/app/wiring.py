@@ -31,6 +31,7 @@ from pdp.decision.scopes import ScopeService
 from pdp.decision.service import Pdp
 from pdp.decision.turns import run_aside
 from pdp.decision.verdict_cache import VerdictCache, served_engines
+from pdp.dialects.authzen.endpoints import AuthzenSurface
 from pdp.dialects.lakekeeper import LakekeeperSurface
 from pdp.dialects.trino.endpoints import TrinoSurface
 from pdp.identity.callers import Callers
@@ -121,6 +122,7 @@ class Surfaces:
         trino = TrinoSurface(pdp, limits.trino_max_resources, trino_seconds, self.catalogs)
         owners = [engine.owner_property for engine in settings.trusted_engines.values()]
         lakekeeper = LakekeeperSurface(pdp, settings.lakekeeper, owners)
+        authzen = AuthzenSurface(pdp, management, settings.authzen, limits.max_checks)
         decisions = partial(DecisionService, pdp, views, management, rewriting, scopes, limits)
         managing = (GrantsService(management), PolicyService(rules))
 
@@ -135,6 +137,7 @@ class Surfaces:
             | rewriting_routes(handlers, rewriting, sizes)
             | trino.routes(handlers, BodyLimits.of_trino(limits))
             | lakekeeper.routes(handlers, sizes)
+            | authzen.routes(handlers, sizes)
         )
         connect = ConnectHandlers(*shared, refusals=self.refusals)
         for service in (decisions("connect"), *managing):

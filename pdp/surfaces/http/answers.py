@@ -30,6 +30,8 @@ STATUS: Final[tuple[tuple[type[errors.PdpError], int], ...]] = (
     (errors.Unavailable, 503),
 )
 """Error table: exception class -> HTTP status. The first matching row applies."""
+JSON_SURFACES: Final = frozenset({"authzen"})
+"""Surfaces whose protocol asks all callers for the content type of JSON: another type is a bad request."""
 log = structlog.get_logger()
 
 
@@ -77,7 +79,7 @@ _ICEBERG_TYPES: Final = {
 def failure_of(error: Exception, surface: str, timeout: float) -> HttpFailure:
     """Return the failure of a request. `timeout` is the service's, in seconds, for a TimeoutError."""
     if isinstance(error, errors.PdpError):
-        return HttpFailure(_status(error), error.code, str(error), surface)
+        return HttpFailure(_status(error, surface), error.code, str(error), surface)
     if isinstance(error, TimeoutError):
         return HttpFailure(503, "unavailable", f"not answered within {timeout:g} seconds", surface)
     log.error("request failed", surface=surface, exc_info=without_text(error))
@@ -127,5 +129,7 @@ class ResponseHeads(dict[int, str]):
         return head
 
 
-def _status(error: errors.PdpError) -> int:
+def _status(error: errors.PdpError, surface: str) -> int:
+    if surface in JSON_SURFACES and isinstance(error, errors.UnsupportedMedia):
+        return 400
     return next((status for kind, status in STATUS if isinstance(error, kind)), 500)

@@ -20,7 +20,15 @@ from pdp.model.question import Caller
 from pdp.model.revision import new_id
 from pdp.model.strict import read_parameters
 from pdp.surfaces.admission import Admission, AdmittedRequest, BodyLimits
-from pdp.surfaces.http.answers import JSON, EndpointAnswer, HttpAnswer, HttpFailure, extra_headers, id_headers
+from pdp.surfaces.http.answers import (
+    JSON,
+    JSON_SURFACES,
+    EndpointAnswer,
+    HttpAnswer,
+    HttpFailure,
+    extra_headers,
+    id_headers,
+)
 from pdp.surfaces.http.routes import BodyEndpoint, DecisionRoute, Handler, ImmediateEndpoint, Outcomes
 from pdp.surfaces.peers import http_peer
 from pdp.surfaces.refusals import (
@@ -81,6 +89,8 @@ class HttpHandlers:
         """Return the handler of an endpoint with a request body."""
 
         async def answer(request: web.BaseRequest, caller: Caller, admitted: AdmittedRequest) -> EndpointAnswer:
+            if surface in JSON_SURFACES and request.content_type != JSON:
+                raise errors.UnsupportedMedia(f"the content type must be {JSON}")
             body = await read_body(request, limits.size, admitted)
             if surface == _NATIVE:
                 read_parameters(request.query.items(), _NO_PARAMETERS)
