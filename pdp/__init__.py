@@ -19,7 +19,8 @@ are closed to others names its faces in its docstring. The small ones, from belo
   faces.
 - `dialects`: requests in the forms of other systems. Holds no policy, and only the composition root imports it.
   `trino` answers Trino's OPA plugin: `dialects.trino.endpoints` as routes, `dialects.trino.operations` as planners, and
-  `dialects.trino.known_objects` for restrictions by name. `dialects.lakekeeper` answers Lakekeeper's check API.
+  `dialects.trino.known_objects` for restrictions by name. `dialects.lakekeeper` answers Lakekeeper's check API,
+  and `dialects.authzen.endpoints` AuthZEN.
 """
 
 __version__ = "0.1.0"

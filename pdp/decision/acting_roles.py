@@ -90,7 +90,8 @@ def plan_action(check: Check, context: PlanContext, planners: Sequence[Planner])
         if node := planner(context, check):
             return node
     action, resources = check.question.action, check.resources
-    if not check.question.unfiltered or action not in DATA_ACTIONS:
+    is_shown = not check.question.unfiltered or action not in DATA_ACTIONS
+    if is_shown or not context.bundle.has_row_policies(context.facts):
         return context.concrete(action, resources)
     return context.deny_restricted(resources, action, lambda part: context.concrete(action, part))
 
