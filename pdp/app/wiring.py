@@ -31,6 +31,7 @@ from pdp.decision.scopes import ScopeService
 from pdp.decision.service import Pdp
 from pdp.decision.turns import run_aside
 from pdp.decision.verdict_cache import VerdictCache, served_engines
+from pdp.dialects.authzen.endpoints import AuthzenSurface
 from pdp.dialects.lakekeeper import LakekeeperSurface
 from pdp.dialects.opa import OPA_FORMS, server_routes
 from pdp.dialects.polaris.endpoint import LONGEST_SECONDS, PolarisSurface
@@ -135,6 +136,7 @@ class Surfaces:
             | server_routes(handlers, probes.unready)
             | _dialect_routes(handlers, pdp, settings, self.catalogs)
             | _polaris_routes(core, callers, self.admission, self.refusals)
+            | AuthzenSurface(pdp, management, settings.authzen, limits.max_checks).routes(handlers, sizes)
         )
         connect = ConnectHandlers(*shared, refusals=self.refusals)
         for service in (decisions("connect"), *managing):

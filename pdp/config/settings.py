@@ -22,6 +22,7 @@ from pdp.config.section import Secret, SecretAddress, Section, defaults, names_s
 from pdp.config.server import LimitSettings, ServerSettings
 from pdp.config.warehouses import (
     AuthoritySettings,
+    AuthzenSettings,
     LakekeeperChecksSettings,
     LakeSettings,
     PolarisSettings,
@@ -79,6 +80,7 @@ class Settings(Section):
     trino: TrinoSettings = defaults(TrinoSettings)
     polaris: PolarisSettings = defaults(PolarisSettings)
     lakekeeper: LakekeeperChecksSettings = defaults(LakekeeperChecksSettings)
+    authzen: AuthzenSettings = defaults(AuthzenSettings)
     lakes: Mapping[str, LakeSettings] = Field({}, description="Iceberg catalogs of `pdp pipeline`, by name")
     _base: Path = PrivateAttr(default_factory=Path.cwd)
     _origins: Origins = PrivateAttr(default_factory=Origins)

@@ -1,17 +1,20 @@
-"""Keys of `authorities`, `warehouses`, `lakes`, `trino` and `polaris`: the engines that decide, and what names mean.
+"""Keys of `authorities`, `warehouses`, `lakes` and of dialects: the engines that decide, and the catalogs behind names.
 
-Names and operations of Trino and of Polaris map to warehouses, principals and roles.
+Names and operations of dialects map to warehouses, principals and roles.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 from typing import Final, Literal, Self
 
 from pydantic import Field, model_validator
 
 from pdp.config.policies import ThroughViews
 from pdp.config.section import SecretText, Section, defaults
+from pdp.errors import InvalidArgument
+from pdp.model.references import format_resource, parse_principal, parse_resource
 
 PRODUCT_ENGINES: Final = frozenset({"cel", "grants", "scopes", "cedar", "allow_all"})
 """Engines of the product. Every other name in `authorities` is an engine of another package."""
@@ -209,3 +212,50 @@ class LakekeeperChecksSettings(Section):
         default_factory=dict,
         description="name or id of a warehouse in requests -> warehouse; with none, all of `warehouses` by their names",
     )
+
+
+ID_OF_TEMPLATE: Final = "{id}"
+"""Place of an id in a template."""
+_BASE_URL: Final = re.compile(r"https://[A-Za-z0-9.\-\[\]:]+(/[A-Za-z0-9._~/-]*)?")
+
+
+class AuthzenSettings(Section):
+    """Questions over AuthZEN's API."""
+
+    base_url: str = Field("", description="address in the metadata, as clients know it; without one, no metadata")
+    subjects: Mapping[str, str] = Field(
+        default_factory=dict,
+        description="type of a subject -> principal with a place for the id, such as `user:oidc~{id}`; with none, "
+        "`user` and `role`",
+    )
+    resources: Mapping[str, str] = Field(
+        default_factory=dict,
+        description="type of a resource -> reference with a place for the id, such as `table:lake/records/{id}`; with "
+        "none, all types of the service",
+    )
+    actions: Mapping[str, str] = Field(
+        default_factory=dict, description="name of an action -> action; with none, all actions by their own names"
+    )
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.base_url and not _BASE_URL.fullmatch(self.base_url):
+            raise ValueError("`base_url` must be https, with a plain path and nothing behind it")
+        for type, text in self.subjects.items():
+            _check_template(f"subjects.{type}", text, lambda filled: parse_principal(filled).id)
+        for type, text in self.resources.items():
+            _check_template(f"resources.{type}", text, lambda filled: format_resource(parse_resource(filled)))
+        return self
+
+
+def _check_template(field: str, text: str, canonical: Callable[[str], str]) -> None:
+    """Raise ValueError for a template without one place for an id, or with another than the canonical encoding."""
+    if text.count(ID_OF_TEMPLATE) != 1 or ID_OF_TEMPLATE in text.partition(":")[0]:
+        raise ValueError(f"`{field}`: `{text}` has not one `{ID_OF_TEMPLATE}` behind the type")
+    filled = text.replace(ID_OF_TEMPLATE, "x")
+    try:
+        wanted = canonical(filled)
+    except InvalidArgument as error:
+        raise ValueError(f"`{field}`: {error}") from None
+    if wanted != filled:
+        raise ValueError(f"`{field}`: encode no character that a reference may have: `{wanted}`")

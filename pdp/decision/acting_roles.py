@@ -86,7 +86,7 @@ def _plan(check: Check, context: PlanContext, planners: Sequence[Planner]) -> No
 
 def plan_action(check: Check, context: PlanContext, planners: Sequence[Planner]) -> Node:
     """Plan a check for the principal of a context: the first planner that knows the subject, else the plain plan."""
-    if check.question.unfiltered:
+    if check.question.unfiltered and context.bundle.has_row_policies(context.facts):
         rest = check.asking(unfiltered=False)
         return context.deny_restricted(
             check.resources,

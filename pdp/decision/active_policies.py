@@ -259,8 +259,11 @@ class ActivePolicies(msgspec.Struct, frozen=True, dict=True):
 
     def may_deny_granted(self, facts: Facts) -> bool:
         """Tell whether anything can deny what grants permit: a forbid, another engine, or a row policy or mask."""
-        has_rows = self.row_access.tables or self.row_access.protected or facts.index.rules
-        return bool(self.forbids or has_rows) or _can_forbid(self._engines())
+        return bool(self.forbids or self.has_row_policies(facts)) or _can_forbid(self._engines())
+
+    def has_row_policies(self, facts: Facts) -> bool:
+        """Tell whether rows or columns of any table can be hidden."""
+        return bool(self.row_access.tables or self.row_access.protected or facts.index.rules)
 
     def has_grants_alone(self, warehouse: str, facts: Facts) -> bool:
         """Tell whether stored grants decide a warehouse, and nothing else permits or denies."""

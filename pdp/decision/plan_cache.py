@@ -98,7 +98,7 @@ class PlanCache:
                 return check, None
         if question.view_security is not None or question.rules_follow or question.session is not None:
             return check, None
-        if question.unfiltered:  # the row policies of each name count
+        if question.unfiltered and self._bundle.has_row_policies(self._facts):  # those of each name count
             return check, None
         if self._bundle.spelled.forbidden and has_other_spellings(check, self._bundle):
             return check, None

@@ -38,7 +38,7 @@ class Requester(msgspec.Struct, frozen=True):
 
     A caller with a principal of its own always acts as that principal, never as an operator. `id` is the id of the
     request's record. `unassertable` tells why the caller may not assert what the request states: then nothing but the
-    record is made of the request.
+    record is made of the request. `unfiltered`: the caller shows whole tables, see `Question`.
     """
 
     caller: Caller
@@ -47,13 +47,22 @@ class Requester(msgspec.Struct, frozen=True):
     consistency: Consistency = "minimize_latency"
     unassertable: str = ""
     id: str = msgspec.field(default_factory=new_id)
+    unfiltered: bool = False
 
 
 class PageRequest(msgspec.Struct, frozen=True):
-    """A page of a long result: at most `size` entries, all after the entry named `after`."""
+    """A page of a long result: at most `size` entries, all after the entry named `after`.
+
+    `chosen` tells the names that count. All others are no candidates.
+    """
 
     size: int
     after: str = ""
+    chosen: Callable[[str], object] | None = None
+
+    def rest(self, names: Iterable[str]) -> list[str]:
+        """Return the candidates of this page and of those behind, in order."""
+        return sorted([name for name in names if name > self.after and (self.chosen is None or self.chosen(name))])
 
 
 class GrantFilter(msgspec.Struct, frozen=True):

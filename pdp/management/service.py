@@ -201,13 +201,15 @@ class Management:
         self.rights.require(facts, self.actor(facts, requester), READ, key)
         await refuse_forbidden(self._pdp, requester, [(READ, resource)])
         await self._require_inspection(requester, resource)
-        candidates = await run_aside(
-            lambda: sorted(name for name in self._candidates(facts, action, key) if name > page.after)
-        )
+        candidates = await run_aside(lambda: page.rest(self._candidates(facts, action, key)))
 
         def checks(names: Sequence[str]) -> list[Check]:
             asked = (judged_principal(requester.caller, parse_principal(name))[0] for name in names)
-            return [Check(Question(each, action), (resource,), (at,)) for at, each in enumerate(asked)]
+            unfiltered = requester.unfiltered
+            return [
+                Check(Question(each, action, unfiltered=unfiltered), (resource,), (at,))
+                for at, each in enumerate(asked)
+            ]
 
         asked = list_access_request(requester, action, resource).asked
         found = await self._permitted(_Listing(_unguarded(linked(requester)), asked, checks), candidates, page)
@@ -232,19 +234,16 @@ class Management:
         if principal is None:
             raise InvalidArgument("`principal` is missing")
         inspected = not sees_all(caller) and principal.id != (caller.own and caller.own.id)
-        keys, names = await run_aside(_names_below, facts, query, page.after)
+        question = Question(
+            principal, query.action, acting_role=requester.acting_role, inspected=inspected,
+            unfiltered=requester.unfiltered,
+        )  # fmt: skip
+        keys, names = await run_aside(_names_below, facts, query, page)
 
         def checks(names: Sequence[str]) -> list[Check]:
             # the resources of one check share the warehouse
             by_warehouse = positions_by(names, lambda name: keys[name][1][0] if keys[name][1] else "")
-            return [
-                Check(
-                    Question(principal, query.action, acting_role=requester.acting_role, inspected=inspected),
-                    [resource_of(keys[names[i]]) for i in at],
-                    at,
-                )
-                for at in by_warehouse.values()
-            ]
+            return [Check(question, [resource_of(keys[names[i]]) for i in at], at) for at in by_warehouse.values()]
 
         asked = {"principal": principal.id, **list_objects_request(requester, query).asked}
         return await self._permitted(_Listing(caller if inspected else _unguarded(caller), asked, checks), names, page)
@@ -389,8 +388,8 @@ def _unguarded(caller: Caller) -> Caller:
     return msgspec.structs.replace(caller, own=None)
 
 
-def _names_below(facts: Facts, query: ObjectQuery, after: str) -> tuple[dict[str, ObjectKey], list[str]]:
-    """Return the keys of the objects of a query by name, and the names behind `after`, sorted."""
+def _names_below(facts: Facts, query: ObjectQuery, page: PageRequest) -> tuple[dict[str, ObjectKey], list[str]]:
+    """Return the keys of the objects of a query by name, and the names of a page and of those behind, sorted."""
     container = query.container
     keys = {key_text(key): key for key, _ in facts.subtree(container) if key[0] == query.type and key != container}
-    return keys, sorted([name for name in keys if name > after])
+    return keys, page.rest(keys)

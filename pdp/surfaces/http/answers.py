@@ -81,6 +81,8 @@ class HttpSurface(NamedTuple):
     """True if no route changes anything. Then any content type is taken, or none, and Node's `fetch`."""
     any_parameter: bool = False
     """True if unknown query parameters are ignored."""
+    only_json: bool = False
+    """True if every caller must name the content type of JSON, and another type is a bad request: status 400."""
     denial: bytes = b""
     """Answer with status 200 to a request that the service does not decide, for senders that show errors to users."""
 

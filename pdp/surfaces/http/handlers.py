@@ -89,6 +89,8 @@ class HttpHandlers:
         """Return the handler of an endpoint with a request body."""
 
         async def answer(request: web.BaseRequest, caller: Caller, admitted: AdmittedRequest) -> EndpointAnswer:
+            if surface.only_json and request.content_type != JSON:
+                raise errors.UnsupportedMedia(f"the content type must be {JSON}")
             body = await read_body(request, limits.size, admitted)
             if not surface.any_parameter:
                 read_parameters(request.query.items(), _NO_PARAMETERS)

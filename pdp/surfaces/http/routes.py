@@ -10,8 +10,10 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from msgspec.structs import replace
+
 from pdp.decision.turns import LONGEST_IMMEDIATE
-from pdp.errors import InvalidArgument, PdpError, Unavailable
+from pdp.errors import InvalidArgument, PdpError, Unavailable, UnsupportedMedia
 from pdp.model.question import Caller
 from pdp.model.revision import new_id
 from pdp.surfaces.admission import BodyLimits
@@ -51,6 +53,7 @@ class Outcomes:
         self.changes_nothing = surface.changes_nothing
         self._encode_error = surface.encode_error
         self._denial = surface.denial
+        self._only_json = surface.only_json
         self.timeout = timeout
         self.gate = refusals.gate
         self._telemetry = telemetry
@@ -69,6 +72,8 @@ class Outcomes:
     def failure(self, error: Exception, sender: Sender, endpoint: str) -> HttpAnswer:
         """Count and record a failure, and return its answer. A failure that is no answer of the product is logged."""
         failure = failure_of(error, self.surface, self.timeout)
+        if self._only_json and isinstance(error, UnsupportedMedia):
+            failure = replace(failure, status=400)
         status, code = str(failure.status), failure.code
         self._telemetry.count_request(self.surface, status)
         recorded = error.record_id if isinstance(error, PdpError) else ""

@@ -1,4 +1,4 @@
-"""Runs of the case corpus in this process, over HTTP, gRPC, Connect and Trino's endpoints, and on the command line."""
+"""Runs of the case corpus in this process, over HTTP, gRPC, Connect, Trino's endpoints and AuthZEN, and on the command line."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ CORPUS = list(find_cases([TESTS / "cases"]))
 RECORDED = list(
     find_cases([TESTS / "recorded" / "nessie" / "golden.jsonl", TESTS / "recorded" / "lakekeeper" / "golden.jsonl"])
 )
-EXPRESSIBLE = {"http": 1.0, "grpc": 0.9, "connect_json": 0.9, "connect_proto": 0.9, "trino": 0.05}
+EXPRESSIBLE = {"http": 1.0, "grpc": 0.9, "connect_json": 0.9, "connect_proto": 0.9, "trino": 0.05, "authzen": 0.55}
 """Minimal share of the corpus that a surface can express. A lower share means a defect of the runner."""
 
 
@@ -83,7 +83,7 @@ def test_the_corpus_passes_with_a_cold_and_a_warm_cache(
 @pytest.mark.long
 @pytest.mark.parametrize("surface", EXPRESSIBLE)
 async def test_the_corpus_passes_over(surface: str, tmp_path: Path) -> None:
-    cases = CORPUS + (RECORDED if surface != "trino" else [])
+    cases = CORPUS + (RECORDED if surface not in ("trino", "authzen") else [])
     async with surfaces(tmp_path) as running:
         outcomes = [outcome for case in cases if (outcome := await running.run(case, surface)) is not None]
     assert failures(outcomes) == []

@@ -1,4 +1,4 @@
-"""Runs a case over HTTP, gRPC, Connect and Trino's endpoints: the same file, the same wants, other ways in."""
+"""Runs a case over HTTP, gRPC, Connect, Trino's endpoints and AuthZEN: the same file, the same wants, other ways in."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Surfaces:
         running.bundle, running.source, running.audit, running.clock = pdp.bundle, pdp.source, recorder, pdp.clock
         kind = case.view_key
         if kind:
-            return None if surface == "trino" else await _view(case, surface, endpoints, recorder, kind)
+            return None if surface in ("trino", "authzen") else await _view(case, surface, endpoints, recorder, kind)
         if "scopeChecks" in case.data:
             decisions = await _scopes_over_http(case, endpoints) if surface == "http" else None
         elif client := endpoints.rpc_client(surface):
@@ -126,6 +126,43 @@ async def _checks_over_trino(case: Case, endpoints: Endpoints) -> Any:
     ]
 
 
+async def _checks_over_authzen(case: Case, endpoints: Endpoints) -> Any:
+    """Send one evaluation per check, if AuthZEN can say each of them."""
+    bodies = [_evaluation(check) for check in case.data["checks"]]
+    has_errors = any(not isinstance(want, bool) and "error" in want for want in case.data.get("want", []))
+    if not bodies or not all(bodies) or has_errors or {"consistency", "wantError"} & case.data.keys():
+        return None
+    answers = [await endpoints.http.post("/access/v1/evaluation", body) for body in bodies]
+    rows_of = [list(requests(record)) or rows(record) for record in endpoints.service.pdp.audit.records]  # type: ignore[attr-defined]
+    return [
+        {"allowed": answer["decision"], "by": row["by"], "errors": want.get("errors", [])}
+        for (_, answer), row, want in zip(answers, [row for some in rows_of for row in some], _wants(case), strict=True)
+    ]
+
+
+def _evaluation(check: Any) -> dict[str, Any] | None:
+    """Return the body of an evaluation, where there is one: names of the service are those of AuthZEN without settings."""
+    if not isinstance(check, dict) or set(check) - {"principal", "action", "resource", "context"}:
+        return None
+    if set(check.get("context", {})) - {"arguments"} or not {"principal", "action", "resource"} <= check.keys():
+        return None
+    subject, resource = _entity(check["principal"], "id"), _entity(check["resource"], "reference")
+    if subject is None or resource is None:
+        return None
+    properties = check.get("context", {}).get("arguments", {})
+    return {"subject": subject, "action": {"name": check["action"], "properties": properties}, "resource": resource}
+
+
+def _entity(named: Any, key: str) -> dict[str, Any] | None:
+    if not isinstance(named, str | dict):
+        return None
+    fields = {key: named} if isinstance(named, str) else dict(named)
+    type, colon, id = str(fields.pop(key, "")).partition(":")
+    properties: dict[str, Any] = {**fields.pop("attributes", {}), **fields.pop("properties", {})}
+    properties |= {name: fields.pop(name) for name in ("roles", "groups") if name in fields}
+    return {"type": type, "id": id, "properties": properties} if colon and not fields else None
+
+
 async def _scopes_over_http(case: Case, endpoints: Endpoints) -> Any:
     """Send one request per scope map. The answer has no reason: take the wanted one."""
     decisions = []
@@ -138,7 +175,7 @@ async def _scopes_over_http(case: Case, endpoints: Endpoints) -> Any:
     return decisions
 
 
-_CHECKS = {"http": _checks_over_http, "trino": _checks_over_trino}
+_CHECKS = {"http": _checks_over_http, "trino": _checks_over_trino, "authzen": _checks_over_authzen}
 
 
 async def _view(case: Case, surface: str, endpoints: Endpoints, recorder: MemoryAudit, kind: str) -> CaseOutcome | None:

@@ -1,0 +1,138 @@
+"""Names of AuthZEN's entities as names of the service, by the templates of the settings, and back.
+
+An id fills one part of a path, encoded, so that no id reaches another object. Without any entry of a section, types and
+actions are those of the service, and an id is a reference without the type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
+from urllib.parse import unquote
+
+from msgspec import UNSET
+
+from pdp.config.warehouses import ID_OF_TEMPLATE, AuthzenSettings
+from pdp.decision.bodies import CheckBody, ContextBody, PrincipalBody, ResourceBody
+from pdp.dialects.authzen.bodies import ActionName, Entity, Evaluation, names_of
+from pdp.model.answer import Rejection
+from pdp.model.question import RESOURCE_TYPES
+from pdp.model.references import VERBATIM_TYPES, encode_part, parse_resource
+from pdp.model.vocabulary import CATALOG_ACTIONS
+
+_SUBJECTS: Final = frozenset({"user", "role"})
+
+
+def _unmapped(field: str) -> Rejection:
+    return Rejection("unsupported", f"`{field}` is not in the settings of `authzen`", by="rule:authzen")
+
+
+class Template(NamedTuple):
+    """Reference with a place for an id. `raw`: the id is taken as it is."""
+
+    type: str
+    before: str
+    after: str
+    raw: bool
+
+    @classmethod
+    def of(cls, text: str) -> Template:
+        """Return the template of a setting."""
+        type = text.partition(":")[0]
+        before, _, after = text.partition(ID_OF_TEMPLATE)
+        return cls(type, before, after, type in VERBATIM_TYPES)
+
+    def fill(self, id: str) -> str:
+        """Return the reference of an id."""
+        return f"{self.before}{id if self.raw else encode_part(id)}{self.after}"
+
+    def read(self, reference: str) -> str | None:
+        """Return the id in a reference; None if the reference is of another form."""
+        end = len(reference) - len(self.after)
+        if end <= len(self.before) or not reference.startswith(self.before) or not reference.endswith(self.after):
+            return None
+        id = reference[len(self.before) : end]
+        if self.raw:
+            return id
+        return None if "/" in id else unquote(id)
+
+    def container(self) -> str:
+        """Return the reference of the object above the part of the id; `server` for the top."""
+        above = self.before.partition(":")[2].rpartition("/")[0]
+        if not above:
+            return "server"
+        return f"namespace:{above}" if "/" in above else f"warehouse:{above}"
+
+
+class NameMap:
+    """Names of all three sections."""
+
+    def __init__(self, settings: AuthzenSettings) -> None:
+        self._subjects = _templates(settings.subjects, _SUBJECTS)
+        self._resources = _templates(settings.resources, RESOURCE_TYPES - {"server"})
+        self._actions: Mapping[str, str] | None = settings.actions or None
+
+    def subjects(self, type: str) -> Template | None:
+        """Return the template of a type of subjects; None for an unknown type."""
+        return self._subjects.get(type)
+
+    def resources(self, type: str) -> Template | None:
+        """Return the template of a type of resources; None for an unknown type."""
+        return self._resources.get(type)
+
+    def action(self, name: str) -> str | None:
+        """Return the action of the service; None for an unknown action."""
+        return name if self._actions is None else self._actions.get(name)
+
+    def actions_on(self, type: str) -> Sequence[str]:
+        """Return the names of all actions that a type of resources may have, sorted."""
+        return sorted(CATALOG_ACTIONS.get(type, ()) if self._actions is None else self._actions)
+
+    def check(self, asked: Evaluation) -> CheckBody | Rejection:
+        """Return the native form of a question, or why there is none; raise InvalidArgument for wrong properties."""
+        principal, resource = self.principal(asked.subject), self.resource(asked.resource)
+        action = self.action(asked.action.name)
+        if principal is None:
+            return _unmapped("subject.type")
+        if resource is None:
+            return _unmapped("resource.type")
+        if action is None:
+            return _unmapped("action.name")
+        return CheckBody(principal=principal, action=action, resource=resource, context=_context(asked.action))
+
+    def principal(self, subject: Entity) -> str | PrincipalBody | None:
+        """Return the principal of a subject; None for an unknown type."""
+        template = self._subjects.get(subject.type)
+        if template is None:
+            return None
+        name = template.fill(subject.id)
+        return PrincipalBody(name, **_evidence(subject.properties)) if subject.properties else name
+
+    def resource(self, resource: Entity) -> str | ResourceBody | None:
+        """Return the resource of an entity; None for an unknown type."""
+        template = self._resources.get(resource.type)
+        if template is None:
+            return None
+        name = template.fill(resource.id)
+        return ResourceBody(reference=name, properties=resource.properties) if resource.properties else name
+
+
+def _templates(settings: Mapping[str, str], own: frozenset[str]) -> Mapping[str, Template]:
+    if settings:
+        return {name: Template.of(text) for name, text in settings.items()}
+    return {type: Template(type, f"{type}:", "", raw=True) for type in own}
+
+
+def _evidence(properties: Any) -> dict[str, Any]:
+    attributes = {name: value for name, value in properties.items() if name not in ("roles", "groups")}
+    lists = {name: names_of(properties[name], name) for name in ("roles", "groups") if name in properties}
+    return {"attributes": attributes, **lists}
+
+
+def _context(action: ActionName) -> Any:
+    return ContextBody(arguments=action.properties) if action.properties else UNSET
+
+
+def type_of(reference: str) -> str:
+    """Return the type of a reference; raise InvalidReference."""
+    return parse_resource(reference).type
