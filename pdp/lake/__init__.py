@@ -8,5 +8,5 @@ beside the rooms are faces, and in each room:
   `replay.history`.
 - `report`, questions in SQL, their answers as tables and files, and one page for people: `report.report` and
   `report.html`.
-- `demo`, a month of a small company, played on a real service: `demo.month` and `demo.player`.
+- `demo`, a month of a small company, played on a real service: `demo.company`, `demo.month` and `demo.player`.
 """

@@ -24,7 +24,8 @@ from pdp.facts.objects import Change
 from pdp.facts.snapshot import Facts, release_in_steps, without_collection
 from pdp.model.bounded_cache import BoundedCache
 from pdp.model.revision import Revision
-from pdp.store.store import CommitGate, EpochChanged, LogEntry, Store, Threads, apply_log, write_seed
+from pdp.store.store import CommitGate, EpochChanged, LogEntry, Store, apply_log, write_seed
+from pdp.store.threads import Threads
 
 POLL_SECONDS: Final = 1.0
 """Longest time between two refreshes."""

@@ -26,22 +26,15 @@ written. The write runs in another thread and must not commit after the answer.
 
 from __future__ import annotations
 
-import asyncio
 import threading
-import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
-from queue import SimpleQueue
-from threading import Thread
-from typing import Any, Final, Protocol, TypeAlias, TypeVar
+from typing import Protocol, TypeAlias
 
 import msgspec
 
-from pdp.errors import PdpError, Unavailable
+from pdp.errors import PdpError
 from pdp.facts.objects import Change
 from pdp.facts.snapshot import Facts
-
-T = TypeVar("T")
 
 
 class EpochChanged(PdpError):
@@ -135,58 +128,3 @@ def write_seed(store: Store, actor: str, facts: Facts, changes: Sequence[Change]
     if facts.sequence:
         return facts
     return apply_log(facts, store.write(actor, facts, lambda log: () if log else changes))
-
-
-_CLOSE_SECONDS: Final = 1.0
-"""Time for running calls to end at `close`."""
-
-
-class Threads:
-    """Pool of `width` daemon threads in which a store blocks, beside the loop. Calls start in order of arrival.
-
-    The interpreter waits at the end for threads of concurrent.futures, even if a silent database holds a thread for
-    long. Threads of this pool do not delay the end of the process.
-    """
-
-    def __init__(self, name: str, width: int) -> None:
-        self._calls: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = SimpleQueue()
-        self._threads = [Thread(target=self._work, name=f"{name}-{n}", daemon=True) for n in range(width)]
-        self._closed = False
-        for thread in self._threads:
-            thread.start()
-
-    async def run(self, call: Callable[[], T]) -> T:
-        """Return or raise the result of the call; raise Unavailable if the threads are closed.
-
-        A running call goes on after a cancellation, and its result is lost.
-        """
-        if self._closed:
-            raise Unavailable("the store is closed")
-        future: Future[T] = Future()
-        self._calls.put((future, call))
-        return await asyncio.wrap_future(future)
-
-    def close(self) -> None:
-        """End all threads after the queued calls; abandon a thread that takes more than a second."""
-        self._closed = True
-        for _ in self._threads:
-            self._calls.put(None)
-        deadline = time.monotonic() + _CLOSE_SECONDS
-        for thread in self._threads:
-            thread.join(max(0.0, deadline - time.monotonic()))
-
-    def _work(self) -> None:
-        while (job := self._calls.get()) is not None:
-            future, call = job
-            if future.set_running_or_notify_cancel():
-                _settle(future, call)
-            del job, future, call  # an idle thread would keep a whole snapshot alive
-
-
-def _settle(future: Future[T], call: Callable[[], T]) -> None:
-    try:
-        result = call()
-    except BaseException as error:  # noqa: BLE001  the caller of `run` gets every exception
-        future.set_exception(error)
-    else:
-        future.set_result(result)

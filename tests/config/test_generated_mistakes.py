@@ -142,6 +142,8 @@ REFERENCES: Final = {
     "trino.catalogs.c.warehouse": ("lak", "`lake`"),
     "trino.groups": ({"g": "analist"}, "`analyst`"),
     "lakekeeper.warehouses": ({"demo": "lak"}, "`lake`"),
+    "polaris.catalogs": ({"prod": "lak"}, "`lake`"),
+    "polaris.roles": ({"engineer": "analist"}, "`analyst`"),
     "identity.providers.kc.role_map": ({"r": "analist"}, "`analyst`"),
     "identity.callers.a.bearer.idp": ("kcc", "`kcc`"),
     "trusted_engines.e.identities": ({"kcc": {"subjects": ["s"]}}, "`kc`"),
@@ -159,6 +161,7 @@ FORMS: Final = {
     "store.bootstrap_admins": ["root"],
     "identity.instance_admins": ["root"],
     "trino.user_prefix": "oidc",
+    "polaris.user_prefix": "oidc",
     "cache.redis": "http://127.0.0.1",
     "cache.mac_key": "short",
     "lakes.l.uri": "ftp://x",
@@ -229,6 +232,8 @@ FREE: Final = {
     "trino.procedures.allow": "only Trino knows its procedures",
     "trino.session_properties.deny": "only Trino knows its properties",
     "trino.execute_query.allow": "users are known from nowhere",
+    "polaris.realms": "only Polaris knows its realms",
+    "polaris.admins": "users are known from nowhere",
     "lakes.<name>.warehouse": "only the catalog knows its names",
     "lakes.<name>.token": "only the catalog knows it",
     "lakes.<name>.credential": "only the catalog knows it",
@@ -247,6 +252,7 @@ PARTLY: Final = frozenset({"trino.execute_query.allow", "identity.callers.<name>
 BY_FORM: Final = frozenset(
     {
         "identity.cel_provider", "identity.callers.<name>.bearer.idp", "store.bootstrap_admins", "trino.user_prefix",
+        "polaris.user_prefix",
         "identity.instance_admins", "lakes.<name>.namespace", "row_access.member.template", "authorities.<name>.engines",
         "identity.providers.<name>.claims.required", "identity.providers.<name>.claims.optional",
     }
@@ -517,6 +523,8 @@ MAPS: Final[dict[tuple[str, ...], Any]] = {
     ("trino", "impersonation"): ["ann"],
     ("trino", "groups"): "analyst",
     ("lakekeeper", "warehouses"): "lake",
+    ("polaris", "catalogs"): "lake",
+    ("polaris", "roles"): "analyst",
     ("lakes",): {"uri": "http://127.0.0.1:1"},
 }
 

@@ -484,6 +484,11 @@ TESTED: Final = {
     "authzen.resources": "dialects/authzen/test_authzen.py::test_no_id_reaches_another_object",
     "authzen.subjects": "dialects/authzen/test_authzen.py::test_without_settings_names_are_those_of_the_service",
     "lakekeeper.warehouses": "dialects/lakekeeper/test_batch_check.py::test_warehouses_have_the_names_of_the_configuration",
+    "polaris.admins": "dialects/polaris/test_polaris_requests.py::test_operations_without_checks_are_for_the_administrators_of_polaris",
+    **dict.fromkeys(
+        ("polaris.catalogs", "polaris.realms", "polaris.roles", "polaris.user_prefix"),
+        "dialects/polaris/test_polaris_requests.py::test_unmapped_catalogs_realms_and_roles_are_denied",
+    ),
     "limits.idle_timeout_seconds": "surfaces/test_http.py::test_an_idle_connection_is_closed",
     "limits.max_body_bytes": "surfaces/test_http.py::test_an_announced_body_above_the_limit_is_413",
     "limits.max_values": "surfaces/test_content_attacks.py::test_values_beyond_the_limit_are_refused_before_parsing",

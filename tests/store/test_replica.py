@@ -25,7 +25,8 @@ from pdp.facts.snapshot import Facts, release_in_steps
 from pdp.model.revision import Revision
 from pdp.store.replica import Replica
 from pdp.store.sql import open_store
-from pdp.store.store import CommitGate, LogEntry, Prepare, Store, Threads
+from pdp.store.store import CommitGate, LogEntry, Prepare, Store
+from pdp.store.threads import Threads
 
 Nothing: Callable[[], None] = lambda: None  # noqa: E731
 LONG = 20.0

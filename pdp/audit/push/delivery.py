@@ -17,15 +17,8 @@ from typing import Final, NamedTuple
 import msgspec
 import structlog
 
-from pdp.audit.push.http import (
-    BatchRefused,
-    BodyForm,
-    DeliveryFailed,
-    HttpSender,
-    JsonLines,
-    OtlpLogs,
-    open_receiver,
-)
+from pdp.audit.push.bodies import BodyForm, JsonLines, OtlpLogs
+from pdp.audit.push.http import BatchRefused, DeliveryFailed, HttpSender, open_receiver
 from pdp.audit.push.spool import Spool
 from pdp.audit.push.spool_reader import BatchLimits, SpoolBatch, SpoolReader
 from pdp.audit.queue.sinks import SinkMetrics

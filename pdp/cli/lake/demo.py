@@ -93,7 +93,8 @@ def _day(text: str | None) -> date:
 
 def _play(folder: Path, last: date, choice: tuple[int, float], say: Callable[[str], None]) -> None:
     """Play the month into a new folder. After a failure the folder stays, with the log of the service."""
-    from pdp.lake.demo.month import DAYS, MonthPlan, month, read_company  # noqa: PLC0415  help needs none
+    from pdp.lake.demo.company import read_company  # noqa: PLC0415  help needs none
+    from pdp.lake.demo.month import DAYS, MonthPlan, month  # noqa: PLC0415
     from pdp.lake.demo.player import play  # noqa: PLC0415
 
     seed, share = choice

@@ -12,7 +12,8 @@ from typing import IO, Final, NamedTuple
 
 from pdp.errors import Unavailable
 from pdp.lake.demo.clock import ClockHand
-from pdp.lake.demo.month import PlayedRequest, replace_policies, write_configuration, write_tokens
+from pdp.lake.demo.company import replace_policies, write_configuration, write_tokens
+from pdp.lake.demo.month import PlayedRequest
 
 _SUBJECTS: Final = ("svc-catalog", "svc-console", "svc-airflow")
 _ADDRESS: Final = re.compile(rb"^  HTTP +http://([\d.]+):(\d+)$", re.MULTILINE)

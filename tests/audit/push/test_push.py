@@ -21,7 +21,7 @@ from support.service.audit_sinks import FAST, PipeReader, assert_complete, batch
 
 from pdp.app.wiring import open_sinks
 from pdp.audit.push import delivery
-from pdp.audit.push.http import OtlpLogs
+from pdp.audit.push.bodies import OtlpLogs
 from pdp.audit.push.spool import RefusedRecords, Spool, SpoolFull
 from pdp.audit.push.spool_reader import BatchLimits
 from pdp.audit.queue import intake

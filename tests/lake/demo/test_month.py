@@ -8,16 +8,8 @@ from datetime import UTC, date, datetime
 
 import pytest
 
-from pdp.lake.demo.month import (
-    CONTRACTOR,
-    CONTRACTOR_LEAVES,
-    DAYS,
-    Company,
-    MonthPlan,
-    PlayedRequest,
-    month,
-    read_company,
-)
+from pdp.lake.demo.company import Company, read_company
+from pdp.lake.demo.month import CONTRACTOR, CONTRACTOR_LEAVES, DAYS, MonthPlan, PlayedRequest, month
 
 FIRST = date(2026, 10, 1)
 

@@ -17,7 +17,8 @@ from support.service.commands import run_pdp
 
 from pdp.errors import Unavailable
 from pdp.lake.demo.clock import ClockHand
-from pdp.lake.demo.month import MonthPlan, month, read_company, write_configuration
+from pdp.lake.demo.company import read_company, write_configuration
+from pdp.lake.demo.month import MonthPlan, month
 from pdp.lake.demo.player import play
 
 pytestmark = [pytest.mark.process, pytest.mark.waits]
