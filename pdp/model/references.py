@@ -92,6 +92,11 @@ def format_resource(resource: Resource, ref: str | None = None, type: str = "") 
     return f"{text}@{encode_part(ref)}" if ref and kind in VERSIONED_TYPES else text
 
 
+def canonical_reference(text: str) -> str:
+    """Return a reference in the canonical encoding; raise InvalidReference."""
+    return format_resource(parse_resource(text))
+
+
 def format_path(resource: Resource) -> str:
     """Return the warehouse and the path of a reference, in the canonical encoding."""
     return format_parts((resource.warehouse, *resource.path))

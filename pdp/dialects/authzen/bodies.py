@@ -22,7 +22,7 @@ class _Body(msgspec.Struct, omit_defaults=True, gc=False):
     """Base of AuthZEN's bodies. Defaults are omitted: see `pdp.model.strict.has_all_strings`."""
 
 
-class Entity(_Body):
+class NamedEntity(_Body):
     """A subject or a resource."""
 
     type: str
@@ -40,18 +40,18 @@ class ActionName(_Body):
 class Evaluation(_Body):
     """One question."""
 
-    subject: Entity
+    subject: NamedEntity
     action: ActionName
-    resource: Entity
+    resource: NamedEntity
     context: Properties = UNSET
 
 
 class _Part(_Body):
     """An item of `evaluations`: what is missing comes whole from the request around."""
 
-    subject: Entity | UnsetType = UNSET
+    subject: NamedEntity | UnsetType = UNSET
     action: ActionName | UnsetType = UNSET
-    resource: Entity | UnsetType = UNSET
+    resource: NamedEntity | UnsetType = UNSET
     context: Properties = UNSET
 
 
@@ -92,13 +92,13 @@ class SubjectSearch(_Search, kw_only=True):
 
     subject: Kind
     action: ActionName
-    resource: Entity
+    resource: NamedEntity
 
 
 class ResourceSearch(_Search, kw_only=True):
     """Body of a search for resources."""
 
-    subject: Entity
+    subject: NamedEntity
     action: ActionName
     resource: Kind
 
@@ -106,8 +106,8 @@ class ResourceSearch(_Search, kw_only=True):
 class ActionSearch(_Search, kw_only=True):
     """Body of a search for actions."""
 
-    subject: Entity
-    resource: Entity
+    subject: NamedEntity
+    resource: NamedEntity
 
 
 _EVALUATION: Final = msgspec.json.Decoder(Evaluation)

@@ -14,7 +14,7 @@ from msgspec import UNSET
 
 from pdp.config.warehouses import ID_OF_TEMPLATE, AuthzenSettings
 from pdp.decision.bodies import CheckBody, ContextBody, PrincipalBody, ResourceBody
-from pdp.dialects.authzen.bodies import ActionName, Entity, Evaluation, names_of
+from pdp.dialects.authzen.bodies import ActionName, Evaluation, NamedEntity, names_of
 from pdp.model.answer import Rejection
 from pdp.model.question import RESOURCE_TYPES
 from pdp.model.references import VERBATIM_TYPES, encode_part, parse_resource
@@ -100,7 +100,7 @@ class NameMap:
             return _unmapped("action.name")
         return CheckBody(principal=principal, action=action, resource=resource, context=_context(asked.action))
 
-    def principal(self, subject: Entity) -> str | PrincipalBody | None:
+    def principal(self, subject: NamedEntity) -> str | PrincipalBody | None:
         """Return the principal of a subject; None for an unknown type."""
         template = self._subjects.get(subject.type)
         if template is None:
@@ -108,7 +108,7 @@ class NameMap:
         name = template.fill(subject.id)
         return PrincipalBody(name, **_evidence(subject.properties)) if subject.properties else name
 
-    def resource(self, resource: Entity) -> str | ResourceBody | None:
+    def resource(self, resource: NamedEntity) -> str | ResourceBody | None:
         """Return the resource of an entity; None for an unknown type."""
         template = self._resources.get(resource.type)
         if template is None:

@@ -365,11 +365,11 @@ async def test_a_token_belongs_to_its_search(client: HttpClient) -> None:
         {"foo": 1},
     ):
         assert (await client.post("/access/v1/search/subject", body | {"page": {"token": token}} | same))[0] == 200
-    others: tuple[dict[str, Any], ...] = (
+    others: list[dict[str, Any]] = [
         {"subject": {"type": "team"}}, {"action": {"name": "write"}}, {"resource": {"type": "record", "id": "r-2"}}, {"context": {"a": 1}},
         {"resource": {"type": "record", "id": "r-1", "properties": {"a": 1}}}, {"page": {"token": "AAAA"}}, {"page": {"token": token[:-4]}},
         {"page": {"token": "é"}}, {"page": {"token": 1}}, {"page": {"limit": -1}}, {"page": {"limit": "1"}}, {"page": {"limit": 1.5}}, {"page": []},
-    )  # fmt: skip
+    ]  # fmt: skip
     for other in others:
         status, found = await client.post("/access/v1/search/subject", body | {"page": {"token": token}} | other)
         assert (status, bool(found["error"]["message"])) == (400, True), other

@@ -156,9 +156,9 @@ def _evaluation(check: Any) -> dict[str, Any] | None:
 def _entity(named: Any, key: str) -> dict[str, Any] | None:
     if not isinstance(named, str | dict):
         return None
-    fields = {key: named} if isinstance(named, str) else dict(named)
+    fields: dict[str, Any] = {key: named} if isinstance(named, str) else dict(named)
     type, colon, id = str(fields.pop(key, "")).partition(":")
-    properties: dict[str, Any] = {**fields.pop("attributes", {}), **fields.pop("properties", {})}
+    properties = fields.pop("attributes", {}) | fields.pop("properties", {})
     properties |= {name: fields.pop(name) for name in ("roles", "groups") if name in fields}
     return {"type": type, "id": id, "properties": properties} if colon and not fields else None
 
