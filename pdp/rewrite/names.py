@@ -192,6 +192,8 @@ def _is_of_engine(prefix: exp.Expr, name: str, dialect: str) -> bool:
     return name.lower() in _NAMESPACES.get(dialect, {}).get(prefix.name.lower(), ())
 
 
+_OWN_CATALOGS: Final[dict[str, tuple[str, ...]]] = {"duckdb": ("system",), "trino": (), "spark": (), "bigquery": ()}
+"""Dialect -> catalogs of the engine itself, in lower case. DuckDB attaches no database as `system`."""
 _INFORMATION_PARTS: Final = 3
 """Parts of the longest name of a view of INFORMATION_SCHEMA outside of BigQuery."""
 
@@ -209,7 +211,7 @@ def check_information(parts: Sequence[str], dialect: str, catalog: Catalog) -> N
     name = ".".join(parts)
     if parts[-1].lower() not in READABLE_INFORMATION:
         raise RewriteRefused(METADATA_TABLE, f"`{name}` is not among the readable views of metadata")
-    is_known = len(parts) < _INFORMATION_PARTS or parts[0].lower() in catalog.containers
+    is_known = len(parts) < _INFORMATION_PARTS or parts[0].lower() in (*catalog.containers, *_OWN_CATALOGS[dialect])
     if dialect != "bigquery" and (len(parts) > _INFORMATION_PARTS or not is_known):
         raise RewriteRefused(UNKNOWN_RELATION, f"`{name}` is in no known catalog")
 

@@ -229,6 +229,8 @@ def test_no_relation_gets_a_name_of_metadata(dialect: str, name: str, kind: str)
         *((dialect, f'"{name}"') for dialect in ("trino", "duckdb") for name in ("items$x", *METADATA_NAMES[1:])),
         ("duckdb", '"items$files"'), ("duckdb", "items.files"), ("trino", "items.files"), ("trino", 'lake."sales.items"'),
         ("trino", "hive.information_schema.tables"), ("trino", "a.b.information_schema.tables"),
+        ("trino", "system.information_schema.tables"), ("spark", "system.information_schema.tables"),
+        ("duckdb", "system.information_schema.jobs"), ("duckdb", "a.system.information_schema.tables"), ("duckdb", "temp.information_schema.tables"),
         ("trino", '"orders$files"'), ("trino", '"v_orders$files"'), ("spark", "orders.files"), ("spark", "v_pay.files"),
         ("spark", "`items.files`"), ("spark", "`items$files`"), ("bigquery", "`items$files`"), ("trino", '"nosuch$files"'),
         ("trino", '"$files"'), ("duckdb", '"sales.items"'), ("duckdb", "'a.csv'"), ("spark", "`lake.sales.items`"),
@@ -244,6 +246,7 @@ def test_a_name_like_metadata_is_not_read(dialect: str, name: str) -> None:
         ("trino", '"items$files"'), ("trino", 'sales."items$snapshots"'), ("spark", "lake.sales.items.files"),
         ("trino", "information_schema.tables"), ("duckdb", "lake.information_schema.columns"),
         ("bigquery", "`lake.sales.items`"), ("bigquery", "sales.INFORMATION_SCHEMA.COLUMNS"),
+        ("duckdb", "system.information_schema.tables"), ("duckdb", '"SYSTEM"."information_schema"."columns"'),
     ],
 )  # fmt: skip
 def test_metadata_of_open_tables_is_read(dialect: str, name: str) -> None:
