@@ -204,7 +204,7 @@ def _read_row_policies(settings: Settings, documents: Iterable[NamedDocument]) -
     with files.naming_key():
         read = list(read_documents(files.paths))
         policies = _row_policies(read, list(documents), settings)
-    files.require_content({each.name for each in read if each.document.policies or each.document.masks})
+    files.require_content({each.name for each in read if each.document.has_entries})
     return policies
 
 

@@ -23,15 +23,14 @@ from pdp.rewrite.errors import (
     WILDCARD_TABLE,
     RewriteRefused,
 )
+from pdp.rewrite.functions import is_allowed, is_table_function, why_not
 from pdp.rewrite.names import (
     HIDDEN_COLUMNS,
     RESERVED,
     check_dots,
     check_information,
     check_new_name,
-    is_allowed,
     is_information,
-    is_table_function,
     metadata_base,
     name_parts,
 )
@@ -154,6 +153,7 @@ class MentionWalk:
 
     def __init__(self, catalog: Catalog, dialect: str, default: Sequence[str]) -> None:
         self._catalog, self._dialect, self._default = catalog, dialect, default
+        self._functions = catalog.functions
         self._references = TableMentions()
         self._marked = ""
 
@@ -190,9 +190,8 @@ class MentionWalk:
         if isinstance(node, _REFUSED):
             raise RewriteRefused(UNSUPPORTED_STATEMENT, f"{_word_of(node)} is not supported")
         if isinstance(node, exp.Func):
-            if not is_allowed(node, self._dialect) and not isinstance(node.parent, exp.Table):
-                name = node.name if isinstance(node, exp.Anonymous) else node.sql_name()
-                raise RewriteRefused(UNSUPPORTED_FUNCTION, f"the function `{name}` is not known to read no table")
+            if not is_allowed(node, self._dialect, self._functions) and not isinstance(node.parent, exp.Table):
+                raise RewriteRefused(UNSUPPORTED_FUNCTION, why_not(node))
         elif isinstance(node, exp.Subquery):
             if not isinstance(node.this, _SUBQUERIES):
                 raise RewriteRefused(UNSUPPORTED_STATEMENT, "parentheses that hold no query are not supported here")

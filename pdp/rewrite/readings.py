@@ -15,7 +15,7 @@ from typing import Final
 from sqlglot import exp
 
 from pdp.rewrite.errors import PARSE_ERROR, UNSUPPORTED_FUNCTION, UNSUPPORTED_SOURCE, RewriteRefused
-from pdp.rewrite.names import is_table_function, words_of_sql
+from pdp.rewrite.functions import is_table_function, words_of_sql
 from pdp.rewrite.sql import MARK, ParsedText
 
 _NUMBER_WORD: Final = re.compile(r"(?<![\w.])(?:(?!0[xX])\.?[0-9][\w.]*?[eE][+-][0-9][\w.]*|\.?[0-9][\w.]*)")

@@ -17,7 +17,6 @@ from sqlglot import exp
 
 from pdp.engines.row_access.policy_set import PolicySet
 from pdp.facts.objects import RowPolicy
-from pdp.rewrite.barriers import BARRIERS
 from pdp.rewrite.catalog import Catalog, Relation, full_name
 from pdp.rewrite.errors import (
     AMBIGUOUS_NAME,
@@ -32,8 +31,8 @@ from pdp.rewrite.errors import (
 )
 from pdp.rewrite.fast_ways import FastPass, FastVerification
 from pdp.rewrite.filters import FilterCompiler
+from pdp.rewrite.guards import BARRIERS, DuckdbJudge
 from pdp.rewrite.identity import CallerIdentity
-from pdp.rewrite.judge import DuckdbJudge
 from pdp.rewrite.mentions import CREATE, READ
 from pdp.rewrite.policy_statements import is_policy_statement, policy_source, read_policy_statement
 from pdp.rewrite.process.messages import DIALECTS, RelationUse

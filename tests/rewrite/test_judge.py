@@ -20,7 +20,7 @@ from pdp.engines.row_access.policies import read_documents
 from pdp.rewrite import errors, visible_relations
 from pdp.rewrite.catalog import catalog_of, policy_set_of
 from pdp.rewrite.errors import RewriteRefused
-from pdp.rewrite.judge import DuckdbJudge
+from pdp.rewrite.guards import DuckdbJudge
 from pdp.rewrite.process import pool
 from pdp.rewrite.process.local import LocalRewriter, RewriteRequest
 from pdp.rewrite.rewriter import Rewriter
