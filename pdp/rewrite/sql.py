@@ -33,6 +33,15 @@ _ESCAPED_QUOTED: Final = r'"(?:[^"\\]|\\.)*"'
 _BACKTICK_NAME: Final = r"`(?:[^`]|``)*`"
 _RAW_TEXT: Final = r"""(?<!\w)[rRbB](?:'(?:[^'\\]|\\[^'])*'|"(?:[^"\\]|\\[^"])*")(?!['"])"""
 """Raw text or bytes, without a backslash before its own quote: readers differ on whether such a text ends there."""
+_TRIPLE_TEXT: Final = (
+    r"""(?:"{3}(?:"{0,2}(?:[^"\\]|\\.))*"{3}(?!")|'{3}(?:'{0,2}(?:[^'\\]|\\.))*'{3}(?!'))"""
+    r"""|(?<!\w)[rRbB](?:"{3}(?:"{0,2}(?:[^"\\]|\\[^"']))*"{3}(?!")|'{3}(?:'{0,2}(?:[^'\\]|\\[^"']))*'{3}(?!'))"""
+)
+"""Text between three quotes. It ends at the first three quotes, and no quote touches those."""
+_ESCAPE_TEXT: Final = r"(?<!\w)[eE]'(?:[^'\\]|\\[^']|'')*'"
+"""Text of DuckDB with escapes, without a backslash before its own quote."""
+_HEX_TEXT: Final = r"(?<!\w)[xX]'[0-9A-Fa-f]*'(?!')"
+_RAW_LINE: Final = r"""(?<!\w)[rR](?:'(?:[^'\\]|\\[^'])*'|"(?:[^"\\]|\\[^"])*")(?!['"])"""
 _HINT: Final = r"(?P<hint>/\*\+|\*/)"
 _OPEN: Final = r"(?P<open>/\*|['\"`])"
 
@@ -41,13 +50,23 @@ def _pattern(*parts: str) -> re.Pattern[str]:
     return re.compile("|".join(parts), re.DOTALL)
 
 
-_STANDARD: Final = _pattern(_LINE_COMMENT, _BLOCK_COMMENT, _STANDARD_TEXT, _STANDARD_NAME, _OPEN)
 _QUOTED: Final = {
-    "trino": _STANDARD,
-    "duckdb": _STANDARD,
-    "spark": _pattern(_HINT, _LINE_COMMENT, _BLOCK_COMMENT, _ESCAPED_TEXT, _ESCAPED_QUOTED, _BACKTICK_NAME, _OPEN),
+    "trino": _pattern(_LINE_COMMENT, _BLOCK_COMMENT, _HEX_TEXT, _STANDARD_TEXT, _STANDARD_NAME, _OPEN),
+    "duckdb": _pattern(_LINE_COMMENT, _BLOCK_COMMENT, _ESCAPE_TEXT, _STANDARD_TEXT, _STANDARD_NAME, _OPEN),
+    "spark": _pattern(
+        *(_HINT, _LINE_COMMENT, _BLOCK_COMMENT, _HEX_TEXT, _RAW_LINE),
+        *(_ESCAPED_TEXT, _ESCAPED_QUOTED, _BACKTICK_NAME, _OPEN),
+    ),
     "bigquery": _pattern(
-        _LINE_COMMENT, r"#[^\n\r]*", _BLOCK_COMMENT, _RAW_TEXT, _ESCAPED_TEXT, _ESCAPED_QUOTED, _BACKTICK_NAME, _OPEN
+        _LINE_COMMENT,
+        r"#[^\n\r]*",
+        _BLOCK_COMMENT,
+        _TRIPLE_TEXT,
+        _RAW_TEXT,
+        _ESCAPED_TEXT,
+        _ESCAPED_QUOTED,
+        _BACKTICK_NAME,
+        _OPEN,
     ),
 }
 """Dialect -> comments, texts and quoted names, as the lexer of the engine finds them."""
@@ -60,8 +79,8 @@ _ODD: Final = re.compile(
 """Control characters, odd blanks and lone carriage returns: engines differ on where they end a word or a line."""
 _PREFIX: Final = re.compile(r"(?:[$@&]|(?<!\w)[A-Za-z]\w?)\Z")
 """End of the text before a quote that changes how an engine reads the quote."""
-_PREFIXED: Final = re.compile("[rRbB]['\"]")
-"""Start of a raw text, or of bytes, of BigQuery. In other dialects such a text is refused before."""
+_PREFIXED: Final = re.compile("[rRbBeExX]['\"]")
+"""Start of a text with a prefix. A prefix that the dialect has not is refused before."""
 _DOLLAR_QUOTE: Final = re.compile(r"\$\w*\$")
 _SUBSTITUTED: Final = "${"
 """Start of a variable, which Spark replaces before it reads the text."""
