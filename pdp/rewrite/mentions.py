@@ -23,7 +23,7 @@ from pdp.rewrite.errors import (
     WILDCARD_TABLE,
     RewriteRefused,
 )
-from pdp.rewrite.functions import is_allowed, is_table_function, why_not
+from pdp.rewrite.functions import SiteFunctions, is_allowed, is_table_function, why_not
 from pdp.rewrite.names import (
     HIDDEN_COLUMNS,
     RESERVED,
@@ -151,17 +151,18 @@ class TableMentions:
 class MentionWalk:
     """Walk of one statement. `default` is the catalog and schema of short names."""
 
-    def __init__(self, catalog: Catalog, dialect: str, default: Sequence[str]) -> None:
+    def __init__(
+        self, catalog: Catalog, dialect: str, default: Sequence[str], site: SiteFunctions | None = None
+    ) -> None:
         self._catalog, self._dialect, self._default = catalog, dialect, default
-        self._functions = catalog.functions
-        self._references = TableMentions()
-        self._marked = ""
+        self._functions, self._references, self._marked = site or catalog.functions, TableMentions(), ""
 
-    def walk(self, parsed: ParsedText) -> TableMentions:
-        """Return the references of a statement; raise RewriteRefused for a refused statement or source."""
-        tree, self._marked = parsed.tree, parsed.lexical.marked
-        _check_statement(tree)
-        steps: list[_Step] = [(tree, {})]
+    def walk(self, parsed: ParsedText, part: exp.Expr | None = None) -> TableMentions:
+        """Return the references of a statement, or of a part; raise RewriteRefused for what is refused."""
+        self._marked = parsed.lexical.marked
+        if part is None:
+            _check_statement(parsed.tree)
+        steps: list[_Step] = [(part or parsed.tree, {})]
         kinds = _KINDS.get
         while steps:
             node, scope = steps.pop()

@@ -105,8 +105,8 @@ class LexicalText:
 
     __slots__ = ("bare", "comments", "marked", "quoted", "text")
 
-    def __init__(self, text: str, dialect: str) -> None:
-        """Read a text; raise RewriteRefused for a long, deep or ambiguous text."""
+    def __init__(self, text: str, dialect: str, *, several: bool = False) -> None:
+        """Read a text, of `several` statements; raise RewriteRefused for a long, deep or ambiguous text."""
         if len(text) > LONGEST_SQL:
             raise RewriteRefused(PARSE_ERROR, f"the text has more than {LONGEST_SQL} characters")
         if not text or text.isspace():
@@ -115,7 +115,7 @@ class LexicalText:
         self.quoted: list[tuple[int, int]] = []
         self.comments: list[tuple[int, int]] = []
         self.bare = self._read(dialect)
-        _check_bounds(self.bare)
+        _check_bounds(self.bare, several=several)
         self.marked = self._marked()
         _check_pipes(self.bare.lower(), dialect)
         if dialect == "spark" and _SUBSTITUTED in text:
@@ -198,12 +198,12 @@ def _check_pipes(bare: str, dialect: str) -> None:
         raise RewriteRefused(UNSUPPORTED_STATEMENT, "pipe syntax (`|>`) of this form is not supported")
 
 
-def _check_bounds(bare: str) -> None:
+def _check_bounds(bare: str, *, several: bool) -> None:
     """Raise RewriteRefused for several statements, dollar quotes, and nesting beyond the bounds."""
     if "$" in bare and _DOLLAR_QUOTE.search(bare):
         raise RewriteRefused(PARSE_ERROR, "dollar quotes are not read")
     _, semicolon, rest = bare.partition(";")
-    if semicolon and rest.strip(" \t\r\n;"):
+    if semicolon and rest.strip(" \t\r\n;") and not several:
         raise RewriteRefused(MULTI_STATEMENT, "the text has more than one statement")
     if is_deep(bare.lower()):
         raise RewriteRefused(PARSE_ERROR, f"the text is nested deeper than {MAX_DEPTH} levels, or has too many joins")
