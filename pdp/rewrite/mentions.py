@@ -28,13 +28,11 @@ from pdp.rewrite.names import (
     HIDDEN_COLUMNS,
     RESERVED,
     check_dots,
-    check_information,
     check_new_name,
-    is_information,
     metadata_base,
     name_parts,
 )
-from pdp.rewrite.policy_statements import is_policy_view
+from pdp.rewrite.policy_statements import check_information, is_information, is_policy_view
 from pdp.rewrite.process.messages import RelationUse
 from pdp.rewrite.sql import MARK, ParsedText, place_of
 

@@ -1,15 +1,23 @@
-"""Names with a meaning of their own: words of SQL, hidden columns, metadata tables, paths of BigQuery."""
+"""Names with a meaning of their own: words of SQL, hidden columns, metadata tables, array paths, steps of pipes."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Final
+from itertools import pairwise
+from typing import Final, TypeAlias
 
 from sqlglot import Token, TokenType, exp
 from sqlglot.parsers.bigquery import BigQueryParser
 
-from pdp.rewrite.catalog import Catalog, fold_ascii
-from pdp.rewrite.errors import METADATA_TABLE, UNKNOWN_RELATION, UNSUPPORTED_SOURCE, WILDCARD_TABLE, RewriteRefused
+from pdp.rewrite.catalog import fold_ascii
+from pdp.rewrite.errors import (
+    METADATA_TABLE,
+    UNKNOWN_RELATION,
+    UNSUPPORTED_SOURCE,
+    UNSUPPORTED_STATEMENT,
+    WILDCARD_TABLE,
+    RewriteRefused,
+)
 
 RESERVED: Final = frozenset(
     """select from where table with union except intersect join insert update delete merge create lateral values into
@@ -28,15 +36,6 @@ METADATA_SUFFIXES: Final = frozenset(
     changes""".split()  # noqa: SIM905
 )
 INFORMATION_SCHEMA: Final = "information_schema"
-READABLE_INFORMATION: Final = frozenset(
-    """tables columns schemata views character_sets key_column_usage table_constraints referential_constraints
-    constraint_column_usage routines parameters column_field_paths table_options applicable_roles enabled_roles
-    roles""".split()  # noqa: SIM905
-)
-"""Views of INFORMATION_SCHEMA with names and types, without values, sizes and queries of users.
-
-`views` and `routines` also have the texts of views and functions, for those to whom the engine shows them.
-"""
 
 
 def name_parts(node: exp.Table) -> tuple[str, ...] | None:
@@ -46,30 +45,6 @@ def name_parts(node: exp.Table) -> tuple[str, ...] | None:
         return None
     names = [part.args["this"] for part in parts]
     return tuple(".".join(names).split("."))
-
-
-_OWN_CATALOGS: Final[dict[str, tuple[str, ...]]] = {"duckdb": ("system",), "trino": (), "spark": (), "bigquery": ()}
-"""Dialect -> catalogs of the engine itself, in lower case. DuckDB attaches no database as `system`."""
-_INFORMATION_PARTS: Final = 3
-"""Parts of the longest name of a view of INFORMATION_SCHEMA outside of BigQuery."""
-
-
-def is_information(parts: Sequence[str]) -> bool:
-    """Tell whether a name is of a view of INFORMATION_SCHEMA."""
-    return len(parts) > 1 and parts[-2].lower() == INFORMATION_SCHEMA
-
-
-def check_information(parts: Sequence[str], dialect: str, catalog: Catalog) -> None:
-    """Raise RewriteRefused unless a name is of a readable view of a known catalog.
-
-    A catalog that no file describes can hold a table of that name. BigQuery keeps the name for the views.
-    """
-    name = ".".join(parts)
-    if parts[-1].lower() not in READABLE_INFORMATION:
-        raise RewriteRefused(METADATA_TABLE, f"`{name}` is not among the readable views of metadata")
-    is_known = len(parts) < _INFORMATION_PARTS or parts[0].lower() in (*catalog.containers, *_OWN_CATALOGS[dialect])
-    if dialect != "bigquery" and (len(parts) > _INFORMATION_PARTS or not is_known):
-        raise RewriteRefused(UNKNOWN_RELATION, f"`{name}` is in no known catalog")
 
 
 def metadata_base(parts: tuple[str, ...], dialect: str) -> tuple[str, ...] | None:
@@ -169,6 +144,8 @@ def _is_path(table: exp.Table) -> bool:
     """Tell whether a table is a path; raise RewriteRefused in doubt."""
     first = fold_ascii(table.parts[0].name)
     for source in _seen_from(table):
+        if _name_of(source) == PIPED and first in map(_name_of, source.find_all(exp.Table, exp.Subquery, exp.Unnest)):
+            raise _in_doubt(table)
         if _name_of(source) == first:
             if source.meta.get("quoted_table") and not source.alias:
                 raise _in_doubt(table)  # GoogleSQL gives a whole name in quotes no other name
@@ -238,3 +215,186 @@ def _name_of(source: exp.Expr) -> str:
         names: Sequence[exp.Expr] = [alias.this] if alias.this is not None else alias.args.get("columns") or ()
         return fold_ascii(names[0].name) if len(names) == 1 else ""
     return fold_ascii(source.parts[-1].name) if isinstance(source, exp.Table) and source.name else ""
+
+
+PIPED: Final = "_rap_pipe"
+"""Name of the rows before a step of pipes, in the tree alone."""
+PIPES: Final = frozenset({"bigquery", "spark"})
+"""Dialects with pipes."""
+_MOST_STEPS: Final = 40
+_STEPS: Final[dict[str, str]] = {
+    **dict.fromkeys(("where", "order by", "limit", "offset", "pivot", "unpivot"), "clause"),
+    **dict.fromkeys(("join", "left", "right", "full", "inner", "cross"), "clause"),
+    **dict.fromkeys(("union", "intersect", "except", "minus"), "query"),
+    **dict.fromkeys(("extend", "set", "drop", "rename"), "more columns"), "select": "columns",
+    "aggregate": "groups", "distinct": "all columns", "as": "name",
+}  # fmt: skip
+"""First word of a step -> what the step is in a query on the rows before. Every other step is refused."""
+_USERS: Final = frozenset({"user", "current_user", "session_user"})
+"""Columns without which the name is the user of the session."""
+_GROUPING: Final = ("group by", "group and order by")
+_ORDER: Final = frozenset({"asc", "desc", "nulls", "first", "last"})
+_HEADS: Final = frozenset({"from", "select", "table", "("})
+Words: TypeAlias = list[Token]
+
+
+class _Pipes:
+    """Reading of the pipes of one text: each step becomes a query on the query before, in the order of the text.
+
+    A step keeps all tokens that read something. So the tree has each table, function and column at its place.
+    """
+
+    def __init__(self) -> None:
+        self.steps = 0
+
+    def read(self, tokens: Sequence[Token]) -> Words:
+        """Return the tokens without pipes; raise RewriteRefused for a step that is not known."""
+        frames: list[list[Words]] = [[[]]]
+        for token in tokens:
+            kind = token.token_type
+            if kind == TokenType.PIPE_GT:
+                frames[-1].append([])
+            elif kind == TokenType.R_PAREN and len(frames) > 1:
+                inner = self._query(*frames.pop())
+                frames[-1][-1] += (*inner, token)
+            else:
+                frames[-1][-1].append(token)
+                if kind == TokenType.L_PAREN:
+                    frames.append([[]])
+        return self._query(*frames[0]) if len(frames) == 1 else list(tokens)
+
+    def _query(self, head: Words, *steps: Words) -> Words:
+        if not steps:
+            return head
+        self.steps += len(steps)
+        before, query = self._head(head)
+        for step in steps:
+            query = self._step(query, [token for token in step if token.token_type != TokenType.SEMICOLON])
+        return [*before, *query]
+
+    def _head(self, head: Words) -> tuple[Words, Words]:
+        """Return what stands before the query that the first pipe ends, and the query."""
+        at = 0
+        if head and head[0].token_type == TokenType.WITH:
+            at = next((at for at, token in _outer(head) if token.text.lower() in ("from", "select", "table")), 0)
+        first = head[at].text.lower() if at < len(head) else ""
+        outer = [token.text.lower() for _, token in _outer(head[at:])]
+        if first not in _HEADS or (first != "select" and "select" in outer) or self.steps > _MOST_STEPS:
+            raise _refused_step("the query before the first one")
+        if first == "select":
+            return head[:at], head[at:]
+        rest = head[at:] if first == "(" else head[at + 1 :]
+        return head[:at], [*_words(head[at], "select * from"), *rest]
+
+    def _step(self, query: Words, step: Words) -> Words:
+        word = step[0].text.lower() if step else ""
+        kind = _STEPS.get(word)
+        if kind is None or (word == "drop" and not _USERS.isdisjoint(token.text.lower() for token in step)):
+            raise _refused_step(word.upper()[:40])
+        first, rest = step[0], step[1:]
+        before = [*_words(first, "("), *query, *_words(first, f") as {PIPED}")]
+        everything = _words(first, "select * from")
+        if kind == "clause":
+            return [*everything, *before, *step]
+        if kind == "query":
+            return [*everything, *before, *_joined_queries(step)]
+        if kind == "name":
+            return [*everything, *_words(first, "("), *query, *_words(first, ")"), *step]
+        if kind == "all columns":
+            return [*_words(first, "select distinct * from"), *before, *rest]
+        columns, behind = _cut(rest, ("window",)) if kind != "groups" else _cut(rest, _GROUPING)
+        if kind == "groups":
+            keys = behind[1 if behind and behind[0].token_type == TokenType.GROUP_BY else 3 :]
+            behind = [*_words(first, "group_by"), *_items(keys, named=False)] if keys else []
+            columns = [*_names_of_keys(keys), *(_items(columns, named=True) or _words(first, "1"))]
+        while columns and columns[-1].token_type == TokenType.COMMA:
+            columns = columns[:-1]
+        start = _words(first, "select *,") if kind == "more columns" else _words(first, "select")
+        return [*start, *columns, *_words(first, "from"), *before, *behind]
+
+
+_SIGNS: Final = {
+    "select": TokenType.SELECT, "distinct": TokenType.DISTINCT, "*": TokenType.STAR, ",": TokenType.COMMA,
+    "from": TokenType.FROM, "(": TokenType.L_PAREN, ")": TokenType.R_PAREN, "as": TokenType.ALIAS,
+    "group_by": TokenType.GROUP_BY, "1": TokenType.NUMBER,
+}  # fmt: skip
+
+
+def _words(at: Token, text: str) -> Words:
+    """Return tokens for words and signs that no text has, at the place of a token."""
+    parts = text.replace("*,", "* ,").split()
+    return [Token(_SIGNS.get(part, TokenType.VAR), part, at.line, at.col, at.start, at.end) for part in parts]
+
+
+def _outer(tokens: Sequence[Token]) -> Iterator[tuple[int, Token]]:
+    """Yield the tokens outside of brackets, with their places."""
+    depth = 0
+    for at, token in enumerate(tokens):
+        depth -= token.token_type in _CLOSING
+        if not depth:
+            yield at, token
+        depth += token.token_type in _OPENING
+
+
+_OPENING: Final = (TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE)
+_CLOSING: Final = (TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE)
+
+
+def _cut(tokens: Words, words: Sequence[str]) -> tuple[Words, Words]:
+    """Return the tokens before the first of some words outside of brackets, and those from there on."""
+    texts = [(at, token.text.lower()) for at, token in _outer(tokens)]
+    for place, (at, text) in enumerate(texts):
+        following = " ".join(other for _, other in texts[place : place + 3])
+        if text in words or following in words:
+            return tokens[:at], tokens[at:]
+    return tokens, []
+
+
+def _items(tokens: Words, *, named: bool) -> Words:
+    """Return a list without the order of its items, and without their names if these are not `named`."""
+    found: Words = []
+    start = 0
+    ends = [at for at, token in _outer(tokens) if token.token_type == TokenType.COMMA]
+    for end in (*ends, len(tokens)):
+        item = tokens[start:end]
+        while len(item) > 1 and item[-1].text.lower() in _ORDER:
+            item = item[:-1]
+        if not named and len(item) > 2 and item[-2].token_type == TokenType.ALIAS:
+            item = item[:-2]
+        found += (*item, *tokens[end : end + 1])
+        start = end + 1
+    return found
+
+
+def _names_of_keys(keys: Words) -> Words:
+    """Return columns with the names of keys: a query has the keys before the other columns."""
+    found: Words = []
+    places = [at for at, token in _outer(keys) if token.token_type == TokenType.COMMA]
+    for start, end in pairwise((-1, *places, len(keys))):
+        item = keys[start + 1 : end]
+        while len(item) > 1 and item[-1].text.lower() in _ORDER:
+            item = item[:-1]
+        if len(item) == 1 or (item and item[-2].token_type in (TokenType.ALIAS, TokenType.DOT)):
+            found += (*_words(item[-1], "1 as"), item[-1], *_words(item[-1], ","))
+    return found
+
+
+def _joined_queries(step: Words) -> Words:
+    """Return a set operation with its word before each of its queries."""
+    word = [token for token in step[:2] if token.token_type != TokenType.L_PAREN]
+    found: Words = []
+    outer = {at for at, token in _outer(step) if token.token_type == TokenType.COMMA}
+    for at, token in enumerate(step):
+        found += word if at in outer else [token]
+    return found
+
+
+def without_pipes(tokens: list[Token], dialect: str) -> list[Token]:
+    """Return tokens in which each step of pipes is a query on the query before; raise RewriteRefused."""
+    if dialect not in PIPES or not any(token.token_type == TokenType.PIPE_GT for token in tokens):
+        return tokens
+    return _Pipes().read(tokens)
+
+
+def _refused_step(step: str) -> RewriteRefused:
+    return RewriteRefused(UNSUPPORTED_STATEMENT, f"pipe syntax (`|>`) of this form is not supported: {step}")

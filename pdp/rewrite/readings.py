@@ -73,7 +73,7 @@ _EMPTY_PART: Final = re.compile(
 )
 """Comma without an expression before. The parser skips the comma. To Spark `FROM t SELECT, u` has a table `u`."""
 _LIMITED: Final = re.compile(r"(?<![\w.])limit\b", re.IGNORECASE)
-_BRACKET_OR_COMMA: Final = re.compile(r"(?i)[(),]|(?<![\w.])limit\b")
+_BRACKET_OR_COMMA: Final = re.compile(r"(?i)[(),]|\|>|(?<![\w.])limit\b")
 _FRAME_WORD: Final = re.compile(
     r"(?i)(?<![\w.])(?:(?P<from>from)|(?P<columns>select)(?=\s*\()|union|except|intersect|minus|select)\b|[()]"
 )
@@ -91,7 +91,7 @@ _FORMS: Final = frozenset({
 _COMPARED_TO_ALL: Final = re.compile(r"(?i)[(,]\s*all\s*\(")
 _CALLED_IN_HINT: Final = re.compile(r"/\*\+[^*]*\([^()*]*\(")
 _CALLED: Final = re.compile(r"(?<!\w)\w+(?=\s*\()")
-_LAST_WORD: Final = re.compile(r"\w+\Z|.\Z", re.DOTALL)
+_LAST_WORD: Final = re.compile(r"\w+\Z|\|>\Z|.\Z", re.DOTALL)
 _BEFORE_OPERANDS: Final = frozenset(
     """( , = < > ! + / % | & ^ ~ - select distinct all by where having on and or not when then else case from join limit
     offset in between like is of""".split()  # noqa: SIM905
@@ -153,7 +153,7 @@ def _check_sources(parsed: ParsedText) -> None:
     words = list(_SOURCE_WORD.finditer(marked))
     if not words:
         return
-    starts, most = _sources(parsed.tree)
+    starts, most = _sources(parsed.tree, marked.count("|>"))
     found = {"from": 0, "join": 0}
     has_parts = _PARTS_CALL.search(marked) is not None
     for word in words:
@@ -340,10 +340,10 @@ def _two_readings(word: re.Match[str]) -> RewriteRefused:
     return RewriteRefused(PARSE_ERROR, message)
 
 
-def _sources(tree: exp.Expr) -> tuple[set[int], dict[str, int]]:
-    """Return the places where the names of sources begin, and the number of FROM and JOIN in the tree."""
+def _sources(tree: exp.Expr, steps: int) -> tuple[set[int], dict[str, int]]:
+    """Return the places where the names of sources begin, and the number of FROM and JOIN, without those of pipes."""
     starts: set[int] = set()
-    most = {"from": 0, "join": 0}
+    most = {"from": -steps, "join": 0}
     nodes = [tree]
     while nodes:
         node = nodes.pop()

@@ -18,7 +18,7 @@ from sqlglot import Dialect, Parser, Token, Tokenizer, exp
 
 from pdp.engines.row_access.dialects import MAX_DEPTH, PARSER_ERRORS, is_deep
 from pdp.rewrite.errors import FILTER_INVALID, MULTI_STATEMENT, PARSE_ERROR, UNSUPPORTED_STATEMENT, RewriteRefused
-from pdp.rewrite.names import ArrayPathParser
+from pdp.rewrite.names import PIPES, ArrayPathParser, without_pipes
 from pdp.rewrite.process.messages import LONGEST_SQL
 
 MAX_TOKENS: Final = 20_000
@@ -85,15 +85,8 @@ _DOLLAR_QUOTE: Final = re.compile(r"\$\w*\$")
 _SUBSTITUTED: Final = "${"
 """Start of a variable, which Spark replaces before it reads the text."""
 _PIPE: Final = re.compile(r"\|\s*>")
-_PIPED: Final = re.compile(
-    r"\s*from\s+[\w.-]+(?:\s+(?:as\s+)?\w+)?\s*(?:\|>\s*(?:where|select)\b[\w\s.,=<>!+*/%-]*)+[;\s]*"
-)
-"""Pipes that are read: a named table with conditions and columns. The parser drops parts of other pipes."""
 MARK: Final = "\1"
 """Sign in place of each sign of a quoted piece."""
-_QUERY_WORD: Final = re.compile(
-    r"\b(?:from|select|where|join|table|unnest|with|union|intersect|except|in|exists|array|as\s+struct|as\s+value)\b"
-)
 
 
 class LexicalText:
@@ -117,7 +110,7 @@ class LexicalText:
         self.bare = self._read(dialect)
         _check_bounds(self.bare, several=several)
         self.marked = self._marked()
-        _check_pipes(self.bare.lower(), dialect)
+        _check_pipes(self.bare, dialect)
         if dialect == "spark" and _SUBSTITUTED in text:
             raise RewriteRefused(PARSE_ERROR, "variables (`${`) are not read")
 
@@ -189,12 +182,8 @@ def _check_comment(piece: str) -> None:
 
 
 def _check_pipes(bare: str, dialect: str) -> None:
-    """Raise RewriteRefused for pipe syntax, but for plain conditions and columns of one table in BigQuery."""
-    if not _PIPE.search(bare):
-        return
-    _, *steps = bare.split("|>")
-    is_plain = dialect == "bigquery" and _PIPED.fullmatch(bare) is not None
-    if not is_plain or any(len(_QUERY_WORD.findall(step)) != 1 for step in steps):
+    """Raise RewriteRefused for pipes where the engine has none, and for a pipe in two pieces."""
+    if any(dialect not in PIPES or pipe != "|>" for pipe in _PIPE.findall(bare)):
         raise RewriteRefused(UNSUPPORTED_STATEMENT, "pipe syntax (`|>`) of this form is not supported")
 
 
@@ -258,7 +247,7 @@ class ParsedText:
             self.lexical.check_tokens(self.tokens)
             if dialect == "spark":
                 _check_scripts(self.tokens, text)
-            trees = parser.parse(self.tokens, text)
+            trees = parser.parse(without_pipes(self.tokens, dialect), text)
         except RecursionError:
             raise RewriteRefused(PARSE_ERROR, "the text is nested too deeply") from None
         except PARSER_ERRORS as error:
@@ -270,7 +259,7 @@ def parse_part(text: str, dialect: str) -> exp.Expr:
     """Return the tree of a text made of parts that were read before; raise RewriteRefused."""
     tokenizer, parser = _GRAMMARS.of(dialect)
     try:
-        return _only_tree(parser.parse(tokenizer.tokenize(text), text))
+        return _only_tree(parser.parse(without_pipes(tokenizer.tokenize(text), dialect), text))
     except PARSER_ERRORS as error:
         raise RewriteRefused(PARSE_ERROR, f"the text does not parse: {_first_line(str(error))}") from None
 
