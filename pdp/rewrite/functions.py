@@ -297,9 +297,10 @@ _DECLARED: Final = re.compile(r"[A-Za-z_][\w-]*(?:\.\w+)*(?:\.\*)?", re.ASCII)
 class SiteFunctions:
     """Functions of the site that read nothing but their arguments. A name that ends with `.*` stands for a schema."""
 
-    def __init__(self, names: Iterable[str] = ()) -> None:
-        """Keep declared names; raise RewriteRefused for a name that is none of the site."""
-        self._names = frozenset(names)
+    def __init__(self, names: Iterable[str] = (), temporary: Iterable[str] = ()) -> None:
+        """Keep declared names, and those of `temporary` functions; raise RewriteRefused for a name of an engine."""
+        self._temporary = frozenset(map(str.lower, temporary))
+        self._names = frozenset(names) | self._temporary
         self._folded = frozenset(name.lower() for name in self._names)
         for name in self._names:
             first, dot, _ = name.partition(".")
@@ -317,6 +318,8 @@ class SiteFunctions:
         """Tell whether a name as written is declared. Only BigQuery tells capitals apart, and divides names at dots."""
         if parts[-1].lower() in (_BUILT_IN if dialect != "bigquery" or len(parts) == 1 else TELLING):
             return False
+        if len(parts) == 1 and parts[0].lower() in self._temporary:
+            return True
         known, text = self._names, ".".join(parts)
         if dialect != "bigquery":
             if any("." in part for part in parts):
@@ -329,7 +332,7 @@ class SiteFunctions:
         names = list(names)
         if known := self._folded.intersection(map(str.lower, names)):
             raise RewriteRefused(UNSUPPORTED_FUNCTION, f"the function `{min(known)}` is one of the site")
-        return SiteFunctions((*self._names, *names)) if names else self
+        return SiteFunctions(self._names - self._temporary, (*self._temporary, *names))
 
 
 NO_SITE: Final = SiteFunctions()
@@ -351,17 +354,19 @@ def is_allowed(node: exp.Func, dialect: str, site: SiteFunctions = NO_SITE) -> b
 
 def _is_of_site(node: exp.Func, dialect: str, site: SiteFunctions) -> bool:
     """Tell whether a call names a declared function."""
-    parts = [node.name]
-    parent = node.parent
-    prefix = parent.this if isinstance(parent, exp.Dot) and parent.expression is node else None
-    while isinstance(prefix, exp.Dot) and isinstance(prefix.expression, exp.Identifier):
-        parts.insert(0, prefix.expression.name)
-        prefix = prefix.this
-    if prefix is not None and not isinstance(prefix, exp.Identifier):
-        return False
-    if prefix is not None:
-        parts.insert(0, prefix.name)
+    parts = _name_of(node)
     return site.have(".".join(parts).split(".") if dialect == "bigquery" else parts, dialect)
+
+
+def _name_of(node: exp.Func) -> list[str]:
+    """Return the name of a call with its prefix, each part a text; a part is empty if it is no name."""
+    parts, parent = [node.name], node.parent
+    prefix = parent.this if isinstance(parent, exp.Dot) and parent.expression is node else None
+    while prefix is not None:
+        part = prefix.expression if isinstance(prefix, exp.Dot) else prefix
+        parts.insert(0, part.name if isinstance(part, exp.Identifier) else "")
+        prefix = prefix.this if isinstance(prefix, exp.Dot) else None
+    return parts
 
 
 def _is_of_engine(prefix: exp.Expr, name: str, dialect: str) -> bool:
@@ -373,6 +378,6 @@ def _is_of_engine(prefix: exp.Expr, name: str, dialect: str) -> bool:
 
 def why_not(node: exp.Func) -> str:
     """Return the cause of the refusal of a function."""
-    name = node.name if isinstance(node, exp.Anonymous) else node.sql_name()
+    name = ".".join(_name_of(node)) if isinstance(node, exp.Anonymous) else node.sql_name()
     why = "tells of more than its arguments" if name.lower() in TELLING else "is not known to read no table"
     return f"the function `{name}` {why}"

@@ -22,7 +22,7 @@ from pdp.rewrite.errors import (
     UNSUPPORTED_STATEMENT,
     WILDCARD_TABLE,
     RewriteRefused,
-)
+)  # fmt: skip
 from pdp.rewrite.functions import SiteFunctions, is_allowed, is_table_function, why_not
 from pdp.rewrite.names import (
     HIDDEN_COLUMNS,
@@ -34,7 +34,7 @@ from pdp.rewrite.names import (
 )
 from pdp.rewrite.policy_statements import check_information, is_information, is_policy_view
 from pdp.rewrite.process.messages import RelationUse
-from pdp.rewrite.sql import MARK, ParsedText, place_of
+from pdp.rewrite.sql import MARK, ParsedText, is_new_table, place_of
 
 READ, WRITE, CREATE, COPY = "read", "write", "create", "copy"
 _VISIBLE, _UNCERTAIN = "visible", "uncertain"
@@ -159,7 +159,7 @@ class MentionWalk:
         """Return the references of a statement, or of a part; raise RewriteRefused for what is refused."""
         self._marked = parsed.lexical.marked
         if part is None:
-            _check_statement(parsed.tree)
+            _check_statement(parsed.tree, self._dialect)
         steps: list[_Step] = [(part or parsed.tree, {})]
         kinds = _KINDS.get
         while steps:
@@ -295,12 +295,13 @@ def _is_wildcard(parts: Sequence[str], dialect: str) -> bool:
     return dialect == "bigquery" and parts[-1].endswith("*")
 
 
-def _check_statement(tree: exp.Expr) -> None:
+def _check_statement(tree: exp.Expr, dialect: str) -> None:
     """Raise RewriteRefused for an unknown kind of statement."""
     if not isinstance(tree, _STATEMENTS):
         raise RewriteRefused(UNSUPPORTED_STATEMENT, "the text is no statement of a supported kind")
     if isinstance(tree, exp.Create):
-        if tree.args.get("kind") not in ("TABLE", "VIEW") or not (tree.expression or tree.args.get("clone")):
+        is_full = tree.expression or tree.args.get("clone") or is_new_table(tree, dialect)
+        if tree.args.get("kind") not in ("TABLE", "VIEW") or not is_full:
             raise RewriteRefused(UNSUPPORTED_STATEMENT, f"CREATE {tree.args.get('kind')} of this form is not supported")
     elif isinstance(tree, exp.Delete) and tree.args.get("tables"):
         raise RewriteRefused(UNSUPPORTED_STATEMENT, "DELETE from several tables is not supported")

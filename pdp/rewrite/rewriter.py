@@ -346,6 +346,8 @@ def _check_definition(analyzed: AnalyzedText, restrictions: VisibleRelations, id
             raise RewriteRefused(MATERIALIZE, "a materialized view keeps the name of one user for all")
         return False
     if tree.args.get("kind") != "VIEW":
+        if analyzed.users and not tree.expression:
+            raise RewriteRefused(MATERIALIZE, "a new table keeps the name of one user for all")
         return False
     target = next(reference for reference in found if reference.role == CREATE)
     is_lasting = not kinds & {exp.TemporaryProperty, exp.GlobalProperty} and not target.relations

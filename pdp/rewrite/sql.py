@@ -280,6 +280,19 @@ def _check_opening(bare: str) -> None:
         raise RewriteRefused(UNSUPPORTED_STATEMENT, f"{opening[1].upper()[:40]} is not supported")
 
 
+_DESCRIBED: Final = frozenset({"duckdb", "trino", "bigquery"})
+"""Dialects in which a new table of columns alone is empty. In Spark it may be a name for files."""
+
+
+def is_new_table(tree: exp.Create, dialect: str) -> bool:
+    """Tell whether a statement creates an empty table by its columns, without a place or an option."""
+    properties = tree.args.get("properties")
+    is_plain = all(isinstance(part, exp.TemporaryProperty) for part in properties.expressions) if properties else True
+    if dialect not in _DESCRIBED or not isinstance(tree.this, exp.Schema) or not is_plain:
+        return False
+    return bool(tree.this.expressions) and tree.find(exp.Query) is None
+
+
 def _check_scripts(tokens: Sequence[Token], text: str) -> None:
     """Raise RewriteRefused for `USING 'script'`: Spark runs the script on the rows."""
     for token, following in pairwise(tokens):

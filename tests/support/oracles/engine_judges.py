@@ -38,7 +38,8 @@ NAMES: Final = (
     "STRUCT(", "ARRAY[", "ARRAY(", "MAP(", "ROW(", "CAST(", "TRY_CAST(", " AS int)", "LISTAGG(", "(SELECT", "(FROM", "ALL", "ANY", "SOME", "LIKE",
     "ESCAPE", "RLIKE", "BETWEEN", "div", "<=>", "==", "!=", "<<", ">>", "::", "@@", "@a", "${a}", ":=", "{{", "}}", ";", "EXCEPT", "INTERSECT",
     "MINUS", "* EXCEPT (", "* REPLACE (", "COLUMNS(", "RECURSIVE", "MATERIALIZED", "MATCH_RECOGNIZE(", "DESCRIPTOR(", "JSON_TABLE(", "X'00'",
-    "U&'a'", "e'a'", "r'a'", "r'\\'", "'''", '"""', '"""a"""', 'r"""a"""', "r'''", "b'a'", "N'a'", "%", "/", "///", "\t", "\r\n", "1d", "1e", "0b1", "1.e", "a.1", "1a", "a-b", "$a", "a$b", "\\'", "'\\'",
+    "U&'a'", "e'a'", "|> WHERE", "|> SELECT", "|> EXTEND", "|> AGGREGATE", "|> SET", "|> AS x", "|> JOIN orders", "|> UNION ALL", "|> DROP",
+    "r'a'", "r'\\'", "'''", '"""', '"""a"""', 'r"""a"""', "r'''", "b'a'", "N'a'", "%", "/", "///", "\t", "\r\n", "1d", "1e", "0b1", "1.e", "a.1", "1a", "a-b", "$a", "a$b", "\\'", "'\\'",
 )  # fmt: skip
 """Names of the recorded catalog in many places, and words and signs of which engines differ."""
 SHAPES: Final = (PROGRAMS / "shapes.txt").read_text("utf-8").splitlines()
