@@ -45,13 +45,11 @@ _QUERIES: Final = frozenset({"select", "with", "from", "table", "pivot", "unpivo
 """First words of a query in parentheses."""
 _COMPARISON: Final = re.compile(r"\bis\s+(?:not\s+)?distinct\s+\Z", re.IGNORECASE)
 _PARTS: Final = re.compile(r"\b(?:extract|trim|substring|overlay|position|ceil|floor)\s*\Z", re.IGNORECASE)
-"""Functions that separate their arguments by FROM."""
 _PARTS_CALL: Final = re.compile(_PARTS.pattern.replace(r"\Z", r"\("), re.IGNORECASE)
 _QUERY: Final = re.compile(r"\b(?:select|from)\b", re.IGNORECASE)
 _LONGEST_WORD: Final = 80
 """Characters before a FROM, or before a bracket, in which its word is looked for."""
-_WORDS: Final = (exp.From, exp.Join, exp.Delete)
-"""Parts of the tree that FROM and JOIN begin. The tree does not keep the FROM of DELETE."""
+_WORDS: Final = (exp.From, exp.Join, exp.Delete)  # parts that FROM and JOIN begin; the tree keeps no FROM of DELETE
 _CALLED_CLAUSE: Final = re.compile(
     r"(?:(?:,|\b(?:by|select|where|having|on|from|join)\b)\s*(?=(?:from|join|where|having|group|order|union|except|intersect|minus"
     r"|on|is|as)\b)|\(\s*(?=from\s*\()|\bby\s+(?=(?:all|distinct)\s*\())(\w+)",
@@ -235,10 +233,12 @@ def _starts_of_names(tree: exp.Expr) -> set[int | None]:
 
 
 def _check_target(tree: exp.Expr) -> None:
-    """Raise RewriteRefused for a change without a target: engines insert into a table `table`."""
-    if isinstance(tree, (exp.Insert, exp.Update, exp.Delete, exp.Merge)):
-        target = tree.this.this if isinstance(tree.this, exp.Schema) else tree.this
-        if not isinstance(target, (exp.Table, exp.Directory)):
+    """Raise RewriteRefused for a change without a target, or with a name that Spark computes: IDENTIFIER('t')."""
+    if isinstance(tree, (exp.Insert, exp.Update, exp.Delete, exp.Merge, exp.Create)):
+        target, names = tree.this, ()
+        if isinstance(target, exp.Schema):
+            target, names = target.this, [part.name.lower() for part in target.this.parts]
+        if not isinstance(target, (exp.Table, exp.Directory, exp.UserDefinedFunction)) or "identifier" in names:
             raise RewriteRefused(PARSE_ERROR, "the statement names no table to change")
 
 

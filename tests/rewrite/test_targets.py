@@ -192,6 +192,34 @@ def test_a_default_of_namespaces_is_put_before_a_name_of_one_part(text: str) -> 
         assert "'x'" in str(answered(rewriter, text, policies, "spark"))
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "IDENTIFIER('t')",
+        "identifier('lake.sales.t')",
+        "IDENTIFIER (x)",
+        "lake.sales.IDENTIFIER('t')",
+        "IDENTIFIER('t' || '')",
+        "IDENTIFIER(:p)",
+    ],
+)
+@pytest.mark.parametrize(
+    "text",
+    [
+        "CREATE TABLE {} AS SELECT 1 AS a",
+        "CREATE OR REPLACE TABLE {} USING parquet AS SELECT 1 AS a",
+        "CREATE VIEW {} AS SELECT 1 AS a",
+        "CREATE OR REPLACE VIEW {} AS SELECT a FROM m",
+    ],
+)
+def test_a_name_that_spark_computes_is_no_target(name: str, text: str) -> None:
+    """Spark makes or replaces the table `t`, not a table `identifier` with a column."""
+    body = document(["lake", "sales"])
+    assert isinstance(
+        answered(Rewriter(catalog_of([body])), text.format(name), policy_set_of([body]), "spark"), RewriteRefused
+    )
+
+
 @pytest.mark.parametrize("text", [
     "CREATE TABLE new (a INT)", "CREATE TABLE sales.new (a INT NOT NULL DEFAULT 1, b VARCHAR)", "CREATE TABLE IF NOT EXISTS lake.sales.new (a INT, b DECIMAL(9, 2))",
     "CREATE OR REPLACE TABLE new (a INT)",
