@@ -250,8 +250,7 @@ def _query_of_change(text: str) -> str:
 
 def _names(tree: exp.Expr) -> Counter[str]:
     """Return the last parts of the names of all tables that the reader sees."""
-    named = (name_parts(table) for table in tree.find_all(exp.Table))
-    return Counter(parts[-1].lower() for parts in named if parts)
+    return Counter(table.name.lower() for table in tree.find_all(exp.Table) if name_parts(table))
 
 
 def _tables(tree: Any) -> Iterator[str]:

@@ -231,14 +231,15 @@ class MentionWalk:
                 raise RewriteRefused(UNSUPPORTED_SOURCE, f"the source `{_source_name(node)}` is not supported")
             return
         _check_name(node.this)
-        check_dots(node, self._dialect)
+        is_alone = not node.args.get("db") and (self._dialect != "bigquery" or len(parts) == 1)
         if role == READ:
-            self._references.exposed.append((node, parts[-1]))
-        if role == READ and len(parts) == 1 and (kind := scope.get(fold_ascii(parts[0]))):
+            self._references.exposed.append((node, node.name if is_alone else parts[-1]))
+        if role == READ and is_alone and (kind := scope.get(fold_ascii(node.name))):
             if kind == _UNCERTAIN:
                 message = f"`{parts[0]}` is a table for some engines and a common table expression for others"
                 raise RewriteRefused(AMBIGUOUS_NAME, message)
             return
+        check_dots(node, self._dialect)
         self._reference(node, role, parts)
 
     def _reference(self, node: exp.Table, role: str, parts: tuple[str, ...]) -> None:

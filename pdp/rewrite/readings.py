@@ -235,7 +235,7 @@ def _starts_of_names(tree: exp.Expr) -> set[int | None]:
 def _check_target(tree: exp.Expr) -> None:
     """Raise RewriteRefused for a change without a target, or with a name that Spark computes: IDENTIFIER('t')."""
     if isinstance(tree, (exp.Insert, exp.Update, exp.Delete, exp.Merge, exp.Create)):
-        target, names = tree.this, ()
+        target, names = tree.this, list[str]()
         if isinstance(target, exp.Schema):
             target, names = target.this, [part.name.lower() for part in target.this.parts]
         if not isinstance(target, (exp.Table, exp.Directory, exp.UserDefinedFunction)) or "identifier" in names:

@@ -389,4 +389,5 @@ def body_of_function(tree: exp.Expr) -> exp.Expr:
         language is not None and not is_script
     ):
         raise RewriteRefused(UNSUPPORTED_FUNCTION, "a temporary function is an expression, or a text of JavaScript")
-    return tree.expression
+    body: exp.Expr = tree.expression
+    return body

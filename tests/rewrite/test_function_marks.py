@@ -125,7 +125,7 @@ def test_a_wrong_mark_is_found(monkeypatch: pytest.MonkeyPatch, name: str) -> No
     """One function of each kind: other rows, the query's text, variables, settings, sequences, catalogs, statistics."""
     if name not in LISTED:
         pytest.skip("not in this version")
-    monkeypatch.setitem(functions.OWN, "duckdb", functions.OWN["duckdb"] | {name})  # type: ignore[arg-type]
+    monkeypatch.setitem(functions.OWN, "duckdb", functions.OWN["duckdb"] | {name})
     monkeypatch.setattr(functions, "TELLING", functions.TELLING - {name})
     assert list(differences([name], random.Random(SEED), 200))
 
