@@ -1,7 +1,7 @@
-"""Functions, with what they read: their arguments alone, more than that, or what nobody knows.
+"""Marks of functions: reading the arguments alone, telling of more, or unknown.
 
-The lists are those of the engines themselves, each name marked by hand. A function that a new version of an engine
-brings is unknown, and so are functions of the site, unless a file of policies declares them.
+The lists come from the engines, with marks by hand. A function of a newer version of an engine is unknown. So is a
+function of the site without a declaration in a file of policies.
 """
 
 from __future__ import annotations

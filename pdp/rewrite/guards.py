@@ -1,4 +1,4 @@
-"""Guards against what an engine does otherwise than the rewriter reads: barriers, and DuckDB's own parser as a judge.
+"""Guards against other readings by an engine: barriers, and DuckDB's own parser as a judge.
 
 An engine may evaluate a condition of the statement before the filter of the source. An error about a hidden row prints
 the row's values. A barrier is a clause around the source that the optimizer of the engine does not move conditions
@@ -6,8 +6,8 @@ through. That is measured (`tests/rewrite/test_barriers.py`), the engine does no
 expressions cannot fail on any row needs no barrier. Such expressions compare columns with columns and literals of the
 same kind, and call functions that take every value.
 
-The judge reads what the rewriter has read, where the extra `duckdb` is installed. It is another program than the
-reader: a word that DuckDB takes for a table is no column, whatever the reader took the word for. The parser runs in the
+The judge is a second reader, where the extra `duckdb` is installed. A word that DuckDB takes for a table is no column,
+whatever the rewriter took the word for. The parser runs in the
 rewriting process, within the limits of the process, on a database without tables, files and extensions. DuckDB shows
 the tree of queries alone, so changes are judged by their query.
 """

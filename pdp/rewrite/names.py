@@ -241,14 +241,14 @@ Words: TypeAlias = list[Token]
 class _Pipes:
     """Reading of the pipes of one text: each step becomes a query on the query before, in the order of the text.
 
-    A step keeps all tokens that read something. So the tree has each table, function and column at its place.
+    A step keeps all tokens but names and orders of keys. So the tree has each table, function and column at its place.
     """
 
     def __init__(self) -> None:
         self.steps = 0
 
     def read(self, tokens: Sequence[Token]) -> Words:
-        """Return the tokens without pipes; raise RewriteRefused for a step that is not known."""
+        """Return the tokens without pipes; raise RewriteRefused for an unknown step."""
         frames: list[list[Words]] = [[[]]]
         for token in tokens:
             kind = token.token_type
@@ -273,7 +273,7 @@ class _Pipes:
         return [*before, *query]
 
     def _head(self, head: Words) -> tuple[Words, Words]:
-        """Return what stands before the query that the first pipe ends, and the query."""
+        """Return the query before the first pipe, with the tokens in front of the query first."""
         at = 0
         if head and head[0].token_type == TokenType.WITH:
             at = next((at for at, token in _outer(head) if token.text.lower() in ("from", "select", "table")), 0)
@@ -321,7 +321,7 @@ _SIGNS: Final = {
 
 
 def _words(at: Token, text: str) -> Words:
-    """Return tokens for words and signs that no text has, at the place of a token."""
+    """Return tokens of the tree alone, at the place of a token."""
     parts = text.replace("*,", "* ,").split()
     return [Token(_SIGNS.get(part, TokenType.VAR), part, at.line, at.col, at.start, at.end) for part in parts]
 
@@ -341,7 +341,7 @@ _CLOSING: Final = (TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE)
 
 
 def _cut(tokens: Words, words: Sequence[str]) -> tuple[Words, Words]:
-    """Return the tokens before the first of some words outside of brackets, and those from there on."""
+    """Return the tokens before the first of the words outside of brackets, and the tokens from there on."""
     texts = [(at, token.text.lower()) for at, token in _outer(tokens)]
     for place, (at, text) in enumerate(texts):
         following = " ".join(other for _, other in texts[place : place + 3])

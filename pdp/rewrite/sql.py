@@ -285,7 +285,7 @@ _DESCRIBED: Final = frozenset({"duckdb", "trino", "bigquery"})
 
 
 def is_new_table(tree: exp.Create, dialect: str) -> bool:
-    """Tell whether a statement creates an empty table by its columns, without a place or an option."""
+    """Tell whether a statement creates an empty table by columns alone, without a place or an option."""
     properties = tree.args.get("properties")
     is_plain = all(isinstance(part, exp.TemporaryProperty) for part in properties.expressions) if properties else True
     if dialect not in _DESCRIBED or not isinstance(tree.this, exp.Schema) or not is_plain:

@@ -31,7 +31,7 @@ METADATA_NAMES = ("items$files", "items.files", "information_schema.tables", "x.
         ("duckdb", "SELECT $$a$$"),
         ("trino", "SELECT U&'d\\0061t' FROM items"),
         ("bigquery", "SELECT r'\\' , (SELECT MAX(amount) FROM orders) , '"),
-        ("bigquery", "SELECT '''a' , (SELECT 1 FROM orders) , 'b'''"),
+        ("bigquery", "SELECT '''a' , (SELECT 1 FROM orders) , 'b''''"),
         ("spark", "SELECT '${x}' FROM items"),
         ("spark", "SELECT 1 FROM ${t}"),
         ("trino", "SELECT 1 FROM items\u2028 WHERE 1 = 1"),

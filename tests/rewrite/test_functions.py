@@ -6,7 +6,9 @@ from typing import Any
 
 import duckdb
 import pytest
+import yaml
 from support.oracles.equivalence import service_of
+from support.paths import ROOT
 from support.rewriting import code_of
 
 from pdp.engines.row_access.policies import parse_document
@@ -178,3 +180,13 @@ def test_a_declared_macro_shows_visible_rows_alone() -> None:
     )
     found = SITE_SERVICE.rewrite(RewriteRequest("SELECT Score(a) AS s, b FROM t WHERE Score(a) < 30", "duckdb", BOB))
     assert database.execute(found).fetchall() == [(20, "x")]
+
+
+def test_the_functions_of_the_page_are_declared() -> None:
+    """docs/row-access.md has an entry of a file."""
+    text = (
+        (ROOT / "docs/row-access.md").read_text("utf-8").partition("# functions of rows.yaml\n")[2].partition("```")[0]
+    )
+    service = site_service({**SITE, **yaml.safe_load(text)})
+    for call in ("mozfun.map.get_key(b, 'k')", "lake.udf.score(a)"):
+        assert code_of(service, RewriteRequest(f"SELECT {call} AS x FROM t", "trino", BOB)) == ""
