@@ -216,7 +216,7 @@ OWN: Final = {
         """.split()  # noqa: SIM905
     ),
 }
-"""Dialect -> functions of its engine alone that read nothing but their arguments, and that the parser does not know."""
+"""Dialect -> functions of the engine alone that read nothing but arguments, and are unknown to the parser."""
 TELLING: Final = frozenset(
     """
     ai_analyze_sentiment ai_classify ai_extract ai_fix_grammar ai_gen ai_mask ai_query ai_translate alias
@@ -295,7 +295,7 @@ _DECLARED: Final = re.compile(r"[A-Za-z_][\w-]*(?:\.\w+)*(?:\.\*)?", re.ASCII)
 
 
 class SiteFunctions:
-    """Functions of the site that read nothing but their arguments. A name that ends with `.*` stands for a schema."""
+    """Functions of the site with the arguments as all input. A name with `.*` at the end stands for a schema."""
 
     def __init__(self, names: Iterable[str] = (), temporary: Iterable[str] = ()) -> None:
         """Keep declared names, and those of `temporary` functions; raise RewriteRefused for a name of an engine."""

@@ -327,7 +327,7 @@ def _words(at: Token, text: str) -> Words:
 
 
 def _outer(tokens: Sequence[Token]) -> Iterator[tuple[int, Token]]:
-    """Yield the tokens outside of brackets, with their places."""
+    """Yield the tokens outside of brackets, with places."""
     depth = 0
     for at, token in enumerate(tokens):
         depth -= token.token_type in _CLOSING
@@ -367,7 +367,7 @@ def _items(tokens: Words, *, named: bool) -> Words:
 
 
 def _names_of_keys(keys: Words) -> Words:
-    """Return columns with the names of keys: a query has the keys before the other columns."""
+    """Return columns with the names of keys: a query has keys before other columns."""
     found: Words = []
     places = [at for at, token in _outer(keys) if token.token_type == TokenType.COMMA]
     for start, end in pairwise((-1, *places, len(keys))):

@@ -31,17 +31,17 @@ _STANDARD_NAME: Final = r'"(?:[^"]|"")*"'
 _ESCAPED_TEXT: Final = r"'(?:[^'\\]|\\.)*'"
 _ESCAPED_QUOTED: Final = r'"(?:[^"\\]|\\.)*"'
 _BACKTICK_NAME: Final = r"`(?:[^`]|``)*`"
-_RAW_TEXT: Final = r"""(?<!\w)[rRbB](?:'(?:[^'\\]|\\[^'])*'|"(?:[^"\\]|\\[^"])*")(?!['"])"""
+_RAW_TEXT: Final = r"""[rRbB](?<!\w.)(?:'(?:[^'\\]|\\[^'])*'|"(?:[^"\\]|\\[^"])*")(?!['"])"""
 """Raw text or bytes, without a backslash before its own quote: readers differ on whether such a text ends there."""
 _TRIPLE_TEXT: Final = (
-    r"""(?:"{3}(?:"{0,2}(?:[^"\\]|\\.))*"{3}(?!")|'{3}(?:'{0,2}(?:[^'\\]|\\.))*'{3}(?!'))"""
-    r"""|(?<!\w)[rRbB](?:"{3}(?:"{0,2}(?:[^"\\]|\\[^"']))*"{3}(?!")|'{3}(?:'{0,2}(?:[^'\\]|\\[^"']))*'{3}(?!'))"""
+    r""""\"\"(?:"{0,2}(?:[^"\\]|\\.))*"{3}(?!")|'\'\'(?:'{0,2}(?:[^'\\]|\\.))*'{3}(?!')"""
+    r"""|[rRbB](?<!\w.)(?:"{3}(?:"{0,2}(?:[^"\\]|\\[^"']))*"{3}(?!")|'{3}(?:'{0,2}(?:[^'\\]|\\[^"']))*'{3}(?!'))"""
 )
 """Text between three quotes. It ends at the first three quotes, and no quote touches those."""
-_ESCAPE_TEXT: Final = r"(?<!\w)[eE]'(?:[^'\\]|\\[^']|'')*'"
+_ESCAPE_TEXT: Final = r"[eE](?<!\w.)'(?:[^'\\]|\\[^']|'')*'"
 """Text of DuckDB with escapes, without a backslash before its own quote."""
-_HEX_TEXT: Final = r"(?<!\w)[xX]'[0-9A-Fa-f]*'(?!')"
-_RAW_LINE: Final = r"""(?<!\w)[rR](?:'(?:[^'\\]|\\[^'])*'|"(?:[^"\\]|\\[^"])*")(?!['"])"""
+_HEX_TEXT: Final = r"[xX](?<!\w.)'[0-9A-Fa-f]*'(?!')"
+_RAW_LINE: Final = r"""[rR](?<!\w.)(?:'(?:[^'\\]|\\[^'])*'|"(?:[^"\\]|\\[^"])*")(?!['"])"""
 _HINT: Final = r"(?P<hint>/\*\+|\*/)"
 _OPEN: Final = r"(?P<open>/\*|['\"`])"
 

@@ -95,9 +95,12 @@ def test_a_deep_or_long_text_is_refused_soon(dialect: str, text: str) -> None:
         "CREATE VIEW v9 AS FROM items |> SELECT sku",
     ],
 )
-def test_a_pipe_is_refused(dialect: str, text: str) -> None:
+def test_a_pipe_hides_no_table(dialect: str, text: str) -> None:
     codes = {errors.UNSUPPORTED_STATEMENT, errors.PARSE_ERROR}
-    assert code_of(SERVICE, RewriteRequest(text, dialect, BOB)) in codes
+    request = RewriteRequest(text, dialect, BOB)
+    if code_of(SERVICE, request) not in codes:
+        assert dialect in ("bigquery", "spark")
+        assert SERVICE.rewrite(request).count("region = 'US'") == text.count("orders")
 
 
 def test_a_pipe_in_a_text_or_comment_is_no_pipe() -> None:
@@ -150,10 +153,10 @@ def test_an_unforeseen_error_refuses_one_text_alone(
 ) -> None:
     analyze = Analyzer.analyze
 
-    def broken(self: Analyzer, text: str, dialect: str, default: tuple[str, ...]) -> AnalyzedText:
+    def broken(self: Analyzer, text: str, *more: Any) -> AnalyzedText:
         if "sku" in text:
             raise AssertionError("a secret of the text")
-        return analyze(self, text, dialect, default)
+        return analyze(self, text, *more)
 
     monkeypatch.setattr(Analyzer, "analyze", broken)
     texts = ["SELECT id FROM orders", 'SELECT "sku" FROM items', "SELECT id FROM orders"]
@@ -356,7 +359,7 @@ def test_a_sample_of_rows_takes_visible_rows(dialect: str, visible: str) -> None
         ("duckdb", "INSERT INTO lake.ref.user_regions VALUES ('bob@example.com', 'EU')"),
         ("duckdb", "UPDATE lake.ref.user_regions SET principal = 'bob@example.com'"),
         ("bigquery", "SELECT x FROM items AS lake, `lake.sales.orders` AS x"),
-        ("bigquery", "FROM items |> UNION ALL (FROM orders)"),
+        ("bigquery", "FROM items |> CALL orders()"),
     ],
 )
 def test_known_attacks_stay_refused(dialect: str, text: str) -> None:
