@@ -41,7 +41,7 @@ STARTS = {
     "pdp.app.workers.worker": (52_400, f"{VALUES} {LOGS} {POLICIES} {URLS} {GRPC} uvloop zstandard"),
     "pdp.app.serving": (52_000, f"{VALUES} {LOGS} {POLICIES} {URLS} {GRPC} uvloop zstandard"),
     "pdp.app.reload.loader_process": (32_300, f"{VALUES} {LOGS} {POLICIES}"),
-    "pdp.rewrite.process.worker": (17_500, f"{VALUES} immutables mypy_extensions sqlglot uuid_utils"),
+    "pdp.rewrite.process.worker": (17_900, f"{VALUES} immutables mypy_extensions sqlglot uuid_utils"),
     "pdp.app.archived_bundle": (37_900, f"{VALUES} {LOGS} {POLICIES} {URLS}"),
     "pdp.cli.main": (780, f"click {LOGS}"),
     "pdp.cli.serve": (5_000, f"click {VALUES} {LOGS}"),
