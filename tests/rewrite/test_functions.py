@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import duckdb
@@ -10,7 +11,9 @@ import yaml
 from support.oracles.equivalence import service_of
 from support.paths import ROOT
 from support.rewriting import code_of
+from support.service.serving import settings_of
 
+from pdp.app.assembly import read_row_access
 from pdp.engines.row_access.policies import parse_document
 from pdp.errors import PdpError
 from pdp.rewrite.catalog import catalog_of, policy_set_of
@@ -190,3 +193,9 @@ def test_the_functions_of_the_page_are_declared() -> None:
     service = site_service({**SITE, **yaml.safe_load(text)})
     for call in ("mozfun.map.get_key(b, 'k')", "lake.udf.score(a)"):
         assert code_of(service, RewriteRequest(f"SELECT {call} AS x FROM t", "trino", BOB)) == ""
+
+
+def test_a_wrong_declaration_stops_the_start(tmp_path: Path) -> None:
+    (tmp_path / "rows.yaml").write_text("default: [lake, s]\nfunctions:\n  - {name: sum, reads: nothing}\n")
+    with pytest.raises(PdpError, match=r"rows.yaml:3.*`sum` is no function of the site"):
+        read_row_access(settings_of({"policies": {"row_access": ["rows.yaml"]}}, tmp_path))
