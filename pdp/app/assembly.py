@@ -35,7 +35,7 @@ from pdp.engines.row_access.members import configured_members
 from pdp.engines.row_access.policies import NamedDocument, read_documents
 from pdp.engines.row_access.through_views import unprotected_catalogs
 from pdp.engines.spelled_names import SpelledNames
-from pdp.errors import ConfigError, InvalidReference
+from pdp.errors import ConfigError, InvalidArgument, InvalidReference, PolicyError
 from pdp.facts.objects import fold_name
 from pdp.facts.snapshot import Facts
 from pdp.model.question import Principal, Question, RequestContext, Resource
@@ -205,8 +205,21 @@ def _read_row_policies(settings: Settings, documents: Iterable[NamedDocument]) -
     with files.naming_key():
         read = list(read_documents(files.paths))
         policies = _row_policies(read, list(documents), settings)
-    files.require_content({each.name for each in read if each.document.policies or each.document.masks})
+        for each in read:
+            if each.document.functions:
+                _check_functions(each)
+    files.require_content({each.name for each in read if each.document.has_entries})
     return policies
+
+
+def _check_functions(source: NamedDocument) -> None:
+    """Raise PolicyError for a declared function with a name of an engine."""
+    from pdp.rewrite.catalog import catalog_of  # noqa: PLC0415  its parser of SQL takes 30 MB
+
+    try:
+        catalog_of([source.document])
+    except InvalidArgument as error:
+        raise PolicyError(str(error), source.place(("functions",))) from None
 
 
 def _row_policies(read: Sequence[NamedDocument], documents: Sequence[NamedDocument], settings: Settings) -> RowPolicies:

@@ -20,6 +20,7 @@ from pdp.errors import InvalidReference
 from pdp.facts.objects import FoldedName, fold_name
 from pdp.model.references import parse_resource
 from pdp.rewrite.errors import AMBIGUOUS_NAME, FILTER_INVALID, UNKNOWN_RELATION, UNSUPPORTED_SOURCE, RewriteRefused
+from pdp.rewrite.functions import NO_SITE, SiteFunctions
 
 RelationKey: TypeAlias = FoldedName
 """Key of a relation: the container as spelled, and the folded rest, joined by dots. A short name has no container."""
@@ -178,9 +179,10 @@ class Catalog:
     """
 
     def __init__(
-        self, relations: Iterable[Relation], default: Sequence[str] = (), containers: Containers = NO_CONTAINERS
-    ) -> None:
-        given = list(relations)
+        self, relations: Iterable[Relation], default: Sequence[str] = (), containers: Containers = NO_CONTAINERS,
+        functions: SiteFunctions = NO_SITE,
+    ) -> None:  # fmt: skip
+        given, self.functions = list(relations), functions
         named = (container_of(relation.name) for relation in given)
         self.containers = containers.spelled((*named, *default[:1]))
         self.default = self._spelled(default)
@@ -202,7 +204,7 @@ class Catalog:
     def extended(self, others: Iterable[Relation], default: Sequence[str] = ()) -> Catalog:
         """Return a catalog with more relations, and with another default if there is one. Known relations stay."""
         added = [relation for relation in others if _joined(relation.name) not in self._by_name]
-        return Catalog([*self, *added], default or self.default, self.containers)
+        return Catalog([*self, *added], default or self.default, self.containers, self.functions)
 
     def renamed(self, catalogs: Mapping[str, Sequence[str]]) -> Catalog:
         """Return a catalog with the names of catalogs in place of those of warehouses. A warehouse can have several."""
@@ -337,18 +339,17 @@ def _joined(name: Sequence[str]) -> str:
 
 def catalog_of(documents: Iterable[Document], containers: Containers | None = None) -> Catalog:
     """Return the catalog of the tables and views of documents; raise RewriteRefused for an unreadable name."""
-    documents = list(documents)
     relations: list[Relation] = []
     default: tuple[str, ...] = ()
-    for document in documents:
+    for document in (documents := list(documents)):
         default = default or document.default
         for name, table in document.tables.items():
             columns = {column.lower(): kind for column, kind in table.columns.items()}
-            spelled = tuple(table.columns)
-            relations.append(Relation(table_parts(name, document.default), columns, spelled=spelled))
+            relations.append(Relation(table_parts(name, document.default), columns, spelled=tuple(table.columns)))
         for name, body in document.views.items():
             relations.append(Relation(table_parts(name, document.default), {}, _view(body)))
-    return Catalog(relations, default, containers_of(documents) if containers is None else containers)
+    functions = SiteFunctions(one.name for document in documents for one in document.functions or ())
+    return Catalog(relations, default, containers_of(documents) if containers is None else containers, functions)
 
 
 def _view(body: Any) -> View:

@@ -19,7 +19,7 @@ from weakref import WeakKeyDictionary
 from pdp.engines.row_access.policy_set import PolicySet
 from pdp.model.bounded_cache import BoundedCache
 from pdp.rewrite.catalog import EXACT, Catalog, Relation, full_name
-from pdp.rewrite.names import SCALARS
+from pdp.rewrite.functions import SCALARS
 from pdp.rewrite.readings import CLAUSE
 
 _MEMO_ENTRIES: Final = 5_000

@@ -45,8 +45,8 @@ from pdp.rewrite.binding import (
 )
 from pdp.rewrite.catalog import Catalog, Relation, RelationKey, key_name
 from pdp.rewrite.errors import FILTER_INVALID, RewriteRefused, unusable_filter
+from pdp.rewrite.functions import is_allowed
 from pdp.rewrite.identity import list_literal, text_literal
-from pdp.rewrite.names import is_allowed
 from pdp.rewrite.process.messages import DIALECTS
 from pdp.rewrite.readings import check_readings
 from pdp.rewrite.session_functions import user_literal

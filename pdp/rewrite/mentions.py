@@ -22,22 +22,19 @@ from pdp.rewrite.errors import (
     UNSUPPORTED_STATEMENT,
     WILDCARD_TABLE,
     RewriteRefused,
-)
+)  # fmt: skip
+from pdp.rewrite.functions import SiteFunctions, is_allowed, is_table_function, why_not
 from pdp.rewrite.names import (
     HIDDEN_COLUMNS,
     RESERVED,
     check_dots,
-    check_information,
     check_new_name,
-    is_allowed,
-    is_information,
-    is_table_function,
     metadata_base,
     name_parts,
 )
-from pdp.rewrite.policy_statements import is_policy_view
+from pdp.rewrite.policy_statements import check_information, is_information, is_policy_view
 from pdp.rewrite.process.messages import RelationUse
-from pdp.rewrite.sql import MARK, ParsedText, place_of
+from pdp.rewrite.sql import MARK, ParsedText, is_new_table, place_of
 
 READ, WRITE, CREATE, COPY = "read", "write", "create", "copy"
 _VISIBLE, _UNCERTAIN = "visible", "uncertain"
@@ -152,16 +149,18 @@ class TableMentions:
 class MentionWalk:
     """Walk of one statement. `default` is the catalog and schema of short names."""
 
-    def __init__(self, catalog: Catalog, dialect: str, default: Sequence[str]) -> None:
+    def __init__(
+        self, catalog: Catalog, dialect: str, default: Sequence[str], site: SiteFunctions | None = None
+    ) -> None:
         self._catalog, self._dialect, self._default = catalog, dialect, default
-        self._references = TableMentions()
-        self._marked = ""
+        self._functions, self._references, self._marked = site or catalog.functions, TableMentions(), ""
 
-    def walk(self, parsed: ParsedText) -> TableMentions:
-        """Return the references of a statement; raise RewriteRefused for a refused statement or source."""
-        tree, self._marked = parsed.tree, parsed.lexical.marked
-        _check_statement(tree)
-        steps: list[_Step] = [(tree, {})]
+    def walk(self, parsed: ParsedText, part: exp.Expr | None = None) -> TableMentions:
+        """Return the references of a statement, or of a part; raise RewriteRefused for what is refused."""
+        self._marked = parsed.lexical.marked
+        if part is None:
+            _check_statement(parsed.tree, self._dialect)
+        steps: list[_Step] = [(part or parsed.tree, {})]
         kinds = _KINDS.get
         while steps:
             node, scope = steps.pop()
@@ -190,9 +189,8 @@ class MentionWalk:
         if isinstance(node, _REFUSED):
             raise RewriteRefused(UNSUPPORTED_STATEMENT, f"{_word_of(node)} is not supported")
         if isinstance(node, exp.Func):
-            if not is_allowed(node, self._dialect) and not isinstance(node.parent, exp.Table):
-                name = node.name if isinstance(node, exp.Anonymous) else node.sql_name()
-                raise RewriteRefused(UNSUPPORTED_FUNCTION, f"the function `{name}` is not known to read no table")
+            if not is_allowed(node, self._dialect, self._functions) and not isinstance(node.parent, exp.Table):
+                raise RewriteRefused(UNSUPPORTED_FUNCTION, why_not(node))
         elif isinstance(node, exp.Subquery):
             if not isinstance(node.this, _SUBQUERIES):
                 raise RewriteRefused(UNSUPPORTED_STATEMENT, "parentheses that hold no query are not supported here")
@@ -233,14 +231,15 @@ class MentionWalk:
                 raise RewriteRefused(UNSUPPORTED_SOURCE, f"the source `{_source_name(node)}` is not supported")
             return
         _check_name(node.this)
-        check_dots(node, self._dialect)
+        is_alone = not node.args.get("db") and (self._dialect != "bigquery" or len(parts) == 1)
         if role == READ:
-            self._references.exposed.append((node, parts[-1]))
-        if role == READ and len(parts) == 1 and (kind := scope.get(fold_ascii(parts[0]))):
+            self._references.exposed.append((node, node.name if is_alone else parts[-1]))
+        if role == READ and is_alone and (kind := scope.get(fold_ascii(node.name))):
             if kind == _UNCERTAIN:
                 message = f"`{parts[0]}` is a table for some engines and a common table expression for others"
                 raise RewriteRefused(AMBIGUOUS_NAME, message)
             return
+        check_dots(node, self._dialect)
         self._reference(node, role, parts)
 
     def _reference(self, node: exp.Table, role: str, parts: tuple[str, ...]) -> None:
@@ -297,12 +296,13 @@ def _is_wildcard(parts: Sequence[str], dialect: str) -> bool:
     return dialect == "bigquery" and parts[-1].endswith("*")
 
 
-def _check_statement(tree: exp.Expr) -> None:
+def _check_statement(tree: exp.Expr, dialect: str) -> None:
     """Raise RewriteRefused for an unknown kind of statement."""
     if not isinstance(tree, _STATEMENTS):
         raise RewriteRefused(UNSUPPORTED_STATEMENT, "the text is no statement of a supported kind")
     if isinstance(tree, exp.Create):
-        if tree.args.get("kind") not in ("TABLE", "VIEW") or not (tree.expression or tree.args.get("clone")):
+        is_full = tree.expression or tree.args.get("clone") or is_new_table(tree, dialect)
+        if tree.args.get("kind") not in ("TABLE", "VIEW") or not is_full:
             raise RewriteRefused(UNSUPPORTED_STATEMENT, f"CREATE {tree.args.get('kind')} of this form is not supported")
     elif isinstance(tree, exp.Delete) and tree.args.get("tables"):
         raise RewriteRefused(UNSUPPORTED_STATEMENT, "DELETE from several tables is not supported")

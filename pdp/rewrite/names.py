@@ -1,17 +1,23 @@
-"""Names with a meaning of their own: words of SQL, hidden columns, functions, metadata tables, paths of BigQuery."""
+"""Names with a meaning of their own: words of SQL, hidden columns, metadata tables, array paths, steps of pipes."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from functools import cache
-from typing import Final
+from itertools import pairwise
+from typing import Final, TypeAlias
 
-from sqlglot import Dialect, Parser, Token, TokenType, exp
-from sqlglot.expressions import FUNCTION_BY_NAME
+from sqlglot import Token, TokenType, exp
 from sqlglot.parsers.bigquery import BigQueryParser
 
-from pdp.rewrite.catalog import Catalog, fold_ascii
-from pdp.rewrite.errors import METADATA_TABLE, UNKNOWN_RELATION, UNSUPPORTED_SOURCE, WILDCARD_TABLE, RewriteRefused
+from pdp.rewrite.catalog import fold_ascii
+from pdp.rewrite.errors import (
+    METADATA_TABLE,
+    UNKNOWN_RELATION,
+    UNSUPPORTED_SOURCE,
+    UNSUPPORTED_STATEMENT,
+    WILDCARD_TABLE,
+    RewriteRefused,
+)
 
 RESERVED: Final = frozenset(
     """select from where table with union except intersect join insert update delete merge create lateral values into
@@ -30,15 +36,6 @@ METADATA_SUFFIXES: Final = frozenset(
     changes""".split()  # noqa: SIM905
 )
 INFORMATION_SCHEMA: Final = "information_schema"
-READABLE_INFORMATION: Final = frozenset(
-    """tables columns schemata views character_sets key_column_usage table_constraints referential_constraints
-    constraint_column_usage routines parameters column_field_paths table_options applicable_roles enabled_roles
-    roles""".split()  # noqa: SIM905
-)
-"""Views of INFORMATION_SCHEMA with names and types, without values, sizes and queries of users.
-
-`views` and `routines` also have the texts of views and functions, for those to whom the engine shows them.
-"""
 
 
 def name_parts(node: exp.Table) -> tuple[str, ...] | None:
@@ -48,170 +45,6 @@ def name_parts(node: exp.Table) -> tuple[str, ...] | None:
         return None
     names = [part.args["this"] for part in parts]
     return tuple(".".join(names).split("."))
-
-
-TABLE_FUNCTIONS: Final = frozenset({"range", "generate_series", "sequence", "unnest", "explode", "explode_outer",
-    "posexplode", "posexplode_outer", "inline", "inline_outer", "stack", "json_tuple",
-    "generate_subscripts"})  # fmt: skip
-"""Table functions of values alone."""
-_SOURCE_NODES: Final = (exp.Explode, exp.Unnest, exp.GenerateSeries, exp.Inline, exp.Posexplode, exp.Stack)
-_NAMESPACES: Final = {
-    "bigquery": {
-        "hll_count": frozenset({"init", "merge", "merge_partial", "extract"}),
-        "aead": frozenset({"encrypt", "decrypt_bytes", "decrypt_string"}),
-        "keys": frozenset({"keyset_chain", "new_keyset", "add_key_from_raw_bytes", "keyset_from_json", "keyset_to_json",
-                           "keyset_length", "rotate_keyset", "new_wrapped_keyset", "rewrap_keyset",
-                           "rotate_wrapped_keyset"}),
-        "net": frozenset({"host", "ip_from_string", "ip_net_mask", "ip_to_string", "ip_trunc", "ipv4_from_int64",
-                          "ipv4_to_int64", "public_suffix", "reg_domain", "safe_ip_from_string"}),
-    },
-}  # fmt: skip
-"""Dialect -> prefix -> functions of the engine itself. Every other prefix is a schema, with functions of anybody."""
-SCALARS: Final = frozenset(
-    """
-    abs acos acosh add_months age all_match any_match any_value approx_count_distinct approx_distinct
-    approx_most_frequent approx_percentile approx_quantile approx_quantiles approx_top_count arbitrary arg_max arg_min
-    array array_agg array_append array_average array_concat array_contains array_cross_product array_distance
-    array_distinct array_except array_extract array_filter array_first array_has array_has_all array_has_any
-    array_insert array_intersect array_join array_last array_length array_max array_min array_position array_prepend
-    array_remove array_repeat array_reverse array_size array_slice array_sort array_sum array_to_string array_union
-    arrays_overlap arrays_zip ascii asin asinh at_timezone atan atan2 atanh avg bar base64 bin bit_and bit_count
-    bit_length bit_or bit_xor bitwise_and bitwise_and_agg bitwise_left_shift bitwise_not bitwise_or bitwise_or_agg
-    bitwise_right_shift bitwise_xor bool_and bool_or bround btrim byte_length cardinality cast cbrt ceil ceiling century
-    char char_length character_length chr coalesce codepoint code_points_to_string collect_list collect_set combinations
-    concat concat_ws contains contains_substr conv corr cos cosh cot count count_if countif count_distinct count_star
-    covar_pop covar_samp crc32 cume_dist current_date current_time current_timestamp current_timezone
-    damerau_levenshtein date date_add date_bin date_diff date_format date_from_unix_date date_parse date_part date_sub
-    date_trunc datediff datepart datesub datetrunc datetime datetime_add datetime_diff datetime_sub datetime_trunc day
-    day_of_month day_of_week day_of_year dayname dayofmonth dayofweek dayofyear decade decode degrees dense_rank divide
-    double e element_at elt encode ends_with endswith entropy epoch epoch_ms epoch_ns epoch_us equi_width even every exp
-    expm1 extract factorial favg filter find_in_set first first_value flatten float floor format format_date
-    format_datetime format_number format_time format_timestamp from_base from_base64 from_big_endian_64 from_hex
-    from_iso8601_date from_iso8601_timestamp from_json from_unixtime from_utc_timestamp fsum gamma gcd
-    get_current_timestamp generate_array generate_date_array generate_timestamp_array geomean geometric_mean get_bit
-    get_json_object greatest group_concat grouping grouping_id hamming_distance hash hex histogram hour
-    human_readable_seconds if ifnull ignore_nulls in_range infinity initcap instr int is_finite is_infinite is_inf
-    is_nan isfinite isinf isnan isnotnull isnull iso_week jaccard jaro_similarity jaro_winkler_similarity json_array
-    json_array_contains json_array_get json_array_length json_contains json_extract json_extract_path
-    json_extract_path_text json_extract_scalar json_extract_string json_format json_group_array json_keys json_object
-    json_parse json_query json_query_array json_size json_tuple json_type json_valid json_value json_value_array julian
-    kurtosis lag last last_day last_day_of_month last_value lcase lcm lead least left left_shift len length levenshtein
-    levenshtein_distance lgamma list list_aggregate list_any_value list_append list_avg list_cat list_concat
-    list_contains list_count list_distance list_distinct list_dot_product list_element list_extract list_filter
-    list_first list_has list_has_all list_has_any list_intersect list_last list_max list_min list_position list_prepend
-    list_product list_reduce list_reverse list_reverse_sort list_slice list_sort list_sum list_transform list_unique
-    list_value list_zip listagg ln locate log log10 log1p log2 lower lpad ltrim luhn_check make_date make_time
-    make_timestamp map map_agg map_concat map_contains map_entries map_extract map_filter map_from_arrays
-    map_from_entries map_keys map_values map_zip_with mad max max_by md5 mean median microsecond millennium millisecond
-    min min_by minute mismatches mod mode month monthname months_between multimap_agg nanosecond nanvl negate next_day
-    nfc_normalize none_match normal_cdf normalize not_ilike_escape now nth_value ntile nullif nullifzero
-    numeric_histogram nvl nvl2 octet_length ord overlay parse_date parse_datetime parse_time parse_timestamp parse_url
-    percent_rank percentile percentile_approx percentile_cont percentile_disc pg_typeof pi pmod position positive pow
-    power prefix printf product quantile quantile_cont quantile_disc quarter radians rank reduce reduce_agg regexp_count
-    regexp_contains regexp_escape regexp_extract regexp_extract_all regexp_full_match regexp_instr regexp_like
-    regexp_matches regexp_position regexp_replace regexp_split regexp_split_to_array regexp_substr regr_avgx regr_avgy
-    regr_count regr_intercept regr_r2 regr_slope regr_sxx regr_sxy regr_syy repeat replace respect_nulls reverse right
-    right_shift rint round round_even row row_number row_pack row_to_json rpad rtrim safe_add safe_cast safe_divide
-    safe_multiply safe_negate safe_subtract scalar_subquery second sequence session_window sha sha1 sha2 sha256 sha512
-    shiftleft shiftright shuffle sign signbit signum sin sinh size skewness slice some sort_array soundex space
-    spark_partition_id split split_part split_to_map splitpart sqrt starts_with startswith std stddev stddev_pop
-    stddev_samp str_split strftime string string_agg string_split string_to_array strip_accents strlen strpos strptime
-    struct struct_extract struct_insert struct_pack substr substring substring_index suffix sum sum_no_overflow tan tanh
-    time time_add time_bucket time_diff time_sub time_trunc timestamp timestamp_add timestamp_diff timestamp_micros
-    timestamp_millis timestamp_seconds timestamp_sub timestamp_trunc timestampadd timestampdiff timezone to_base
-    to_base64 to_char to_date to_days to_hex to_hours to_ieee754_64 to_iso8601 to_json to_json_string to_minutes
-    to_months to_number to_seconds to_timestamp to_unix_timestamp to_unixtime to_utc_timestamp to_utf8 to_years
-    transaction_timestamp transform transform_keys transform_values translate trim trunc truncate try try_cast
-    try_divide typeof ucase unbase64 unhex unicode union_value unix_date unix_micros unix_millis unix_seconds
-    unix_timestamp unnest upper url_decode url_encode url_extract_host url_extract_parameter url_extract_path
-    url_extract_protocol url_extract_query uuid var_pop var_samp variance week week_of_year weekday weekofyear
-    width_bucket word_stem xor xxhash64 year year_of_week yearofweek yearweek years zeroifnull zip zip_with zone_offset
-    """.split()  # noqa: SIM905
-)
-"""Functions of arguments alone that the parser does not know, and others."""
-_REFUSED: Final = tuple(
-    kind
-    for name in (
-        "ReadCSV", "ReadParquet", "Predict", "MLForecast", "MLTranslate", "GenerateText", "GenerateTable",
-        "GenerateBool", "GenerateDouble", "GenerateInt", "GenerateEmbedding", "AIClassify", "AIAgg", "AISummarizeAgg",
-        "AIEmbed", "AISimilarity", "AIGenerate", "AIForecast", "VectorSearch", "FeaturesAtTime", "OpenJSON", "LoadFile",
-        "LoadData",
-        "Nextval", "NextValueFor", "XMLTable", "JSONTable",
-    )
-    if (kind := getattr(exp, name, None)) is not None
-)  # fmt: skip
-"""Functions that the parser knows and that read more than their arguments."""
-
-
-_OPERANDS: Final = frozenset(
-    """not exists case when distinct all any some select with values table lateral unnest interval row array map struct
-    rollup cube grouping like cast try_cast safe_cast extract trim position overlay substring ceil floor""".split()  # noqa: SIM905
-)
-"""Words of SQL that begin an operand, or a source, with a bracket."""
-
-
-@cache
-def words_of_sql(dialect: str) -> frozenset[str]:
-    """Return the words that the parser takes for no name, but for functions, types, and words before an operand."""
-    grammar = Dialect.get_or_raise(dialect)
-    words = {word.lower() for word, kind in grammar.tokenizer_class.KEYWORDS.items() if kind not in Parser.TYPE_TOKENS}
-    return frozenset(words - SCALARS - {name.lower() for name in FUNCTION_BY_NAME} - _OPERANDS)
-
-
-def is_table_function(node: exp.Expr, dialect: str) -> bool:
-    """Tell whether a source is a table function of values alone.
-
-    `TABLE(f(x))` calls `f` in Trino alone. In other engines `table` is the name of a function, perhaps of anybody.
-    """
-    if isinstance(node, _SOURCE_NODES):
-        return True
-    if not isinstance(node, exp.Anonymous):
-        return False
-    if node.name.lower() == "table" and len(node.expressions) == 1 and dialect == "trino":
-        return is_table_function(node.expressions[0], dialect)
-    return node.name.lower() in TABLE_FUNCTIONS
-
-
-def is_allowed(node: exp.Func, dialect: str) -> bool:
-    """Tell whether a function reads no data but its arguments."""
-    if isinstance(node, _REFUSED):
-        return False
-    parent = node.parent
-    if parent.__class__ is exp.Dot and parent is not None and parent.expression is node:
-        return _is_of_engine(parent.this, node.name, dialect)
-    is_named = isinstance(node, (exp.Anonymous, exp.AnonymousAggFunc))
-    if isinstance(parent, exp.NetFunc):
-        return (node.name if is_named else node.sql_name()).lower() in _NAMESPACES["bigquery"]["net"]
-    return not is_named or node.name.lower() in SCALARS
-
-
-def _is_of_engine(prefix: exp.Expr, name: str, dialect: str) -> bool:
-    """Tell whether a function with a prefix is one of the engine itself."""
-    if not isinstance(prefix, exp.Identifier) or prefix.quoted:
-        return False
-    return name.lower() in _NAMESPACES.get(dialect, {}).get(prefix.name.lower(), ())
-
-
-_INFORMATION_PARTS: Final = 3
-"""Parts of the longest name of a view of INFORMATION_SCHEMA outside of BigQuery."""
-
-
-def is_information(parts: Sequence[str]) -> bool:
-    """Tell whether a name is of a view of INFORMATION_SCHEMA."""
-    return len(parts) > 1 and parts[-2].lower() == INFORMATION_SCHEMA
-
-
-def check_information(parts: Sequence[str], dialect: str, catalog: Catalog) -> None:
-    """Raise RewriteRefused unless a name is of a readable view of a known catalog.
-
-    A catalog that no file describes can hold a table of that name. BigQuery keeps the name for the views.
-    """
-    name = ".".join(parts)
-    if parts[-1].lower() not in READABLE_INFORMATION:
-        raise RewriteRefused(METADATA_TABLE, f"`{name}` is not among the readable views of metadata")
-    is_known = len(parts) < _INFORMATION_PARTS or parts[0].lower() in catalog.containers
-    if dialect != "bigquery" and (len(parts) > _INFORMATION_PARTS or not is_known):
-        raise RewriteRefused(UNKNOWN_RELATION, f"`{name}` is in no known catalog")
 
 
 def metadata_base(parts: tuple[str, ...], dialect: str) -> tuple[str, ...] | None:
@@ -311,6 +144,8 @@ def _is_path(table: exp.Table) -> bool:
     """Tell whether a table is a path; raise RewriteRefused in doubt."""
     first = fold_ascii(table.parts[0].name)
     for source in _seen_from(table):
+        if _name_of(source) == PIPED and first in map(_name_of, source.find_all(exp.Table, exp.Subquery, exp.Unnest)):
+            raise _in_doubt(table)
         if _name_of(source) == first:
             if source.meta.get("quoted_table") and not source.alias:
                 raise _in_doubt(table)  # GoogleSQL gives a whole name in quotes no other name
@@ -380,3 +215,186 @@ def _name_of(source: exp.Expr) -> str:
         names: Sequence[exp.Expr] = [alias.this] if alias.this is not None else alias.args.get("columns") or ()
         return fold_ascii(names[0].name) if len(names) == 1 else ""
     return fold_ascii(source.parts[-1].name) if isinstance(source, exp.Table) and source.name else ""
+
+
+PIPED: Final = "_rap_pipe"
+"""Name of the rows before a step of pipes, in the tree alone."""
+PIPES: Final = frozenset({"bigquery", "spark"})
+"""Dialects with pipes."""
+_MOST_STEPS: Final = 40
+_STEPS: Final[dict[str, str]] = {
+    **dict.fromkeys(("where", "order by", "limit", "offset", "pivot", "unpivot"), "clause"),
+    **dict.fromkeys(("join", "left", "right", "full", "inner", "cross"), "clause"),
+    **dict.fromkeys(("union", "intersect", "except", "minus"), "query"),
+    **dict.fromkeys(("extend", "set", "drop", "rename"), "more columns"), "select": "columns",
+    "aggregate": "groups", "distinct": "all columns", "as": "name",
+}  # fmt: skip
+"""First word of a step -> what the step is in a query on the rows before. Every other step is refused."""
+_USERS: Final = frozenset({"user", "current_user", "session_user"})
+"""Columns without which the name is the user of the session."""
+_GROUPING: Final = ("group by", "group and order by")
+_ORDER: Final = frozenset({"asc", "desc", "nulls", "first", "last"})
+_HEADS: Final = frozenset({"from", "select", "table", "("})
+Words: TypeAlias = list[Token]
+
+
+class _Pipes:
+    """Reading of the pipes of one text: each step becomes a query on the query before, in the order of the text.
+
+    A step keeps all tokens but names and orders of keys. So the tree has each table, function and column at its place.
+    """
+
+    def __init__(self) -> None:
+        self.steps = 0
+
+    def read(self, tokens: Sequence[Token]) -> Words:
+        """Return the tokens without pipes; raise RewriteRefused for an unknown step."""
+        frames: list[list[Words]] = [[[]]]
+        for token in tokens:
+            kind = token.token_type
+            if kind == TokenType.PIPE_GT:
+                frames[-1].append([])
+            elif kind == TokenType.R_PAREN and len(frames) > 1:
+                inner = self._query(*frames.pop())
+                frames[-1][-1] += (*inner, token)
+            else:
+                frames[-1][-1].append(token)
+                if kind == TokenType.L_PAREN:
+                    frames.append([[]])
+        return self._query(*frames[0]) if len(frames) == 1 else list(tokens)
+
+    def _query(self, head: Words, *steps: Words) -> Words:
+        if not steps:
+            return head
+        self.steps += len(steps)
+        before, query = self._head(head)
+        for step in steps:
+            query = self._step(query, [token for token in step if token.token_type != TokenType.SEMICOLON])
+        return [*before, *query]
+
+    def _head(self, head: Words) -> tuple[Words, Words]:
+        """Return the query before the first pipe, with the tokens in front of the query first."""
+        at = 0
+        if head and head[0].token_type == TokenType.WITH:
+            at = next((at for at, token in _outer(head) if token.text.lower() in ("from", "select", "table")), 0)
+        first = head[at].text.lower() if at < len(head) else ""
+        outer = [token.text.lower() for _, token in _outer(head[at:])]
+        if first not in _HEADS or (first != "select" and "select" in outer) or self.steps > _MOST_STEPS:
+            raise _refused_step("the query before the first one")
+        if first == "select":
+            return head[:at], head[at:]
+        rest = head[at:] if first == "(" else head[at + 1 :]
+        return head[:at], [*_words(head[at], "select * from"), *rest]
+
+    def _step(self, query: Words, step: Words) -> Words:
+        word = step[0].text.lower() if step else ""
+        kind = _STEPS.get(word)
+        if kind is None or (word == "drop" and not _USERS.isdisjoint(token.text.lower() for token in step)):
+            raise _refused_step(word.upper()[:40])
+        first, rest = step[0], step[1:]
+        before = [*_words(first, "("), *query, *_words(first, f") as {PIPED}")]
+        everything = _words(first, "select * from")
+        if kind == "clause":
+            return [*everything, *before, *step]
+        if kind == "query":
+            return [*everything, *before, *_joined_queries(step)]
+        if kind == "name":
+            return [*everything, *_words(first, "("), *query, *_words(first, ")"), *step]
+        if kind == "all columns":
+            return [*_words(first, "select distinct * from"), *before, *rest]
+        columns, behind = _cut(rest, ("window",)) if kind != "groups" else _cut(rest, _GROUPING)
+        if kind == "groups":
+            keys = behind[1 if behind and behind[0].token_type == TokenType.GROUP_BY else 3 :]
+            behind = [*_words(first, "group_by"), *_items(keys, named=False)] if keys else []
+            columns = [*_names_of_keys(keys), *(_items(columns, named=True) or _words(first, "1"))]
+        while columns and columns[-1].token_type == TokenType.COMMA:
+            columns = columns[:-1]
+        start = _words(first, "select *,") if kind == "more columns" else _words(first, "select")
+        return [*start, *columns, *_words(first, "from"), *before, *behind]
+
+
+_SIGNS: Final = {
+    "select": TokenType.SELECT, "distinct": TokenType.DISTINCT, "*": TokenType.STAR, ",": TokenType.COMMA,
+    "from": TokenType.FROM, "(": TokenType.L_PAREN, ")": TokenType.R_PAREN, "as": TokenType.ALIAS,
+    "group_by": TokenType.GROUP_BY, "1": TokenType.NUMBER,
+}  # fmt: skip
+
+
+def _words(at: Token, text: str) -> Words:
+    """Return tokens of the tree alone, at the place of a token."""
+    parts = text.replace("*,", "* ,").split()
+    return [Token(_SIGNS.get(part, TokenType.VAR), part, at.line, at.col, at.start, at.end) for part in parts]
+
+
+def _outer(tokens: Sequence[Token]) -> Iterator[tuple[int, Token]]:
+    """Yield the tokens outside of brackets, with places."""
+    depth = 0
+    for at, token in enumerate(tokens):
+        depth -= token.token_type in _CLOSING
+        if not depth:
+            yield at, token
+        depth += token.token_type in _OPENING
+
+
+_OPENING: Final = (TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE)
+_CLOSING: Final = (TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE)
+
+
+def _cut(tokens: Words, words: Sequence[str]) -> tuple[Words, Words]:
+    """Return the tokens before the first of the words outside of brackets, and the tokens from there on."""
+    texts = [(at, token.text.lower()) for at, token in _outer(tokens)]
+    for place, (at, text) in enumerate(texts):
+        following = " ".join(other for _, other in texts[place : place + 3])
+        if text in words or following in words:
+            return tokens[:at], tokens[at:]
+    return tokens, []
+
+
+def _items(tokens: Words, *, named: bool) -> Words:
+    """Return a list without the order of its items, and without their names if these are not `named`."""
+    found: Words = []
+    start = 0
+    ends = [at for at, token in _outer(tokens) if token.token_type == TokenType.COMMA]
+    for end in (*ends, len(tokens)):
+        item = tokens[start:end]
+        while len(item) > 1 and item[-1].text.lower() in _ORDER:
+            item = item[:-1]
+        if not named and len(item) > 2 and item[-2].token_type == TokenType.ALIAS:
+            item = item[:-2]
+        found += (*item, *tokens[end : end + 1])
+        start = end + 1
+    return found
+
+
+def _names_of_keys(keys: Words) -> Words:
+    """Return columns with the names of keys: a query has keys before other columns."""
+    found: Words = []
+    places = [at for at, token in _outer(keys) if token.token_type == TokenType.COMMA]
+    for start, end in pairwise((-1, *places, len(keys))):
+        item = keys[start + 1 : end]
+        while len(item) > 1 and item[-1].text.lower() in _ORDER:
+            item = item[:-1]
+        if len(item) == 1 or (item and item[-2].token_type in (TokenType.ALIAS, TokenType.DOT)):
+            found += (*_words(item[-1], "1 as"), item[-1], *_words(item[-1], ","))
+    return found
+
+
+def _joined_queries(step: Words) -> Words:
+    """Return a set operation with its word before each of its queries."""
+    word = [token for token in step[:2] if token.token_type != TokenType.L_PAREN]
+    found: Words = []
+    outer = {at for at, token in _outer(step) if token.token_type == TokenType.COMMA}
+    for at, token in enumerate(step):
+        found += word if at in outer else [token]
+    return found
+
+
+def without_pipes(tokens: list[Token], dialect: str) -> list[Token]:
+    """Return tokens in which each step of pipes is a query on the query before; raise RewriteRefused."""
+    if dialect not in PIPES or not any(token.token_type == TokenType.PIPE_GT for token in tokens):
+        return tokens
+    return _Pipes().read(tokens)
+
+
+def _refused_step(step: str) -> RewriteRefused:
+    return RewriteRefused(UNSUPPORTED_STATEMENT, f"pipe syntax (`|>`) of this form is not supported: {step}")

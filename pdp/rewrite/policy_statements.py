@@ -1,4 +1,4 @@
-"""BigQuery's statements on row access policies, and its view of them, read to values.
+"""BigQuery's statements on row access policies, and its view of them, read to values; and other views of metadata.
 
 Changes nothing: that takes a store of policies. The parser of SQL does not know these statements. A form that this
 module does not read is an error, never a statement without effect. See
@@ -20,7 +20,16 @@ import msgspec
 from pdp.engines.row_access.conditions import check_condition
 from pdp.engines.row_access.policies import EVERYONE, PolicyBody, entry_name
 from pdp.facts.objects import RowPolicy
-from pdp.rewrite.errors import FILTER_INVALID, METADATA_TABLE, PARSE_ERROR, PoliciesNeeded, RewriteRefused
+from pdp.rewrite.catalog import Catalog
+from pdp.rewrite.errors import (
+    FILTER_INVALID,
+    METADATA_TABLE,
+    PARSE_ERROR,
+    UNKNOWN_RELATION,
+    PoliciesNeeded,
+    RewriteRefused,
+)
+from pdp.rewrite.names import INFORMATION_SCHEMA
 from pdp.rewrite.sql import LexicalText, apply_edits, quote_text, without_spans
 
 _NAME: Final = r"(?:`[^`\\]+`|[A-Za-z_][\w-]*)(?:\s*\.\s*(?:`[^`\\]+`|[A-Za-z_][\w-]*))*"
@@ -186,3 +195,36 @@ def _text_sql(text: str, dialect: str) -> str:
 def _moment(seconds: float) -> str:
     """Return a time in UTC as a text literal; NULL for an unknown time."""
     return f"'{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S}+00:00'" if seconds else "NULL"
+
+
+READABLE_INFORMATION: Final = frozenset(
+    """tables columns schemata views character_sets key_column_usage table_constraints referential_constraints
+    constraint_column_usage routines parameters column_field_paths table_options applicable_roles enabled_roles
+    roles""".split()  # noqa: SIM905
+)
+"""Views of INFORMATION_SCHEMA with names and types, without values, sizes and queries of users.
+
+`views` and `routines` also have the texts of views and functions, for those to whom the engine shows them.
+"""
+_OWN_CATALOGS: Final[dict[str, tuple[str, ...]]] = {"duckdb": ("system",), "trino": (), "spark": (), "bigquery": ()}
+"""Dialect -> catalogs of the engine itself, in lower case. DuckDB attaches no database as `system`."""
+_INFORMATION_PARTS: Final = 3
+"""Parts of the longest name of a view of INFORMATION_SCHEMA outside of BigQuery."""
+
+
+def is_information(parts: Sequence[str]) -> bool:
+    """Tell whether a name is of a view of INFORMATION_SCHEMA."""
+    return len(parts) > 1 and parts[-2].lower() == INFORMATION_SCHEMA
+
+
+def check_information(parts: Sequence[str], dialect: str, catalog: Catalog) -> None:
+    """Raise RewriteRefused unless a name is of a readable view of a known catalog.
+
+    A catalog that no file describes can hold a table of that name. BigQuery keeps the name for the views.
+    """
+    name = ".".join(parts)
+    if parts[-1].lower() not in READABLE_INFORMATION:
+        raise RewriteRefused(METADATA_TABLE, f"`{name}` is not among the readable views of metadata")
+    is_known = len(parts) < _INFORMATION_PARTS or parts[0].lower() in (*catalog.containers, *_OWN_CATALOGS[dialect])
+    if dialect != "bigquery" and (len(parts) > _INFORMATION_PARTS or not is_known):
+        raise RewriteRefused(UNKNOWN_RELATION, f"`{name}` is in no known catalog")

@@ -15,7 +15,7 @@ from typing import Final
 from sqlglot import exp
 
 from pdp.rewrite.errors import PARSE_ERROR, UNSUPPORTED_FUNCTION, UNSUPPORTED_SOURCE, RewriteRefused
-from pdp.rewrite.names import is_table_function, words_of_sql
+from pdp.rewrite.functions import is_table_function, words_of_sql
 from pdp.rewrite.sql import MARK, ParsedText
 
 _NUMBER_WORD: Final = re.compile(r"(?<![\w.])(?:(?!0[xX])\.?[0-9][\w.]*?[eE][+-][0-9][\w.]*|\.?[0-9][\w.]*)")
@@ -45,13 +45,11 @@ _QUERIES: Final = frozenset({"select", "with", "from", "table", "pivot", "unpivo
 """First words of a query in parentheses."""
 _COMPARISON: Final = re.compile(r"\bis\s+(?:not\s+)?distinct\s+\Z", re.IGNORECASE)
 _PARTS: Final = re.compile(r"\b(?:extract|trim|substring|overlay|position|ceil|floor)\s*\Z", re.IGNORECASE)
-"""Functions that separate their arguments by FROM."""
 _PARTS_CALL: Final = re.compile(_PARTS.pattern.replace(r"\Z", r"\("), re.IGNORECASE)
 _QUERY: Final = re.compile(r"\b(?:select|from)\b", re.IGNORECASE)
 _LONGEST_WORD: Final = 80
 """Characters before a FROM, or before a bracket, in which its word is looked for."""
-_WORDS: Final = (exp.From, exp.Join, exp.Delete)
-"""Parts of the tree that FROM and JOIN begin. The tree does not keep the FROM of DELETE."""
+_WORDS: Final = (exp.From, exp.Join, exp.Delete)  # parts that FROM and JOIN begin; the tree keeps no FROM of DELETE
 _CALLED_CLAUSE: Final = re.compile(
     r"(?:(?:,|\b(?:by|select|where|having|on|from|join)\b)\s*(?=(?:from|join|where|having|group|order|union|except|intersect|minus"
     r"|on|is|as)\b)|\(\s*(?=from\s*\()|\bby\s+(?=(?:all|distinct)\s*\())(\w+)",
@@ -73,7 +71,7 @@ _EMPTY_PART: Final = re.compile(
 )
 """Comma without an expression before. The parser skips the comma. To Spark `FROM t SELECT, u` has a table `u`."""
 _LIMITED: Final = re.compile(r"(?<![\w.])limit\b", re.IGNORECASE)
-_BRACKET_OR_COMMA: Final = re.compile(r"(?i)[(),]|(?<![\w.])limit\b")
+_BRACKET_OR_COMMA: Final = re.compile(r"(?i)[(),]|\|>|(?<![\w.])limit\b")
 _FRAME_WORD: Final = re.compile(
     r"(?i)(?<![\w.])(?:(?P<from>from)|(?P<columns>select)(?=\s*\()|union|except|intersect|minus|select)\b|[()]"
 )
@@ -91,7 +89,7 @@ _FORMS: Final = frozenset({
 _COMPARED_TO_ALL: Final = re.compile(r"(?i)[(,]\s*all\s*\(")
 _CALLED_IN_HINT: Final = re.compile(r"/\*\+[^*]*\([^()*]*\(")
 _CALLED: Final = re.compile(r"(?<!\w)\w+(?=\s*\()")
-_LAST_WORD: Final = re.compile(r"\w+\Z|.\Z", re.DOTALL)
+_LAST_WORD: Final = re.compile(r"\w+\Z|\|>\Z|.\Z", re.DOTALL)
 _BEFORE_OPERANDS: Final = frozenset(
     """( , = < > ! + / % | & ^ ~ - select distinct all by where having on and or not when then else case from join limit
     offset in between like is of""".split()  # noqa: SIM905
@@ -153,7 +151,7 @@ def _check_sources(parsed: ParsedText) -> None:
     words = list(_SOURCE_WORD.finditer(marked))
     if not words:
         return
-    starts, most = _sources(parsed.tree)
+    starts, most = _sources(parsed.tree, marked.count("|>"))
     found = {"from": 0, "join": 0}
     has_parts = _PARTS_CALL.search(marked) is not None
     for word in words:
@@ -235,10 +233,12 @@ def _starts_of_names(tree: exp.Expr) -> set[int | None]:
 
 
 def _check_target(tree: exp.Expr) -> None:
-    """Raise RewriteRefused for a change without a target: engines insert into a table `table`."""
-    if isinstance(tree, (exp.Insert, exp.Update, exp.Delete, exp.Merge)):
-        target = tree.this.this if isinstance(tree.this, exp.Schema) else tree.this
-        if not isinstance(target, (exp.Table, exp.Directory)):
+    """Raise RewriteRefused for a change without a target, or with a name that Spark computes: IDENTIFIER('t')."""
+    if isinstance(tree, (exp.Insert, exp.Update, exp.Delete, exp.Merge, exp.Create)):
+        target, names = tree.this, list[str]()
+        if isinstance(target, exp.Schema):
+            target, names = target.this, [part.name.lower() for part in target.this.parts]
+        if not isinstance(target, (exp.Table, exp.Directory, exp.UserDefinedFunction)) or "identifier" in names:
             raise RewriteRefused(PARSE_ERROR, "the statement names no table to change")
 
 
@@ -339,10 +339,10 @@ def _two_readings(word: re.Match[str]) -> RewriteRefused:
     return RewriteRefused(PARSE_ERROR, message)
 
 
-def _sources(tree: exp.Expr) -> tuple[set[int], dict[str, int]]:
-    """Return the places where the names of sources begin, and the number of FROM and JOIN in the tree."""
+def _sources(tree: exp.Expr, steps: int) -> tuple[set[int], dict[str, int]]:
+    """Return the places where the names of sources begin, and the number of FROM and JOIN, without those of pipes."""
     starts: set[int] = set()
-    most = {"from": 0, "join": 0}
+    most = {"from": -steps, "join": 0}
     nodes = [tree]
     while nodes:
         node = nodes.pop()

@@ -14,7 +14,6 @@ from typing import Final
 
 from sqlglot import exp
 
-from pdp.rewrite.barriers import BARRIERS, MASK_BARRIERS, is_total
 from pdp.rewrite.binding import HIDDEN, looks_around, unforeseen_name
 from pdp.rewrite.catalog import Relation, RelationKey, View
 from pdp.rewrite.errors import (
@@ -29,6 +28,7 @@ from pdp.rewrite.errors import (
     RewriteRefused,
 )
 from pdp.rewrite.filters import NO_ROWS
+from pdp.rewrite.guards import BARRIERS, MASK_BARRIERS, is_total
 from pdp.rewrite.mentions import COPY, READ, TableMention
 from pdp.rewrite.policy_statements import policy_source
 from pdp.rewrite.printed_masks import NAMED_BY_TEXT, alias_edits, qualifier_edits

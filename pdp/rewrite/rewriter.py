@@ -7,8 +7,9 @@ is. The result is read a second time by other code (`second_reading.py`), which 
 from __future__ import annotations
 
 import logging
+import re
 import traceback
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, TypeVar
@@ -17,7 +18,6 @@ from sqlglot import exp
 
 from pdp.engines.row_access.policy_set import PolicySet
 from pdp.facts.objects import RowPolicy
-from pdp.rewrite.barriers import BARRIERS
 from pdp.rewrite.catalog import Catalog, Relation, full_name
 from pdp.rewrite.errors import (
     AMBIGUOUS_NAME,
@@ -26,19 +26,23 @@ from pdp.rewrite.errors import (
     NO_STORE,
     PARSE_ERROR,
     UNKNOWN_RELATION,
+    UNSUPPORTED_FUNCTION,
     UNSUPPORTED_SOURCE,
     UNSUPPORTED_STATEMENT,
     RewriteRefused,
 )
 from pdp.rewrite.fast_ways import FastPass, FastVerification
 from pdp.rewrite.filters import FilterCompiler
+from pdp.rewrite.functions import SiteFunctions
+from pdp.rewrite.guards import BARRIERS, DuckdbJudge
 from pdp.rewrite.identity import CallerIdentity
-from pdp.rewrite.judge import DuckdbJudge
-from pdp.rewrite.mentions import CREATE, READ
+from pdp.rewrite.mentions import CREATE, READ, MentionWalk
 from pdp.rewrite.policy_statements import is_policy_statement, policy_source, read_policy_statement
 from pdp.rewrite.process.messages import DIALECTS, RelationUse
+from pdp.rewrite.readings import check_readings
 from pdp.rewrite.rendering import Rendering, TextLevel
-from pdp.rewrite.sql import check_substitution
+from pdp.rewrite.session_functions import user_places
+from pdp.rewrite.sql import LexicalText, ParsedText, check_substitution
 from pdp.rewrite.uses import LookupTables, UseFinder
 from pdp.rewrite.verification import Verification
 from pdp.rewrite.visible_relations import (
@@ -199,7 +203,10 @@ class Rewriter:
         listed: Sequence[RowPolicy] | None = None,
     ) -> RewrittenStatement:  # fmt: skip
         restrictions = self._restrictions(dialect, policies)
-        analyzed = self._analyzer.analyze(text, dialect, self._catalog.default)
+        head, functions = self._functions(text, dialect)
+        if head and not text[len(head) :].strip(" \t\r\n;"):
+            return RewrittenStatement(text, changed=False)
+        analyzed = self._analyzer.analyze(text[len(head) :], dialect, self._catalog.default, functions)
         identities = (caller,)
         uses: tuple[RelationUse, ...] = ()
         if examined:
@@ -207,7 +214,23 @@ class Rewriter:
             uses = finder.uses(analyzed, identities, self._catalog.default)
         finish = partial(self._finish, analyzed, restrictions, caller, policies, listed)
         found = _foreseen(finish, uses)
-        return RewrittenStatement(found, found is not text, uses)
+        is_same = found is analyzed.parsed.text
+        return RewrittenStatement(text if is_same else head + found, not is_same, uses)
+
+    def _functions(self, text: str, dialect: str) -> tuple[str, SiteFunctions]:
+        """Return the functions before a statement that are for this text alone, and all that the statement may call.
+
+        Raise RewriteRefused for a function that reads more than its arguments.
+        """
+        known, at = self._catalog.functions, 0
+        for end in function_ends(text) if dialect == "bigquery" else ():
+            parsed = ParsedText(text[at:end], dialect)
+            check_readings(parsed, dialect)
+            mentions = MentionWalk(self._catalog, dialect, (), known).walk(parsed, body_of_function(parsed.tree))
+            if mentions.found or user_places(parsed, dialect, mentions):
+                raise RewriteRefused(UNSUPPORTED_FUNCTION, "a temporary function reads its arguments alone")
+            known, at = known.beside([parsed.tree.this.this.name]), end
+        return text[:at], known
 
     def _finish(
         self, analyzed: AnalyzedText, restrictions: VisibleRelations, caller: CallerIdentity, policies: PolicySet,
@@ -323,6 +346,8 @@ def _check_definition(analyzed: AnalyzedText, restrictions: VisibleRelations, id
             raise RewriteRefused(MATERIALIZE, "a materialized view keeps the name of one user for all")
         return False
     if tree.args.get("kind") != "VIEW":
+        if analyzed.users and not tree.expression:
+            raise RewriteRefused(MATERIALIZE, "a new table keeps the name of one user for all")
         return False
     target = next(reference for reference in found if reference.role == CREATE)
     is_lasting = not kinds & {exp.TemporaryProperty, exp.GlobalProperty} and not target.relations
@@ -330,3 +355,39 @@ def _check_definition(analyzed: AnalyzedText, restrictions: VisibleRelations, id
         message = "a view of a table with policies, or of the user's name, must be new and must not be temporary"
         raise RewriteRefused(UNSUPPORTED_STATEMENT, message)
     return True
+
+
+_TEMPORARY: Final = re.compile(r"\s*create\s+(?:or\s+replace\s+)?temp(?:orary)?\s+function\b", re.IGNORECASE)
+_PROPERTIES: Final = (exp.TemporaryProperty, exp.ReturnsProperty, exp.StabilityProperty, exp.LanguageProperty)
+"""Properties of a function that reads nothing: libraries and connections are others."""
+_LANGUAGES: Final = frozenset({"js", "javascript"})
+"""Languages of functions without access to anything outside."""
+
+
+def function_ends(text: str) -> Iterator[int]:
+    """Yield the ends of the temporary functions at the start of a text of BigQuery, each behind its semicolon."""
+    if "function" not in text.lower():
+        return
+    bare = LexicalText(text, "bigquery", several=True).bare
+    at = 0
+    while _TEMPORARY.match(bare, at):
+        end = bare.find(";", at) + 1
+        yield end or len(text)
+        at = end or len(text)
+
+
+def body_of_function(tree: exp.Expr) -> exp.Expr:
+    """Return the body of a temporary function; raise RewriteRefused for a function of another form."""
+    head, properties = tree.this, tree.args.get("properties")
+    found = {type(part): part for part in properties.expressions} if properties else {}
+    language = found.get(exp.LanguageProperty)
+    is_plain = isinstance(tree, exp.Create) and isinstance(head, exp.UserDefinedFunction) and len(head.this.parts) == 1
+    is_script = language is not None and language.name.lower() in _LANGUAGES and not tree.find(exp.Query)
+    if not is_plain or exp.TemporaryProperty not in found or not set(found) <= set(_PROPERTIES) or not tree.expression:
+        raise RewriteRefused(UNSUPPORTED_FUNCTION, "a temporary function of this form is not supported")
+    if (language is not None) is not isinstance(tree.expression, (exp.Literal, exp.RawString)) or (
+        language is not None and not is_script
+    ):
+        raise RewriteRefused(UNSUPPORTED_FUNCTION, "a temporary function is an expression, or a text of JavaScript")
+    body: exp.Expr = tree.expression
+    return body

@@ -18,7 +18,7 @@ from sqlglot import Dialect, Parser, Token, Tokenizer, exp
 
 from pdp.engines.row_access.dialects import MAX_DEPTH, PARSER_ERRORS, is_deep
 from pdp.rewrite.errors import FILTER_INVALID, MULTI_STATEMENT, PARSE_ERROR, UNSUPPORTED_STATEMENT, RewriteRefused
-from pdp.rewrite.names import ArrayPathParser
+from pdp.rewrite.names import PIPES, ArrayPathParser, without_pipes
 from pdp.rewrite.process.messages import LONGEST_SQL
 
 MAX_TOKENS: Final = 20_000
@@ -31,8 +31,17 @@ _STANDARD_NAME: Final = r'"(?:[^"]|"")*"'
 _ESCAPED_TEXT: Final = r"'(?:[^'\\]|\\.)*'"
 _ESCAPED_QUOTED: Final = r'"(?:[^"\\]|\\.)*"'
 _BACKTICK_NAME: Final = r"`(?:[^`]|``)*`"
-_RAW_TEXT: Final = r"""(?<!\w)[rRbB](?:'(?:[^'\\]|\\[^'])*'|"(?:[^"\\]|\\[^"])*")(?!['"])"""
+_RAW_TEXT: Final = r"""[rRbB](?<!\w.)(?:'(?:[^'\\]|\\[^'])*'|"(?:[^"\\]|\\[^"])*")(?!['"])"""
 """Raw text or bytes, without a backslash before its own quote: readers differ on whether such a text ends there."""
+_TRIPLE_TEXT: Final = (
+    r""""\"\"(?:"{0,2}(?:[^"\\]|\\.))*"{3}(?!")|'\'\'(?:'{0,2}(?:[^'\\]|\\.))*'{3}(?!')"""
+    r"""|[rRbB](?<!\w.)(?:"{3}(?:"{0,2}(?:[^"\\]|\\[^"']))*"{3}(?!")|'{3}(?:'{0,2}(?:[^'\\]|\\[^"']))*'{3}(?!'))"""
+)
+"""Text between three quotes. It ends at the first three quotes, and no quote touches those."""
+_ESCAPE_TEXT: Final = r"[eE](?<!\w.)'(?:[^'\\]|\\[^']|'')*'"
+"""Text of DuckDB with escapes, without a backslash before its own quote."""
+_HEX_TEXT: Final = r"[xX](?<!\w.)'[0-9A-Fa-f]*'(?!')"
+_RAW_LINE: Final = r"""[rR](?<!\w.)(?:'(?:[^'\\]|\\[^'])*'|"(?:[^"\\]|\\[^"])*")(?!['"])"""
 _HINT: Final = r"(?P<hint>/\*\+|\*/)"
 _OPEN: Final = r"(?P<open>/\*|['\"`])"
 
@@ -41,13 +50,23 @@ def _pattern(*parts: str) -> re.Pattern[str]:
     return re.compile("|".join(parts), re.DOTALL)
 
 
-_STANDARD: Final = _pattern(_LINE_COMMENT, _BLOCK_COMMENT, _STANDARD_TEXT, _STANDARD_NAME, _OPEN)
 _QUOTED: Final = {
-    "trino": _STANDARD,
-    "duckdb": _STANDARD,
-    "spark": _pattern(_HINT, _LINE_COMMENT, _BLOCK_COMMENT, _ESCAPED_TEXT, _ESCAPED_QUOTED, _BACKTICK_NAME, _OPEN),
+    "trino": _pattern(_LINE_COMMENT, _BLOCK_COMMENT, _HEX_TEXT, _STANDARD_TEXT, _STANDARD_NAME, _OPEN),
+    "duckdb": _pattern(_LINE_COMMENT, _BLOCK_COMMENT, _ESCAPE_TEXT, _STANDARD_TEXT, _STANDARD_NAME, _OPEN),
+    "spark": _pattern(
+        *(_HINT, _LINE_COMMENT, _BLOCK_COMMENT, _HEX_TEXT, _RAW_LINE),
+        *(_ESCAPED_TEXT, _ESCAPED_QUOTED, _BACKTICK_NAME, _OPEN),
+    ),
     "bigquery": _pattern(
-        _LINE_COMMENT, r"#[^\n\r]*", _BLOCK_COMMENT, _RAW_TEXT, _ESCAPED_TEXT, _ESCAPED_QUOTED, _BACKTICK_NAME, _OPEN
+        _LINE_COMMENT,
+        r"#[^\n\r]*",
+        _BLOCK_COMMENT,
+        _TRIPLE_TEXT,
+        _RAW_TEXT,
+        _ESCAPED_TEXT,
+        _ESCAPED_QUOTED,
+        _BACKTICK_NAME,
+        _OPEN,
     ),
 }
 """Dialect -> comments, texts and quoted names, as the lexer of the engine finds them."""
@@ -60,21 +79,14 @@ _ODD: Final = re.compile(
 """Control characters, odd blanks and lone carriage returns: engines differ on where they end a word or a line."""
 _PREFIX: Final = re.compile(r"(?:[$@&]|(?<!\w)[A-Za-z]\w?)\Z")
 """End of the text before a quote that changes how an engine reads the quote."""
-_PREFIXED: Final = re.compile("[rRbB]['\"]")
-"""Start of a raw text, or of bytes, of BigQuery. In other dialects such a text is refused before."""
+_PREFIXED: Final = re.compile("[rRbBeExX]['\"]")
+"""Start of a text with a prefix. A prefix that the dialect has not is refused before."""
 _DOLLAR_QUOTE: Final = re.compile(r"\$\w*\$")
 _SUBSTITUTED: Final = "${"
 """Start of a variable, which Spark replaces before it reads the text."""
 _PIPE: Final = re.compile(r"\|\s*>")
-_PIPED: Final = re.compile(
-    r"\s*from\s+[\w.-]+(?:\s+(?:as\s+)?\w+)?\s*(?:\|>\s*(?:where|select)\b[\w\s.,=<>!+*/%-]*)+[;\s]*"
-)
-"""Pipes that are read: a named table with conditions and columns. The parser drops parts of other pipes."""
 MARK: Final = "\1"
 """Sign in place of each sign of a quoted piece."""
-_QUERY_WORD: Final = re.compile(
-    r"\b(?:from|select|where|join|table|unnest|with|union|intersect|except|in|exists|array|as\s+struct|as\s+value)\b"
-)
 
 
 class LexicalText:
@@ -86,8 +98,8 @@ class LexicalText:
 
     __slots__ = ("bare", "comments", "marked", "quoted", "text")
 
-    def __init__(self, text: str, dialect: str) -> None:
-        """Read a text; raise RewriteRefused for a long, deep or ambiguous text."""
+    def __init__(self, text: str, dialect: str, *, several: bool = False) -> None:
+        """Read a text, of `several` statements; raise RewriteRefused for a long, deep or ambiguous text."""
         if len(text) > LONGEST_SQL:
             raise RewriteRefused(PARSE_ERROR, f"the text has more than {LONGEST_SQL} characters")
         if not text or text.isspace():
@@ -96,9 +108,9 @@ class LexicalText:
         self.quoted: list[tuple[int, int]] = []
         self.comments: list[tuple[int, int]] = []
         self.bare = self._read(dialect)
-        _check_bounds(self.bare)
+        _check_bounds(self.bare, several=several)
         self.marked = self._marked()
-        _check_pipes(self.bare.lower(), dialect)
+        _check_pipes(self.bare, dialect)
         if dialect == "spark" and _SUBSTITUTED in text:
             raise RewriteRefused(PARSE_ERROR, "variables (`${`) are not read")
 
@@ -170,21 +182,17 @@ def _check_comment(piece: str) -> None:
 
 
 def _check_pipes(bare: str, dialect: str) -> None:
-    """Raise RewriteRefused for pipe syntax, but for plain conditions and columns of one table in BigQuery."""
-    if not _PIPE.search(bare):
-        return
-    _, *steps = bare.split("|>")
-    is_plain = dialect == "bigquery" and _PIPED.fullmatch(bare) is not None
-    if not is_plain or any(len(_QUERY_WORD.findall(step)) != 1 for step in steps):
+    """Raise RewriteRefused for pipes where the engine has none, and for a pipe in two pieces."""
+    if any(dialect not in PIPES or pipe != "|>" for pipe in _PIPE.findall(bare)):
         raise RewriteRefused(UNSUPPORTED_STATEMENT, "pipe syntax (`|>`) of this form is not supported")
 
 
-def _check_bounds(bare: str) -> None:
+def _check_bounds(bare: str, *, several: bool) -> None:
     """Raise RewriteRefused for several statements, dollar quotes, and nesting beyond the bounds."""
     if "$" in bare and _DOLLAR_QUOTE.search(bare):
         raise RewriteRefused(PARSE_ERROR, "dollar quotes are not read")
     _, semicolon, rest = bare.partition(";")
-    if semicolon and rest.strip(" \t\r\n;"):
+    if semicolon and rest.strip(" \t\r\n;") and not several:
         raise RewriteRefused(MULTI_STATEMENT, "the text has more than one statement")
     if is_deep(bare.lower()):
         raise RewriteRefused(PARSE_ERROR, f"the text is nested deeper than {MAX_DEPTH} levels, or has too many joins")
@@ -239,7 +247,7 @@ class ParsedText:
             self.lexical.check_tokens(self.tokens)
             if dialect == "spark":
                 _check_scripts(self.tokens, text)
-            trees = parser.parse(self.tokens, text)
+            trees = parser.parse(without_pipes(self.tokens, dialect), text)
         except RecursionError:
             raise RewriteRefused(PARSE_ERROR, "the text is nested too deeply") from None
         except PARSER_ERRORS as error:
@@ -251,7 +259,7 @@ def parse_part(text: str, dialect: str) -> exp.Expr:
     """Return the tree of a text made of parts that were read before; raise RewriteRefused."""
     tokenizer, parser = _GRAMMARS.of(dialect)
     try:
-        return _only_tree(parser.parse(tokenizer.tokenize(text), text))
+        return _only_tree(parser.parse(without_pipes(tokenizer.tokenize(text), dialect), text))
     except PARSER_ERRORS as error:
         raise RewriteRefused(PARSE_ERROR, f"the text does not parse: {_first_line(str(error))}") from None
 
@@ -270,6 +278,19 @@ def _check_opening(bare: str) -> None:
     opening = _OPENING.match(bare)
     if opening and opening[1].lower() not in STATEMENTS:
         raise RewriteRefused(UNSUPPORTED_STATEMENT, f"{opening[1].upper()[:40]} is not supported")
+
+
+_DESCRIBED: Final = frozenset({"duckdb", "trino", "bigquery"})
+"""Dialects in which a new table of columns alone is empty. In Spark it may be a name for files."""
+
+
+def is_new_table(tree: exp.Create, dialect: str) -> bool:
+    """Tell whether a statement creates an empty table by columns alone, without a place or an option."""
+    properties = tree.args.get("properties")
+    is_plain = all(isinstance(part, exp.TemporaryProperty) for part in properties.expressions) if properties else True
+    if dialect not in _DESCRIBED or not isinstance(tree.this, exp.Schema) or not is_plain:
+        return False
+    return bool(tree.this.expressions) and tree.find(exp.Query) is None
 
 
 def _check_scripts(tokens: Sequence[Token], text: str) -> None:

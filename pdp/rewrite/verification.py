@@ -19,7 +19,8 @@ from pdp.rewrite.binding import HIDDEN, check_qualified, looks_around
 from pdp.rewrite.catalog import Catalog, Relation
 from pdp.rewrite.errors import AMBIGUOUS_NAME, NOT_COVERED, RewriteRefused
 from pdp.rewrite.fast_ways import FastVerification
-from pdp.rewrite.names import INFORMATION_SCHEMA, PATH, is_table_function, name_parts
+from pdp.rewrite.functions import is_table_function
+from pdp.rewrite.names import INFORMATION_SCHEMA, PATH, name_parts
 from pdp.rewrite.session_functions import USERS
 from pdp.rewrite.sql import parse_part
 from pdp.rewrite.visible_relations import MAX_VIEW_DEPTH, Identities, VisiblePart, VisibleRelations

@@ -24,6 +24,7 @@ from pdp.rewrite.errors import (
 )
 from pdp.rewrite.fast_ways import CatalogMemories
 from pdp.rewrite.filters import NO_ROWS, FilterCompiler, FilterText, known_columns
+from pdp.rewrite.functions import SiteFunctions
 from pdp.rewrite.identity import CallerIdentity, owner_identity
 from pdp.rewrite.mentions import MentionWalk, TableMention, TableMentions
 from pdp.rewrite.printed_masks import MaskCompiler
@@ -100,15 +101,14 @@ class Analyzer:
         self.masks, self.memories = MaskCompiler(catalog), CatalogMemories()
         self._views: dict[tuple[View, RelationKey, str], AnalyzedText] = {}
 
-    def analyze(self, text: str, dialect: str, default: tuple[str, ...]) -> AnalyzedText:
-        """Return the analysis of a statement; raise RewriteRefused."""
-        return self._analyze(text, dialect, default, is_view=False)
-
-    def _analyze(self, text: str, dialect: str, default: tuple[str, ...], *, is_view: bool) -> AnalyzedText:
+    def analyze(
+        self, text: str, dialect: str, default: tuple[str, ...], functions: SiteFunctions | None = None
+    ) -> AnalyzedText:
+        """Return the analysis of a statement, which may call functions; raise RewriteRefused."""
         parsed = ParsedText(text, dialect, statement=True)
         check_readings(parsed, dialect)
-        mentions = MentionWalk(self.catalog, dialect, default).walk(parsed)
-        return AnalyzedText(parsed, mentions, user_places(parsed, dialect, mentions, is_view=is_view))
+        mentions = MentionWalk(self.catalog, dialect, default, functions).walk(parsed)
+        return AnalyzedText(parsed, mentions, user_places(parsed, dialect, mentions))
 
     def view(self, relation: Relation, view: View, dialect: str) -> AnalyzedText:
         """Return the analysis of the text of a view; raise RewriteRefused for a text that is no query."""
@@ -120,7 +120,10 @@ class Analyzer:
                 raise RewriteRefused(UNSUPPORTED_SOURCE, f"`{name}` cannot be used: {view.problem}")
             if view.dialect and view.dialect != dialect:
                 raise RewriteRefused(UNSUPPORTED_SOURCE, f"the text of `{name}` is in another dialect")
-            found = self._analyze(view.sql, dialect, relation.text_schema, is_view=True)
+            parsed = ParsedText(view.sql, dialect, statement=True)
+            check_readings(parsed, dialect)
+            mentions = MentionWalk(self.catalog, dialect, relation.text_schema).walk(parsed)
+            found = AnalyzedText(parsed, mentions, user_places(parsed, dialect, mentions, is_view=True))
             if not isinstance(found.parsed.tree, exp.Query):
                 raise RewriteRefused(UNSUPPORTED_SOURCE, f"the text of `{name}` is no query")
             if any(reference.is_policies for reference in found.references.found):

@@ -31,7 +31,7 @@ METADATA_NAMES = ("items$files", "items.files", "information_schema.tables", "x.
         ("duckdb", "SELECT $$a$$"),
         ("trino", "SELECT U&'d\\0061t' FROM items"),
         ("bigquery", "SELECT r'\\' , (SELECT MAX(amount) FROM orders) , '"),
-        ("bigquery", "SELECT '''a' , (SELECT 1 FROM orders) , 'b'''"),
+        ("bigquery", "SELECT '''a' , (SELECT 1 FROM orders) , 'b''''"),
         ("spark", "SELECT '${x}' FROM items"),
         ("spark", "SELECT 1 FROM ${t}"),
         ("trino", "SELECT 1 FROM items\u2028 WHERE 1 = 1"),
@@ -95,9 +95,12 @@ def test_a_deep_or_long_text_is_refused_soon(dialect: str, text: str) -> None:
         "CREATE VIEW v9 AS FROM items |> SELECT sku",
     ],
 )
-def test_a_pipe_is_refused(dialect: str, text: str) -> None:
+def test_a_pipe_hides_no_table(dialect: str, text: str) -> None:
     codes = {errors.UNSUPPORTED_STATEMENT, errors.PARSE_ERROR}
-    assert code_of(SERVICE, RewriteRequest(text, dialect, BOB)) in codes
+    request = RewriteRequest(text, dialect, BOB)
+    if code_of(SERVICE, request) not in codes:
+        assert dialect in ("bigquery", "spark")
+        assert SERVICE.rewrite(request).count("region = 'US'") == text.count("orders")
 
 
 def test_a_pipe_in_a_text_or_comment_is_no_pipe() -> None:
@@ -150,10 +153,10 @@ def test_an_unforeseen_error_refuses_one_text_alone(
 ) -> None:
     analyze = Analyzer.analyze
 
-    def broken(self: Analyzer, text: str, dialect: str, default: tuple[str, ...]) -> AnalyzedText:
+    def broken(self: Analyzer, text: str, *more: Any) -> AnalyzedText:
         if "sku" in text:
             raise AssertionError("a secret of the text")
-        return analyze(self, text, dialect, default)
+        return analyze(self, text, *more)
 
     monkeypatch.setattr(Analyzer, "analyze", broken)
     texts = ["SELECT id FROM orders", 'SELECT "sku" FROM items', "SELECT id FROM orders"]
@@ -229,6 +232,8 @@ def test_no_relation_gets_a_name_of_metadata(dialect: str, name: str, kind: str)
         *((dialect, f'"{name}"') for dialect in ("trino", "duckdb") for name in ("items$x", *METADATA_NAMES[1:])),
         ("duckdb", '"items$files"'), ("duckdb", "items.files"), ("trino", "items.files"), ("trino", 'lake."sales.items"'),
         ("trino", "hive.information_schema.tables"), ("trino", "a.b.information_schema.tables"),
+        ("trino", "system.information_schema.tables"), ("spark", "system.information_schema.tables"),
+        ("duckdb", "system.information_schema.jobs"), ("duckdb", "a.system.information_schema.tables"), ("duckdb", "temp.information_schema.tables"),
         ("trino", '"orders$files"'), ("trino", '"v_orders$files"'), ("spark", "orders.files"), ("spark", "v_pay.files"),
         ("spark", "`items.files`"), ("spark", "`items$files`"), ("bigquery", "`items$files`"), ("trino", '"nosuch$files"'),
         ("trino", '"$files"'), ("duckdb", '"sales.items"'), ("duckdb", "'a.csv'"), ("spark", "`lake.sales.items`"),
@@ -244,6 +249,7 @@ def test_a_name_like_metadata_is_not_read(dialect: str, name: str) -> None:
         ("trino", '"items$files"'), ("trino", 'sales."items$snapshots"'), ("spark", "lake.sales.items.files"),
         ("trino", "information_schema.tables"), ("duckdb", "lake.information_schema.columns"),
         ("bigquery", "`lake.sales.items`"), ("bigquery", "sales.INFORMATION_SCHEMA.COLUMNS"),
+        ("duckdb", "system.information_schema.tables"), ("duckdb", '"SYSTEM"."information_schema"."columns"'),
     ],
 )  # fmt: skip
 def test_metadata_of_open_tables_is_read(dialect: str, name: str) -> None:
@@ -353,7 +359,7 @@ def test_a_sample_of_rows_takes_visible_rows(dialect: str, visible: str) -> None
         ("duckdb", "INSERT INTO lake.ref.user_regions VALUES ('bob@example.com', 'EU')"),
         ("duckdb", "UPDATE lake.ref.user_regions SET principal = 'bob@example.com'"),
         ("bigquery", "SELECT x FROM items AS lake, `lake.sales.orders` AS x"),
-        ("bigquery", "FROM items |> UNION ALL (FROM orders)"),
+        ("bigquery", "FROM items |> CALL orders()"),
     ],
 )
 def test_known_attacks_stay_refused(dialect: str, text: str) -> None:

@@ -10,9 +10,9 @@ import duckdb
 import pytest
 
 from pdp.engines.row_access.policies import parse_document
-from pdp.rewrite.barriers import BARRIERS, is_total
 from pdp.rewrite.catalog import Catalog, catalog_of, policy_set_of
 from pdp.rewrite.errors import RewriteRefused
+from pdp.rewrite.guards import BARRIERS, is_total
 from pdp.rewrite.process.local import LocalRewriter, RewriteRequest
 from pdp.rewrite.rewriter import Rewriter
 from pdp.rewrite.sql import ParsedText

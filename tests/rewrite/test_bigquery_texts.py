@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import duckdb
 import pytest
 from support.rewriting import code_of
 
@@ -42,6 +43,9 @@ def test_a_name_is_replaced_as_a_whole_however_quotes_cut_it(name: str) -> None:
     "text",
     [
         r"SELECT r'\d+' AS x FROM orders", r'SELECT REGEXP_EXTRACT(region, R"^\w+") FROM orders',
+        'SELECT """a""", """b \'c\' ""d"" """ FROM orders', 'SELECT """ FROM items, nosuch """ AS x, id FROM orders',
+        'SELECT """a\n-- b\n/* c""" FROM orders -- """', 'SELECT """a\\"""" FROM orders', 'SELECT """"a""" FROM orders', 'SELECT b"""x""" FROM orders',
+        r'SELECT r"""\d""", id FROM orders', "SELECT '''a \"b\" 'c' ''' FROM orders",
         r"SELECT b'\x00', r'\\' FROM orders", r"SELECT r'\\' AS x, id FROM orders WHERE region = r'FROM x'",
     ],
 )  # fmt: skip
@@ -53,7 +57,10 @@ def test_raw_texts_stay_to_the_letter(text: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        r"SELECT r'\'', 1 FROM orders", r"SELECT r'\', (SELECT id FROM nosuch), r'\'", "SELECT r'''x''' FROM orders", "SELECT rb'x' FROM orders",
+        r"SELECT r'\'', 1 FROM orders", r"SELECT r'\', (SELECT id FROM nosuch), r'\'", r"SELECT r'''x\'''' FROM orders", "SELECT rb'x' FROM orders",
+        'SELECT """a"""" FROM orders', 'SELECT """a"" " FROM orders', 'SELECT xr"""a""" FROM orders', "SELECT r'''x'''' FROM orders",
+        r'''SELECT r"""a\""", (SELECT id FROM nosuch), r"""\""" FROM orders''',
+
         "SELECT r'a' 'b", "SELECT r'a''b' FROM orders", "SELECT xr'a' FROM orders", "SELECT r`a` FROM orders",
         r"SELECT r'a\' FROM orders",
     ],
@@ -62,10 +69,34 @@ def test_what_is_no_raw_text_for_certain_is_refused(text: str) -> None:
     assert code_of(SERVICE, RewriteRequest(text, "bigquery", ALICE))
 
 
-@pytest.mark.parametrize("dialect", ["duckdb", "spark", "trino"])
-def test_other_dialects_have_no_such_prefix(dialect: str) -> None:
-    for text in ("SELECT r'x' FROM orders", "SELECT b'x' FROM orders"):
-        assert code_of(SERVICE, RewriteRequest(text, dialect, ALICE)) == errors.PARSE_ERROR
+PREFIXES = {"spark": "rRxX", "duckdb": "eE", "trino": "xX", "bigquery": "rRbB"}
+
+
+@pytest.mark.parametrize("dialect", PREFIXES)
+@pytest.mark.parametrize("sign", ["r", "R", "b", "e", "E", "x", "X", "n", "U&", "rb", "_x", "z"])
+def test_a_dialect_reads_its_own_prefixes_alone(dialect: str, sign: str) -> None:
+    found = code_of(SERVICE, RewriteRequest(f"SELECT {sign}'0A' FROM orders", dialect, ALICE))
+    assert found == ("" if sign in set(PREFIXES[dialect]) else errors.PARSE_ERROR)
+
+
+@pytest.mark.parametrize(
+    ("dialect", "text"),
+    [
+        ("duckdb", r"SELECT E'\'', 1 FROM orders --'"), ("duckdb", "SELECT id FROM E'a.csv'"), ("duckdb", "SELECT xE'a' FROM orders"),
+        ("spark", r"SELECT r'a\', (SELECT 1 FROM nosuch), r'\' FROM orders"), ("spark", "SELECT r'a''b' FROM orders"), ("spark", "SELECT X'0G' FROM orders"),
+        ("trino", "SELECT X'0A''b' FROM orders"), ("trino", "SELECT X'0A, ' FROM orders"), ("duckdb", r"SELECT e'a\' FROM orders"),
+    ],
+)  # fmt: skip
+def test_a_text_with_an_uncertain_end_is_refused(dialect: str, text: str) -> None:
+    assert code_of(SERVICE, RewriteRequest(text, dialect, ALICE))
+
+
+@pytest.mark.parametrize("text", [r"E'a\nb'", r"e'it''s \\'", r"E'\t' || E'\x41'", "E''", r"E'FROM nosuch \\'"])
+def test_texts_with_escapes_are_those_of_duckdb(text: str) -> None:
+    database = duckdb.connect()
+    database.execute("CREATE TABLE orders AS SELECT 1 AS id, 'a' AS region UNION ALL SELECT 2, 'hidden'")
+    found = SERVICE.rewrite(RewriteRequest(f"SELECT {text}, region FROM orders", "duckdb", ALICE))
+    assert database.execute(found).fetchall() == database.execute(f"SELECT {text}, 'a'").fetchall()
 
 
 @pytest.mark.parametrize(

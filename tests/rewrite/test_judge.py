@@ -14,13 +14,21 @@ import duckdb
 import pytest
 from support.judging import judge_seconds
 from support.oracles.parser_judges import Seen, mutated, seeds, taken
-from support.rewriting import POLICIES, known_rows, recorded_cases, recorded_data, recorded_service
+from support.rewriting import (
+    POLICIES,
+    code_of,
+    full_database,
+    known_rows,
+    recorded_cases,
+    recorded_data,
+    recorded_service,
+)
 
 from pdp.engines.row_access.policies import read_documents
 from pdp.rewrite import errors, visible_relations
 from pdp.rewrite.catalog import catalog_of, policy_set_of
 from pdp.rewrite.errors import RewriteRefused
-from pdp.rewrite.judge import DuckdbJudge
+from pdp.rewrite.guards import DuckdbJudge
 from pdp.rewrite.process import pool
 from pdp.rewrite.process.local import LocalRewriter, RewriteRequest
 from pdp.rewrite.rewriter import Rewriter
@@ -155,3 +163,27 @@ def duckdb_sees(database: duckdb.DuckDBPyConnection, text: str) -> Seen | None:
         elif isinstance(part, list):
             parts += part
     return None if found.get("error") else Seen(frozenset(tables), parameters)
+
+
+@pytest.mark.parametrize("dialect", ["duckdb", "trino", "spark"])
+def test_a_common_table_may_have_a_dot_in_its_name(dialect: str) -> None:
+    quote = "`" if dialect == "spark" else '"'
+    text = 'WITH "a.1" AS (SELECT id FROM orders), "b.orders" AS (SELECT * FROM "A.1") SELECT * FROM "b.orders" JOIN "a.1" USING (id)'
+    found = JUDGED.rewrite(RewriteRequest(text.replace('"', quote), dialect, BOB))
+    assert found.count("region = 'US'") == 1
+    for other in (
+        'WITH "a.1" AS (SELECT 1 AS x) SELECT * FROM "a.2"',
+        'SELECT * FROM "sales.orders"',
+        'WITH "a.1" AS (SELECT 1 AS x) SELECT * FROM a."a.1"',
+        'SELECT * FROM (WITH "a.1" AS (SELECT 1) SELECT 1) x, "a.1"',
+    ):
+        changed = other.replace('"', quote)
+        assert code_of(JUDGED, RewriteRequest(changed, dialect, BOB)) == errors.UNKNOWN_RELATION, changed
+
+
+def test_duckdb_reads_a_common_table_with_a_dot_in_its_name() -> None:
+    database = full_database(recorded_data())
+    text = 'WITH "lake.sales.items" AS (SELECT id, region FROM orders) SELECT region, count(*) AS n FROM "lake.sales.items" GROUP BY region'
+    rewritten = JUDGED.rewrite(RewriteRequest(text, "duckdb", BOB))
+    assert {row[0] for row in database.execute(rewritten).fetchall()} == {"US"}
+    assert JUDGED.rewrite(RewriteRequest(text, "duckdb", BOB))

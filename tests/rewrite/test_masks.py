@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
+import duckdb
 import pytest
 from support.oracles.equivalence import DATA, service_of
 from support.oracles.secure_views import mask_columns
 from support.rewriting import code_of, full_database, rows_of
 
+from pdp.errors import PolicyError
 from pdp.rewrite import errors
-from pdp.rewrite.process.local import RewriteRequest
+from pdp.rewrite.process.local import RewriteRequest, service_of_files
 
 STAFF: dict[str, Any] = {"table": "lake.hr.salaries", "grantees": ["allUsers"], "except": ["user:alice@example.com"]}
 MASKS = [
@@ -136,3 +140,22 @@ def test_a_masked_view_shows_the_mask() -> None:
     body = {"id": "m", "table": "lake.sales.v_orders", "column": "amount", "grantees": ["allUsers"], "kind": "null"}
     request = RewriteRequest("SELECT DISTINCT amount FROM v_orders", "duckdb", "user:bob@example.com")
     assert rows_of(full_database(DATA), service_with(body).rewrite(request))[1] == [[None]]
+
+
+@pytest.mark.parametrize("column", ["a b (c)", "random()", "x.y", "2019-20", "#1"])
+def test_a_described_column_of_any_name_is_masked(tmp_path: Path, column: str) -> None:
+    document = {
+        "default": ["lake", "main"], "tables": {"t": {"columns": {column: "VARCHAR", "id": "INT"}}},
+        "masks": [{"id": "m", "table": "lake.main.T", "column": column.upper(), "kind": "null", "grantees": ["allUsers"]}],
+    }  # fmt: skip
+    path = tmp_path / "rows.json"
+    path.write_text(json.dumps(document))
+    sql = service_of_files([path]).rewrite(RewriteRequest("SELECT * FROM t", "duckdb", "user:bob@example.com"))
+    database = duckdb.connect()
+    database.execute(f"CREATE TABLE t AS SELECT 'secret' AS \"{column}\", 1 AS id")
+    assert database.execute(sql).fetchall() == [(None, 1)]
+    if column != "a b (c)":
+        return
+    path.write_text(json.dumps(document | {"tables": {"other": {"columns": {column: "VARCHAR"}}}}))
+    with pytest.raises(PolicyError, match="no plain name of a column"):
+        service_of_files([path])

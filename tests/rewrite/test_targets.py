@@ -25,7 +25,7 @@ PATHS = (
     "temp.main.{}", "memory.{}", "system.{}", "other.{}", "other.main.{}", "lake.lake.{}", "lake.sales.x.{}",
 )  # fmt: skip
 NAMES = ("vp", "m", "t", "new", "om")
-TEXTS = ("TABLE {} AS SELECT 'seen' AS a", "VIEW {} AS SELECT a FROM lake.sales.t")
+TEXTS = ("TABLE {} AS SELECT 'seen' AS a", "VIEW {} AS SELECT a FROM lake.sales.t", "TABLE {} (a VARCHAR)")
 
 
 def document(default: list[str]) -> Document:
@@ -190,3 +190,56 @@ def test_a_default_of_namespaces_is_put_before_a_name_of_one_part(text: str) -> 
     rewriter, policies = Rewriter(catalog_of([body])), policy_set_of([body])
     for _ in range(2):
         assert "'x'" in str(answered(rewriter, text, policies, "spark"))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "IDENTIFIER('t')",
+        "identifier('lake.sales.t')",
+        "IDENTIFIER (x)",
+        "lake.sales.IDENTIFIER('t')",
+        "IDENTIFIER('t' || '')",
+        "IDENTIFIER(:p)",
+    ],
+)
+@pytest.mark.parametrize(
+    "text",
+    [
+        "CREATE TABLE {} AS SELECT 1 AS a",
+        "CREATE OR REPLACE TABLE {} USING parquet AS SELECT 1 AS a",
+        "CREATE VIEW {} AS SELECT 1 AS a",
+        "CREATE OR REPLACE VIEW {} AS SELECT a FROM m",
+    ],
+)
+def test_a_name_that_spark_computes_is_no_target(name: str, text: str) -> None:
+    """Spark makes or replaces the table `t`, not a table `identifier` with a column."""
+    body = document(["lake", "sales"])
+    assert isinstance(
+        answered(Rewriter(catalog_of([body])), text.format(name), policy_set_of([body]), "spark"), RewriteRefused
+    )
+
+
+@pytest.mark.parametrize("text", [
+    "CREATE TABLE new (a INT)", "CREATE TABLE sales.new (a INT NOT NULL DEFAULT 1, b VARCHAR)", "CREATE TABLE IF NOT EXISTS lake.sales.new (a INT, b DECIMAL(9, 2))",
+    "CREATE OR REPLACE TABLE new (a INT)",
+])  # fmt: skip
+@pytest.mark.parametrize("dialect", ["duckdb", "trino", "bigquery"])
+def test_a_new_table_of_columns_is_created(dialect: str, text: str) -> None:
+    body = document(["lake", "sales"])
+    assert answered(Rewriter(catalog_of([body])), text, policy_set_of([body]), dialect) == text
+
+
+@pytest.mark.parametrize(("dialect", "text"), [
+    *((dialect, text) for dialect in ("duckdb", "trino", "bigquery", "spark") for text in (
+        "CREATE OR REPLACE TABLE t (a INT)", "CREATE TABLE IF NOT EXISTS sales.t (a INT)", "CREATE TABLE new (a INT REFERENCES t (a))", "CREATE TABLE new (a INT DEFAULT (SELECT MAX(a) FROM t))",
+        "CREATE TABLE new (a VARCHAR DEFAULT CURRENT_USER)", "CREATE TABLE new (a INT DEFAULT secrets(1))", "CREATE TABLE new LIKE t", "CREATE TABLE new (LIKE t)", "CREATE TABLE new", "CREATE TABLE new ()",
+        "CREATE TABLE new (a INT, FOREIGN KEY (a) REFERENCES t (a))", "CREATE EXTERNAL TABLE new (a INT)", "CREATE TABLE new (a INT) LOCATION 's3://lake/t'", "CREATE TABLE information_schema.new (a INT)",
+    )),
+    ("spark", "CREATE TABLE new (a INT)"), ("spark", "CREATE TABLE new (a INT) USING csv OPTIONS (path 's3://lake/t')"), ("trino", "CREATE TABLE new (a INT) WITH (external_location = 's3://lake/t')"),
+    ("bigquery", "CREATE TABLE new (a INT64) OPTIONS (uris = ['gs://lake/t'])"), ("duckdb", "CREATE TABLE new (a VARCHAR DEFAULT user)"), ("duckdb", "CREATE TABLE new (a INT DEFAULT nextval('s'))"),
+    ("duckdb", "CREATE TABLE new (a INT, b INT GENERATED ALWAYS AS (stats(a)))"), ("bigquery", "CREATE TABLE new (a STRING DEFAULT SESSION_USER())"), ("duckdb", "CREATE TEMP TABLE sales.new (a INT)"),
+])  # fmt: skip
+def test_a_new_table_that_could_hold_or_ask_more_is_refused(dialect: str, text: str) -> None:
+    body = document(["lake", "sales"])
+    assert isinstance(answered(Rewriter(catalog_of([body])), text, policy_set_of([body]), dialect), RewriteRefused)

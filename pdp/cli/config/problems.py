@@ -343,7 +343,7 @@ def find_row_access_problems(settings: Settings) -> list[ConfigProblem]:
     if found or (found := _raised(compile_files, files.paths)):
         return found
     documents = read_documents(files.paths)
-    filled = {each.name for each in documents if each.document.policies or each.document.masks}
+    filled = {each.name for each in documents if each.document.has_entries}
     notices = compile_files(files.paths).warnings
     warnings = [ConfigProblem(str(notice.place), "warning", notice.message) for notice in notices]
     return [*_raised(files.require_content, filled), *warnings]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 from urllib.parse import quote
 
 import msgspec
@@ -159,6 +159,13 @@ class TableBody(msgspec.Struct, frozen=True):
     columns: Mapping[str, str] = {}
 
 
+class FunctionBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Function of the site that rewritten statements may call, or a schema of such functions: `mozfun.map.*`."""
+
+    name: str
+    reads: Literal["nothing"]
+
+
 class Document(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Content of a file. `default` is the warehouse and namespace of short table names."""
 
@@ -167,6 +174,13 @@ class Document(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     views: Mapping[str, Any] = {}
     policies: tuple[PolicyBody, ...] = ()
     masks: tuple[MaskBody, ...] = ()
+    functions: tuple[FunctionBody, ...] | msgspec.UnsetType = msgspec.UNSET
+    """Unset without any, so that older texts keep their digests."""
+
+    @property
+    def has_entries(self) -> bool:
+        """Tell whether the file says more than which tables there are."""
+        return bool(self.policies or self.masks or self.functions)
 
 
 class NamedDocument(msgspec.Struct, frozen=True):

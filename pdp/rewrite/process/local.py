@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from pdp.engines.row_access.engine import REASON_PREFIX
-from pdp.engines.row_access.entries import REFUSED, Fault, binding_faults, fault_message
+from pdp.engines.row_access.entries import NO_TABLES, REFUSED, DescribedTables, Fault, binding_faults, fault_message
 from pdp.engines.row_access.explain import ExplainedEntry, RowExplanation
 from pdp.engines.row_access.policies import (
     MaskBody,
@@ -22,9 +22,18 @@ from pdp.engines.row_access.policies import (
 )
 from pdp.engines.row_access.policy_set import Mask, Policy, PolicySet
 from pdp.errors import InvalidArgument, InvalidReference, PolicyError
-from pdp.facts.objects import fold_column
+from pdp.facts.objects import RowPolicy, fold_column
 from pdp.model.strict import decode
-from pdp.rewrite.catalog import Catalog, RelationKey, catalog_of, key_of, policy_set_of, read_entry, tables_of
+from pdp.rewrite.catalog import (
+    Catalog,
+    RelationKey,
+    catalog_of,
+    key_of,
+    policy_set_of,
+    read_entry,
+    table_parts,
+    tables_of,
+)
 from pdp.rewrite.errors import FILTER_INVALID, RewriteRefused
 from pdp.rewrite.filters import NO_ROWS
 from pdp.rewrite.identity import CallerIdentity, owner_identity
@@ -104,7 +113,7 @@ class LocalRewriter:
         """Return the policies of a request by table; raise RewriteRefused for one that binds nobody."""
         found: dict[RelationKey, list[Policy | Mask]] = {}
         for body in bodies:
-            if fault := _fault(body):
+            if fault := _fault(body, self._catalog, self._catalog.default):
                 raise RewriteRefused(FILTER_INVALID, fault.message)
             key, entry = read_entry(body, self._catalog.default, self._catalog.containers)
             found.setdefault(key, []).append(entry)
@@ -119,22 +128,25 @@ class LocalRewriter:
 def service_of_files(paths: Sequence[Path]) -> LocalRewriter:
     """Return the service of policy files; raise PolicyError or InvalidArgument for an unusable file."""
     sources = list(read_documents(paths))
-    for source in sources:
-        for key in ("policies", "masks"):
-            for place, body in enumerate(getattr(source.document, key)):
-                fault = _fault(body)
-                if fault:
-                    raise PolicyError(fault.message, source.place((key, place, *fault.field)))
     documents = [source.document for source in sources]
     try:
         catalog = catalog_of(documents)
+    except RewriteRefused as error:
+        raise InvalidArgument(str(error)) from None
+    for source in sources:
+        for key in ("policies", "masks"):
+            for place, body in enumerate(getattr(source.document, key)):
+                fault = _fault(body, catalog, source.document.default)
+                if fault:
+                    raise PolicyError(fault.message, source.place((key, place, *fault.field)))
+    try:
         policies = policy_set_of(documents)
     except RewriteRefused as error:
         raise InvalidArgument(str(error)) from None
     return LocalRewriter(catalog, policies, Rewriter(catalog))
 
 
-def _fault(body: PolicyBody | MaskBody) -> Fault | None:
+def _fault(body: PolicyBody | MaskBody, catalog: Catalog, default: Sequence[str]) -> Fault | None:
     """Return the fault of an entry that binds nobody; None for a sound one. Filters are judged when they are used."""
     try:
         rule = rule_of(body, (body.table,))
@@ -144,10 +156,19 @@ def _fault(body: PolicyBody | MaskBody) -> Fault | None:
         refuse_patterns(body)
     except InvalidReference as error:
         return Fault(f"{entry_name(body)}: {error}", ("table",))
-    for fault in binding_faults(rule):
+    for fault in binding_faults(rule, known=_described(rule, catalog, default)):
         if fault.weight in REFUSED:
             return Fault(fault_message(rule, fault), fault.field)
     return None
+
+
+def _described(rule: RowPolicy, catalog: Catalog, default: Sequence[str]) -> DescribedTables:
+    """Return the columns of the table of a mask. A column that files describe may have any name."""
+    if not rule.column:
+        return NO_TABLES
+    relations = catalog.of_key(catalog.key(table_parts(rule.table[-1], default)))
+    columns = {fold_column(name): "" for relation in relations for name in relation.spelled}
+    return DescribedTables({rule.covers: columns}) if fold_column(rule.column) in columns else NO_TABLES
 
 
 def _error(code: str, message: str) -> dict[str, Any]:

@@ -22,11 +22,10 @@ from pdp.facts.objects import RowPolicyPut
 from pdp.facts.snapshot import Facts
 from pdp.model.bounded_cache import BoundedCache
 from pdp.model.question import Principal
-from pdp.rewrite.barriers import BARRIERS
 from pdp.rewrite.catalog import Catalog, Relation, View, catalog_of, containers_of, policy_set_of, renamed_key
 from pdp.rewrite.errors import FILTER_INVALID, UNKNOWN_RELATION, PoliciesNeeded, RewriteRefused
+from pdp.rewrite.guards import BARRIERS, DuckdbJudge
 from pdp.rewrite.identity import CallerIdentity, PrincipalCaller
-from pdp.rewrite.judge import DuckdbJudge
 from pdp.rewrite.process.messages import (
     CALLS,
     KNOWN,

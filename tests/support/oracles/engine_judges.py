@@ -17,11 +17,12 @@ from support.rewriting import POLICIES, recorded_cases, recorded_data
 from support.servers.engine_parsers import PROGRAMS, EngineParser, EngineSight, engine_parser
 
 from pdp.engines.row_access.policies import read_documents
-from pdp.rewrite import names
+from pdp.rewrite import functions, names
 from pdp.rewrite.catalog import catalog_of, policy_set_of
 from pdp.rewrite.errors import RewriteRefused
+from pdp.rewrite.functions import SCALARS, TABLE_FUNCTIONS
 from pdp.rewrite.mentions import READ
-from pdp.rewrite.names import SCALARS, TABLE_FUNCTIONS, name_parts
+from pdp.rewrite.names import name_parts
 from pdp.rewrite.process.local import LocalRewriter, RewriteRequest
 from pdp.rewrite.rewriter import Rewriter
 from pdp.rewrite.sql import ParsedText
@@ -37,7 +38,8 @@ NAMES: Final = (
     "STRUCT(", "ARRAY[", "ARRAY(", "MAP(", "ROW(", "CAST(", "TRY_CAST(", " AS int)", "LISTAGG(", "(SELECT", "(FROM", "ALL", "ANY", "SOME", "LIKE",
     "ESCAPE", "RLIKE", "BETWEEN", "div", "<=>", "==", "!=", "<<", ">>", "::", "@@", "@a", "${a}", ":=", "{{", "}}", ";", "EXCEPT", "INTERSECT",
     "MINUS", "* EXCEPT (", "* REPLACE (", "COLUMNS(", "RECURSIVE", "MATERIALIZED", "MATCH_RECOGNIZE(", "DESCRIPTOR(", "JSON_TABLE(", "X'00'",
-    "U&'a'", "e'a'", "b'a'", "N'a'", "%", "/", "///", "\t", "\r\n", "1d", "1e", "0b1", "1.e", "a.1", "1a", "a-b", "$a", "a$b", "\\'", "'\\'",
+    "U&'a'", "e'a'", "|> WHERE", "|> SELECT", "|> EXTEND", "|> AGGREGATE", "|> SET", "|> AS x", "|> JOIN orders", "|> UNION ALL", "|> DROP",
+    "r'a'", "r'\\'", "'''", '"""', '"""a"""', 'r"""a"""', "r'''", "b'a'", "N'a'", "%", "/", "///", "\t", "\r\n", "1d", "1e", "0b1", "1.e", "a.1", "1a", "a-b", "$a", "a$b", "\\'", "'\\'",
 )  # fmt: skip
 """Names of the recorded catalog in many places, and words and signs of which engines differ."""
 SHAPES: Final = (PROGRAMS / "shapes.txt").read_text("utf-8").splitlines()
@@ -184,7 +186,10 @@ class Judgement:
         mine = sum(1 for _ in tree.find_all(exp.Placeholder, exp.Parameter))
         if seen.parameters > mine:
             found.append(f"{seen.parameters - mine} parameters")
-        if unknown := {name for name in seen.functions if not _is_known(name)} - _OWN_NAMES[self._dialect]:
+        if (
+            unknown := {name for name in seen.functions if not _is_known(name, self._dialect)}
+            - _OWN_NAMES[self._dialect]
+        ):
             found.append(f"functions {unknown}")
         if not _is_same_statement(tree, seen.statement, self._dialect):
             found.append(f"statement {seen.statement}")
@@ -199,18 +204,19 @@ class Judgement:
 
 
 _REFUSED_NAMES: Final = frozenset(
-    name.lower() for kind in names._REFUSED if issubclass(kind, exp.Func) for name in kind.sql_names()
+    name.lower() for kind in functions._REFUSED if issubclass(kind, exp.Func) for name in kind.sql_names()
 )
 _KNOWN: Final = (SCALARS | {name.lower() for name in FUNCTION_BY_NAME}) - _REFUSED_NAMES
 
 
-def _is_known(name: str) -> bool:
+def _is_known(name: str, dialect: str) -> bool:
     """Tell whether a function reads no table, by the lists of the rewriter."""
     prefix, _, last = name.rpartition(".")
     known = {
-        f"{space}.{own}" for spaces in names._NAMESPACES.values() for space, some in spaces.items() for own in some
+        f"{space}.{own}" for spaces in functions._NAMESPACES.values() for space, some in spaces.items() for own in some
     }
-    return name in known or (not prefix and last in _KNOWN) or (prefix in ("safe", "net") and last in _KNOWN)
+    own = _KNOWN | functions.OWN[dialect]
+    return name in known or (not prefix and last in own) or (prefix in ("safe", "net") and last in _KNOWN)
 
 
 def _is_same_statement(tree: exp.Expr, statement: str, dialect: str) -> bool:

@@ -11,7 +11,8 @@ from sqlglot import exp
 from support.rewriting import recorded_cases
 
 from pdp.rewrite.errors import RewriteRefused
-from pdp.rewrite.names import is_table_function, name_parts
+from pdp.rewrite.functions import is_table_function
+from pdp.rewrite.names import name_parts
 from pdp.rewrite.readings import check_readings
 from pdp.rewrite.sql import ParsedText
 
