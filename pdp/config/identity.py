@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
 from pdp.config.section import Section, defaults, is_loopback
+from pdp.config.server import RemoteSection
 
 EVIDENCE = ("principals", "roles", "groups", "attributes", "delegated", "properties", "callers")
 Evidence = Literal["principals", "roles", "groups", "attributes", "delegated", "properties", "callers"]
@@ -161,7 +162,7 @@ class IssuerSettings(Section):
     jwks: Annotated[Name, AfterValidator(_jwks)] = Field(description="its public keys, as `jwks` of the provider")
 
 
-class ProviderSettings(Section):
+class ProviderSettings(RemoteSection):
     """Identity provider. Its tokens name principals `<idp>~<subject>`."""
 
     issuer: Name = Field("", description="the `iss` of its tokens, to the letter; this, or `issuers`")

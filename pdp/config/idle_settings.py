@@ -177,6 +177,16 @@ def _catalog_tls(settings: Settings, key: Key) -> str:
     return "" if catalog is None or catalog.uri.startswith("https:") else "the catalog is an address without TLS"
 
 
+def _provider_tls(settings: Settings, key: Key) -> str:
+    provider = settings.identity.providers[str(key[2])]
+    places = [each.jwks for each in provider.each_issuer]
+    return "" if any(place.startswith("https:") for place in places) else "its keys come by no https"
+
+
+def _outgoing_proxy(settings: Settings, key: Key) -> str:
+    return "" if settings.outgoing.proxy else "`outgoing.proxy` is not set: beside `HTTPS_PROXY` counts `NO_PROXY`"
+
+
 def _policy_folder(settings: Settings, key: Key) -> str:
     return "the files come from `policies.source`" if settings.policies.source else ""
 
@@ -207,6 +217,8 @@ RULES: Final[Mapping[str, Rule]] = {
     "cache.ttl_seconds": _local_cache,
     "identity.callers.*.empty": _needs_principals,
     "identity.cel_roles": _needs_rules,
+    "identity.providers.*.ca_file": _provider_tls,
+    "outgoing.no_proxy": _outgoing_proxy,
     "policies.cedar": _needs_engine("cedar"),
     "policies.cel_extensions": _needs_rules,
     "policies.engines.*": _engine_options,

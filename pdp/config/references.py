@@ -44,6 +44,8 @@ STARRED: Final[Mapping[str, str]] = {
     "audit.hmac_key_file": "a file",
     "identity.providers.<name>.jwks": "an address or a file",
     "identity.providers.<name>.issuers": "addresses and files",
+    "identity.providers.<name>.ca_file": "a file",
+    "outgoing": "addresses, hosts and a file",
     "lakes.<name>.uri": "an address",
     "lakes.<name>.token": "a secret",
     "lakes.<name>.credential": "a secret",

@@ -11,9 +11,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import re
 import time
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import urljoin, urlsplit
 
 import aiohttp
 import jwt
@@ -35,6 +38,11 @@ WAIT_SECONDS: Final = 2.0
 MIN_RSA_BITS: Final = 2048
 MAX_TRIED: Final = 8
 """Most keys without `kid` for a token without `kid`: a forged token takes the time of each."""
+
+_REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
+_HOST: Final = re.compile(r"[a-z0-9._:-]{1,253}")
+_UNKNOWN_AUTHORITY: Final = frozenset({2, 18, 19, 20, 21})
+"""Codes of OpenSSL for certificates whose authority is not among the trusted ones."""
 
 _RSA: Final = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512")
 _ALGORITHMS: Final[dict[tuple[str, str], tuple[str, ...]]] = {
@@ -61,7 +69,7 @@ class Key(msgspec.Struct, frozen=True):
 class _Jwk(msgspec.Struct):
     kty: str = ""
     kid: str | None = None
-    use: str = "sig"
+    use: str | None = None
     alg: str | None = None
     crv: str = ""
     key_ops: list[str] | None = None
@@ -90,7 +98,7 @@ def _read_key(text: bytes) -> Key | None:
         algorithms = _ALGORITHMS.get((jwk.kty, "" if jwk.kty == "RSA" else jwk.crv), ())
         if jwk.alg is not None:
             algorithms = tuple(algorithm for algorithm in algorithms if algorithm == jwk.alg)
-        if not algorithms or jwk.use != "sig" or "verify" not in (jwk.key_ops or ["verify"]):
+        if not algorithms or (jwk.use or "sig") != "sig" or "verify" not in (jwk.key_ops or ["verify"]):
             return None
         public = jwt.PyJWK(msgspec.json.decode(text), algorithms[0]).key
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, jwt.PyJWTError, ValueError):
@@ -109,6 +117,7 @@ class ProviderKeys:
         self.idp = idp
         self._provider = provider
         self._file = file
+        self._tls = provider.way.context() if provider.way.ca else True
         self._telemetry = telemetry
         self._keys: tuple[Key, ...] = ()
         self._fetched = self._next_look = float("-inf")
@@ -211,11 +220,38 @@ class ProviderKeys:
             self._take(await (asyncio.to_thread(_read_file, self._file) if self._file else self._fetch()))
         except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
             self._telemetry.key_fetches.labels(self.idp, "failed").inc()
-            # addresses may hold secrets, and a library's message may quote the address
-            cause = str(error) if type(error) is ValueError else type(error).__name__
+            cause = self._describe(error)
             if not self._cause:
                 log.warning("keys of an identity provider cannot be had", provider=self.idp, cause=cause)
             self._cause = cause
+
+    def _describe(self, error: Exception) -> str:
+        """Return why a fetch failed, without the text of a library, which may quote the address."""
+        if type(error) is ValueError:
+            return str(error)
+        if isinstance(error, aiohttp.ClientConnectorCertificateError):
+            return self._distrust(error.certificate_error)
+        if isinstance(error, aiohttp.ClientConnectorSSLError):
+            return "no connection by TLS can be made"
+        if isinstance(error, aiohttp.ClientHttpProxyError):
+            return f"the proxy answers {error.status}"
+        if isinstance(error, aiohttp.ClientProxyConnectionError):
+            return "the proxy cannot be reached"
+        if isinstance(error, aiohttp.ClientConnectorDNSError):
+            return "its host has no address in DNS: `outgoing.proxy` names a proxy that knows it"
+        if isinstance(error, aiohttp.ClientConnectorError):
+            number = error.os_error.errno
+            return f"no connection: {os.strerror(number) if number else type(error.os_error).__name__}"
+        if isinstance(error, TimeoutError):
+            return f"no answer within {self._provider.fetch_timeout_seconds:g} seconds"
+        return type(error).__name__
+
+    def _distrust(self, error: Exception) -> str:
+        """Return why a certificate is not trusted, and the setting of an authority that this machine does not know."""
+        cause = getattr(error, "verify_message", type(error).__name__)
+        unknown = getattr(error, "verify_code", 0) in _UNKNOWN_AUTHORITY
+        key = f"`identity.providers.{self.idp}.ca_file`"
+        return f"its certificate is not trusted: {cause}" + f"; {key} names the file of a private authority" * unknown
 
     def _take(self, text: bytes) -> None:
         """Take an answer in place of all known keys, or raise ValueError and keep them."""
@@ -249,12 +285,16 @@ class ProviderKeys:
     async def _fetch(self) -> bytes:
         timeout = aiohttp.ClientTimeout(total=self._provider.fetch_timeout_seconds)
         headers = {"Accept": "application/json", "Accept-Encoding": "identity"}
+        url, way = self._provider.jwks, self._provider.way
+        connector = aiohttp.TCPConnector(ssl=self._tls)
         async with (
-            aiohttp.ClientSession(timeout=timeout, headers=headers, auto_decompress=False) as session,
-            session.get(self._provider.jwks, allow_redirects=False) as response,
+            aiohttp.ClientSession(
+                connector=connector, timeout=timeout, headers=headers, auto_decompress=False
+            ) as session,
+            session.get(url, allow_redirects=False, proxy=way.proxy_to(url)) as response,
         ):
             if response.status != 200:
-                raise ValueError(f"the answer is {response.status}")
+                raise ValueError(f"the answer is {response.status}{_target(response)}")
             if response.headers.get("Content-Encoding", "identity") != "identity":
                 raise ValueError("the answer is compressed")
             text = b""
@@ -263,6 +303,18 @@ class ProviderKeys:
                 if len(text) > MAX_BYTES:
                     raise ValueError(f"the answer is larger than {MAX_BYTES} bytes")
             return text
+
+
+def _target(response: aiohttp.ClientResponse) -> str:
+    """Return the host of a redirect, without the rest of the address: that may hold secrets."""
+    if response.status not in _REDIRECTS:
+        return ""
+    try:
+        host = urlsplit(urljoin(str(response.url), response.headers.get("Location", ""))).hostname or ""
+    except ValueError:
+        host = ""
+    known = f" to the host `{host}`" if _HOST.fullmatch(host) else ""
+    return f", a redirect{known}: give the address where it ends"
 
 
 def _select(keys: tuple[Key, ...], kid: str | None, algorithm: str) -> tuple[Key, ...]:
