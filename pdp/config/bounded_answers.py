@@ -67,8 +67,8 @@ class _BoundedResponse(http.client.HTTPResponse):
 def bound_answer(connection: http.client.HTTPConnection, most_bytes: int, deadline: float) -> None:
     """Let the next answer on a connection end in AnswerTooLong beyond a size, in TimeoutError beyond a time.
 
-    So does the answer of its proxy. `deadline` is a time of the monotonic clock. A silent server is bounded by the timeout
-    of the connection.
+    So does the answer of its proxy. `deadline` is a time of the monotonic clock. The timeout of the connection bounds a
+    silent server.
     """
     connection.response_class = cast(Any, partial(_BoundedResponse, most_bytes, deadline))
 

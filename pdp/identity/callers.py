@@ -18,7 +18,7 @@ from pdp.config.section import is_loopback, split_address
 from pdp.config.settings import Settings
 from pdp.engines.row_access.members import HEADERS, Members, development_identity, refused_identity
 from pdp.errors import PdpError, Unauthenticated
-from pdp.identity.tokens import Token, Tokens, VerifiedToken
+from pdp.identity.tokens import Token, Tokens, VerifiedToken, unverified_token
 from pdp.model.question import Caller, TokenIdentity, TrustedEngine
 
 _DEVELOPMENT_ENGINE: Final = "allow_all"
@@ -66,17 +66,28 @@ class Callers:
 
         Raise Unauthenticated if no caller matches, or Forbidden if a browser may have sent the request.
         """
-        if peer.authorization:
-            caller = self._by_token(await self._tokens.verify(_bearer_token(peer.authorization)))
-            return self._with_stated(caller, peer)
-        return self._by_connection(peer)
+        if not peer.authorization:
+            return self._by_connection(peer)
+        text = _bearer_token(peer.authorization)
+        try:
+            return self._with_stated(self._by_token(await self._tokens.verify(text)), peer)
+        except Unauthenticated as error:
+            error.unverified = unverified_token(text)
+            raise
 
     def known(self, peer: Peer) -> KnownCaller | None:
         """Return the caller of a peer; None if the peer's token must be verified first. Raise as `identify` does."""
         if not peer.authorization:
             return KnownCaller(self._by_connection(peer))
-        verified = self._tokens.verified(_bearer_token(peer.authorization))
-        return KnownCaller(self._with_stated(self._by_token(verified.token), peer), verified) if verified else None
+        text = _bearer_token(peer.authorization)
+        verified = self._tokens.verified(text)
+        if verified is None:
+            return None
+        try:
+            return KnownCaller(self._with_stated(self._by_token(verified.token), peer), verified)
+        except Unauthenticated as error:
+            error.unverified = unverified_token(text)
+            raise
 
     def is_still_known(self, known: KnownCaller) -> bool:
         """Tell whether the token of a known caller is still valid. Other evidence holds as long as its connection."""

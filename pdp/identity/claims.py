@@ -7,7 +7,7 @@ another form than configured refuses the token. Messages name claims, and never 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from pdp.config.identity import ClaimSettings
@@ -59,7 +59,7 @@ class ClaimReader:
             if not isinstance(value, str) or not 0 < len(value) <= MAX_SUBJECT:
                 raise Unauthenticated(f"the token names no subject: its claim `{path}` is no text of a usual length")
             return value
-        raise Unauthenticated("the token names no subject")
+        raise Unauthenticated(f"the token names no subject: it lacks the claim {shown_paths(self._settings.subject)}")
 
     def texts(self, evidence: str) -> tuple[str, ...]:
         """Return the roles or groups of all paths; raise Unauthenticated for another form."""
@@ -134,6 +134,11 @@ class ClaimReader:
 
     def _is_elsewhere(self, path: str) -> bool:
         return any(path == name or path.startswith(f"{name}.") for name in self._elsewhere)
+
+
+def shown_paths(paths: Sequence[str]) -> str:
+    """Return paths of claims as in messages."""
+    return " or ".join(f"`{path}`" for path in paths)
 
 
 def find_claim(claims: Mapping[str, Any], path: str) -> Any:

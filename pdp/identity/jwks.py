@@ -358,7 +358,9 @@ _REFUSALS: Final[tuple[tuple[type[jwt.PyJWTError], str], ...]] = (
     (jwt.InvalidIssuedAtError, "the token is not yet valid"),
     (jwt.MissingRequiredClaimError, "the token lacks a claim that it must have"),
 )
-"""Library error -> our message. The messages quote no part of the token."""
+"""Library error -> our message. The messages quote no part of the token, but the name of a claim of the standard."""
+_CLAIM: Final = re.compile(r"\((exp|nbf|iat|iss)\)|\"(exp|iss)\"")
+"""Name of a claim in a message of the library."""
 
 
 def check_signature(text: str, keys: tuple[Key, ...], algorithm: str, provider: ProviderSettings) -> None:
@@ -377,6 +379,12 @@ def check_signature(text: str, keys: tuple[Key, ...], algorithm: str, provider: 
             continue
         except (jwt.PyJWTError, OverflowError, ValueError, TypeError) as error:
             message = next((message for kind, message in _REFUSALS if isinstance(error, kind)), _USELESS)
-            raise Unauthenticated(message) from None
+            claim = "exp" if isinstance(error, jwt.ExpiredSignatureError) else _claim(error)
+            raise Unauthenticated(f"{message}, by its claim `{claim}`" if claim else message) from None
         return
     raise Unauthenticated("the token's signature does not verify")
+
+
+def _claim(error: Exception) -> str:
+    found = _CLAIM.search(str(error)) if isinstance(error, jwt.PyJWTError) else None
+    return (found[1] or found[2]) if found else ""

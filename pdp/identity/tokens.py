@@ -21,8 +21,8 @@ import msgspec
 
 from pdp.config.identity import ProviderSettings
 from pdp.config.settings import Settings
-from pdp.errors import InvalidArgument, InvalidReference, Unauthenticated
-from pdp.identity.claims import ClaimReader
+from pdp.errors import InvalidArgument, InvalidReference, Unauthenticated, UnverifiedToken
+from pdp.identity.claims import ClaimReader, shown_paths
 from pdp.model.bounded_cache import BoundedCache
 from pdp.model.question import Principal, TokenIdentity, attributes_text
 from pdp.model.references import parse_principal
@@ -39,6 +39,9 @@ MAX_CACHED: Final = 10_000
 _END_OF_TIME: Final = 1e15
 """First second since the epoch that is not a valid expiry. The comparison also works for infinite numbers."""
 
+_LONGEST_NAME: Final = 128
+"""Most characters of an unverified name in a record."""
+_CONTROLS: Final = {code: f"\\x{code:02x}" for code in (*range(32), 127)}
 _COMPACT: Final = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+")
 _OBJECT: Final = msgspec.json.Decoder(dict[str, Any])
 
@@ -174,6 +177,22 @@ def _part(part: str) -> Mapping[str, Any]:
         raise Unauthenticated("the token's header or claims are no proper JSON object") from None
 
 
+def unverified_token(text: str) -> UnverifiedToken | None:
+    """Return what a token says of its issuer and key, escaped and cut, for records; None for no token."""
+    if len(text) > MAX_TOKEN or not _COMPACT.fullmatch(text):
+        return None
+    try:
+        header, claims = (_part(part) for part in text.split(".")[:2])
+    except Unauthenticated:
+        return None
+    return UnverifiedToken(_escaped(claims.get("iss")), _escaped(header.get("kid")))
+
+
+def _escaped(name: Any) -> str:
+    text = name[:_LONGEST_NAME] if isinstance(name, str) else ""
+    return text.encode("ascii", "backslashreplace").decode().translate(_CONTROLS)[:_LONGEST_NAME]
+
+
 def _algorithm(header: Mapping[str, Any], provider: ProviderSettings) -> str:
     algorithm = header.get("alg")
     if algorithm not in provider.algorithms:
@@ -218,15 +237,19 @@ def _read(idp: str, provider: ProviderSettings, reader: ClaimReader, seen: froze
     """Return the token of verified claims; raise Unauthenticated. `seen` has the paths of claims in tokens so far."""
     audiences = reader.audiences()
     if provider.audiences and not set(audiences) & set(provider.audiences):
-        raise Unauthenticated("the token is for another audience")
+        raise Unauthenticated(
+            f"the token is for another audience, by its claim {shown_paths(provider.claims.audience)}"
+        )
     subject = reader.subject()
     try:
         bare = parse_principal(f"user:{idp}~{subject}")
     except InvalidReference:
-        raise Unauthenticated("the token's subject cannot be a principal's name") from None
+        raise Unauthenticated(
+            f"the token's claim {shown_paths(provider.claims.subject)} cannot be a principal's name"
+        ) from None
     expires = reader.claims["exp"]
     if not isinstance(expires, int | float) or not expires < _END_OF_TIME:
-        raise Unauthenticated("the token's `exp` is no time")
+        raise Unauthenticated("the token's claim `exp` is no time")
     roles, groups = reader.texts("roles"), reader.texts("groups")
     try:
         attributes = attributes_text(exact_numbers(reader.attributes()))
