@@ -7,10 +7,14 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
 import structlog
+
+from pdp.errors import InvalidArgument
 
 FILE_MODE: Final = 0o600
 FOLDER_MODE: Final = 0o700
@@ -75,3 +79,25 @@ def _restrict(path: Path) -> bool:
         log.warning("others can read a file", file=str(path), cause=error.strerror)
         return False
     return True
+
+
+@contextmanager
+def whole_file(path: Path) -> Iterator[BinaryIO]:
+    """Open a file for writing that gets its name at the end, unless there is an error.
+
+    Special files, such as pipes, are written directly. Raise InvalidArgument if the file cannot be written.
+    """
+    special = path.exists() and not path.is_file()
+    # a rename within one folder is atomic: readers find the old or the new content
+    target = path if special else path.resolve().with_name(f"{path.resolve().name}.{os.getpid()}.part")
+    try:
+        opened = target if special else open_private_file(target, os.O_WRONLY | os.O_TRUNC)
+        with open(opened, "wb") as file:  # noqa: PTH123  a descriptor or a path
+            yield file
+        if not special:
+            target.replace(path.resolve())
+    except OSError as error:
+        raise InvalidArgument(f"cannot write `{path}`: {(error.strerror or str(error)).lower()}") from None
+    finally:
+        if not special:
+            target.unlink(missing_ok=True)

@@ -45,6 +45,7 @@ STARRED: Final[Mapping[str, str]] = {
     "identity.providers.<name>.jwks": "an address or a file",
     "identity.providers.<name>.issuers": "addresses and files",
     "identity.providers.<name>.ca_file": "a file",
+    "identity.providers.<name>.jwks_token_file": "a file",
     "outgoing": "addresses, hosts and a file",
     "lakes.<name>.uri": "an address",
     "lakes.<name>.token": "a secret",

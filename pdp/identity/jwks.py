@@ -11,12 +11,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import re
 import time
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import urljoin, urlsplit
 
 import aiohttp
 import jwt
@@ -27,10 +25,10 @@ from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 from pdp.config.identity import ProviderSettings
 from pdp.config.regular_files import open_regular
 from pdp.errors import ConfigError, InvalidArgument, Unauthenticated, Unavailable
+from pdp.identity.key_fetches import MAX_BYTES, KeyFetcher
 from pdp.model.strict import refuse_duplicates
 from pdp.telemetry import Telemetry
 
-MAX_BYTES: Final = 1 << 20
 MAX_KEYS: Final = 1000
 MAX_WAITING: Final = 64
 """Most requests that wait for one fetch at the same time."""
@@ -38,11 +36,6 @@ WAIT_SECONDS: Final = 2.0
 MIN_RSA_BITS: Final = 2048
 MAX_TRIED: Final = 8
 """Most keys without `kid` for a token without `kid`: a forged token takes the time of each."""
-
-_REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
-_HOST: Final = re.compile(r"[a-z0-9._:-]{1,253}")
-_UNKNOWN_AUTHORITY: Final = frozenset({2, 18, 19, 20, 21})
-"""Codes of OpenSSL for certificates whose authority is not among the trusted ones."""
 
 _RSA: Final = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512")
 _ALGORITHMS: Final[dict[tuple[str, str], tuple[str, ...]]] = {
@@ -117,7 +110,7 @@ class ProviderKeys:
         self.idp = idp
         self._provider = provider
         self._file = file
-        self._tls = provider.way.context() if provider.way.ca else True
+        self._fetcher = KeyFetcher(idp, provider)
         self._telemetry = telemetry
         self._keys: tuple[Key, ...] = ()
         self._fetched = self._next_look = float("-inf")
@@ -217,41 +210,13 @@ class ProviderKeys:
 
     async def _refresh(self) -> None:
         try:
-            self._take(await (asyncio.to_thread(_read_file, self._file) if self._file else self._fetch()))
+            self._take(await (asyncio.to_thread(_read_file, self._file) if self._file else self._fetcher.fetch()))
         except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
             self._telemetry.key_fetches.labels(self.idp, "failed").inc()
-            cause = self._describe(error)
+            cause = self._fetcher.describe(error)
             if not self._cause:
                 log.warning("keys of an identity provider cannot be had", provider=self.idp, cause=cause)
             self._cause = cause
-
-    def _describe(self, error: Exception) -> str:
-        """Return why a fetch failed, without the text of a library, which may quote the address."""
-        if type(error) is ValueError:
-            return str(error)
-        if isinstance(error, aiohttp.ClientConnectorCertificateError):
-            return self._distrust(error.certificate_error)
-        if isinstance(error, aiohttp.ClientConnectorSSLError):
-            return "no connection by TLS can be made"
-        if isinstance(error, aiohttp.ClientHttpProxyError):
-            return f"the proxy answers {error.status}"
-        if isinstance(error, aiohttp.ClientProxyConnectionError):
-            return "the proxy cannot be reached"
-        if isinstance(error, aiohttp.ClientConnectorDNSError):
-            return "its host has no address in DNS: `outgoing.proxy` names a proxy that knows it"
-        if isinstance(error, aiohttp.ClientConnectorError):
-            number = error.os_error.errno
-            return f"no connection: {os.strerror(number) if number else type(error.os_error).__name__}"
-        if isinstance(error, TimeoutError):
-            return f"no answer within {self._provider.fetch_timeout_seconds:g} seconds"
-        return type(error).__name__
-
-    def _distrust(self, error: Exception) -> str:
-        """Return why a certificate is not trusted, and the setting of an authority that this machine does not know."""
-        cause = getattr(error, "verify_message", type(error).__name__)
-        unknown = getattr(error, "verify_code", 0) in _UNKNOWN_AUTHORITY
-        key = f"`identity.providers.{self.idp}.ca_file`"
-        return f"its certificate is not trusted: {cause}" + f"; {key} names the file of a private authority" * unknown
 
     def _take(self, text: bytes) -> None:
         """Take an answer in place of all known keys, or raise ValueError and keep them."""
@@ -281,40 +246,6 @@ class ProviderKeys:
         if crowded:
             cause += f", and tokens without, because more than {MAX_TRIED} keys without fit"
         log.warning("keys of an identity provider have no kid", provider=self.idp, keys=len(nameless), cause=cause)
-
-    async def _fetch(self) -> bytes:
-        timeout = aiohttp.ClientTimeout(total=self._provider.fetch_timeout_seconds)
-        headers = {"Accept": "application/json", "Accept-Encoding": "identity"}
-        url, way = self._provider.jwks, self._provider.way
-        connector = aiohttp.TCPConnector(ssl=self._tls)
-        async with (
-            aiohttp.ClientSession(
-                connector=connector, timeout=timeout, headers=headers, auto_decompress=False
-            ) as session,
-            session.get(url, allow_redirects=False, proxy=way.proxy_to(url)) as response,
-        ):
-            if response.status != 200:
-                raise ValueError(f"the answer is {response.status}{_target(response)}")
-            if response.headers.get("Content-Encoding", "identity") != "identity":
-                raise ValueError("the answer is compressed")
-            text = b""
-            while chunk := await response.content.read(MAX_BYTES):
-                text += chunk
-                if len(text) > MAX_BYTES:
-                    raise ValueError(f"the answer is larger than {MAX_BYTES} bytes")
-            return text
-
-
-def _target(response: aiohttp.ClientResponse) -> str:
-    """Return the host of a redirect, without the rest of the address: that may hold secrets."""
-    if response.status not in _REDIRECTS:
-        return ""
-    try:
-        host = urlsplit(urljoin(str(response.url), response.headers.get("Location", ""))).hostname or ""
-    except ValueError:
-        host = ""
-    known = f" to the host `{host}`" if _HOST.fullmatch(host) else ""
-    return f", a redirect{known}: give the address where it ends"
 
 
 def _select(keys: tuple[Key, ...], kid: str | None, algorithm: str) -> tuple[Key, ...]:

@@ -161,10 +161,12 @@ def _issuer_keys(settings: Settings, telemetry: Telemetry) -> dict[str, Provider
 
     keys = {}
     for idp, provider in settings.identity.providers.items():
+        token = provider.jwks_token_file
+        own = {"jwks_token_file": str(settings.path(token)) if token else None, "issuers": ()}
         way = settings.way_out(provider.ca_file, f"identity.providers.{idp}.ca_file")
         for each in provider.each_issuer:
-            alone = provider.model_copy(update={"issuer": each.issuer, "jwks": each.jwks, "issuers": ()}).by(way)
-            file = None if "://" in each.jwks else settings.path(each.jwks)
+            alone = provider.model_copy(update={**own, "issuer": each.issuer, "jwks": each.jwks}).by(way)
+            file = settings.path(each.jwks) if each.is_file else None
             keys[each.issuer] = ProviderKeys(idp, alone, file, telemetry)
     return keys
 

@@ -59,6 +59,10 @@ IDLE: Final[dict[str, tuple[dict[str, Any], ...]]] = {
     "identity.cel_roles": ({"identity": {"cel_roles": "all"}, **CEDAR},),
     "policies.cedar": ({"policies": {"cedar": {"policies": ["a.cedar"]}}},),
     "identity.providers.*.ca_file": ({"identity": {"providers": {"oidc": {**PROVIDER, "ca_file": "c"}}}},),
+    "identity.providers.*.jwks_hosts": ({"identity": {"providers": {"oidc": {**PROVIDER, "jwks_hosts": ["h"]}}}},),
+    "identity.providers.*.jwks_token_file": (
+        {"identity": {"providers": {"oidc": {"issuer": "i", "jwks": "keys.json", "jwks_token_file": "t"}}}},
+    ),
     "outgoing.no_proxy": ({"outgoing": {"no_proxy": ["h"]}},),
     "policies.cel_extensions": ({"policies": {"cel_extensions": []}, **CEDAR},),
     "policies.engines.*": ({"policies": {"engines": {"mine": {"timeout_seconds": 1}}}},),

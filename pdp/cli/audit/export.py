@@ -23,8 +23,8 @@ from pdp.cli.audit.options import AuditPlace, folder_options, read_selection, se
 from pdp.cli.audit.text import safe_json
 from pdp.cli.progress import Progress
 from pdp.cli.terminal import note_at_end, one_line_errors, plural, visible
-from pdp.cli.whole_file import whole_file
 from pdp.cli.wiring import Wiring
+from pdp.config.files import whole_file
 from pdp.errors import InvalidArgument
 
 if TYPE_CHECKING:

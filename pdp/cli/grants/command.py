@@ -18,8 +18,8 @@ from pdp.cli.grants.store import actor, read_store, readable_settings, writable_
 from pdp.cli.options import config_options, format_option
 from pdp.cli.progress import Progress
 from pdp.cli.terminal import one_line_errors, plural, print_lines, visible
-from pdp.cli.whole_file import whole_file
 from pdp.cli.wiring import Wiring
+from pdp.config.files import whole_file
 from pdp.config.references import listed_warehouses
 from pdp.config.settings import Settings
 from pdp.engines.grants.administration import Administration

@@ -14,8 +14,8 @@ from pdp.cli.lake.options import lake_options, one_line_spark_errors, open_chose
 from pdp.cli.options import format_option, refuse_beside
 from pdp.cli.progress import Progress
 from pdp.cli.terminal import plural, visible
-from pdp.cli.whole_file import whole_file
 from pdp.cli.wiring import Wiring
+from pdp.config.files import whole_file
 from pdp.errors import InvalidArgument
 
 if TYPE_CHECKING:

@@ -84,7 +84,7 @@ class Provider:
         self.paths: list[str] = []
         self.url = self.base = ""
         self.documents: dict[str, Any] = {}
-        """Path -> the document there."""
+        """Path -> the document there, or a function that makes the response."""
         self.authorizations: list[str | None] = []
 
     async def answer(self, request: web.Request) -> web.Response:
@@ -99,8 +99,8 @@ class Provider:
         self.paths.append(request.path)
         self.authorizations.append(request.headers.get("Authorization"))
         found = self.documents.get(request.path)
-        if isinstance(found, web.Response):
-            return found
+        if callable(found):
+            return found()  # type: ignore[no-any-return]
         return web.Response(status=404) if found is None else web.json_response(found)
 
     async def elsewhere(self, request: web.Request) -> web.Response:
