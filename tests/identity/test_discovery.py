@@ -141,8 +141,8 @@ async def test_a_token_of_a_file_is_sent_and_read_again(tmp_path: Path) -> None:
     ],
 )
 def test_an_issuer_that_leads_nowhere_needs_keys(issuer: str, tmp_path: Path) -> None:
-    for provider in ({"issuer": issuer}, {"issuers": [{"issuer": issuer}]}):
+    for config in ({"issuer": issuer}, {"issuers": [{"issuer": issuer}]}):
         with pytest.raises(ConfigError, match="`jwks` is missing"):
-            make_settings({"identity": {"providers": {"oidc": provider}}}, tmp_path)
+            make_settings({"identity": {"providers": {"oidc": config}}}, tmp_path)
         (tmp_path / "k").write_text(json.dumps({"keys": [jwk()]}))
     make_settings({"identity": {"providers": {"oidc": {"issuer": issuer, "jwks": "k"}}}}, tmp_path)
