@@ -38,7 +38,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, Self
+from typing import Final, NamedTuple, Self
 
 _NAMELESS_KEY: Final = re.compile(r"`(?:policies|server)\.[a-z_.]+`")
 
@@ -133,10 +133,19 @@ class Conflict(PdpError):
     code = "conflict"
 
 
+class UnverifiedToken(NamedTuple):
+    """Issuer and key that a refused token names, escaped and cut. Anybody can write them: for records alone."""
+
+    issuer: str
+    kid: str
+
+
 class Unauthenticated(PdpError):
     """Peer without a configured caller, or with an invalid token. The text quotes no part of a token."""
 
     code = "unauthenticated"
+    unverified: UnverifiedToken | None = None
+    """Names in the refused token, if there is one."""
 
 
 class Forbidden(PdpError):

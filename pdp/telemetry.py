@@ -96,6 +96,9 @@ class Telemetry:
             "pdp_identity_key_fetches_total", "Fetches of the keys of identity providers", ["provider", "outcome"],
             registry=self.registry,
         )  # fmt: skip
+        self.provider_keys = Gauge(
+            "pdp_identity_keys", "Keys of an identity provider that count", ["provider"], registry=self.registry
+        )
         self.catalog_passes, self.catalog_relations = self._of_catalogs()
         self.audit_written = Counter("pdp_audit_records_total", "Audit records written", registry=self.registry)
         self.audit_waiting = Gauge("pdp_audit_waiting", "Audit records not yet written", registry=self.registry)

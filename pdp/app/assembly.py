@@ -11,7 +11,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from pdp.config.identity import unstated_notices
+from pdp.config.idle_settings import unstated_notices
 from pdp.config.policy_files import FileKey, overlooked_files, policy_files
 from pdp.config.references import idle_names, known_warehouses, unknown_warehouse
 from pdp.config.settings import Settings

@@ -187,9 +187,9 @@ def _catalog_rules(settings: Settings) -> Iterator[tuple[str, CatalogSettings, P
     for name, warehouse in settings.warehouses.items():
         rule = warehouse.catalog
         if rule:
-            ca_file = str(settings.path(rule.ca_file)) if rule.ca_file else None
+            way = settings.way_out(rule.ca_file, f"warehouses.{name}.catalog.ca_file")
             token = settings.path(rule.token_file) if rule.token_file else None
-            yield name, rule.model_copy(update={"ca_file": ca_file}), token, warehouse.namespace_separator
+            yield name, rule.by(way), token, warehouse.namespace_separator
 
 
 def build_pdp(

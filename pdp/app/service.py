@@ -27,6 +27,7 @@ from pdp.config.settings import Settings
 from pdp.decision.active_policies import ActivePolicies
 from pdp.decision.service import Pdp
 from pdp.engines.row_access.engine import find_doubled_ids
+from pdp.identity.callers import needs_tokens
 from pdp.identity.tls import LiveCertificates, checked_certificates
 from pdp.identity.tokens import Tokens
 from pdp.model.events import OPEN_GATE, ServiceEvent
@@ -73,6 +74,7 @@ class Service:
         self.addresses: dict[str, str] = {}
         with quick_imports():  # a provider brings aiohttp, and so does a catalog
             self._tokens = Tokens(settings, telemetry)
+        self._needs_tokens = bool(settings.identity.providers) and needs_tokens(settings)
         self._certificates = _live_certificates(settings, given)
         self.scheme = "https" if self._certificates else "http"
         gate = self.audit.gate if self.audit else OPEN_GATE
@@ -101,6 +103,8 @@ class Service:
         if self.source.age() > pauses().store_silent or self.source.is_stale():
             reasons.append(f"the store has not answered for {self.source.age():.0f} seconds")
         reasons += self.surfaces.relations.problems()
+        if self._needs_tokens and not any(self._tokens.count_keys().values()):
+            reasons.append("nobody can be recognised: no identity provider has keys")
         if self._lacks_files():
             reasons.append("out of file descriptors")
         if self.surfaces.http_server.is_crowded():
@@ -121,6 +125,8 @@ class Service:
     def metrics(self) -> bytes:
         """Return the metrics in Prometheus' exposition format."""
         self._telemetry.ready.set(0 if self.unready() else 1)
+        for idp, count in self._tokens.count_keys().items():
+            self._telemetry.provider_keys.labels(idp).set(count)
         return self._telemetry.text()
 
     async def start(self) -> None:

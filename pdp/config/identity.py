@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import Annotated, Any, Final, Literal, Self
 from urllib.parse import urlsplit
@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
 from pdp.config.section import Section, defaults, is_loopback
+from pdp.config.server import RemoteSection
 
 EVIDENCE = ("principals", "roles", "groups", "attributes", "delegated", "properties", "callers")
 Evidence = Literal["principals", "roles", "groups", "attributes", "delegated", "properties", "callers"]
@@ -41,8 +42,11 @@ def _idps(given: Any) -> Any:
 
 
 def _jwks(place: str) -> str:
-    if "://" not in place:
-        return place
+    return place if "://" not in place else checked_key_url(place)
+
+
+def checked_key_url(place: str) -> str:
+    """Return the URL of keys; raise ValueError unless it is https, or http on loopback, without a user."""
     url = urlsplit(place)
     if url.username is not None or url.password is not None:
         raise ValueError("a URL with a user or a password would show them in logs: leave them out")
@@ -154,19 +158,51 @@ class ClaimSettings(Section):
         return written - self.evidence((*self.optional, *self.required))
 
 
+def _require_place(issuer: str, jwks: str) -> None:
+    """Raise ValueError for an issuer without keys whose name is no URL to discover them."""
+    if jwks:
+        return
+    try:
+        checked_key_url(issuer)
+    except ValueError:
+        raise ValueError(f"`jwks` is missing: `{issuer}` is no https URL that leads to the keys") from None
+    if any(sign in issuer for sign in "?#"):
+        raise ValueError("`jwks` is missing: an issuer with `?` or `#` leads to no keys")
+
+
 class IssuerSettings(Section):
     """Issuer of a provider with several."""
 
     issuer: Name = Field(description="the `iss` of its tokens, to the letter")
-    jwks: Annotated[Name, AfterValidator(_jwks)] = Field(description="its public keys, as `jwks` of the provider")
+    jwks: Annotated[Name, AfterValidator(_jwks)] = Field("", description="its public keys, as `jwks` of the provider")
+
+    @model_validator(mode="after")
+    def _require_keys(self) -> Self:
+        _require_place(self.issuer, self.jwks)
+        return self
+
+    @property
+    def is_file(self) -> bool:
+        """Tell whether the keys are in a file."""
+        return bool(self.jwks) and "://" not in self.jwks
 
 
-class ProviderSettings(Section):
+class ProviderSettings(RemoteSection):
     """Identity provider. Its tokens name principals `<idp>~<subject>`."""
 
     issuer: Name = Field("", description="the `iss` of its tokens, to the letter; this, or `issuers`")
     jwks: Annotated[Name, AfterValidator(_jwks)] = Field(
-        "", description="its public keys: a URL (https, or http on loopback), or a file"
+        "",
+        description="its public keys: a URL (https, or http on loopback), or a file; without it the issuer's document "
+        "`/.well-known/openid-configuration` says where they are",
+    )
+    jwks_hosts: tuple[Annotated[str, Field(pattern=r"^[a-z0-9._:-]+$")], ...] = Field(
+        (), description="other hosts at which the issuer's document may place the keys"
+    )
+    jwks_token_file: str | None = Field(
+        None,
+        description="a file with a bearer token for the issuer's document and the keys, read at each fetch, as a pod "
+        "of Kubernetes has one",
     )
     issuers: tuple[IssuerSettings, ...] = Field(
         (),
@@ -205,14 +241,16 @@ class ProviderSettings(Section):
     def _require_issuer(self) -> Self:
         if self.issuers and (self.issuer or self.jwks):
             raise ValueError("write either `issuer` and `jwks`, or `issuers`")
-        if not self.issuers and not (self.issuer and self.jwks):
-            raise ValueError("`issuer` and `jwks` are missing, or `issuers`")
+        if not self.issuers and not self.issuer:
+            raise ValueError("`issuer` is missing, or `issuers`")
+        if not self.issuers:
+            _require_place(self.issuer, self.jwks)
         return self
 
     @cached_property
     def each_issuer(self) -> tuple[IssuerSettings, ...]:
         """Return all issuers with their keys."""
-        return self.issuers or (IssuerSettings(issuer=self.issuer, jwks=self.jwks),)
+        return self.issuers or (IssuerSettings.model_construct(issuer=self.issuer, jwks=self.jwks),)
 
 
 class BearerSettings(Section):
@@ -320,24 +358,6 @@ class IdentitySettings(Section):
         if len(set(issuers)) < len(issuers):
             raise ValueError("two `providers` have the same issuer: a token must belong to one provider")
         return self
-
-
-def unstated_notices(identity: IdentitySettings, read: Collection[str], mapped: Collection[str]) -> Iterator[str]:
-    """Yield a notice for each caller that names principals without evidence that policies read.
-
-    `read` is the evidence of forbids of CEL, `mapped` that of policies which see roles by a `role_map` alone.
-    """
-    has_maps = any(provider.role_map for provider in identity.providers.values())
-    asked = {name.partition(".")[0] for name in (*read, *(each for each in mapped if has_maps or each != "roles"))}
-    for name, caller in identity.callers.items():
-        lacking = sorted(asked - {*caller.may_assert, *caller.empty}) if "principals" in caller.may_assert else []
-        if lacking:
-            kinds = ", ".join(lacking)
-            yield (
-                f"caller `{name}` may not assert {kinds}, which policies read: unknown for its principals, so forbids "
-                f"on them deny, and masks and restrictive policies hide; add them to `identity.callers.{name}."
-                f"may_assert`, or write `identity.callers.{name}.empty: [{kinds}]` if its principals have none"
-            )
 
 
 class EngineIdentitySettings(Section):

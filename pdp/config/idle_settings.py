@@ -5,10 +5,11 @@ Knows keys and their values, and nothing of what they configure. A key without a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from pdp.config.identity import IdentitySettings
 from pdp.config.origins import Key, key_text
 from pdp.config.section import is_loopback
 from pdp.config.settings import Settings
@@ -177,6 +178,26 @@ def _catalog_tls(settings: Settings, key: Key) -> str:
     return "" if catalog is None or catalog.uri.startswith("https:") else "the catalog is an address without TLS"
 
 
+def _provider_tls(settings: Settings, key: Key) -> str:
+    provider = settings.identity.providers[str(key[2])]
+    places = [each.jwks or each.issuer for each in provider.each_issuer]
+    return "" if any(place.startswith("https:") for place in places) else "its keys come by no https"
+
+
+def _discovery(settings: Settings, key: Key) -> str:
+    given = all(each.jwks for each in settings.identity.providers[str(key[2])].each_issuer)
+    return "`jwks` is set, so no document of the issuer is read" if given else ""
+
+
+def _key_server(settings: Settings, key: Key) -> str:
+    given = all(each.is_file for each in settings.identity.providers[str(key[2])].each_issuer)
+    return "its keys are in a file" if given else ""
+
+
+def _outgoing_proxy(settings: Settings, key: Key) -> str:
+    return "" if settings.outgoing.proxy else "`outgoing.proxy` is not set: beside `HTTPS_PROXY` counts `NO_PROXY`"
+
+
 def _policy_folder(settings: Settings, key: Key) -> str:
     return "the files come from `policies.source`" if settings.policies.source else ""
 
@@ -207,6 +228,10 @@ RULES: Final[Mapping[str, Rule]] = {
     "cache.ttl_seconds": _local_cache,
     "identity.callers.*.empty": _needs_principals,
     "identity.cel_roles": _needs_rules,
+    "identity.providers.*.ca_file": _provider_tls,
+    "identity.providers.*.jwks_hosts": _discovery,
+    "identity.providers.*.jwks_token_file": _key_server,
+    "outgoing.no_proxy": _outgoing_proxy,
     "policies.cedar": _needs_engine("cedar"),
     "policies.cel_extensions": _needs_rules,
     "policies.engines.*": _engine_options,
@@ -224,3 +249,21 @@ RULES: Final[Mapping[str, Rule]] = {
     "warehouses.*.catalog.ca_file": _catalog_tls,
 }
 """Key, or section of keys -> the rule that tells whether a written key has no effect. The first that fits counts."""
+
+
+def unstated_notices(identity: IdentitySettings, read: Collection[str], mapped: Collection[str]) -> Iterator[str]:
+    """Yield a notice for each caller that names principals without evidence that policies read.
+
+    `read` is the evidence of forbids of CEL, `mapped` that of policies which see roles by a `role_map` alone.
+    """
+    has_maps = any(provider.role_map for provider in identity.providers.values())
+    asked = {name.partition(".")[0] for name in (*read, *(each for each in mapped if has_maps or each != "roles"))}
+    for name, caller in identity.callers.items():
+        lacking = sorted(asked - {*caller.may_assert, *caller.empty}) if "principals" in caller.may_assert else []
+        if lacking:
+            kinds = ", ".join(lacking)
+            yield (
+                f"caller `{name}` may not assert {kinds}, which policies read: unknown for its principals, so forbids "
+                f"on them deny, and masks and restrictive policies hide; add them to `identity.callers.{name}."
+                f"may_assert`, or write `identity.callers.{name}.empty: [{kinds}]` if its principals have none"
+            )

@@ -5,6 +5,7 @@ Frozen. `pdp.config.load` reads the settings from `pdp.yaml`, the environment an
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -19,7 +20,7 @@ from pdp.config.origins import Key, Origins, key_text
 from pdp.config.policies import PolicyFiles, PolicySettings, RowAccessSettings
 from pdp.config.regular_files import find_files
 from pdp.config.section import Secret, SecretAddress, Section, defaults, names_secret
-from pdp.config.server import LimitSettings, ServerSettings
+from pdp.config.server import LimitSettings, OutgoingSettings, ServerSettings, WayOut
 from pdp.config.warehouses import (
     AuthoritySettings,
     AuthzenSettings,
@@ -74,6 +75,7 @@ class Settings(Section):
     cache: CacheSettings = defaults(CacheSettings)
     audit: AuditSettings = defaults(AuditSettings)
     identity: IdentitySettings = defaults(IdentitySettings)
+    outgoing: OutgoingSettings = defaults(OutgoingSettings)
     trusted_engines: Mapping[str, TrustedEngineSettings] = Field(
         default_factory=dict, description="query engines whose word on views counts, by name"
     )
@@ -97,6 +99,11 @@ class Settings(Section):
     def path(self, relative: str) -> Path:
         """Return a path of the configuration, resolved from the folder of pdp.yaml."""
         return self._base / relative
+
+    def way_out(self, own_ca: str | None, key: str) -> WayOut:
+        """Return the way to another server, whose own authorities are in the file of a key; raise ConfigError."""
+        ca, name = (own_ca, key) if own_ca else (self.outgoing.ca_file, "outgoing.ca_file")
+        return WayOut(self.path(ca) if ca else None, name, *self.outgoing.proxies(os.environ))
 
     def policy_path(self, relative: str) -> Path:
         """Return a path of the section `policies`; raise ConfigError for a file of `policies.source`."""

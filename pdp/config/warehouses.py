@@ -13,6 +13,7 @@ from pydantic import Field, model_validator
 
 from pdp.config.policies import ThroughViews
 from pdp.config.section import SecretText, Section, defaults
+from pdp.config.server import RemoteSection
 from pdp.errors import InvalidArgument
 from pdp.model.references import format_resource, parse_principal, parse_resource
 
@@ -47,7 +48,7 @@ NAMESPACE_SEPARATOR: Final = "\x1f"
 """What stands between the parts of a namespace, unless the catalog says otherwise."""
 
 
-class CatalogSettings(Section):
+class CatalogSettings(RemoteSection):
     """Iceberg REST catalog of a warehouse: view properties that a load leaves out, and relations for the rewriter."""
 
     uri: str = Field(
@@ -63,7 +64,6 @@ class CatalogSettings(Section):
         None, pattern=r"^[!-~]+$", description="the bearer token, for the environment; a file is better"
     )
     token_file: str | None = Field(None, description="a file with the bearer token; read again when it is refused")
-    ca_file: str | None = Field(None, description="certificates in PEM that `https` trusts, in place of the system's")
     timeout_seconds: float = Field(5, gt=0, le=60, description="for one answer of the catalog")
     ttl_seconds: float = Field(
         5, ge=0, le=3600, description="how long a view's properties, or a relation of a statement, are taken as read"

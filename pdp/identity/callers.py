@@ -18,7 +18,7 @@ from pdp.config.section import is_loopback, split_address
 from pdp.config.settings import Settings
 from pdp.engines.row_access.members import HEADERS, Members, development_identity, refused_identity
 from pdp.errors import PdpError, Unauthenticated
-from pdp.identity.tokens import Token, Tokens, VerifiedToken
+from pdp.identity.tokens import Token, Tokens, VerifiedToken, unverified_token
 from pdp.model.question import Caller, TokenIdentity, TrustedEngine
 
 _DEVELOPMENT_ENGINE: Final = "allow_all"
@@ -67,17 +67,28 @@ class Callers:
 
         Raise Unauthenticated if no caller matches, or Forbidden if a browser may have sent the request.
         """
-        if peer.authorization and not self._is_ignored(peer):
-            caller = self._by_token(await self._tokens.verify(_bearer_token(peer.authorization)))
-            return self._with_stated(caller, peer)
-        return self._by_connection(peer)
+        if not peer.authorization or self._is_ignored(peer):
+            return self._by_connection(peer)
+        text = _bearer_token(peer.authorization)
+        try:
+            return self._with_stated(self._by_token(await self._tokens.verify(text)), peer)
+        except Unauthenticated as error:
+            error.unverified = unverified_token(text)
+            raise
 
     def known(self, peer: Peer) -> KnownCaller | None:
         """Return the caller of a peer; None if the peer's token must be verified first. Raise as `identify` does."""
         if not peer.authorization or self._is_ignored(peer):
             return KnownCaller(self._by_connection(peer))
-        verified = self._tokens.verified(_bearer_token(peer.authorization))
-        return KnownCaller(self._with_stated(self._by_token(verified.token), peer), verified) if verified else None
+        text = _bearer_token(peer.authorization)
+        verified = self._tokens.verified(text)
+        if verified is None:
+            return None
+        try:
+            return KnownCaller(self._with_stated(self._by_token(verified.token), peer), verified)
+        except Unauthenticated as error:
+            error.unverified = unverified_token(text)
+            raise
 
     def _is_ignored(self, peer: Peer) -> bool:
         """Tell whether the token of a peer counts as absent: that of a local peer without another sign."""
@@ -144,6 +155,13 @@ class Callers:
                     raise _copy(suspicion)
                 return _configured(f"{name}:uid={uid}", rule)
         raise Unauthenticated("no caller is configured for the unix socket: a bearer token is missing")
+
+
+def needs_tokens(settings: Settings) -> bool:
+    """Tell whether nobody is recognised without a token: not by loopback, a unix socket or a certificate."""
+    server, rules = settings.server, settings.identity.callers.values()
+    by_socket = server.unix is not None and any(rule.unix_socket for rule in rules)
+    return local_caller(settings) is None and not by_socket and not any(rule.mtls for rule in rules)
 
 
 def local_caller(settings: Settings) -> Caller | None:

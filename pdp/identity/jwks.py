@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import time
 from pathlib import Path
 from typing import Any, Final
@@ -24,10 +25,10 @@ from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 from pdp.config.identity import ProviderSettings
 from pdp.config.regular_files import open_regular
 from pdp.errors import ConfigError, InvalidArgument, Unauthenticated, Unavailable
+from pdp.identity.key_fetches import MAX_BYTES, KeyFetcher
 from pdp.model.strict import refuse_duplicates
 from pdp.telemetry import Telemetry
 
-MAX_BYTES: Final = 1 << 20
 MAX_KEYS: Final = 1000
 MAX_WAITING: Final = 64
 """Most requests that wait for one fetch at the same time."""
@@ -61,7 +62,7 @@ class Key(msgspec.Struct, frozen=True):
 class _Jwk(msgspec.Struct):
     kty: str = ""
     kid: str | None = None
-    use: str = "sig"
+    use: str | None = None
     alg: str | None = None
     crv: str = ""
     key_ops: list[str] | None = None
@@ -90,7 +91,7 @@ def _read_key(text: bytes) -> Key | None:
         algorithms = _ALGORITHMS.get((jwk.kty, "" if jwk.kty == "RSA" else jwk.crv), ())
         if jwk.alg is not None:
             algorithms = tuple(algorithm for algorithm in algorithms if algorithm == jwk.alg)
-        if not algorithms or jwk.use != "sig" or "verify" not in (jwk.key_ops or ["verify"]):
+        if not algorithms or (jwk.use or "sig") != "sig" or "verify" not in (jwk.key_ops or ["verify"]):
             return None
         public = jwt.PyJWK(msgspec.json.decode(text), algorithms[0]).key
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, jwt.PyJWTError, ValueError):
@@ -109,6 +110,7 @@ class ProviderKeys:
         self.idp = idp
         self._provider = provider
         self._file = file
+        self._fetcher = KeyFetcher(idp, provider)
         self._telemetry = telemetry
         self._keys: tuple[Key, ...] = ()
         self._fetched = self._next_look = float("-inf")
@@ -208,11 +210,10 @@ class ProviderKeys:
 
     async def _refresh(self) -> None:
         try:
-            self._take(await (asyncio.to_thread(_read_file, self._file) if self._file else self._fetch()))
+            self._take(await (asyncio.to_thread(_read_file, self._file) if self._file else self._fetcher.fetch()))
         except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
             self._telemetry.key_fetches.labels(self.idp, "failed").inc()
-            # addresses may hold secrets, and a library's message may quote the address
-            cause = str(error) if type(error) is ValueError else type(error).__name__
+            cause = self._fetcher.describe(error)
             if not self._cause:
                 log.warning("keys of an identity provider cannot be had", provider=self.idp, cause=cause)
             self._cause = cause
@@ -245,24 +246,6 @@ class ProviderKeys:
         if crowded:
             cause += f", and tokens without, because more than {MAX_TRIED} keys without fit"
         log.warning("keys of an identity provider have no kid", provider=self.idp, keys=len(nameless), cause=cause)
-
-    async def _fetch(self) -> bytes:
-        timeout = aiohttp.ClientTimeout(total=self._provider.fetch_timeout_seconds)
-        headers = {"Accept": "application/json", "Accept-Encoding": "identity"}
-        async with (
-            aiohttp.ClientSession(timeout=timeout, headers=headers, auto_decompress=False) as session,
-            session.get(self._provider.jwks, allow_redirects=False) as response,
-        ):
-            if response.status != 200:
-                raise ValueError(f"the answer is {response.status}")
-            if response.headers.get("Content-Encoding", "identity") != "identity":
-                raise ValueError("the answer is compressed")
-            text = b""
-            while chunk := await response.content.read(MAX_BYTES):
-                text += chunk
-                if len(text) > MAX_BYTES:
-                    raise ValueError(f"the answer is larger than {MAX_BYTES} bytes")
-            return text
 
 
 def _select(keys: tuple[Key, ...], kid: str | None, algorithm: str) -> tuple[Key, ...]:
@@ -306,7 +289,9 @@ _REFUSALS: Final[tuple[tuple[type[jwt.PyJWTError], str], ...]] = (
     (jwt.InvalidIssuedAtError, "the token is not yet valid"),
     (jwt.MissingRequiredClaimError, "the token lacks a claim that it must have"),
 )
-"""Library error -> our message. The messages quote no part of the token."""
+"""Library error -> our message. The messages quote no part of the token, but the name of a claim of the standard."""
+_CLAIM: Final = re.compile(r"\((exp|nbf|iat|iss)\)|\"(exp|iss)\"")
+"""Name of a claim in a message of the library."""
 
 
 def check_signature(text: str, keys: tuple[Key, ...], algorithm: str, provider: ProviderSettings) -> None:
@@ -325,6 +310,12 @@ def check_signature(text: str, keys: tuple[Key, ...], algorithm: str, provider: 
             continue
         except (jwt.PyJWTError, OverflowError, ValueError, TypeError) as error:
             message = next((message for kind, message in _REFUSALS if isinstance(error, kind)), _USELESS)
-            raise Unauthenticated(message) from None
+            claim = "exp" if isinstance(error, jwt.ExpiredSignatureError) else _claim(error)
+            raise Unauthenticated(f"{message}, by its claim `{claim}`" if claim else message) from None
         return
     raise Unauthenticated("the token's signature does not verify")
+
+
+def _claim(error: Exception) -> str:
+    found = _CLAIM.search(str(error)) if isinstance(error, jwt.PyJWTError) else None
+    return (found[1] or found[2]) if found else ""

@@ -8,6 +8,7 @@ import ssl
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -15,6 +16,9 @@ from pdp.config.regular_files import read_regular
 from pdp.config.server import TlsSettings
 from pdp.config.settings import Settings
 from pdp.errors import ConfigError
+
+if TYPE_CHECKING:
+    from cryptography import x509
 
 
 class Certificates(msgspec.Struct, frozen=True):
@@ -116,8 +120,6 @@ def client_context(settings: Settings) -> ssl.SSLContext:
 @lru_cache(maxsize=256)
 def names_of_certificate(text: bytes) -> frozenset[str]:
     """Return the names of a verified certificate, PEM or DER; no names for a certificate with a syntax error."""
-    from pdp.identity.certificate_names import read_names  # noqa: PLC0415  cryptography takes 9 MB, clients rarely have one
-
     return read_names(text)
 
 
@@ -135,3 +137,57 @@ def _read(path: Callable[[str], Path], key: str, file: str) -> bytes:
         return read_regular(path(file))
     except OSError as error:
         raise ConfigError(f"`server.tls.{key}`: cannot read `{file}`: {error.strerror}") from None
+
+
+_QUALIFIED: Final = frozenset("=:")
+"""Signs of other forms of names. A common name with such a sign could be taken for a name of another form."""
+
+
+def _unreadable() -> tuple[type[Exception], ...]:
+    """Return the errors of a certificate's content. Only the first is a ValueError."""
+    from cryptography import x509  # noqa: PLC0415  cryptography takes 9 MB
+
+    return ValueError, x509.UnsupportedGeneralNameType, x509.DuplicateExtension, x509.InvalidVersion
+
+
+def read_names(text: bytes) -> frozenset[str]:
+    """Return the names of a verified certificate, PEM or DER: whole subject, common name, DNS and URI names.
+
+    Return no names for a certificate with a syntax error, or with a kind of name that nobody can read: the names that
+    can be read might not be all that the authority meant.
+    """
+    from cryptography import x509  # noqa: PLC0415  cryptography takes 9 MB, clients rarely have one
+
+    load = x509.load_pem_x509_certificate if text.startswith(b"-----") else x509.load_der_x509_certificate
+    try:
+        return frozenset(_names_of(load(text)))
+    except _unreadable():
+        return frozenset()
+
+
+def read_end(text: bytes) -> float:
+    """Return the end of the validity of the first certificate in a PEM text, in seconds since 1970; 0 if unreadable."""
+    from cryptography import x509  # noqa: PLC0415  cryptography takes 9 MB, clients rarely have one
+
+    try:
+        return x509.load_pem_x509_certificate(text).not_valid_after_utc.timestamp()
+    except _unreadable():
+        return 0.0
+
+
+def _names_of(certificate: x509.Certificate) -> Iterator[str]:
+    from cryptography import x509  # noqa: PLC0415  as above
+    from cryptography.x509.oid import ExtensionOID, NameOID  # noqa: PLC0415  as above
+
+    yield certificate.subject.rfc4514_string()
+    for name in certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME):
+        text = str(name.value)
+        if _QUALIFIED.isdisjoint(text):
+            yield text
+    try:
+        others = certificate.extensions.get_extension_for_oid(ExtensionOID.SUBJECT_ALTERNATIVE_NAME).value
+    except x509.ExtensionNotFound:
+        return
+    if isinstance(others, x509.SubjectAlternativeName):
+        yield from (f"DNS:{name}" for name in others.get_values_for_type(x509.DNSName))
+        yield from (f"URI:{name}" for name in others.get_values_for_type(x509.UniformResourceIdentifier))

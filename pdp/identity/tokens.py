@@ -13,15 +13,16 @@ import asyncio
 import base64
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
-from pdp.config.identity import ClaimSettings, ProviderSettings
+from pdp.config.identity import ProviderSettings
 from pdp.config.settings import Settings
-from pdp.errors import InvalidArgument, InvalidReference, Unauthenticated
+from pdp.errors import InvalidArgument, InvalidReference, Unauthenticated, UnverifiedToken
+from pdp.identity.claims import ClaimReader, shown_paths
 from pdp.model.bounded_cache import BoundedCache
 from pdp.model.question import Principal, TokenIdentity, attributes_text
 from pdp.model.references import parse_principal
@@ -35,28 +36,12 @@ MAX_TOKEN: Final = 16_384
 """Most characters of a token."""
 MAX_CACHED: Final = 10_000
 """Most verified tokens in the cache."""
-MAX_SUBJECT: Final = 1024
-_SEVERAL: Final = re.compile(r"""[\s,;"'\[\](){}]""")
-"""Signs of several values in a text."""
-_OTHERS: Final = re.compile(r"""[,;"'\[\](){}]|(?! )\s""")
-"""Signs of several values in a part of a text that a separator divides. A name may hold a blank."""
-_TYPES: Final[Mapping[str, Callable[[Any], bool]]] = {
-    "text": lambda value: isinstance(value, str),
-    "texts": lambda value: isinstance(value, list) and all(isinstance(text, str) for text in value),
-    "number": lambda value: isinstance(value, int | float) and not isinstance(value, bool),
-    "bool": lambda value: isinstance(value, bool),
-    "object": lambda value: isinstance(value, Mapping),
-}
-"""Type of an attribute -> the test of a value."""
-_MOST_READINGS: Final = 64
-"""Most readings of a path with dots."""
-_CLAIM_NAMES: Final = "_claim_names"
-"""Claim with the names of claims in other places (OpenID Connect Core 5.6.2); Entra's beyond 200 groups."""
-_HAS_GROUPS: Final = "hasgroups"
-"""Claim of Entra in place of `groups`, where an address has no room for more."""
 _END_OF_TIME: Final = 1e15
 """First second since the epoch that is not a valid expiry. The comparison also works for infinite numbers."""
 
+_LONGEST_NAME: Final = 128
+"""Most characters of an unverified name in a record."""
+_CONTROLS: Final = {code: f"\\x{code:02x}" for code in (*range(32), 127)}
 _COMPACT: Final = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+")
 _OBJECT: Final = msgspec.json.Decoder(dict[str, Any])
 
@@ -107,6 +92,13 @@ class Tokens:
             if trouble := keys.trouble:
                 found[name] = trouble
         return found
+
+    def count_keys(self) -> dict[str, int]:
+        """Return the number of keys of each provider that count now, those of all its issuers together."""
+        counts = dict.fromkeys(self._providers, 0)
+        for issuer, keys in self._keys.items():
+            counts[self._idp_of[issuer]] += len(keys.current)
+        return counts
 
     async def verify(self, text: str) -> Token:
         """Verify a token; raise Unauthenticated, or Unavailable while the keys of the provider are unknown."""
@@ -169,9 +161,12 @@ def _issuer_keys(settings: Settings, telemetry: Telemetry) -> dict[str, Provider
 
     keys = {}
     for idp, provider in settings.identity.providers.items():
+        token = provider.jwks_token_file
+        own = {"jwks_token_file": str(settings.path(token)) if token else None, "issuers": ()}
+        way = settings.way_out(provider.ca_file, f"identity.providers.{idp}.ca_file")
         for each in provider.each_issuer:
-            alone = provider.model_copy(update={"issuer": each.issuer, "jwks": each.jwks, "issuers": ()})
-            file = None if "://" in each.jwks else settings.path(each.jwks)
+            alone = provider.model_copy(update={**own, "issuer": each.issuer, "jwks": each.jwks}).by(way)
+            file = settings.path(each.jwks) if each.is_file else None
             keys[each.issuer] = ProviderKeys(idp, alone, file, telemetry)
     return keys
 
@@ -182,6 +177,22 @@ def _part(part: str) -> Mapping[str, Any]:
         return decode(base64.urlsafe_b64decode(part + "=" * (-len(part) % 4)), _OBJECT)
     except (InvalidArgument, ValueError):
         raise Unauthenticated("the token's header or claims are no proper JSON object") from None
+
+
+def unverified_token(text: str) -> UnverifiedToken | None:
+    """Return what a token says of its issuer and key, escaped and cut, for records; None for no token."""
+    if len(text) > MAX_TOKEN or not _COMPACT.fullmatch(text):
+        return None
+    try:
+        header, claims = (_part(part) for part in text.split(".")[:2])
+    except Unauthenticated:
+        return None
+    return UnverifiedToken(_escaped(claims.get("iss")), _escaped(header.get("kid")))
+
+
+def _escaped(name: Any) -> str:
+    text = name[:_LONGEST_NAME] if isinstance(name, str) else ""
+    return text.encode("ascii", "backslashreplace").decode().translate(_CONTROLS)[:_LONGEST_NAME]
 
 
 def _algorithm(header: Mapping[str, Any], provider: ProviderSettings) -> str:
@@ -228,15 +239,19 @@ def _read(idp: str, provider: ProviderSettings, reader: ClaimReader, seen: froze
     """Return the token of verified claims; raise Unauthenticated. `seen` has the paths of claims in tokens so far."""
     audiences = reader.audiences()
     if provider.audiences and not set(audiences) & set(provider.audiences):
-        raise Unauthenticated("the token is for another audience")
+        raise Unauthenticated(
+            f"the token is for another audience, by its claim {shown_paths(provider.claims.audience)}"
+        )
     subject = reader.subject()
     try:
         bare = parse_principal(f"user:{idp}~{subject}")
     except InvalidReference:
-        raise Unauthenticated("the token's subject cannot be a principal's name") from None
+        raise Unauthenticated(
+            f"the token's claim {shown_paths(provider.claims.subject)} cannot be a principal's name"
+        ) from None
     expires = reader.claims["exp"]
     if not isinstance(expires, int | float) or not expires < _END_OF_TIME:
-        raise Unauthenticated("the token's `exp` is no time")
+        raise Unauthenticated("the token's claim `exp` is no time")
     roles, groups = reader.texts("roles"), reader.texts("groups")
     try:
         attributes = attributes_text(exact_numbers(reader.attributes()))
@@ -249,152 +264,3 @@ def _read(idp: str, provider: ProviderSettings, reader: ClaimReader, seen: froze
     )
     identity = TokenIdentity(idp, subject, audiences)
     return Token(identity, principal, expires + provider.leeway_seconds, str(reader.claims["iss"]))
-
-
-# --- claims -----------------------------------------------------------------------------------------------------------
-
-
-class ClaimReader:
-    """Reader of the claims of a token by the paths of the provider."""
-
-    def __init__(self, settings: ClaimSettings, claims: Mapping[str, Any]) -> None:
-        self.claims = claims
-        self._settings = settings
-        self._elsewhere = _names_elsewhere(claims)
-
-    def audiences(self) -> tuple[str, ...]:
-        """Return the audiences, each to the letter; raise Unauthenticated for another form."""
-        found: list[str] = []
-        for path in self._settings.audience:
-            value = self._find(path)
-            found += [] if value is None else [value] if isinstance(value, str) else _listed(path, value)
-        return tuple(found)
-
-    def subject(self) -> str:
-        """Return the subject of the first present claim; raise Unauthenticated for another form."""
-        for path in self._settings.subject:
-            value = self._find(path)
-            if value is None:
-                continue
-            if not isinstance(value, str) or not 0 < len(value) <= MAX_SUBJECT:
-                raise Unauthenticated(f"the token names no subject: its claim `{path}` is no text of a usual length")
-            return value
-        raise Unauthenticated("the token names no subject")
-
-    def texts(self, evidence: str) -> tuple[str, ...]:
-        """Return the roles or groups of all paths; raise Unauthenticated for another form."""
-        found: list[str] = []
-        for path in self._settings.paths[evidence]:
-            value = self._find(path)
-            if isinstance(value, str):
-                found += self._parts(path, value)
-            elif isinstance(value, Mapping) and evidence in self._settings.keys_of:
-                found += value
-            elif value is not None:
-                found += _listed(path, value)
-        return tuple(found) if len(self._settings.paths[evidence]) == 1 else tuple(dict.fromkeys(found))
-
-    def attributes(self) -> dict[str, Any]:
-        """Return the attributes of present claims; raise Unauthenticated for another type than configured."""
-        found = {}
-        for name, paths in self._settings.attributes.items():
-            values = ((path, self._find(path)) for path in paths)
-            path, value = next((each for each in values if each[1] is not None), ("", None))
-            if value is not None:
-                type = self._settings.type_of(name)
-                if type and not _TYPES[type](value):
-                    raise Unauthenticated(f"the token's claim `{path}` is no {type}: see `claims.types`")
-                found[name] = value
-        return found
-
-    def present(self) -> frozenset[str]:
-        """Return the paths of evidence with present claims."""
-        paths = (path for paths in self._settings.paths.values() for path in paths)
-        return frozenset(path for path in paths if self._find(path) is not None)
-
-    def unknown(self) -> frozenset[str]:
-        """Return the evidence in other places, and absent evidence among the required."""
-        required = self._settings.evidence(self._settings.required)
-        return frozenset(
-            evidence
-            for evidence, paths in self._settings.paths.items()
-            if any(self._is_elsewhere(path) for path in paths)
-            or (evidence in required and all(self._find(path) is None for path in paths))
-        )
-
-    def unseen(self, seen: frozenset[str]) -> frozenset[str]:
-        """Return the evidence with a written path outside of `seen`, the paths with a claim in a token so far."""
-        paths, found = self._settings.paths, {f"attributes.{name}" for name in self.attributes()}
-        doubted = self._settings.doubted - found
-        return frozenset(evidence for evidence in doubted if not seen.issuperset(paths[evidence]))
-
-    def _find(self, path: str) -> Any:
-        """Return a claim; None if absent. Raise Unauthenticated if the path leads through a list or another value."""
-        value = find_claim(self.claims, path)
-        if value is None and any(rest and found is not None for found, rest in _readings(self.claims, path)):
-            raise Unauthenticated(f"the token's claim `{path}` stands in a value that is no object")
-        return value
-
-    def _parts(self, path: str, value: str) -> list[str]:
-        separator = self._settings.separator
-        if separator is not None:
-            parts = [part for text in value.split(separator) if (part := text.strip())]
-            if any(map(_OTHERS.search, parts)):
-                raise Unauthenticated(
-                    f"the token's claim `{path}` is one text with other signs of several values than "
-                    "`claims.separator`: such names stand in a list"
-                )
-            return parts
-        if _SEVERAL.search(value):
-            raise Unauthenticated(
-                f"the token's claim `{path}` is one text that may hold several values: `claims.separator` says what "
-                "stands between them"
-            )
-        return [value]
-
-    def _is_elsewhere(self, path: str) -> bool:
-        return any(path == name or path.startswith(f"{name}.") for name in self._elsewhere)
-
-
-def find_claim(claims: Mapping[str, Any], path: str) -> Any:
-    """Return a claim by name or by a path of names joined by dots; None if absent or null.
-
-    The whole path is a name first, then each dot divides two names, then names may have dots, as ids of clients.
-    """
-    if path in claims:
-        return claims[path]
-    value: Any = claims
-    for name in path.split("."):
-        value = value.get(name) if isinstance(value, Mapping) else None
-    if value is not None:
-        return value
-    return next((found for found, rest in _readings(claims, path) if not rest and found is not None), None)
-
-
-def _readings(claims: Mapping[str, Any], path: str) -> Iterator[tuple[Any, str]]:
-    """Yield the values at a path for all divisions into names, and those without names before the rest of the path."""
-    pending: list[tuple[Any, str]] = [(claims, path)]
-    for _ in range(_MOST_READINGS):
-        if not pending:
-            return
-        value, rest = pending.pop()
-        if rest and isinstance(value, Mapping):
-            ends = [at for at, sign in enumerate(rest) if sign == "."] + [len(rest)]
-            pending += [(value[rest[:end]], rest[end + 1 :]) for end in ends if rest[:end] in value]
-        else:
-            yield value, rest
-
-
-def _listed(path: str, value: Any) -> list[str]:
-    if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
-        raise Unauthenticated(f"the token's claim `{path}` is no list of texts")
-    return value
-
-
-def _names_elsewhere(claims: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the names of claims of a token in other places; raise Unauthenticated for another form."""
-    names = claims.get(_CLAIM_NAMES)
-    if names is not None and not isinstance(names, Mapping):
-        raise Unauthenticated(f"the token's claim `{_CLAIM_NAMES}` is no object")
-    has_groups = claims.get(_HAS_GROUPS) not in (None, False)
-    return (*(names or ()), *(("groups",) if has_groups else ()))

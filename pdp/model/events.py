@@ -30,7 +30,8 @@ class RefusalEvent(_Event, frozen=True, kw_only=True, tag_field="event", tag="re
 
     `status` is the code of the protocol. `suppressed` counts refusals of this surface and code since the last record.
     `caller_principal` is the subject of the caller's token if the caller has another name. `peer` is the address of a
-    sender whose caller is not known.
+    sender whose caller is not known. `unverified_issuer` and `unverified_kid` are what a refused token says of itself,
+    escaped and cut: its signature need not hold.
     """
 
     surface: str
@@ -41,6 +42,8 @@ class RefusalEvent(_Event, frozen=True, kw_only=True, tag_field="event", tag="re
     caller: str = ""
     caller_principal: str = ""
     peer: str = ""
+    unverified_issuer: str = ""
+    unverified_kid: str = ""
     request_id: str = ""
     trace_id: str = ""
     span_id: str = ""

@@ -32,7 +32,7 @@ from pdp.surfaces.http.answers import JSON, EndpointAnswer, extra_headers, id_he
 from pdp.surfaces.http.handlers import Routes, ids_of, make_response, read_body
 from pdp.surfaces.http.routes import Handler
 from pdp.surfaces.peers import http_peer
-from pdp.surfaces.refusals import Refusal, RefusalRecorder, Sender, stranger, with_ids
+from pdp.surfaces.refusals import Refusal, RefusalRecorder, Sender, stranger, with_ids, with_token
 from pdp.surfaces.wire import decision_pb2 as wire
 from pdp.telemetry import Telemetry
 
@@ -138,6 +138,7 @@ class ConnectHandlers:
                 raise  # the client is gone: aiohttp closes the connection
             except Exception as error:  # noqa: BLE001  the failure is the answer
                 recorded = error.record_id if isinstance(error, errors.PdpError) else ""
+                call.sender = with_token(call.sender, error)
                 return self._refuse(_as_connect(error), call, recorded)
             ids = id_headers(call.sender.request_id or found.decision_id, found.decision_id)
             return self._answer(200, found.body, ids, JSON if head.json else PROTO)

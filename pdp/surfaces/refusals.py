@@ -15,6 +15,7 @@ from typing import Final, TypeAlias
 
 import msgspec
 
+from pdp.errors import Unauthenticated, UnverifiedToken
 from pdp.model.events import OPEN_GATE, AnswerHold, EventLog, RefusalEvent, token_subject
 from pdp.model.question import Caller
 from pdp.model.revision import new_id
@@ -96,6 +97,7 @@ class RefusalRecorder:
 
 
 def _event(refusal: Refusal, sender: Sender, id: str) -> RefusalEvent:
+    token = sender.token if isinstance(sender, Stranger) else None
     return RefusalEvent(
         id=id,
         surface=refusal.surface,
@@ -106,6 +108,8 @@ def _event(refusal: Refusal, sender: Sender, id: str) -> RefusalEvent:
         caller=sender.name if isinstance(sender, Caller) else "",
         caller_principal=token_subject(sender) if isinstance(sender, Caller) else "",
         peer=sender.peer if isinstance(sender, Stranger) else "",
+        unverified_issuer=token.issuer if token else "",
+        unverified_kid=token.kid if token else "",
         request_id=sender.request_id,
         trace_id=sender.trace_id,
         span_id=sender.span_id,
@@ -135,9 +139,19 @@ class Stranger(msgspec.Struct, frozen=True):
     request_id: str = ""
     trace_id: str = ""
     span_id: str = ""
+    token: UnverifiedToken | None = None
+    """Names in the refused token."""
 
 
 Sender: TypeAlias = Caller | Stranger
+
+
+def with_token(sender: Sender, error: Exception) -> Sender:
+    """Return a sender with the names in the token that an error refuses."""
+    token = error.unverified if isinstance(error, Unauthenticated) else None
+    return msgspec.structs.replace(sender, token=token) if token and isinstance(sender, Stranger) else sender
+
+
 """Sender of a request that may be refused."""
 
 
@@ -155,9 +169,9 @@ def with_ids(caller: Caller, ids: SentIds) -> Caller:
     return msgspec.structs.replace(caller, request_id=ids.request_id, trace_id=ids.trace_id, span_id=ids.span_id)
 
 
-def stranger(peer: str, ids: SentIds) -> Stranger:
+def stranger(peer: str, ids: SentIds, token: UnverifiedToken | None = None) -> Stranger:
     """Return the sender of a request before its caller is known."""
-    return Stranger(peer, ids.request_id, ids.trace_id, ids.span_id)
+    return Stranger(peer, ids.request_id, ids.trace_id, ids.span_id, token)
 
 
 def _read_trace_parent(text: str) -> tuple[str, str]:

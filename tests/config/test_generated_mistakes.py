@@ -197,6 +197,14 @@ FREE: Final = {
         for kind, place in (("http", "url"), ("otlp", "endpoint"))
         for key in ("headers_file", "ca", "spool", place)
     },
+    **dict.fromkeys(
+        ("outgoing.ca_file", "outgoing.proxy", "outgoing.no_proxy", "identity.providers.<name>.ca_file"),
+        "judged in test_outgoing.py",
+    ),
+    **dict.fromkeys(
+        ("identity.providers.<name>.jwks_token_file", "identity.providers.<name>.jwks_hosts"),
+        "judged in test_discovery.py",
+    ),
     "audit.sinks.0.otlp.service": "a name of the operator's choice",
     "audit.hmac_key": "any long text is a key",
     "cache.password": "only Redis knows it; another is a failure of the cache",

@@ -17,6 +17,7 @@ from pdp.config.load import make_settings
 CEDAR: Final = {"authorities": {"default": {"engines": ["cedar"]}}}
 NO_AUDIT: Final[dict[str, Any]] = {"sinks": []}
 FILE: Final = {"url": "file:world.json"}
+PROVIDER = {"issuer": "i", "jwks": "http://127.0.0.1:1/keys"}
 SOURCE: Final = {"http": "http://127.0.0.1:1/b", "unsigned": True}
 REDIS: Final = {"redis": "redis://127.0.0.1", "redis_for": "all"}
 STDOUT: Final = {"sinks": [{"stdout": True}]}
@@ -57,6 +58,12 @@ IDLE: Final[dict[str, tuple[dict[str, Any], ...]]] = {
     "identity.callers.*.empty": ({"identity": {"callers": {"a": {"loopback": True, "empty": ["groups"]}}}},),
     "identity.cel_roles": ({"identity": {"cel_roles": "all"}, **CEDAR},),
     "policies.cedar": ({"policies": {"cedar": {"policies": ["a.cedar"]}}},),
+    "identity.providers.*.ca_file": ({"identity": {"providers": {"oidc": {**PROVIDER, "ca_file": "c"}}}},),
+    "identity.providers.*.jwks_hosts": ({"identity": {"providers": {"oidc": {**PROVIDER, "jwks_hosts": ["h"]}}}},),
+    "identity.providers.*.jwks_token_file": (
+        {"identity": {"providers": {"oidc": {"issuer": "i", "jwks": "keys.json", "jwks_token_file": "t"}}}},
+    ),
+    "outgoing.no_proxy": ({"outgoing": {"no_proxy": ["h"]}},),
     "policies.cel_extensions": ({"policies": {"cel_extensions": []}, **CEDAR},),
     "policies.engines.*": ({"policies": {"engines": {"mine": {"timeout_seconds": 1}}}},),
     "policies.folder": ({"policies": {"folder": "f", "source": SOURCE}},),
@@ -88,6 +95,8 @@ WORKING: Final[tuple[dict[str, Any], ...]] = (
     {"policies": {"engines": {"mine": {"timeout_seconds": 1}}}, "authorities": {"default": {"engines": ["mine"]}}},
     {"policies": {"rules": []}, **CEDAR},
     {"server": {"unix": "s", "unix_access": "group"}},
+    {"outgoing": {"proxy": "http://p:1", "no_proxy": ["h"], "ca_file": "c"}},
+    {"identity": {"providers": {"oidc": {**PROVIDER, "jwks": "https://idp/keys", "ca_file": "c"}}}},
     {"store": {"seed": "s", "wait_seconds": 5, "max_staleness_seconds": 5}},
 )
 """Configurations whose keys all have an effect."""

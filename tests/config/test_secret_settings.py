@@ -40,6 +40,8 @@ def wrapped(path: tuple[str, ...], text: str) -> str:
     match path:
         case ("store", "url"):
             return f"postgresql://u:{text}@127.0.0.1/x"
+        case ("outgoing", "proxy"):
+            return f"http://u:{text}@127.0.0.1:1"
         case ("cache", "redis"):
             return f"unix:///{text}"
         case ("warehouses", *_):
@@ -118,7 +120,7 @@ def test_the_schema_marks_every_key_that_sounds_like_a_secret() -> None:
         if re.search(r"password|secret|token$|credential$|(hmac|mac)_key$", key.text())
     }
     assert sounding <= marked
-    assert {"store.url", "cache.redis"} == marked - sounding
+    assert {"store.url", "cache.redis", "outgoing.proxy"} == marked - sounding
 
 
 @pytest.mark.parametrize("path", PATHS, ids=".".join)
@@ -138,8 +140,8 @@ def test_a_secret_is_taken_to_the_letter(file: Path, path: tuple[str, ...], way:
             else:
                 taken += 1
                 assert value_at(found, path) == text
-    # the token of a catalog has a pattern, which leaves out blanks; an address of Redis has no `#` and no parameters
-    fewest = {"warehouses": len(HOSTILE) // 2, "cache.redis": len(HOSTILE) - 24}
+    # the token of a catalog and the address of a proxy have a pattern, which leaves out blanks; an address of Redis has no `#` and no parameters
+    fewest = {"warehouses": len(HOSTILE) // 2, "outgoing": len(HOSTILE) // 2, "cache.redis": len(HOSTILE) - 24}
     assert taken >= fewest.get("cache.redis" if path == ("cache", "redis") else path[0], len(HOSTILE) - 20)
 
 

@@ -511,6 +511,8 @@ TESTED: Final = {
     "policies.source.username": "config/test_sources.py::test_a_source_that_could_open_is_refused",
     "policies.watch": "app/reload/test_file_events.py::test_each_way_to_change_a_file_is_seen",
     "row_access.member.claim": "row_access/test_rewriting.py::test_members_by_a_claim_are_those_of_row_filters",
+    "outgoing.ca_file": "identity/test_outgoing.py::test_every_client_goes_by_the_proxy_and_trusts_the_file",
+    "outgoing.proxy": "identity/test_outgoing.py::test_every_client_goes_by_the_proxy_and_trusts_the_file",
     "row_access.member.service_accounts": "row_access/test_rewriting.py::test_members_by_a_claim_are_those_of_row_filters",
     "row_access.protected": "dialects/trino/test_materialized_views.py::test_a_protected_container_is_a_policy",
     "row_access.through_views": "row_access/test_rewriting.py::test_views_run_for_whom_the_setting_says",

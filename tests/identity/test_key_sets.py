@@ -351,13 +351,17 @@ async def test_a_service_refuses_removed_keys_on_connections_that_know_them(tmp_
 
             async def ready() -> dict[str, Any]:
                 answer = await client.get(f"http://{service.addresses['diagnostics']}/health/ready")
-                assert answer.status == 200
-                return dict((await answer.json()).get("details", {}))
+                body = await answer.json()
+                return {"status": answer.status, **body.get("details", {})}
 
             await eventually(200)
             idp.keys = []
             await eventually(401)
-            assert "no key that verifies signatures" in (await ready())["identity oidc"]
+            found = await ready()
+            assert "no key that verifies signatures" in found["identity oidc"]
+            assert found["status"] == 503  # tokens alone name callers here, and none can be verified
             idp.keys = [jwk()]
             await eventually(200)
-            assert "identity oidc" not in await ready()
+            found = await ready()
+            assert found == {"status": 200, **found}
+            assert "identity oidc" not in found

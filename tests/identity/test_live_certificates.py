@@ -10,8 +10,7 @@ from cryptography import x509
 from support.servers.idp import Authority
 
 from pdp.errors import ConfigError
-from pdp.identity.certificate_names import read_end
-from pdp.identity.tls import Certificates, LiveCertificates, make_context
+from pdp.identity.tls import Certificates, LiveCertificates, make_context, read_end
 
 
 @pytest.fixture

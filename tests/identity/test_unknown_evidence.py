@@ -27,7 +27,8 @@ from pdp.cli.config.problems import find_problems
 from pdp.config.identity import ClaimSettings
 from pdp.config.load import make_settings
 from pdp.errors import ConfigError, Unauthenticated
-from pdp.identity.tokens import ClaimReader, Tokens, find_claim
+from pdp.identity.claims import ClaimReader, find_claim
+from pdp.identity.tokens import Tokens
 from pdp.offline.replay.replay import replay
 from pdp.telemetry import Telemetry
 

@@ -337,7 +337,7 @@ async def _end_of(certificates: Certificates | None) -> float | None:
     """Return the end of validity of a service's certificate, in seconds since 1970; None without TLS."""
     if certificates is None:
         return None
-    from pdp.identity.certificate_names import read_end  # noqa: PLC0415  cryptography takes 9 MB
+    from pdp.identity.tls import read_end  # noqa: PLC0415  cryptography takes 9 MB
 
     return await asyncio.to_thread(read_end, certificates.cert)
 

@@ -1,6 +1,6 @@
 """Bundles at a URL and in registries of images: verified TLS, bounded bodies, one deadline, redirects to known hosts.
 
-Knows no proxies and no cookies. The token goes to the configured host alone, and into no message.
+Knows no cookies. The token goes to the configured host alone, and into no message.
 
 Registries speak the OCI distribution specification 1.1. An artefact has one layer: the archive of the bundle. Digests
 are compared, and the signature within the archive counts as for any other server. So the registry need not be trusted.
@@ -28,7 +28,7 @@ import msgspec
 
 from pdp import __version__
 from pdp.app.sources.client import FetchedBundle, SourceUnreachable
-from pdp.config.bounded_answers import bound_answer
+from pdp.config.bounded_answers import bound_answer, failure, open_connection
 from pdp.config.bundles.manifest import BundleRefused, shown
 from pdp.config.policies import OCI_PATH, SourceSettings
 from pdp.config.regular_files import read_regular
@@ -58,7 +58,7 @@ class HttpFetcher:
     def __init__(self, settings: Settings, source: SourceSettings) -> None:
         self._source = source
         self._token = settings.path(source.token_file) if source.token_file else None
-        self._ca = settings.path(source.ca) if source.ca else None
+        self._way = settings.way_out(source.ca, "policies.source.ca")
 
     def get(self, url: str, headers: Mapping[str, str], most_bytes: int, bearer: str | None = None) -> SourceAnswer:
         """Return the answer to a GET after redirects; raise SourceUnreachable, BundleRefused or ConfigError.
@@ -100,12 +100,12 @@ class HttpFetcher:
         return to
 
     def _get(self, url: SplitResult, headers: Mapping[str, str], most_bytes: int, deadline: float) -> SourceAnswer:
-        connection = self._connection(url)
+        connection = open_connection(url.geturl(), self._way, self._source.timeout_seconds)
         path = (url.path or "/") + (f"?{url.query}" if url.query else "")
 
         def ask() -> SourceAnswer:
-            connection.request("GET", path, headers={"User-Agent": f"pdp/{__version__}", **headers})
             bound_answer(connection, 2 * most_bytes + _MOST_BESIDE, deadline)
+            connection.request("GET", path, headers={"User-Agent": f"pdp/{__version__}", **headers})
             with connection.getresponse() as response:
                 found = {name.lower(): value for name, value in response.getheaders()}
                 return SourceAnswer(response.status, found, _read(response, most_bytes, deadline))
@@ -118,22 +118,11 @@ class HttpFetcher:
         except ssl.SSLCertVerificationError as error:
             raise SourceUnreachable(f"{url.netloc}: the certificate is not valid: {error.verify_message}") from None
         except (OSError, http.client.HTTPException) as error:
-            cause = getattr(error, "strerror", None) or type(error).__name__
-            raise SourceUnreachable(f"{url.netloc} does not answer: {cause}") from None
+            raise SourceUnreachable(f"{url.netloc} does not answer: {failure(error)}") from None
         except ValueError:
             raise SourceUnreachable(f"{url.netloc}: the URL or a header cannot be sent") from None
         finally:
             connection.close()
-
-    def _connection(self, url: SplitResult) -> http.client.HTTPConnection:
-        host, seconds = url.hostname or "", self._source.timeout_seconds
-        if url.scheme != "https":
-            return http.client.HTTPConnection(host, url.port, timeout=seconds)
-        try:
-            context = ssl.create_default_context(cafile=self._ca)
-        except (OSError, ssl.SSLError):
-            raise ConfigError("cannot read the authorities of `policies.source.ca`") from None
-        return http.client.HTTPSConnection(host, url.port, timeout=seconds, context=context)
 
     def _read_token(self) -> str:
         try:

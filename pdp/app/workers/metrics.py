@@ -13,6 +13,7 @@ _CREATED: Final = "_created"
 GAUGES: Final[Mapping[str, Callable[[float, float], float]]] = {
     "pdp_audit_waiting": float.__add__,
     "pdp_catalog_relations": min,
+    "pdp_identity_keys": min,
     "pdp_audit_sink_waiting_bytes": float.__add__,
     "pdp_cache_breaker": max,
     "pdp_ready": min,

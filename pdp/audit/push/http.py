@@ -19,7 +19,8 @@ from yarl import URL
 
 from pdp import __version__
 from pdp.config.audit import OTLP_PATH, HttpSinkSettings, OtlpSinkSettings
-from pdp.config.bounded_answers import bound_answer
+from pdp.config.bounded_answers import bound_answer, failure, open_connection
+from pdp.config.server import WayOut
 from pdp.config.settings import Settings
 from pdp.errors import ConfigError
 
@@ -48,14 +49,14 @@ class BatchRefused(DeliveryFailed):
 
 
 class ReceiverSettings(msgspec.Struct, frozen=True):
-    """Address of a receiver, the seconds that its answer may take, and the file of the authorities that sign for it.
+    """Address of a receiver, the seconds that its answer may take, and the way there.
 
     `headers` reads the headers anew: tokens change.
     """
 
     url: URL
     timeout: float
-    ca: Path | None
+    way: WayOut | None
     headers: Callable[[], Mapping[str, str]]
 
 
@@ -65,7 +66,8 @@ class HttpSender:
     def __init__(self, settings: ReceiverSettings) -> None:
         self._settings = settings
         self._headers = dict(settings.headers())
-        self._context = _context(settings)
+        self._way = settings.way or WayOut()
+        self._context = self._way.context() if settings.url.scheme == "https" else None
         self._connection: http.client.HTTPConnection | None = None
         self._aborted = False
 
@@ -113,6 +115,7 @@ class HttpSender:
             raise ConnectionAbortedError("stopped")
         url = self._settings.url
         connection = self._connection = self._connection or self._connect()
+        bound_answer(connection, _MOST_RECEIVED, time.monotonic() + self._settings.timeout)
         connection.request("POST", url.raw_path_qs, body, dict(headers))
         bound_answer(connection, _MOST_RECEIVED, time.monotonic() + self._settings.timeout)
         response = connection.getresponse()
@@ -122,11 +125,7 @@ class HttpSender:
         return response.status, answer, _seconds(response.headers.get("Retry-After"))
 
     def _connect(self) -> http.client.HTTPConnection:
-        url, timeout = self._settings.url, self._settings.timeout
-        host, port = url.raw_host or "", url.port
-        if self._context:
-            return http.client.HTTPSConnection(host, port, timeout=timeout, context=self._context)
-        return http.client.HTTPConnection(host, port, timeout=timeout)
+        return open_connection(str(self._settings.url), self._way, self._settings.timeout, self._context)
 
     def _drop(self) -> None:
         connection, self._connection = self._connection, None
@@ -138,12 +137,12 @@ def open_receiver(settings: Settings, push: HttpSinkSettings | OtlpSinkSettings)
     """Return the client of a push, which connects with the first batch; raise ConfigError for unusable files."""
     url = URL(push.url if isinstance(push, HttpSinkSettings) else _with_path(push.endpoint))
     file = settings.path(push.headers_file) if push.headers_file else None
-    ca = settings.path(push.ca) if push.ca else None
+    way = settings.way_out(push.ca, "audit.sinks, ca")
 
     def headers() -> Mapping[str, str]:
         return read_headers(file) if file else {}
 
-    return HttpSender(ReceiverSettings(url, push.timeout_seconds, ca, headers))
+    return HttpSender(ReceiverSettings(url, push.timeout_seconds, way, headers))
 
 
 def read_headers(file: Path) -> dict[str, str]:
@@ -174,16 +173,6 @@ def _with_path(endpoint: str) -> str:
     return endpoint if endpoint.endswith(OTLP_PATH) else endpoint.rstrip("/") + OTLP_PATH
 
 
-def _context(settings: ReceiverSettings) -> ssl.SSLContext | None:
-    """Return how to verify the receiver; None without TLS."""
-    if settings.url.scheme != "https":
-        return None
-    try:
-        return ssl.create_default_context(cafile=settings.ca)
-    except (OSError, ssl.SSLError) as error:
-        raise ConfigError(f"cannot read `{settings.ca}` (audit.sinks, ca): {_cause(error)}") from None
-
-
 def _seconds(text: str | None) -> float:
     """Return the seconds of a Retry-After header; 0 for a date and for nonsense."""
     return min(float(text), _LONGEST_WAIT) if text and text.isascii() and text.isdigit() else 0.0
@@ -195,4 +184,4 @@ def _cause(error: Exception) -> str:
         return f"certificate: {error.verify_message}"
     if isinstance(error, TimeoutError):
         return "no answer in time"
-    return getattr(error, "strerror", None) or type(error).__name__
+    return failure(error)

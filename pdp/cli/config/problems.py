@@ -142,7 +142,7 @@ def _unplaced_problems(composition: Wiring, settings: Settings) -> Iterator[Conf
         yield from _doubled_ids(composition, settings, facts)
     for idp, provider in settings.identity.providers.items():
         for each in provider.each_issuer:
-            if "://" not in each.jwks:
+            if each.is_file:
                 yield from _raised(read_key_file, idp, settings.path(each.jwks))
     yield from _raised(composition.build_catalogs, settings)
     yield from _raised(settings.chain_keys)

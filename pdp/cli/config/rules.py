@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterable, Iterator
 from functools import cache, cached_property
 
-from pdp.config.identity import unstated_notices
+from pdp.config.idle_settings import unstated_notices
 from pdp.config.policy_files import FileKey, policy_files
 from pdp.config.references import name_check
 from pdp.config.settings import Settings

@@ -1,13 +1,12 @@
 """Client of one Iceberg REST catalog: one address, no redirects, bounded answers, many questions at a time.
 
-Secrets of the client stand in no message and no log. Nobody but the catalog answers: no proxy and no other host. Must
+Secrets of the client stand in no message and no log. Nobody but the catalog answers: no other host. Must
 not know the meaning of an answer.
 """
 
 from __future__ import annotations
 
 import asyncio
-import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from http import HTTPStatus
 from importlib import import_module
@@ -87,7 +86,8 @@ class RestCatalogClient:
         self.name = f"the catalog of warehouse `{warehouse}`"
         self._rule, self._token_file, self._warehouse = rule, token_file, warehouse
         self._token = self._read_token() if token_file else rule.token or ""
-        self._tls = self._read_ca()
+        self._tls = rule.way.context() if rule.way.ca else True
+        self._proxy = rule.way.proxy_to(rule.uri)
         self._config: _CatalogConfig | None = None
         self._session: aiohttp.ClientSession | None = None
 
@@ -174,7 +174,7 @@ class RestCatalogClient:
 
         url = URL(f"{self._rule.uri.rstrip('/')}/{path}", encoded=True)
         try:
-            async with self._opened().get(url, headers=headers, allow_redirects=False) as response:
+            async with self._opened().get(url, headers=headers, allow_redirects=False, proxy=self._proxy) as response:
                 return CatalogAnswer(response.status, await self._read(response), response.headers.get("ETag", ""))
         except TimeoutError:
             raise Unavailable(f"{self.name} did not answer within {self._rule.timeout_seconds:g} seconds") from None
@@ -195,19 +195,10 @@ class RestCatalogClient:
             import aiohttp  # noqa: PLC0415  loaded with the client
 
             timeout = aiohttp.ClientTimeout(total=self._rule.timeout_seconds)
-            connector = aiohttp.TCPConnector(limit=_MOST_CONNECTIONS, ssl=self._tls or True)
+            connector = aiohttp.TCPConnector(limit=_MOST_CONNECTIONS, ssl=self._tls)
             accept = {"Accept": "application/json"}
             self._session = aiohttp.ClientSession(connector=connector, timeout=timeout, headers=accept)
         return self._session
-
-    def _read_ca(self) -> ssl.SSLContext | None:
-        if self._rule.ca_file is None:
-            return None
-        try:
-            return ssl.create_default_context(cafile=self._rule.ca_file)
-        except OSError as error:
-            key = f"`warehouses.{self._warehouse}.catalog.ca_file`"
-            raise ConfigError(f"{key}: `{self._rule.ca_file}` holds no certificates: {error.strerror}") from None
 
     def _read_token(self) -> str:
         if self._token_file is None:

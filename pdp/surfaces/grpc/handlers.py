@@ -73,20 +73,22 @@ _NONE: Final[Mapping[str, ImmediateMethod]] = MappingProxyType({})
 class _Call:
     """One call. Its sender is a stranger until the caller is known."""
 
-    __slots__ = ("admitted", "caller", "context", "ids", "path", "peer")
+    __slots__ = ("admitted", "caller", "context", "ids", "path", "peer", "token")
 
     def __init__(self, context: Any, path: str, *, certified: bool) -> None:
         self.context = context
         self.path = path
         self.peer, self.ids = grpc_peer(context, certified=certified)
         self.caller: Caller | None = None
+        self.token: errors.UnverifiedToken | None = None
+        """Names in a refused token."""
         self.admitted: AdmittedRequest | None = None
         """Place in flight, until the answer leaves."""
 
     @property
     def sender(self) -> Sender:
         """Return the sender that a refusal names."""
-        return self.caller or stranger(self.peer.host, self.ids)
+        return self.caller or stranger(self.peer.host, self.ids, self.token)
 
 
 class GrpcHandlers:
@@ -140,6 +142,7 @@ class GrpcHandlers:
                 self._count(call, grpc.StatusCode.UNAVAILABLE, "unavailable: the message did not arrive in time")
                 raise  # the message did not arrive, and the status has been sent
             except errors.PdpError as error:
+                call.token = error.unverified if isinstance(error, errors.Unauthenticated) else None
                 return await self._refuse_settled(call, error)
             except TimeoutError:
                 return self._refuse(call, grpc.StatusCode.UNAVAILABLE, "unavailable: not answered in time")

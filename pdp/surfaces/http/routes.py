@@ -18,7 +18,7 @@ from pdp.model.question import Caller
 from pdp.model.revision import new_id
 from pdp.surfaces.admission import BodyLimits
 from pdp.surfaces.http.answers import EndpointAnswer, HttpAnswer, HttpSurface, failure_of
-from pdp.surfaces.refusals import Refusal, RefusalRecorder, Sender
+from pdp.surfaces.refusals import Refusal, RefusalRecorder, Sender, with_token
 from pdp.telemetry import RequestTally, Telemetry
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ class Outcomes:
         self._telemetry.count_request(self.surface, status)
         recorded = error.record_id if isinstance(error, PdpError) else ""
         refusal = Refusal(self.surface, endpoint, status, code, failure.message)
-        id = recorded or self._refusals.record(refusal, sender)
+        id = recorded or self._refusals.record(refusal, with_token(sender, error))
         if self._denial and (failure.status >= FAILURES or failure.status in _UNDECIDED):
             return HttpAnswer(200, self._denial, sender.request_id or id, recorded)
         return HttpAnswer(failure.status, self._encode_error(failure), sender.request_id or id, recorded)

@@ -7,6 +7,7 @@ import base64
 import datetime as dt
 import ipaddress
 import json
+import ssl
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -81,14 +82,26 @@ class Provider:
         self.headers: dict[str, str] = {}
         self.delay = 0.0
         self.paths: list[str] = []
-        self.url = ""
+        self.url = self.base = ""
+        self.documents: dict[str, Any] = {}
+        """Path -> the document there, or a function that makes the response."""
+        self.authorizations: list[str | None] = []
 
     async def answer(self, request: web.Request) -> web.Response:
         self.asked += 1
         self.paths.append(request.path)
+        self.authorizations.append(request.headers.get("Authorization"))
         await asyncio.sleep(self.delay)
         body = self.body if self.body is not None else json.dumps({"keys": self.keys}).encode()
         return web.Response(status=self.status, body=body, headers=self.headers, content_type="application/json")
+
+    async def document(self, request: web.Request) -> web.Response:
+        self.paths.append(request.path)
+        self.authorizations.append(request.headers.get("Authorization"))
+        found = self.documents.get(request.path)
+        if callable(found):
+            return found()  # type: ignore[no-any-return]
+        return web.Response(status=404) if found is None else web.json_response(found)
 
     async def elsewhere(self, request: web.Request) -> web.Response:
         """Where a redirect would lead: keys that nobody configured."""
@@ -97,16 +110,18 @@ class Provider:
 
 
 @asynccontextmanager
-async def provider() -> AsyncIterator[Provider]:
+async def provider(tls: ssl.SSLContext | None = None, host: str = "127.0.0.1") -> AsyncIterator[Provider]:
     made = Provider()
     app = web.Application()
     app.router.add_get("/keys", made.answer)
     app.router.add_get("/elsewhere", made.elsewhere)
+    app.router.add_get("/{path:.*}", made.document)
     runner = web.AppRunner(app, shutdown_timeout=0.1)
     await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
+    site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls)
     await site.start()
-    made.url = f"http://127.0.0.1:{runner.addresses[0][1]}/keys"
+    made.base = f"http{'s' * bool(tls)}://{host}:{runner.addresses[0][1]}"
+    made.url = f"{made.base}/keys"
     try:
         yield made
     finally:
@@ -160,3 +175,10 @@ class Authority:
         elif others:
             builder = builder.add_extension(x509.SubjectAlternativeName(others), critical=False)
         return builder.sign(self._key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+
+
+def server_tls(authority: Authority, *names: str) -> ssl.SSLContext:
+    """The TLS of a server with these names, signed by an authority."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*authority.issue("server", *(x509.DNSName(name) for name in names)))
+    return context
