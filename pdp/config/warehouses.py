@@ -84,6 +84,9 @@ class WarehouseSettings(Section):
 
     project: str | None = Field(None, description="the project it belongs to")
     default_ref: str | None = Field(None, min_length=1, description="the ref of resources that name none")
+    refs: Literal["none"] | None = Field(
+        None, description="`none` for a catalog without branches and tags: rules see the ref `''`"
+    )
     kind: Literal["iceberg", "nessie", "hive"] = Field("iceberg", description="the catalog behind it")
     namespace_separator: str = Field(
         NAMESPACE_SEPARATOR,
@@ -95,6 +98,12 @@ class WarehouseSettings(Section):
         None, description="`row_access.through_views` of this warehouse, if another"
     )
     catalog: CatalogSettings | None = Field(None, description="the Iceberg REST catalog of the warehouse")
+
+    @model_validator(mode="after")
+    def _refuse_a_ref_of_none(self) -> Self:
+        if self.refs and self.default_ref:
+            raise ValueError("`refs: none` and `default_ref` cannot both be set")
+        return self
 
 
 class LakeSettings(Section):

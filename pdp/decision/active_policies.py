@@ -345,9 +345,11 @@ class ActivePolicies(msgspec.Struct, frozen=True, dict=True):
         return variable in self.forbids_read or (bool(key) and name in self.forbids_read)
 
     def default_ref(self, warehouse: str) -> str | None:
-        """Return the default ref of a warehouse; None if unknown."""
+        """Return the default ref of a warehouse; None if unknown, empty for a warehouse without refs."""
         known = self.warehouses.get(warehouse)
-        return known.default_ref if known else None
+        if known is None:
+            return None
+        return "" if known.refs else known.default_ref
 
 
 def drop_of(type: str) -> str:

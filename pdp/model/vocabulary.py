@@ -231,7 +231,7 @@ NAMING_ACTIONS: Final = frozenset(action for _, action in ARGUMENTS)
 """Actions that take such an argument on any type."""
 
 VIEW_ONLY: Final = frozenset(key for key, checks in CEL_CHECKS.items() if key[0] == "warehouse" and checks == (_VIEW,))
-"""(warehouse, action) pairs with VIEW_REFERENCE as the only check. CEL does not apply to these by the implicit rule."""
+"""(warehouse, action) pairs with VIEW_REFERENCE as the only check. Under the implicit rule READ_ENTRIES is another."""
 
 LAKEQL_ACTIONS: Final = frozenset({"lakeql_authorized", "lakeql_public", "lakeql_empty"})
 """Questions of a LakeQL server that name no table."""

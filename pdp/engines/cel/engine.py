@@ -22,7 +22,7 @@ from pdp.engines.cel.group_checks import (
     prepare_question,
 )
 from pdp.engines.cel.path_tables import NEVER, RankReasons, path_strings, paths_of
-from pdp.engines.cel.program import PATH, forbid_program
+from pdp.engines.cel.program import MISSING_REFERENCE, PATH, forbid_program
 from pdp.engines.cel.residue import PathRanks, ResidueSet
 from pdp.engines.cel.rules import Rule, RuleSet, find_rule, roles_named_by, with_implicit_rule
 from pdp.engines.cel.selection import MAX_VALUES_LENGTH, TOKEN_ROLES, SeenValues, Selector
@@ -45,7 +45,7 @@ from pdp.model.arrays import PathArray
 from pdp.model.bounded_cache import BoundedCache
 from pdp.model.question import Resource
 from pdp.model.redaction import DEFAULT_MASKER, Redactor
-from pdp.model.vocabulary import CEL_CHECKS, VIEW_ONLY, NessieCheck
+from pdp.model.vocabulary import CEL_CHECKS, NessieCheck
 
 _MAX_GROUPS: Final = 2048
 """Groups that an engine remembers."""
@@ -148,8 +148,6 @@ class _RuleEngine:
 
     def evaluate(self, group_checks: GroupChecks, resources: Sequence[Resource]) -> tuple[RuleRanks, ...]:
         """Evaluate every check of a group and return a column for each."""
-        if group_checks.lacks_ref:
-            return self._reference_columns(group_checks, resources)
         return tuple(self._column(group_checks, number, resources) for number in range(len(group_checks.checks)))
 
     def evaluate_one(self, group_checks: GroupChecks, resource: Resource) -> FoundRules:
@@ -171,14 +169,16 @@ class _RuleEngine:
         return self._with_missing(self._outcome(self.evaluate_one(group_checks, resources[0])), group_checks, resources)
 
     def _with_missing(self, verdicts: Verdicts, group_checks: GroupChecks, resources: Sequence[Resource]) -> Verdicts:
-        """Return verdicts with the error of a missing argument, where rules on the path raised for it."""
-        if not (group_checks.argument and verdicts.errors):
+        """Return verdicts with the errors of a missing argument and a missing ref, where rules raised for them."""
+        if not verdicts.errors or not (group_checks.argument or group_checks.lacks_ref):
             return verdicts
         errors = dict(verdicts.errors)
         for row, raised in verdicts.errors.items():
-            on_path = any((rule := find_rule(self.rules, id)) and PATH in rule.program.variables for id in raised)
-            if on_path and group_checks.has_missing_argument(resources[row]):
-                errors[row] = tuple(sorted({*raised, MISSING_ARGUMENT}))
+            read = {name for id in raised if (rule := find_rule(self.rules, id)) for name in rule.program.variables}
+            missing = {MISSING_REFERENCE} if group_checks.lacks_ref and "ref" in read else set()
+            if PATH in read and group_checks.has_missing_argument(resources[row]):
+                missing.add(MISSING_ARGUMENT)
+            errors[row] = tuple(sorted(missing.union(raised)))
         return msgspec.structs.replace(verdicts, errors=errors)
 
     def _column(self, group_checks: GroupChecks, number: int, resources: Sequence[Resource]) -> RuleRanks:
@@ -217,17 +217,6 @@ class _RuleEngine:
         raised = {row: tuple(self._ids[rank] for rank in ranks) for row, ranks in found.raised.items()}
         return RuleRanks(found.ranks, raised)
 
-    def _reference_columns(self, group_checks: GroupChecks, resources: Sequence[Resource]) -> tuple[RuleRanks, ...]:
-        evaluator = ReferenceEvaluator(self.rules, group_checks, self._masker)
-        rank_of = {id: rank for rank, id in enumerate(self._ids)}
-        columns: list[tuple[list[int], dict[int, tuple[str, ...]]]] = [([], {}) for _ in group_checks.checks]
-        for at, resource in enumerate(resources):
-            for (ranks, raised), outcome in zip(columns, evaluator.outcomes(resource), strict=True):
-                ranks.append(NEVER if outcome.rule is None else rank_of[outcome.rule])
-                if outcome.raised:
-                    raised[at] = outcome.raised
-        return tuple(RuleRanks(ranks, raised) for ranks, raised in columns)
-
     @property
     def named_roles(self) -> frozenset[str]:
         """Return the roles in rules."""
@@ -248,20 +237,19 @@ class CelEngine(_RuleEngine):
         self.has_implicit_rule = not any("VIEW_REFERENCE" in text for text in rules.texts.values())
         used = with_implicit_rule(rules.rules) if self.has_implicit_rule else rules.rules
         super().__init__(used, rules.digest(provider, stored=stored), provider, masker)
-        self._seen = SeenValues(not rules.as_sent, _WITH_ROLES if stored else frozenset())
+        self._seen = SeenValues(
+            not rules.as_sent, _WITH_ROLES if stored else frozenset(), implicit=self.has_implicit_rule
+        )
         self._last_verdicts: tuple[tuple[tuple[RuleRanks, ...], int], Verdicts] = (((), 0), Verdicts(b"", ()))
 
     def applies(self, action: str, type: str) -> bool:
-        """Tell whether rules decide the action. The implicit rule alone does not make the engine apply."""
-        key = (type, action)
-        return key in CEL_CHECKS and not (self.has_implicit_rule and key in VIEW_ONLY)
+        """Tell whether rules decide the action."""
+        return (type, action) in CEL_CHECKS
 
     def decide(self, group: EngineQuestion, resources: Sequence[Resource], facts: Facts) -> Verdicts:
         """Permit every resource with a true rule for each check of the group."""
         group_checks = self.group_checks(group)
         count = len(resources)
-        if group_checks.lacks_ref:
-            return Verdicts(bytes(count), [None] * count, dict.fromkeys(range(count), ("missing_reference",)))
         if count == 1:
             return self._decide_one(group_checks, resources)
         columns = self.evaluate(group_checks, resources)
@@ -299,8 +287,6 @@ class CelEngine(_RuleEngine):
 
     def explain(self, group: EngineQuestion, resource: Resource, facts: Facts) -> Trace:
         """Return the checks of the group for the resource, with every rule."""
-        if self.group_checks(group).lacks_ref:
-            return Trace("cel", "silent", why="missing_reference: no ref given and the warehouse has no default_ref")
         checks = self.reference_evaluator(group).traces(resource)
         permitted = all(check.outcome == "permit" for check in checks)
         return Trace("cel", "permit" if permitted else "silent", parts=checks)
@@ -366,7 +352,7 @@ class CelForbid(_RuleEngine):
     def decide(self, group: EngineQuestion, resources: Sequence[Resource], facts: Facts) -> Verdicts:
         """Forbid every resource with a true or raising rule for any check of the group."""
         group_checks = self.group_checks(group)
-        if len(resources) == 1 and not group_checks.lacks_ref:
+        if len(resources) == 1:
             return self._decide_one(group_checks, resources)
         columns = self.evaluate(group_checks, resources)
         effects = bytearray(len(resources))

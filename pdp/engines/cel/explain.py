@@ -19,7 +19,7 @@ from pdp.cel.values import RuleError, require_bool
 from pdp.engines.cel.conditions import EVERY_ROLE
 from pdp.engines.cel.group_checks import GroupChecks
 from pdp.engines.cel.path_tables import path_of
-from pdp.engines.cel.program import NO_REF, PATH, RULE_VARIABLES
+from pdp.engines.cel.program import PATH, RULE_VARIABLES
 from pdp.engines.cel.residue import PATH_ARGUMENT
 from pdp.engines.cel.rules import Rule, RulePart, split_rule
 from pdp.model.answer import Trace
@@ -149,7 +149,6 @@ class ReferenceEvaluator:
         self._masker = masker
         self._rules = rules
         self._group_checks = group_checks
-        self._no_ref = NO_REF if group_checks.lacks_ref else frozenset[str]()
         self._functions: dict[tuple[str, ...], list[tuple[str, Callable[..., bool]]]] = {}
         """The functions of the rules, by what nobody knows."""
 
@@ -213,8 +212,8 @@ class ReferenceEvaluator:
         found = self._functions.get(unknown)
         if found is None:
             programs = [(rule.id, rule.program) for rule in self._rules]
-            every_role, no_ref = self._group_checks.every_role, self._no_ref
-            found = [(id, each.bound(every_role, no_ref | each.lacking(unknown))) for id, each in programs]
+            every_role = self._group_checks.every_role
+            found = [(id, each.bound(every_role, each.lacking(unknown))) for id, each in programs]
             self._functions[unknown] = found
         return found
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, TypeAlias
 
 from pdp.engines.cel.path_tables import NEVER, PathTables, path_of, path_string
-from pdp.engines.cel.program import CONTENT, DETAILS, PATH
+from pdp.engines.cel.program import CONTENT, DETAILS, NO_REF, PATH
 from pdp.engines.cel.residue import NO_RULES, CheckValues, ResidueSet, json_text
 from pdp.engines.cel.selection import SeenValues, Selector, subject_of
 from pdp.engines.engine import SILENT, EngineQuestion, FixedAnswer, ResourceCall, Verdicts
@@ -21,6 +21,7 @@ from pdp.model.vocabulary import (
     ARGUMENTS,
     CEL_CHECKS,
     CONTENT_TYPE,
+    VIEW_ONLY,
     NessieCheck,
     content_kind,
     forbid_checks,
@@ -59,6 +60,8 @@ class GroupChecks:
         )
         self._is_cluster = is_cluster_action(group.action)
         key = (group.type, group.action)
+        if seen.implicit and key in VIEW_ONLY:
+            self.checks += (NessieCheck("READ_ENTRIES"),)
         self._names_argument = selector.uses_arguments and key not in CEL_CHECKS
         self._makes = ARGUMENTS.get(key) == "name"
         self._selector = selector
@@ -75,8 +78,8 @@ class GroupChecks:
         self._provider = provider
         self._subject = subject_of(group, provider, seen)
         lacking = (DETAILS,) if seen.forbids and lacks_details(group.type, group.action, sent) else ()
-        self.unknown = (*self._subject.unknown, *lacking)
-        """Unknown evidence of the principal, and what nobody knows of an update."""
+        self.unknown = (*self._subject.unknown, *lacking, *(NO_REF if self.lacks_ref else ()))
+        """Unknown evidence of the principal, what nobody knows of an update, and a missing ref."""
         self._may_be_any = seen.forbids and group.type == "content" and CONTENT in selector.variables
         """A resource that names no type of content may have any, and a forbid reads the type."""
         self.every_role = self._subject.every_role if selector.counts_roles else ()

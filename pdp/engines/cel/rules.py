@@ -133,7 +133,7 @@ def inline_rules(rules: Mapping[str, str], extensions: frozenset[str] = frozense
 
 def with_implicit_rule(rules: Sequence[Rule]) -> tuple[Rule, ...]:
     """Add the implicit rule. As in Nessie, a configured rule with the same id gives way."""
-    implicit = inline_rules({IMPLICIT_RULE: "op=='VIEW_REFERENCE' && ref.matches('.*')"}).rules
+    implicit = inline_rules({IMPLICIT_RULE: "op=='VIEW_REFERENCE'"}).rules
     others = [rule for rule in rules if rule.id != IMPLICIT_RULE]
     return tuple(sorted([*others, *implicit], key=lambda rule: rule.id))
 

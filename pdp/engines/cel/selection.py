@@ -8,7 +8,8 @@ nothing, so leaving the rule out changes no answer and no error. The residue tes
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 from pdp.engines.cel.conditions import EVERY_ROLE, Condition
@@ -23,12 +24,14 @@ from pdp.model.references import policy_name
 class SeenValues(NamedTuple):
     """Roles that rules see beside those of a token or request: mapped ones, and stored ones of types of principals.
 
-    `forbids`: the rules forbid, and see all that an action implies.
+    `forbids`: the rules forbid, and see all that an action implies. `implicit`: everyone may view every reference by
+    Nessie's implicit rule.
     """
 
     mapped: bool = True
     stored: frozenset[str] = frozenset()
     forbids: bool = False
+    implicit: bool = False
 
 
 TOKEN_ROLES: Final = SeenValues()
@@ -177,7 +180,7 @@ class _OperationRules:
         selected = [
             *self._unindexed,
             *self._indexes["role"].get(values.role, ()),
-            *self._indexes["ref"].get(values.ref, ()),
+            *self._of_ref(values),
         ]
         lists = ("roles", values.roles), (EVERY_ROLE, values.every_role), ("groups", values.groups)
         for variable, texts in lists:
@@ -187,6 +190,11 @@ class _OperationRules:
         # A rule that needs one of several listed roles or groups is found once for each.
         unique = {candidate.rank: candidate for candidate in selected}
         return [unique[rank] for rank in sorted(unique)]
+
+    def _of_ref(self, values: CheckValues) -> Iterable[Candidate]:
+        """Return the rules for a ref; for an unknown ref those for every ref, which raise."""
+        index = self._indexes["ref"]
+        return chain.from_iterable(index.values()) if "ref" in values.unknown else index.get(values.ref, ())
 
     def _add(self, candidate: Candidate, variables: frozenset[str]) -> None:
         if variables <= _SHARED_VARIABLES:

@@ -208,7 +208,7 @@ class RuleCoverage:
         seen = set()
         for answer in answers:
             engine = answer.engine
-            if not isinstance(engine, CelEngine | CelForbid) or engine.group_checks(answer.group).lacks_ref:
+            if not isinstance(engine, CelEngine | CelForbid):
                 continue
             items = self._items(engine, origin)
             evaluator = engine.reference_evaluator(answer.group) if items else None

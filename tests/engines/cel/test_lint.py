@@ -573,7 +573,7 @@ def test_all_files_are_read_to_their_end(tmp_path: Path) -> None:
     assert code == 1
     assert [line for line in output.splitlines() if not line.startswith("  hint")] == [
         f"{one}:1:1: warning: [ignored-key] ignored key `other`",
-        f"{one}:1:1: info: [implicit-rule-on] no rule mentions VIEW_REFERENCE, so everyone may view every reference",
+        f"{one}:1:1: info: [implicit-rule-on] no rule mentions VIEW_REFERENCE, so everyone may view every reference: a warehouse opens by READ_ENTRIES",
         f"{one}:2:37: error: [unknown-variable] rule `r`: undeclared reference to `nope`",
         f"{one}:3:43: error: [syntax] rule `s`: syntax error: unexpected end",
         f"{two}:2:1: error: [unreadable-file] not YAML: did not find expected node content",

@@ -24,13 +24,13 @@ def expected(engine: Any, group: EngineQuestion, resource: Resource) -> tuple[in
     outcomes = engine.reference_evaluator(group).outcomes(resource)
     true = [outcome.rule for outcome in outcomes if outcome.rule is not None]
     rules = tuple(sorted({rule for outcome in outcomes for rule in outcome.raised}))
-    on_path = {rule.id for rule in engine.rules if "path" in rule.program.variables}
-    is_path_missing = engine.group_checks(group).has_missing_argument(resource) and not on_path.isdisjoint(rules)
-    raised = tuple(sorted({*rules, "missing_argument"})) if is_path_missing else rules
+    checks = engine.group_checks(group)
+    lacking = {"path": checks.has_missing_argument(resource), "ref": checks.lacks_ref}
+    errors = {"path": "missing_argument", "ref": "missing_reference"}
+    read = {name for rule in engine.rules if rule.id in rules for name in rule.program.variables}
+    raised = tuple(sorted({*rules, *(errors[name] for name in lacking if lacking[name] and name in read)}))
     if isinstance(engine, CelForbid):
         return (FORBID, f"cel:{min(true or rules)}", raised) if true or rules else (ABSTAIN, None, ())
-    if engine.group_checks(group).lacks_ref:
-        return (ABSTAIN, None, ("missing_reference",))
     return (PERMIT, f"cel:{true[-1]}", ()) if len(true) == len(outcomes) else (ABSTAIN, None, raised)
 
 

@@ -228,7 +228,7 @@ def _lint_viewing(texts: Sequence[RuleText], rules: Sequence[LintRule], budget: 
 
 
 def _implicit_rule_on(texts: Sequence[RuleText]) -> Finding:
-    message = f"no rule mentions {_VIEW}, so everyone may view every reference"
+    message = f"no rule mentions {_VIEW}, so everyone may view every reference: a warehouse opens by READ_ENTRIES"
     return _finding("implicit-rule-on", Place(texts[0].file), message)
 
 
