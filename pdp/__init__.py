@@ -17,9 +17,9 @@ are closed to others names its faces in its docstring. The small ones, from belo
   `forbidden_edits` are faces.
 - `row_access`: statements and filters for engines without a plugin. Knows neither HTTP nor gRPC. All modules are
   faces.
-- `dialects`: requests that query engines send in a form of their own. `trino` answers Trino's OPA plugin and holds no
-  policy. Only the composition root imports it: `dialects.trino.endpoints` as routes, `dialects.trino.operations` as
-  planners, and `dialects.trino.known_objects` for restrictions by name.
+- `dialects`: requests in the forms of other systems. Holds no policy, and only the composition root imports it.
+  `trino` answers Trino's OPA plugin: `dialects.trino.endpoints` as routes, `dialects.trino.operations` as planners, and
+  `dialects.trino.known_objects` for restrictions by name. `dialects.lakekeeper` answers Lakekeeper's check API.
 """
 
 __version__ = "0.1.0"

@@ -31,6 +31,7 @@ from pdp.decision.scopes import ScopeService
 from pdp.decision.service import Pdp
 from pdp.decision.turns import run_aside
 from pdp.decision.verdict_cache import VerdictCache, served_engines
+from pdp.dialects.lakekeeper import LakekeeperSurface
 from pdp.dialects.trino.endpoints import TrinoSurface
 from pdp.identity.callers import Callers
 from pdp.identity.tls import LiveCertificates
@@ -118,6 +119,8 @@ class Surfaces:
         rewriting = StatementService(pdp, self.rewriters, rules, self.relations)
         trino_seconds = limits.request_timeout_seconds * _TRINO_TIME_SHARE
         trino = TrinoSurface(pdp, limits.trino_max_resources, trino_seconds, self.catalogs)
+        owners = [engine.owner_property for engine in settings.trusted_engines.values()]
+        lakekeeper = LakekeeperSurface(pdp, settings.lakekeeper, owners)
         decisions = partial(DecisionService, pdp, views, management, rewriting, scopes, limits)
         managing = (GrantsService(management), PolicyService(rules))
 
@@ -131,6 +134,7 @@ class Surfaces:
             | scope_routes(handlers, scopes, sizes)
             | rewriting_routes(handlers, rewriting, sizes)
             | trino.routes(handlers, BodyLimits.of_trino(limits))
+            | lakekeeper.routes(handlers, sizes)
         )
         connect = ConnectHandlers(*shared, refusals=self.refusals)
         for service in (decisions("connect"), *managing):

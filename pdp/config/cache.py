@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, Literal
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 from pydantic import Field, ValidationInfo, field_validator
 
@@ -15,6 +16,7 @@ _SCHEMES: Final = r"^((redis|rediss)(\+(cluster|sentinel))?://|unix://).+"
 SHORTEST_KEY: Final = 32
 """Fewest characters of a key of the seal."""
 _MOST_KEYS: Final = 2
+_MOST_PORT: Final = 65_535
 
 
 def key_lines(text: str) -> list[str]:
@@ -61,20 +63,12 @@ class CacheSettings(Section):
     @field_validator("redis")
     @classmethod
     def _check_address(cls, value: str | None, info: ValidationInfo) -> str | None:
-        """Raise ValueError for an address without a host, or of sentinels without the name of a master."""
-        if value is None:
-            return None
-        try:
-            parts = urlsplit(value)
-            _ = None if "," in parts.netloc else parts.port
-        except ValueError:  # the message of the library may quote a password
-            raise ValueError("it is no address of Redis") from None
-        if parts.scheme == "unix":
-            return value
-        if not parts.netloc.rpartition("@")[2]:
-            raise ValueError("the address names no host")
-        if parts.scheme.endswith("+sentinel") and not parts.path.strip("/"):
-            raise ValueError("the address names no master: `redis+sentinel://host:26379/<master>`")
+        """Raise ValueError for an address that no client of Redis can use, or that would weaken TLS by a parameter.
+
+        The errors show no part of the address but names of parameters: it may hold a password.
+        """
+        if value is not None:
+            _check_parts(value)
         return value
 
     @field_validator("mac_key")
@@ -92,6 +86,50 @@ class CacheSettings(Section):
             return True
         hosts = parts.netloc.rpartition("@")[2].split(",")
         return all(is_loopback(_host(place)) for place in hosts)
+
+
+def _check_parts(address: str) -> None:
+    """Raise ValueError for a malformed address of Redis."""
+    try:
+        parts = urlsplit(address)
+        parameters = parse_qsl(parts.query, keep_blank_values=True)
+    except ValueError:  # the message of the library may quote a password
+        raise ValueError("it is no address of Redis") from None
+    place = "" if parts.scheme == "unix" else address.rpartition("@")[2]
+    if " " in place or "#" in address or not place.isprintable():
+        raise ValueError("the address has a blank, a `#`, or a sign that nobody sees")
+    if unread := sorted(name for name, _ in parameters if name != "db"):
+        raise ValueError(f"the address has the parameter `{unread[0]}`, and takes none but `db`: use keys of `cache`")
+    path = parts.path.strip("/")
+    if parts.scheme == "unix":
+        path, missing = "", "" if path else "socket"
+    else:
+        master = parts.scheme.endswith("+sentinel")
+        _check_hosts(parts.netloc.rpartition("@")[2].split(","), several=master)
+        name, _, path = path.partition("/") if master else ("-", "", path)
+        missing = "" if name else "master: `redis+sentinel://host:26379/<master>`"
+    if missing:
+        raise ValueError(f"the address names no {missing}")
+    databases = [number for _, number in parameters] + ([path] if path else [])
+    if len(databases) > 1 or not all(number.isascii() and number.isdigit() for number in databases):
+        raise ValueError("the number of the database is no number, or stands twice")
+
+
+def _check_hosts(hosts: Sequence[str], *, several: bool) -> None:
+    """Raise ValueError for an empty host, a port that is none, and several hosts unless these may be."""
+    if not all(map(_host, hosts)):
+        raise ValueError("the address names no host")
+    if not all(map(_has_port, hosts)):
+        raise ValueError("the address has a port that is none: 1 to 65535")
+    if len(hosts) > 1 and not several:
+        raise ValueError("the address names several hosts, which only `redis+sentinel://` may")
+
+
+def _has_port(place: str) -> bool:
+    """Tell whether a host has a valid port, or none."""
+    rest = place.rpartition("]")[2] if place.startswith("[") else place[len(_host(place)) :]
+    number = rest.removeprefix(":")
+    return not rest or (rest[0] == ":" and number.isascii() and number.isdigit() and 0 < int(number) <= _MOST_PORT)
 
 
 def _host(place: str) -> str:

@@ -26,7 +26,7 @@ from pdp.model import strict
 ENV_PREFIX: Final = "PDP__"
 _NAME: Final = re.compile(r"[\w.-]*")
 """Beginning of an option, without a secret."""
-_IPV6: Final = re.compile(r":[ ]+\[[0-9a-f:]*\]:[0-9]")
+_IPV6: Final = re.compile(r"(?::[ ]+|^)\[[0-9a-fA-F:.]*\]:[0-9]+")
 
 
 def load_settings(
@@ -61,9 +61,7 @@ def load_settings(
     return settings
 
 
-UNSUPPORTED: Final[Mapping[str, Any]] = {
-    "row_access.strict_dialects": True,
-}  # fmt: skip
+UNSUPPORTED: Final[Mapping[str, Any]] = {"row_access.strict_dialects": True}
 """Keys of the public contract that this version supports only at their default. Any other value is an error, because an
 ignored setting could leave access open."""
 
@@ -149,7 +147,7 @@ def _sections(text: str, file: Path) -> dict[str, Any]:
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise ConfigError(f"`{file}` is not YAML: {yaml_problem(error, text)}") from None
     if data is None:
-        return {}
+        raise ConfigError(f"`{file}` has no content: write `{{}}` for the defaults")  # they open much to loopback
     if not isinstance(data, dict):
         raise ConfigError(f"`{file}` must hold sections, such as `server:`")
     return data
@@ -303,7 +301,9 @@ def _yaml_value(text: str, where: str, key: Key) -> Any:
     except strict.NumberSpellingError as error:
         raise ConfigError(f"{where}: {yaml_problem(error, text, key)}") from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise ConfigError(f"{where} is not YAML: {yaml_problem(error, text, key)}: a text needs quotes") from None
+        if not _IPV6.fullmatch(text):
+            raise ConfigError(f"{where} is not YAML: {yaml_problem(error, text, key)}: a text needs quotes") from None
+        return text
 
 
 def _refuse_empty_key(data: Mapping[str, Any], origins: Origins) -> None:

@@ -95,6 +95,8 @@ def unknown_names(settings: Settings) -> Iterator[tuple[Key, str]]:
         described = settings.warehouses.get(catalog.warehouse)
         if settings.trino.create_over_listed == "deny" and (described is None or described.catalog is None):
             yield key, f"`trino.create_over_listed: deny` needs `warehouses.{catalog.warehouse}.catalog`"
+    for name, warehouse in settings.lakekeeper.warehouses.items():
+        yield ("lakekeeper", "warehouses", name), unknown_warehouse(warehouse, known)
     providers = settings.identity.providers
     for name, engine in settings.trusted_engines.items():
         for idp in engine.identities if providers else ():

@@ -20,7 +20,13 @@ from pdp.config.policies import PolicyFiles, PolicySettings, RowAccessSettings
 from pdp.config.regular_files import find_files
 from pdp.config.section import Secret, SecretAddress, Section, defaults, names_secret
 from pdp.config.server import LimitSettings, ServerSettings
-from pdp.config.warehouses import AuthoritySettings, LakeSettings, TrinoSettings, WarehouseSettings
+from pdp.config.warehouses import (
+    AuthoritySettings,
+    LakekeeperChecksSettings,
+    LakeSettings,
+    TrinoSettings,
+    WarehouseSettings,
+)
 from pdp.errors import ConfigError
 
 
@@ -70,6 +76,7 @@ class Settings(Section):
         default_factory=dict, description="query engines whose word on views counts, by name"
     )
     trino: TrinoSettings = defaults(TrinoSettings)
+    lakekeeper: LakekeeperChecksSettings = defaults(LakekeeperChecksSettings)
     lakes: Mapping[str, LakeSettings] = Field({}, description="Iceberg catalogs of `pdp pipeline`, by name")
     _base: Path = PrivateAttr(default_factory=Path.cwd)
     _origins: Origins = PrivateAttr(default_factory=Origins)

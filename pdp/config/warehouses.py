@@ -182,3 +182,12 @@ class TrinoSettings(Section):
     on_internal_failure: Literal["deny", "error"] = Field(
         "deny", description="what Trino gets where no answer can be made: a denial, or an error that its user sees"
     )
+
+
+class LakekeeperChecksSettings(Section):
+    """Checks over Lakekeeper's API."""
+
+    warehouses: Mapping[str, str] = Field(
+        default_factory=dict,
+        description="name or id of a warehouse in requests -> warehouse; with none, all of `warehouses` by their names",
+    )

@@ -27,7 +27,7 @@ from pdp.model.answer import OTHER_SPELLING, STORE_STALE, Reason
 from pdp.model.arrays import PathArray
 from pdp.model.question import Check, Principal, Resource
 from pdp.model.trino_operations import TRINO_OPERATIONS, TRINO_PREFIX
-from pdp.model.vocabulary import RENAMES, TABULAR_TYPES
+from pdp.model.vocabulary import DATA_ACTIONS, RENAMES, TABULAR_TYPES
 
 ASSUMED: Final[Reason] = "rule:acting_role"
 """Reason of the right to act as a role, and of each permit that a forbid on the person behind the role takes away."""
@@ -89,7 +89,10 @@ def plan_action(check: Check, context: PlanContext, planners: Sequence[Planner])
     for planner in planners:
         if node := planner(context, check):
             return node
-    return context.concrete(check.question.action, check.resources)
+    action, resources = check.question.action, check.resources
+    if not check.question.unfiltered or action not in DATA_ACTIONS:
+        return context.concrete(action, resources)
+    return context.deny_restricted(resources, action, lambda part: context.concrete(action, part))
 
 
 def _with_person(node: Node, acting: PlanContext, person: Principal) -> Node:

@@ -261,6 +261,11 @@ class ActivePolicies(msgspec.Struct, frozen=True, dict=True):
         has_rows = self.row_access.tables or self.row_access.protected or facts.index.rules
         return bool(self.forbids or has_rows) or _can_forbid(self._engines())
 
+    def has_grants_alone(self, warehouse: str, facts: Facts) -> bool:
+        """Tell whether stored grants decide a warehouse, and nothing else permits or denies."""
+        names = [engine.name for engine in self.authority(warehouse).engines]
+        return names == ["grants"] and not self.may_deny_granted(facts)
+
     def content_below(
         self, facts: Facts | None, container: ContainerPath, most: int, *, dropped: bool = False
     ) -> tuple[ObjectKey, ...]:

@@ -196,7 +196,8 @@ class Question(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
     changes of views. `inspected`: the caller asks about another principal and may not assert principals. Such a caller
     gets answers only for objects whose grants the caller may read. `rules_follow`: the row policies of the store follow
     the object of a rename. `session` is present where row policies of the user of a query hold behind views.
-    `nameless`: the container stands for a missing name or destination, as in records of older versions.
+    `nameless`: the container stands for a missing name or destination, as in records of older versions. `unfiltered`:
+    the caller shows whole tables, so a right to data needs all rows and columns.
     """
 
     # INVARIANT: whoever keeps an answer, a plan or a text for later keeps it by the whole question, never by a list of
@@ -211,6 +212,7 @@ class Question(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
     rules_follow: bool = False
     session: QuerySession | None = None
     nameless: bool = False
+    unfiltered: bool = False
 
     def length(self) -> int:
         """Count the characters of the texts of any length. Caches refuse long keys."""
@@ -236,13 +238,11 @@ def has_missing_argument(type: str, action: str, resource: Resource) -> bool:
 
 
 _PLANNED: Final[Mapping[str, Any]] = {
-    "acting_role": None, "view_security": None, "inspected": False, "rules_follow": False, "session": None,
+    "acting_role": None, "view_security": None, "session": None, "inspected": False, "rules_follow": False,
+    "unfiltered": False,
 }  # fmt: skip
-"""Fields that the plan obeys before any engine is asked, with the values that engines see. Engines see all others.
-
-An engine question about the person behind an acting role has the role again: see `EngineQuestion`."""
-
-
+"""Fields that the plan obeys before any engine is asked, with the values that engines see. Engines see all others. An
+engine question about the person behind an acting role has the role again: see `EngineQuestion`."""
 _obeyed = attrgetter(*_PLANNED)
 _NOTHING_OBEYED: Final = tuple(_PLANNED.values())
 

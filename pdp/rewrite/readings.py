@@ -157,7 +157,7 @@ def _check_sources(parsed: ParsedText) -> None:
     found = {"from": 0, "join": 0}
     has_parts = _PARTS_CALL.search(marked) is not None
     for word in words:
-        kind = word[0].lower()
+        kind = "from" if word[0][0] in "fF" else "join"  # letters that fold to `join` match, too
         is_certain = _is_source(marked, word.end(), starts)
         if not is_certain and kind == "from" and _is_no_source(marked, word.start(), has_parts):
             continue
@@ -255,11 +255,10 @@ def _check_projections(tree: exp.Expr) -> None:
 
 
 def _check_laterals(tree: exp.Expr, dialect: str) -> None:
-    """Raise RewriteRefused for LATERAL before a name: Trino reads `LATERAL t` as a table `lateral` with an alias."""
+    """Raise RewriteRefused where Trino reads `LATERAL t` as a table, and Spark `LATERAL (t * a)` as a call."""
     for lateral in tree.find_all(exp.Lateral):
-        if not isinstance(lateral.this, exp.Subquery) and (
-            dialect == "trino" or not isinstance(lateral.this, exp.Func)
-        ):
+        is_query = isinstance(lateral.this, exp.Subquery) and isinstance(lateral.this.unnest(), exp.Query)
+        if not is_query and (dialect == "trino" or not isinstance(lateral.this, exp.Func)):
             raise RewriteRefused(UNSUPPORTED_SOURCE, "LATERAL stands before a query in parentheses, or a function")
         if dialect == "spark" and isinstance(lateral.this, exp.Func) and not is_table_function(lateral.this, dialect):
             raise RewriteRefused(UNSUPPORTED_FUNCTION, "the function behind LATERAL is no known table function")

@@ -141,6 +141,7 @@ REFERENCES: Final = {
     "authorities.strict.warehouses": (["prd"], "`prod`"),
     "trino.catalogs.c.warehouse": ("lak", "`lake`"),
     "trino.groups": ({"g": "analist"}, "`analyst`"),
+    "lakekeeper.warehouses": ({"demo": "lak"}, "`lake`"),
     "identity.providers.kc.role_map": ({"r": "analist"}, "`analyst`"),
     "identity.callers.a.bearer.idp": ("kcc", "`kcc`"),
     "trusted_engines.e.identities": ({"kcc": {"subjects": ["s"]}}, "`kc`"),
@@ -515,6 +516,7 @@ MAPS: Final[dict[tuple[str, ...], Any]] = {
     ("trino", "catalogs"): {"warehouse": "lake"},
     ("trino", "impersonation"): ["ann"],
     ("trino", "groups"): "analyst",
+    ("lakekeeper", "warehouses"): "lake",
     ("lakes",): {"uri": "http://127.0.0.1:1"},
 }
 

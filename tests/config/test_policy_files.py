@@ -109,7 +109,7 @@ def test_the_error_names_the_place_of_the_pattern(tmp_path: Path) -> None:
 
 
 def test_the_default_rules_may_be_missing(tmp_path: Path) -> None:
-    (tmp_path / "pdp.yaml").write_text("")
+    (tmp_path / "pdp.yaml").write_text("{}")
     settings = load_settings(tmp_path / "pdp.yaml", (), {})
     rules = read_rules(settings)
     assert any("no rules are loaded" in warning for warning in build_bundle(settings, *rules).warnings)

@@ -138,8 +138,9 @@ def test_a_secret_is_taken_to_the_letter(file: Path, path: tuple[str, ...], way:
             else:
                 taken += 1
                 assert value_at(found, path) == text
-    # only the token of a catalog has a pattern, which leaves out blanks
-    assert taken >= (len(HOSTILE) // 2 if path[0] == "warehouses" else len(HOSTILE) - 20)
+    # the token of a catalog has a pattern, which leaves out blanks; an address of Redis has no `#` and no parameters
+    fewest = {"warehouses": len(HOSTILE) // 2, "cache.redis": len(HOSTILE) - 24}
+    assert taken >= fewest.get("cache.redis" if path == ("cache", "redis") else path[0], len(HOSTILE) - 20)
 
 
 @given(text=st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x00"), min_size=1, max_size=30))
@@ -225,11 +226,8 @@ def test_a_key_of_the_audit_that_is_set_and_empty_stops_the_start(tmp_path: Path
             load_settings(None, options, environ)
 
 
-def test_an_ipv6_address_in_an_option_is_told_to_have_quotes(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="a text needs quotes"):
-        load_settings(None, ["server.http=[::1]:8181"], {})
-    with pytest.raises(ConfigError, match="a text needs quotes"):
-        load_settings(None, (), {"PDP__SERVER__HTTP": "[::1]:8181"})
+def test_an_ipv6_address_needs_quotes_in_a_file_alone(tmp_path: Path) -> None:
+    assert load_settings(None, ["server.http=[::1]:8181"], {}).server.http == "[::1]:8181"
     (tmp_path / "pdp.yaml").write_text("server:\n  http: [::1]:8181\n")
     with pytest.raises(ConfigError, match="needs quotes"):
         load_settings(tmp_path / "pdp.yaml", (), {})
@@ -241,7 +239,7 @@ def test_an_ipv6_address_in_an_option_is_told_to_have_quotes(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("secret", [f"#{CANARY}", f"'{CANARY}'", f"{CANARY} #x", f" {CANARY} "])
 def test_a_secret_that_was_read_as_another_text_stops_one_start(tmp_path: Path, secret: str) -> None:
-    (tmp_path / "pdp.yaml").write_text("")
+    (tmp_path / "pdp.yaml").write_text("{}")
     environ = {"PDP__AUDIT__HMAC_KEY": secret, "PDP__CACHE__PASSWORD": CANARY}
 
     def start(*overrides: str) -> None:
@@ -261,7 +259,7 @@ def test_a_secret_that_was_read_as_another_text_stops_one_start(tmp_path: Path, 
 
 @pytest.mark.parametrize("secret", [CANARY, f"!{CANARY}", f"[{CANARY}", "1234567890123456"])
 def test_a_secret_with_one_reading_starts_at_once(tmp_path: Path, secret: str) -> None:
-    (tmp_path / "pdp.yaml").write_text("")
+    (tmp_path / "pdp.yaml").write_text("{}")
     require_seen(load_settings(tmp_path / "pdp.yaml", (), {"PDP__AUDIT__HMAC_KEY": secret}))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["pdp.yaml"]
 

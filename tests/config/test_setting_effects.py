@@ -475,6 +475,7 @@ TESTED: Final = {
     "lakes.<name>.credential": "lake/test_catalog.py::test_secrets_of_a_lake_may_be_in_files",
     "lakes.<name>.token": "lake/test_catalog.py::test_secrets_of_a_lake_may_be_in_files",
     "lakes.<name>.uri": "lake/test_catalog.py::test_secrets_of_a_lake_may_be_in_files",
+    "lakekeeper.warehouses": "dialects/lakekeeper/test_batch_check.py::test_warehouses_have_the_names_of_the_configuration",
     "limits.idle_timeout_seconds": "surfaces/test_http.py::test_an_idle_connection_is_closed",
     "limits.max_body_bytes": "surfaces/test_http.py::test_an_announced_body_above_the_limit_is_413",
     "limits.max_values": "surfaces/test_content_attacks.py::test_values_beyond_the_limit_are_refused_before_parsing",

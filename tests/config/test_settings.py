@@ -148,9 +148,21 @@ def test_a_key_that_stands_twice_is_refused(tmp_path: Path, text: str) -> None:
         load(text, tmp_path)
 
 
-@pytest.mark.parametrize("text", ["", "# nothing\n", "{}", "---\n"])
-def test_an_empty_file_means_the_defaults(tmp_path: Path, text: str) -> None:
-    assert load(text, tmp_path).model_dump() == Settings().model_dump()
+@pytest.mark.parametrize("text", ["", "# nothing\n", "---\n", "null", "~\n", "\n \n", "\ufeff"])
+def test_a_file_without_content_stops_the_start(tmp_path: Path, text: str) -> None:
+    """With the defaults, every process of the machine may assert everything."""
+    with pytest.raises(ConfigError, match=r"has no content: write `\{\}` for"):
+        load(text, tmp_path)
+
+
+def test_an_empty_section_means_the_defaults(tmp_path: Path) -> None:
+    assert load("{}", tmp_path).model_dump() == Settings().model_dump()
+
+
+@pytest.mark.parametrize("address", ["[::1]:8181", "[::1]:0", "[0:0:0:0:0:0:0:1]:1"])
+def test_an_address_of_ipv6_needs_no_quotes_in_options_and_variables(tmp_path: Path, address: str) -> None:
+    assert load("{}", tmp_path, f"server.http={address}").server.http == address
+    assert load("{}", tmp_path, PDP__SERVER__HTTP=address).server.http == address
 
 
 def test_the_defaults_are_those_of_the_contract() -> None:
@@ -230,7 +242,7 @@ def test_settings_are_frozen() -> None:
     ],
 )
 def test_values_of_the_environment_parse_as_yaml(tmp_path: Path, variable: str, value: str, read: Any) -> None:
-    assert read(load("", tmp_path, **{variable: value}))
+    assert read(load("{}", tmp_path, **{variable: value}))
 
 
 def test_map_keys_are_found_by_their_capitals(tmp_path: Path) -> None:
@@ -264,7 +276,7 @@ def test_map_keys_are_found_by_their_capitals(tmp_path: Path) -> None:
 )
 def test_the_environment_is_read_as_strictly_as_the_file(tmp_path: Path, variable: str, value: str, named: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(named)):
-        load("limits: {max_checks: 1}" if "DEEP" in variable else "", tmp_path, **{variable: value})
+        load("limits: {max_checks: 1}" if "DEEP" in variable else "{}", tmp_path, **{variable: value})
 
 
 @pytest.mark.parametrize(
@@ -273,7 +285,7 @@ def test_the_environment_is_read_as_strictly_as_the_file(tmp_path: Path, variabl
      "PDP_TRINO_BODIES", "PDP_SERVICE_HOST", "PDP_PORT_8181_TCP_ADDR", "PDPX__LIMITS__MAX_CHECKS", "PDPSTORE_URL"],
 )  # fmt: skip
 def test_other_variables_mean_nothing(tmp_path: Path, variable: str) -> None:
-    assert load("", tmp_path, **{variable: "garbage"}).model_dump() == Settings().model_dump()
+    assert load("{}", tmp_path, **{variable: "garbage"}).model_dump() == Settings().model_dump()
 
 
 @pytest.mark.parametrize("service", ["pdp", *(f"pdp-{name.replace('_', '-')}" for name in Settings.model_fields)])
@@ -283,7 +295,7 @@ def test_variables_of_kubernetes_mean_nothing(tmp_path: Path, service: str) -> N
     port = [f"{name}_PORT_8181_TCP{end}" for end in ("", "_PROTO", "_PORT", "_ADDR")]
     names = [f"{name}_SERVICE_HOST", f"{name}_SERVICE_PORT", f"{name}_SERVICE_PORT_HTTP", f"{name}_PORT", *port]
     environ = dict.fromkeys(names, "tcp://10.0.0.7:8181")
-    assert load("", tmp_path, **environ).model_dump() == Settings().model_dump()
+    assert load("{}", tmp_path, **environ).model_dump() == Settings().model_dump()
 
 
 def written_by(key: SettingKey) -> list[str]:
@@ -318,7 +330,7 @@ def test_a_variable_with_single_signs_names_the_one_to_write(tmp_path: Path, spe
     """It was ignored without a word, and nobody was an administrator of Trino."""
     for names in NAMES_OF_KEYS:
         with pytest.raises(ConfigError) as caught:
-            load("", tmp_path, **{spell(names): "hunter2"})
+            load("{}", tmp_path, **{spell(names): "hunter2"})
         assert f"`{spell(names)}`, which sets nothing: write `PDP__" in str(caught.value), names
         assert f"write `PDP__{'__'.join(names).upper()}`" in str(caught.value), (names, str(caught.value))
         assert "hunter2" not in str(caught.value)
@@ -341,7 +353,7 @@ def test_a_variable_with_a_name_or_a_place_in_it_names_the_one_to_write(
     tmp_path: Path, variable: str, write: str
 ) -> None:
     with pytest.raises(ConfigError, match=f"`{variable}`, which sets nothing: write `{write}`, or unset it"):
-        load("", tmp_path, **{variable: "x"})
+        load("{}", tmp_path, **{variable: "x"})
 
 
 @pytest.mark.parametrize(
@@ -362,7 +374,7 @@ def test_a_variable_with_a_name_or_a_place_in_it_names_the_one_to_write(
 def test_a_variable_that_looks_like_an_override_stops_the_start(tmp_path: Path, variable: str, write: str) -> None:
     """It was ignored without a word. No message shows a value, which may be a secret."""
     with pytest.raises(ConfigError) as caught:
-        load("", tmp_path, **{variable: "hunter2", "PDP_X__Y": "hunter2"})
+        load("{}", tmp_path, **{variable: "hunter2", "PDP_X__Y": "hunter2"})
     assert f"the environment has `{variable}`, which sets nothing: write `{write}`, or unset it" in str(caught.value)
     assert "`PDP__X__Y`" in str(caught.value)
     assert "hunter2" not in str(caught.value)
@@ -375,7 +387,7 @@ def test_a_variable_that_looks_like_an_override_stops_the_start(tmp_path: Path, 
         ("warehouses: {my-lake: {}, my_lake: {}}", ["WAREHOUSES__MY_LAKE__KIND"], "`warehouses.my-lake` and `warehouses.my_lake`"),
         ("warehouses: {Lake: {}, lake: {}}", ["WAREHOUSES__LAKE__KIND"], "`warehouses.Lake` and `warehouses.lake`"),
         ("warehouses: {my-lake: {}, my_lake: {}}", ["WAREHOUSES__my_lake__KIND"], "`warehouses.my_lake`"),
-        ("", ["LIMITS__MAX_CHECKS", "limits__max_checks"], "both set `limits.max_checks`"),
+        ("{}", ["LIMITS__MAX_CHECKS", "limits__max_checks"], "both set `limits.max_checks`"),
         ("warehouses: {my-lake: {}}", ["WAREHOUSES__MY_LAKE__KIND", "WAREHOUSES__MY-LAKE__KIND"], "`warehouses.my-lake.kind`"),
     ],
 )  # fmt: skip
@@ -429,7 +441,7 @@ def test_a_variable_reaches_a_name_with_dots_to_the_letter(tmp_path: Path) -> No
 
 def test_two_variables_make_no_two_keys_that_seem_one(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"`warehouses.lake.eu` beside `warehouses.lake_eu`"):
-        load("", tmp_path, **{"PDP__WAREHOUSES__LAKE_EU__KIND": "hive", "PDP__WAREHOUSES__lake.eu__KIND": "hive"})
+        load("{}", tmp_path, **{"PDP__WAREHOUSES__LAKE_EU__KIND": "hive", "PDP__WAREHOUSES__lake.eu__KIND": "hive"})
 
 
 def test_two_ids_of_providers_that_become_one_are_refused(tmp_path: Path) -> None:
@@ -490,11 +502,11 @@ def test_numbers_of_the_environment_and_of_options_are_plain(tmp_path: Path) -> 
         with pytest.raises(
             ConfigError, match=r"^(PDP__LIMITS__MAX_CHECKS: )?`limits.max_checks`: .*plain decimal digits"
         ):
-            load("", tmp_path, PDP__LIMITS__MAX_CHECKS=number)
+            load("{}", tmp_path, PDP__LIMITS__MAX_CHECKS=number)
         with pytest.raises(
             ConfigError, match=r"^(--set limits.max_checks: )?`limits.max_checks`: .*plain decimal digits"
         ):
-            load("", tmp_path, f"limits.max_checks={number}")
+            load("{}", tmp_path, f"limits.max_checks={number}")
 
 
 def test_a_number_in_place_of_a_secret_is_not_shown(tmp_path: Path) -> None:
@@ -528,7 +540,7 @@ def test_an_override_wins_over_the_environment_and_that_over_the_file(tmp_path: 
 
 
 def test_the_last_override_wins(tmp_path: Path) -> None:
-    assert load("", tmp_path, "limits.max_checks=3", "limits.max_checks=4").limits.max_checks == 4
+    assert load("{}", tmp_path, "limits.max_checks=3", "limits.max_checks=4").limits.max_checks == 4
 
 
 def test_an_override_leaves_its_neighbours_alone(tmp_path: Path) -> None:
@@ -546,7 +558,7 @@ def test_an_override_leaves_its_neighbours_alone(tmp_path: Path) -> None:
 
 
 def test_an_override_keeps_the_spelling_of_a_new_map_key(tmp_path: Path) -> None:
-    settings = load("", tmp_path, "warehouses.Lake-1.kind=nessie", "lakes.Cat.uri=https://lake.example")
+    settings = load("{}", tmp_path, "warehouses.Lake-1.kind=nessie", "lakes.Cat.uri=https://lake.example")
     assert list(settings.warehouses) == ["Lake-1"]
     assert list(settings.lakes) == ["Cat"]
 

@@ -186,3 +186,36 @@ def test_a_grant_is_asked_as_every_grant_that_it_includes(type: str) -> None:
             check = {"principal": ROOT, "action": granting(privilege), "resource": PLACES[type]}
             binds = other == privilege or other in included.split()
             assert allowed(pdp, [check, check]) == [not binds] * 2, (privilege, other)
+
+
+ON_TYPES = [
+    "contentType == 'ICEBERG_VIEW'",
+    "contentType in ['ICEBERG_VIEW', 'NAMESPACE'] && role == 'ann'",
+    "contentType.startsWith('ICEBERG_')",
+    "!(contentType == '') && ref == 'main'",
+    "size(contentType) > 3 && op != 'x'",
+]
+
+
+@pytest.mark.parametrize("more", ["", " && path.startsWith('keep.')", " && !delegated"])
+@pytest.mark.parametrize("test", ON_TYPES)
+@pytest.mark.parametrize("op", sorted(CONTENT_CHECKS))
+def test_a_forbid_on_the_type_of_content_binds_content_of_any_type(op: str, test: str, more: str) -> None:
+    pdp = pdp_of(test + more)
+    unsaid, view, kept = (content(kind, ("keep", "t")) for kind in ("", "ICEBERG_VIEW", "x"))
+    del unsaid["contentType"]
+    many = {"principal": ANN, "action": op, "resources": [unsaid, view, unsaid | {"path": ["free", "t"]}]}
+    free = bool(more.startswith(" && path"))
+    short = "startsWith('I" in test or test.startswith(("contentType ==", "contentType in"))
+    for _ in range(2):
+        found = decide(pdp, [ask(op, unsaid), ask(op, view), ask(op, kept), many])
+        rest = [short or "size" in test, False, False, free]
+        assert [bool(one) for one in found.allowed] == [False, False, *rest], (op, test)
+        assert found.errors[0] == ("lock",)
+
+
+def test_a_permit_sees_no_type_where_a_check_says_none() -> None:
+    """So does Nessie: its rules see an empty text."""
+    config = CONFIG | {"authorities": {"default": {"engines": ["cel"]}}}
+    pdp = make_pdp(config, {"may": "contentType == ''", "look": "op == 'VIEW_REFERENCE'"}, [], {})
+    assert allowed(pdp, [ask("DELETE_ENTITY", {"type": "content", "warehouse": "nes", "path": ["a"]})]) == [True]

@@ -271,6 +271,7 @@ OTHERS: dict[str, Any] = {
     "rules_follow": True,
     "session": QuerySession(None),
     "nameless": True,
+    "unfiltered": True,
 }
 """Field -> a value that differs from that of `ASKED`."""
 
@@ -340,7 +341,7 @@ def test_evidence_is_recorded_and_read_back(principal: Principal) -> None:
 
 
 def test_engines_get_every_field_but_those_that_the_plan_obeys() -> None:
-    planned = {"acting_role", "view_security", "inspected", "rules_follow", "session"}
+    planned = {"acting_role", "view_security", "inspected", "rules_follow", "session", "unfiltered"}
     for field, value in OTHERS.items():
         given = msgspec.structs.replace(ASKED, **{field: value})
         assert (given.planned(given.principal) == ASKED) == (field in planned), field

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from support.judging import judge_seconds
 from support.oracles.engine_judges import assert_agreement
+from support.oracles.parser_judges import taken
 from support.rewriting import code_of, recorded_service
 
 from pdp.rewrite import errors
@@ -92,6 +93,20 @@ def test_other_words_behind_commas_and_parentheses_are_read(dialect: str, text: 
 )  # fmt: skip
 def test_a_table_named_lateral_is_no_word_of_sql(text: str) -> None:
     assert code_of(SERVICE, RewriteRequest(text, "trino", BOB))
+
+
+@pytest.mark.parametrize("dialect", ["spark", "bigquery", "duckdb", "trino"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT *FROM items, LATERAL (orders * FROMSELECT) o", "SELECT * FROM items, LATERAL (orders) o", "SELECT * FROM items, LATERAL ((orders)) o",
+        "SELECT * FROM items, LATERAL (items, orders) o", "SELECT * FROM items, LATERAL (items JOIN orders) o", "SELECT * FROM items, LATERAL (1 * 2) o",
+        "SELECT * FROM LATERAL (orders * x) o", "SELECT * FROM items, LATERAL(orders) o",
+    ],
+)  # fmt: skip
+def test_lateral_before_no_query_is_refused(text: str, dialect: str) -> None:
+    """To Spark, this is a function `lateral` of anybody."""
+    assert code_of(SERVICE, RewriteRequest(text, dialect, BOB))
 
 
 @pytest.mark.parametrize(
@@ -225,3 +240,18 @@ def test_a_word_of_sql_hides_no_table_and_no_function(
 ])  # fmt: skip
 def test_ordinary_words_of_sql_are_read(dialect: str, text: str) -> None:
     assert code_of(SERVICE, RewriteRequest(text, dialect, BOB)) == ""
+
+
+@pytest.mark.parametrize("dialect", ["spark", "bigquery", "duckdb", "trino"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT * FROM items JOIN LATERAL JO\u0130N", "SELECT * FROM items a JOIN JO\u0130N LATERAL VALUES (1)",
+        "SELECT * FROM items, (sku) LATERAL FROM JO\u0130N JOIN (1)", "SELECT sku AS JO\u0130N FROM items",
+        "SELECT JO\u0130N.sku FROM items JO\u0130N", "SELECT jo\u0131n FROM items", "SELECT 1 \u017felect FROM items",
+        "SELECT sku FROM items L\u0130M\u0130T", "\u017fELECT * FROM orders", "SELECT s\u212au FROM items",
+    ],
+)  # fmt: skip
+def test_letters_that_fold_to_those_of_words_are_read_or_refused(text: str, dialect: str) -> None:
+    """No text ends with an error of ours: patterns that ignore case match such letters, which fold otherwise."""
+    taken(text, dialect)

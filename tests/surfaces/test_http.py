@@ -253,6 +253,14 @@ async def test_a_405_names_the_methods_in_its_header(client: HttpClient) -> None
     assert response.headers.get("Allow") == "POST"
 
 
+@pytest.mark.parametrize("path", ["/health/live", "/health/ready", "/metrics"])
+@one_service
+async def test_a_probe_by_head_has_the_answer_without_its_body(client: HttpClient, path: str) -> None:
+    whole, head = [await client.send(method, path, listener="diagnostics") for method in ("GET", "HEAD")]
+    assert (head.status, head.content, head.media_type) == (200, b"", whole.media_type)
+    assert whole.content
+
+
 @one_service
 async def test_diagnostics_are_not_on_the_decision_port(client: HttpClient) -> None:
     for path in ("/health/live", "/health/ready", "/metrics"):

@@ -193,6 +193,7 @@ class Inputs(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
     inspected: bool = False
     rules_follow: bool = False
     session: RecordedSession | None = None
+    unfiltered: bool = False
 
 
 IN_ENTRIES: Final[Mapping[str, Any]] = {"action": "", "delegated": False, "view_security": None}

@@ -80,7 +80,7 @@ _OWN_COLUMNS: Final[Mapping[str, ColumnType]] = {
     "answer": "flag",
     "masks": "json",
 }
-_WITHOUT_COLUMN: Final = {"context", "inspected", "rules_follow", "session", "nameless"}
+_WITHOUT_COLUMN: Final = {"context", "inspected", "rules_follow", "session", "nameless", "unfiltered"}
 """Inputs without a column of their own: the column `inputs` of the lake has them."""
 _PLAIN_TYPES: Final[Mapping[Any, ColumnType]] = {str: "text", bool: "flag", int: "number", tuple[str, ...]: "texts"}
 

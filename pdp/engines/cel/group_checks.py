@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, TypeAlias
 
 from pdp.engines.cel.path_tables import NEVER, PathTables, path_of, path_string
-from pdp.engines.cel.program import DETAILS, PATH
+from pdp.engines.cel.program import CONTENT, DETAILS, PATH
 from pdp.engines.cel.residue import NO_RULES, CheckValues, ResidueSet, json_text
 from pdp.engines.cel.selection import SeenValues, Selector, subject_of
 from pdp.engines.engine import SILENT, EngineQuestion, FixedAnswer, ResourceCall, Verdicts
@@ -38,7 +38,7 @@ ResidueQuestion: TypeAlias = tuple[NessieCheck, ResidueSet]
 """A check with the residues for its values."""
 _Kind: TypeAlias = tuple[str, str, str, str, str]
 """Values of `contentType`, `type`, `properties` and `arguments`, and the variable without a value for lack of an
-argument: all that differs in a group, besides the path."""
+argument or of a type of content: all that differs in a group, besides the path."""
 _MADE: Final = ("new", "destination")
 """Paths of checks about what an action makes or moves."""
 
@@ -77,6 +77,8 @@ class GroupChecks:
         lacking = (DETAILS,) if seen.forbids and lacks_details(group.type, group.action, sent) else ()
         self.unknown = (*self._subject.unknown, *lacking)
         """Unknown evidence of the principal, and what nobody knows of an update."""
+        self._may_be_any = seen.forbids and group.type == "content" and CONTENT in selector.variables
+        """A resource that names no type of content may have any, and a forbid reads the type."""
         self.every_role = self._subject.every_role if selector.counts_roles else ()
         """Roles by any evidence, if a rule counts them."""
 
@@ -85,9 +87,9 @@ class GroupChecks:
         return bool(self.argument) and is_missing(self.argument, resource)
 
     def unknown_of(self, check: NessieCheck, resource: Resource) -> tuple[str, ...]:
-        """Return the unknown variables of a check of a resource: evidence, and `path` without its argument."""
-        is_path_missing = check.path in _MADE and self.has_missing_argument(resource)
-        return (*self.unknown, PATH) if is_path_missing else self.unknown
+        """Return the unknown variables of a check of a resource: evidence, and the unsaid of the resource."""
+        unsaid = self._unsaid(check, resource)
+        return (*self.unknown, unsaid) if unsaid else self.unknown
 
     def concerns(self, check: NessieCheck, resource: Resource) -> bool:
         """Tell whether a check is about the type of content of a resource. An unknown type may be any."""
@@ -165,8 +167,14 @@ class GroupChecks:
             properties = json_text(resource.properties)
         if self._names_argument:
             arguments = json_text(self._arguments(resource))
-        is_path_missing = check.path in _MADE and self.has_missing_argument(resource)
-        return content_type, type, properties, arguments, PATH if is_path_missing else ""
+        return content_type, type, properties, arguments, self._unsaid(check, resource)
+
+    def _unsaid(self, check: NessieCheck, resource: Resource) -> str:
+        """Return `path` without its argument, or `contentType` where forbids read it of content of any type."""
+        if check.path in _MADE and self.has_missing_argument(resource):
+            return PATH
+        is_content = check.path == "self" and not check.creates
+        return CONTENT if self._may_be_any and is_content and not resource.content_type else ""
 
     def _needed_argument(self, group: EngineQuestion) -> str:
         is_made = any(check.path in _MADE for check in self.checks)

@@ -61,12 +61,15 @@ MISSING_REFERENCE: Final = "missing_reference"
 """The error that a rule raises for `ref` where no ref is known."""
 PATH: Final = "path"
 """The variable without a value where a check lacks the name or the destination of what is made or moved."""
+CONTENT: Final = "contentType"
+"""The variable without a value, for forbids, where a check names content of no type."""
 NO_REF: Final = frozenset({"ref"})
 DETAILS: Final = "actions.details"
 """The unknown words of `actions` where a check does not tell what it updates."""
 _MISSING: Final = {
     "ref": MISSING_REFERENCE, PATH: MISSING_ARGUMENT, "roles": "unknown_roles", EVERY_ROLE: "unknown_roles",
     "groups": "unknown_groups", "attributes": "unknown_attributes", "actions": "unknown_actions",
+    CONTENT: "unknown_content_type",
 }  # fmt: skip
 """Variables without a value in a check -> the error of a rule on such a variable."""
 _NO_KEYS: Final[frozenset[str]] = frozenset()

@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 from pdp.engines.cel.conditions import EVERY_ROLE, Condition
-from pdp.engines.cel.program import PATH
+from pdp.engines.cel.program import CONTENT, PATH
 from pdp.engines.cel.residue import Candidate, CheckValues, Residue, ResidueSet, unread_fields
 from pdp.engines.cel.rules import Rule
 from pdp.engines.engine import EngineQuestion
@@ -91,6 +91,8 @@ _MAX_SHARED_RESIDUES: Final = 256
 _FEW_SHARED_RULES: Final = 64
 """Up to this many shared rules, one residue of all rules is quicker than two."""
 _SHARED_VARIABLES: Final = frozenset({"op", "path", "contentType", "type"})
+_UNSAID: Final = (PATH, CONTENT)
+"""Shared variables that may lack a value."""
 _INDEXED: Final = (
     ("role", "equals"), ("roles", "holds"), (EVERY_ROLE, "holds"), ("groups", "holds"), ("ref", "equals"),
 )  # fmt: skip
@@ -151,7 +153,7 @@ class _OperationRules:
 
     def __init__(self, rules: Sequence[Rule], op: str) -> None:
         self.shared: list[Candidate] = []
-        self._shared_residues = BoundedCache[tuple[str, str, bool], Residue](_MAX_SHARED_RESIDUES, MAX_VALUES_LENGTH)
+        self._shared_residues = BoundedCache[tuple[str, ...], Residue](_MAX_SHARED_RESIDUES, MAX_VALUES_LENGTH)
         self._indexes: dict[str, dict[str, list[Candidate]]] = {variable: {} for variable, _ in _INDEXED}
         self._unindexed: list[Candidate] = []
         for rank, rule in enumerate(rules):
@@ -163,7 +165,7 @@ class _OperationRules:
     def shared_residue(self, values: CheckValues) -> Residue:
         """Return the residue of the shared rules."""
         # INVARIANT: shared rules read nothing but the op, the path, and these two values.
-        key = (values.content_type, values.type, PATH in values.unknown)
+        key = (values.content_type, values.type, *[name for name in _UNSAID if name in values.unknown])
         residue = self._shared_residues.get(key)
         if residue is None:
             # The residue refers to all values, also to those that its rules do not use: so all of them count.

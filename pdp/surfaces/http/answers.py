@@ -50,26 +50,38 @@ class HttpAnswer(msgspec.Struct, frozen=True, gc=False):
 
 
 class HttpFailure(msgspec.Struct, frozen=True):
-    """An error as HTTP says it."""
+    """An error as HTTP says it. `surface` has the form of the body."""
 
     status: int
     code: str
     message: str
+    surface: str = ""
 
     @property
     def body(self) -> bytes:
-        """Return the body in the form of every HTTP surface."""
-        return msgspec.json.encode({"error": ErrorBody(self.code, self.message)})
+        """Return the body in the form of the surface: that of Iceberg's REST catalogs, or our own."""
+        if self.surface not in _ICEBERG_SURFACES:
+            return msgspec.json.encode({"error": ErrorBody(self.code, self.message)})
+        type = _ICEBERG_TYPES.get(self.status, "InternalServerError")
+        return msgspec.json.encode({"error": {"message": self.message, "type": type, "code": self.status}})
+
+
+_ICEBERG_SURFACES: Final = frozenset({"lakekeeper"})
+_ICEBERG_TYPES: Final = {
+    400: "BadRequestException", 401: "NotAuthorizedException", 403: "ForbiddenException",
+    404: "NoSuchWarehouseException", 503: "ServiceUnavailableException",
+}  # fmt: skip
+"""Status -> the type of an error in the specification of Iceberg's REST catalogs."""
 
 
 def failure_of(error: Exception, surface: str, timeout: float) -> HttpFailure:
     """Return the failure of a request. `timeout` is the service's, in seconds, for a TimeoutError."""
     if isinstance(error, errors.PdpError):
-        return HttpFailure(_status(error), error.code, str(error))
+        return HttpFailure(_status(error), error.code, str(error), surface)
     if isinstance(error, TimeoutError):
-        return HttpFailure(503, "unavailable", f"not answered within {timeout:g} seconds")
+        return HttpFailure(503, "unavailable", f"not answered within {timeout:g} seconds", surface)
     log.error("request failed", surface=surface, exc_info=without_text(error))
-    return HttpFailure(500, "internal", "internal error, see the service's log")
+    return HttpFailure(500, "internal", "internal error, see the service's log", surface)
 
 
 def extra_headers(status: int) -> dict[str, str]:

@@ -247,7 +247,9 @@ def diagnostics_routes(
         content_type = "text/plain; version=0.0.4; charset=utf-8"
         return make_response(200, await metrics(), {"Content-Type": content_type}, None)
 
-    return {("GET", "/health/live"): live, ("GET", "/health/ready"): ready, ("GET", "/metrics"): show_metrics}
+    found = {"/health/live": live, "/health/ready": ready, "/metrics": show_metrics}
+    # some balancers probe by HEAD: the server leaves out the body
+    return {(method, path): handler for path, handler in found.items() for method in ("GET", "HEAD")}
 
 
 def _json(status: int, body: object) -> web.Response:

@@ -186,6 +186,37 @@ def test_wrong_addresses(address: str) -> None:
         CacheSettings(redis=address)
 
 
+MALFORMED = {
+    "redis://h/abc": "number of the database", "redis://h/-1": "number of the database", "redis://h/1/2": "number of the database",
+    "redis://h/1?db=2": "stands twice", "unix:///s?db=x": "number of the database", "unix://": "match pattern", "unix:///": "no socket",
+    "redis://h:0": "1 to 65535", "redis://h:65536": "1 to 65535", "redis://h:x": "1 to 65535", "redis://[::1]6379": "1 to 65535", "redis://h:": "1 to 65535",
+    "redis+cluster://h:1,h2:x/0": "1 to 65535", "redis+cluster://h:1,h2:2": "several hosts", "redis://a,b": "several hosts",
+    "redis+sentinel://a:1,:2/m": "no host", "redis+sentinel://a:1,b:0/m": "1 to 65535", "redis+sentinel://a:1/m/x": "number of the database",
+    "redis://h?ssl_cert_reqs=none": "`ssl_cert_reqs`", "rediss://h?ssl_cert_reqs=none": "`ssl_cert_reqs`", "rediss://h/0?ssl_check_hostname=": "`ssl_check_hostname`",
+    "redis://h /0": "blank", "redis://h#x": "`#`", "redis://h\u200b": "nobody sees", "redis://u:geheim@h/x": "number of the database", "redis://[::1": "no address",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("address", "said"), MALFORMED.items())
+def test_a_malformed_address_is_refused_with_the_part(address: str, said: str) -> None:
+    with pytest.raises(ValidationError) as refused:
+        CacheSettings(redis=address)
+    (error,) = refused.value.errors()
+    assert said in error["msg"]
+    assert "geheim" not in error["msg"]
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "redis://h", "redis://h:1/15", "rediss://u:p%40@h:65535/0", "redis://:p@h?db=3", "unix:///run/r.sock?db=1", "unix:///s", "redis://[::1]:6379/0", "redis://[::1]",
+        "redis+cluster://h:1", "redis+sentinel://a,b:1,[::1]:2/m", "rediss+sentinel://u:p@a:1/m/3",
+    ],
+)  # fmt: skip
+def test_addresses_of_every_form_are_taken(address: str) -> None:
+    assert CacheSettings(redis=address).redis == address
+
+
 def test_the_client_of_the_tests_is_the_client_of_the_service() -> None:
     """The pinned version is what the tests run with."""
     pinned = (Path(__file__).parents[3] / "constraints.txt").read_text()

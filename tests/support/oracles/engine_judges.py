@@ -43,7 +43,7 @@ NAMES: Final = (
 SHAPES: Final = (PROGRAMS / "shapes.txt").read_text("utf-8").splitlines()
 """Statements with a source at every place that the engines know. An engine refuses those of other engines."""
 _OWN_NAMES: Final[dict[str, frozenset[str]]] = {
-    "trino": frozenset({"any", "some", "all"}), "spark": frozenset({"rollup", "cube", "any", "like", "not"}), "bigquery": frozenset(),
+    "trino": frozenset({"any", "some", "all"}), "spark": frozenset({"rollup", "cube", "any", "like", "not"}), "bigquery": frozenset({"div"}),
 }  # fmt: skip
 """Words that are functions to the engine where no query stands behind. They read their arguments alone."""
 _STATEMENTS: Final = {
