@@ -9,9 +9,41 @@ from typing import Any
 
 import pytest
 import yaml
-from dialects.trino.test_materialized_views import Trino, config_of
-from support.clients.http_client import client_of
+from support.clients.http_client import HttpClient, client_of
 from support.service.serving import settings_of
+
+
+def config_of(folder: Path, forbid: str = "", **config: Any) -> dict[str, Any]:
+    (folder / "world.json").write_text(json.dumps(KINDS))
+    policies: dict[str, Any] = {"rules": []}
+    if forbid:
+        (folder / "forbid.yaml").write_text(yaml.safe_dump({"rules": {"f": forbid}}))
+        policies["forbid"] = ["forbid.yaml"]
+    base = {
+        "store": {"url": "file:world.json"}, "authorities": {"default": {"engines": ["grants"]}},
+        "warehouses": {"lake": {"default_ref": "main"}, "pond": {"default_ref": "main"}},
+        "trino": {"catalogs": {"k": {"warehouse": "lake"}}}, "policies": policies,
+    }  # fmt: skip
+    return base | config
+
+
+async def ask(http: HttpClient, operation: str, name: str, user: str, procedure: str = "optimize") -> bool:
+    named: dict[str, Any] = {"table": {"catalogName": "k", "schemaName": "mart", "tableName": name}}
+    named |= {"function": {"functionName": procedure}} if operation == "ExecuteTableProcedure" else {}
+    action = {"operation": operation, "resource": named}
+    status, answer = await http.trino(
+        "allow", {"input": {"context": {"identity": {"user": user, "groups": []}}, "action": action}}
+    )
+    assert status == 200, answer
+    allowed: bool = answer["result"]
+    return allowed
+
+
+async def native(http: HttpClient, operation: str, resource: str, user: str, **arguments: str) -> bool:
+    check = {"principal": f"user:oidc~{user}", "action": f"trino:{operation}", "resource": resource}
+    allowed: bool = (await http.check(check | {"context": {"arguments": arguments}}))[1]["decisions"][0]["allowed"]
+    return allowed
+
 
 KINDS = {
     "objects": [
@@ -56,52 +88,27 @@ def may_change(operation: str, name: str, user: str, forbidden: dict[str, bool])
 @pytest.mark.parametrize("forbid", FORBIDS)
 async def test_a_change_is_asked_about_each_kind_that_the_statement_could_mean(forbid: str, tmp_path: Path) -> None:
     (tmp_path / "rules.yaml").write_text(yaml.safe_dump({"rules": RULES}))
-    config = config_of(
-        tmp_path, {}, {"f": forbid} if forbid else None, authorities={"default": {"engines": ["cel", "grants"]}}
-    )
+    config = config_of(tmp_path, forbid, authorities={"default": {"engines": ["cel", "grants"]}})
     config["policies"]["rules"] = ["rules.yaml"]
-    (tmp_path / "world.json").write_text(json.dumps(KINDS))
     users = ["sel", "nmod", "mod_table", "own_table", "mod_view", "own_view", "tables_rule", "views_rule"]
-    names = ["t", "v", "both", "granted", "new"]
+    grid = list(itertools.product(BY_KIND, ["t", "v", "both", "granted", "new"], users))
     async with client_of(settings_of(config, tmp_path)) as http:
-        client, wrong = Trino(http), []
-        for operation, name, user in itertools.product(BY_KIND, names, users):
-            named: dict[str, Any] = {"table": {"catalogName": "k", "schemaName": "mart", "tableName": name}}
-            named |= {"function": {"functionName": "optimize"}} if operation == BY_KIND[1] else {}
-            answer = await client.ask("allow", {"operation": operation, "resource": named}, user)
-            if answer != may_change(operation, name, user, FORBIDS[forbid]):
-                wrong.append((operation, name, user, answer))
-        assert wrong == []
+        found = {one: await ask(http, *one) for one in grid}
+    assert [one for one in grid if found[one] != may_change(*one, FORBIDS[forbid])] == []
 
 
-@pytest.mark.parametrize(("kind", "user", "allowed"), [("view", "mod_view", True), ("view", "mod_table", False),
-                                                       ("table", "mod_table", True), ("table", "mod_view", False)])  # fmt: skip
-async def test_a_caller_that_names_the_kind_is_asked_about_that_alone(
-    kind: str, user: str, allowed: bool, tmp_path: Path
-) -> None:
-    config = config_of(tmp_path, {})
-    (tmp_path / "world.json").write_text(json.dumps(KINDS))
-    async with client_of(settings_of(config, tmp_path)) as http:
-        decision = await Trino(http).native("SetColumnComment", f"{kind}:lake/mart/both", user)
-        assert decision["allowed"] is allowed
-        assert not (await Trino(http).native("SetColumnComment", "namespace:lake/mart", "nmod"))["allowed"]
+@pytest.mark.parametrize("kind", ["view", "table"])
+async def test_a_caller_that_names_the_kind_is_asked_about_that_alone(kind: str, tmp_path: Path) -> None:
+    async with client_of(settings_of(config_of(tmp_path), tmp_path)) as http:
+        for user in ("mod_view", "mod_table"):
+            assert await native(http, "SetColumnComment", f"{kind}:lake/mart/both", user) is (user == f"mod_{kind}")
+        assert not await native(http, "SetColumnComment", "namespace:lake/mart", "nmod")
 
 
 @pytest.mark.parametrize("procedure", ["ADD_FILES", "add_files_from_table"])
 async def test_a_right_on_a_view_opens_no_procedure_that_a_view_does_not_have(procedure: str, tmp_path: Path) -> None:
     listed = {"catalogs": {"k": {"warehouse": "lake"}}, "procedures": {"allow": [procedure.lower()]}}
-    config = config_of(tmp_path, {}, trino=listed)
-    (tmp_path / "world.json").write_text(json.dumps(KINDS))
-    named = {
-        "table": {"catalogName": "k", "schemaName": "mart", "tableName": "both"},
-        "function": {"functionName": procedure},
-    }
-    async with client_of(settings_of(config, tmp_path)) as http:
-        may = [
-            await Trino(http).ask("allow", {"operation": BY_KIND[1], "resource": named}, user)
-            for user in ("mod_view", "mod_table")
-        ]
+    async with client_of(settings_of(config_of(tmp_path, trino=listed), tmp_path)) as http:
+        may = [await ask(http, BY_KIND[1], "both", user, procedure) for user in ("mod_view", "mod_table")]
         assert may == [False, True]
-        native = {"principal": "user:oidc~mod_view", "action": f"trino:{BY_KIND[1]}", "resource": "view:lake/mart/both"}
-        context = {"context": {"arguments": {"procedure": procedure}}}
-        assert (await http.check(native | context))[1]["decisions"][0]["allowed"] is False
+        assert not await native(http, BY_KIND[1], "view:lake/mart/both", "mod_view", procedure=procedure)
