@@ -303,6 +303,9 @@ def _on(step: OperationStep, operation: str) -> str:
     action = f"`{step.action}` on the "
     if step.on == "parent":
         return f"`{step.action}` above" if step.action == CREATE_ACTION["namespace"] else f"{action}namespace"
+    if step.on == "table_or_view":
+        on_view = " **or** `commit` on the view" if step.action == "commit" else ""
+        return f"{action}table{on_view}, see [below](#tables-and-views)"
     if step.on != "given":
         return action + {"function_schema": "function's namespace"}.get(step.on, step.on)
     if operation.endswith(("Catalog", "Catalogs")) or operation == "ShowSchemas":

@@ -42,7 +42,8 @@ def _rename(type: str, action: str) -> TrinoOperation:
 
 _SELECT = OperationStep("given", "read_data")
 _TABLE_WRITES = "InsertIntoTable DeleteFromTable UpdateTableColumns"
-_TABLE_COMMITS = "AddColumn AlterColumn SetColumnComment SetTableComment SetTableProperties"
+_TABLE_COMMITS = "AddColumn AlterColumn SetTableComment SetTableProperties"
+_VIEW_COMMITS = "SetViewComment SetMaterializedViewComment SetMaterializedViewProperties"
 
 TRINO_OPERATIONS: Final[Mapping[str, TrinoOperation]] = {
     "AccessCatalog": _one("given", "use"),
@@ -71,7 +72,8 @@ TRINO_OPERATIONS: Final[Mapping[str, TrinoOperation]] = {
     "TruncateTable": TrinoOperation((OperationStep("table", "write_data", _UPDATED),), rule="whole_table"),
     "DropColumn": TrinoOperation((OperationStep("table", "commit", _UPDATED),), rule="whole_table"),
     "RenameColumn": TrinoOperation((OperationStep("table", "commit", _UPDATED),), rule="whole_table"),
-    "SetViewComment": _one("view", "commit", _UPDATED),
+    "SetColumnComment": _one("table_or_view", "commit", _UPDATED),
+    **{name: _one("view", "commit", _UPDATED) for name in _VIEW_COMMITS.split()},
     "CreateTable": _create("create_table"),
     "CreateView": _create("create_view"),
     "CreateMaterializedView": _create("create_view"),
@@ -82,8 +84,9 @@ TRINO_OPERATIONS: Final[Mapping[str, TrinoOperation]] = {
     "RenameView": _rename("view", "rename"),
     "RenameMaterializedView": _rename("view", "rename"),
     "RefreshMaterializedView": TrinoOperation((OperationStep("view", "commit", _UPDATED),), rule="refresh"),
-    "SetMaterializedViewProperties": _one("view", "commit", _UPDATED),
-    "ExecuteTableProcedure": TrinoOperation((OperationStep("table", "write_data", _UPDATED),), rule="table_procedure"),
+    "ExecuteTableProcedure": TrinoOperation(
+        (OperationStep("table_or_view", "write_data", _UPDATED),), rule="table_procedure"
+    ),
     "ExecuteProcedure": TrinoOperation(rule="procedure"),
     "CreateFunction": TrinoOperation(
         (OperationStep("function_schema", "update_properties", _CREATE),), rule="function"

@@ -353,7 +353,8 @@ def _word(op: str, sent: Collection[str]) -> tuple[str, ...]:
 class OperationStep(NamedTuple):
     """Check of an operation on a mapped catalog.
 
-    `on` is given (the named resource), table, view, namespace, parent (with the name as argument) or function_schema.
+    `on` is given (the named resource), table, view, table_or_view (what a name may be), namespace, parent (with the
+    name as argument) or function_schema.
     `also` is added to the `actions` that rules see. A rename also needs the right at the other end.
     """
 

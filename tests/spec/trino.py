@@ -25,6 +25,7 @@ COMMITS = [
 ON_TABLE = dict.fromkeys(WRITES, "write_data") | dict.fromkeys(COMMITS, "commit")
 ON_TABLE |= {"DropTable": "drop", "SetTableAuthorization": "change_ownership"}
 ON_VIEW = dict.fromkeys(("SetViewComment", "RefreshMaterializedView", "SetMaterializedViewProperties"), "commit")
+ON_VIEW |= {"SetMaterializedViewComment": "commit"}
 ON_VIEW |= {"DropView": "drop", "DropMaterializedView": "drop", "SetViewAuthorization": "change_ownership"}
 STORING = ["CreateMaterializedView", "RefreshMaterializedView"]
 CREATES = {"CreateTable": "table", "CreateView": "view", "CreateMaterializedView": "view", "CreateSchema": "namespace"}
@@ -126,6 +127,12 @@ class Spec:
             forms = [self.rights.may(*what, where, delegated=delegated) for what in both]
             is_table = kept and suffix != "materialized_view_storage"
             return None not in forms and True in (forms[:1] if is_table else forms)
+        if op in ("SetColumnComment", "ExecuteTableProcedure"):
+            known = {type for type, named in self._known(at[0]) if named == path}
+            may_be_view = "view" in known or (op == "SetColumnComment" and "table" not in known)
+            either = [("table", ON_TABLE[op]), ("view", "commit")][: 1 + may_be_view]
+            forms = [self.rights.may(*what, where, actions=["CATALOG_UPDATE_ENTITY"]) for what in either]
+            return procedure in PROCEDURES and None not in forms and True in forms
         if op in ON_TABLE or op in ON_VIEW:
             on, action = ("table", ON_TABLE[op]) if op in ON_TABLE else ("view", ON_VIEW[op])
             also = ["CATALOG_DROP_ENTITY" if action == "drop" else "CATALOG_UPDATE_ENTITY"]

@@ -13,20 +13,10 @@ from copy import copy
 from functools import partial
 from typing import Final
 
-from pdp.decision.plan import (
-    AllOf,
-    FixedDenial,
-    Leaf,
-    Node,
-    PlanContext,
-    Split,
-    split,
-    without_need,
-)
-from pdp.dialects.trino.known_objects import is_metadata_table, known_at, objects_at
+from pdp.decision.plan import AllOf, AnyOf, FixedDenial, Leaf, Node, PlanContext, Split, split, without_need
+from pdp.dialects.trino.known_objects import AMBIGUOUS_NAME, is_metadata_table, known_at, objects_at
 from pdp.dialects.trino.names import base_table, before_sign, most_signs, suffix_of
 from pdp.dialects.trino.spelling import TABLE_TYPES, Spelling
-from pdp.errors import AmbiguousName
 from pdp.model.answer import OTHER_SPELLING, Reason
 from pdp.model.arrays import PathArray, positions_by
 from pdp.model.question import Check, Resource
@@ -131,9 +121,10 @@ class OperationPlanner:
         context = self.context.with_actions(step.also) if step.also else self.context
         if step.on == "parent":
             return context.in_parent(step.action, resources)
-        type = resources[0].type if step.on == "given" else step.on
-        action = "select" if (type, step.action) == ("view", "read_data") else step.action
-        return context.concrete(action, resources, type)
+        type = resources[0].type if step.on in ("given", "table_or_view") else step.on
+        if step.on == type == "table_or_view":
+            return split(resources, partial(_types_at, context, step), partial(_plan_types, context, step))
+        return _plan_types(context, step, (type,), resources)
 
     def trino_name(self, name: str) -> str:
         """Return a user's name in Trino's spelling; empty for a user of another identity provider."""
@@ -141,8 +132,26 @@ class OperationPlanner:
         return name.removeprefix(prefix) if name.startswith(prefix) else ""
 
 
-AMBIGUOUS_NAME: Final = AmbiguousName.code
-"""The reason of denials of ambiguous names."""
+_VIEW_ACTIONS: Final = {"read_data": "select", "write_data": "commit"}
+"""Action on a table -> the action on a view that Trino means by the same operation."""
+
+
+def _types_at(context: PlanContext, step: OperationStep, table: Resource) -> tuple[str, ...]:
+    """Return the types that a change at a table's name is asked about.
+
+    A right on a view counts for a comment unless only a table is known there, and for a procedure, which may delete
+    files of a table, if a view is known there.
+    """
+    known = {found.type for found in known_at(context.facts, context.bundle, table)}
+    may_be_view = "view" in known or (step.action == "commit" and "table" not in known)
+    return ("table", "view") if may_be_view else ("table",)
+
+
+def _plan_types(context: PlanContext, step: OperationStep, types: Sequence[str], resources: Sequence[Resource]) -> Node:
+    """Return the check of a step on each of some types: one permit suffices, and a forbid of either denies."""
+    actions = [_VIEW_ACTIONS.get(step.action, step.action) if type == "view" else step.action for type in types]
+    parts = tuple([context.concrete(action, resources, type) for action, type in zip(actions, types, strict=True)])
+    return parts[0] if len(parts) == 1 else AnyOf(parts)
 
 
 def plan_spelled(planner: OperationPlanner, plan: Callable[[OperationPlanner], Node]) -> Node:

@@ -51,15 +51,26 @@ _WAREHOUSE_TYPES: Final = TABLE_TYPES | {"namespace"}
 
 
 def _table_procedure(planner: OperationPlanner) -> Node:
-    """Check ALTER TABLE ... EXECUTE as a write; deny procedures that neither maintain a table nor are configured."""
-    allowed = MAINTENANCE | {name.upper() for name in planner.trino.procedures.allow}
-    return split(
-        planner.resources,
-        lambda table: str(table.arguments.given.get("procedure", "")).upper() in allowed,
-        lambda known, part: (
-            plan_by_place(planner.with_resources(part)) if known else planner.fixed(False, PROCEDURES, part)
-        ),
-    )
+    """Check ALTER ... EXECUTE as a write; deny procedures that neither maintain a table nor are configured.
+
+    Materialized views have those of maintenance alone.
+    """
+    allowed = {name.upper() for name in planner.trino.procedures.allow}
+
+    def of(kind: str, part: Sequence[Resource]) -> Node:
+        if not kind:
+            return planner.fixed(False, PROCEDURES, part)
+        return plan_by_place(planner.with_resources(part if kind == "maintenance" else list(map(_as_table, part))))
+
+    def kind_of(table: Resource) -> str:
+        name = str(table.arguments.given.get("procedure", "")).upper()
+        return "maintenance" if name in MAINTENANCE else "listed" if name in allowed else ""
+
+    return split(planner.resources, kind_of, of)
+
+
+def _as_table(resource: Resource) -> Resource:
+    return replace(resource, type="table") if resource.type in TABLE_TYPES else resource
 
 
 def _view_owner(planner: OperationPlanner) -> Node:
@@ -267,6 +278,7 @@ _STEP_TYPES: Final[Mapping[str, frozenset[str]]] = {
     "given": TABLE_TYPES | {"namespace", "warehouse"},
     "table": TABLE_TYPES,
     "view": TABLE_TYPES,
+    "table_or_view": TABLE_TYPES,
     "namespace": frozenset({"namespace"}),
     "parent": TABLE_TYPES | {"namespace"},
 }

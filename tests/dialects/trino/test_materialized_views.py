@@ -233,7 +233,7 @@ SUFFIXES = sorted(METADATA_TABLES)
 VALUES = [suffix for suffix in SUFFIXES if METADATA_TABLES[suffix] == "read_data"]
 ON_TABLES = sorted(
     name for name, known in TRINO_OPERATIONS.items()
-    if any(step.on in ("given", "table", "view", "parent") for step in known.steps)
+    if any(step.on in ("given", "table", "view", "table_or_view", "parent") for step in known.steps)
     and not name.endswith(("Catalog", "Catalogs", "Schemas", "Schema", "SchemaAuthorization", "ShowTables", "ShowFunctions"))
 )  # fmt: skip
 

@@ -55,12 +55,19 @@ def test_every_operation_has_a_row() -> None:
     assert set(ROWS) == set(TRINO_OPERATIONS)
 
 
+NEWER = {"SetMaterializedViewComment"}
+"""Operations of Trinos after the recorded one."""
+
+
 def test_operations_come_by_the_endpoints_at_which_a_real_trino_sent_them() -> None:
     sent: dict[str, set[str]] = {name: set() for name in TRINO_OPERATIONS}
     for endpoint, operation, _ in recorded():
         sent[operation].add(endpoint)
     for operation, endpoints in sent.items():
         said = set(re.findall(r"`(\w+)`", ROWS[operation][0]))
+        if operation in NEWER:
+            assert not endpoints
+            continue
         assert said == endpoints - ({"allow"} if "batch" in endpoints else set()), operation
 
 
@@ -96,7 +103,7 @@ async def test_what_a_row_says_is_asked(tmp_path: Path) -> None:
                 assert row["delegated"] == ("`delegated`" in ROWS[operation][1]), row
                 if not row["action"].startswith("trino:"):
                     asked.setdefault(operation, set()).add((row["action"], type_of(row["resource"])))
-    assert asked.keys() == {name for name, operation in TRINO_OPERATIONS.items() if operation.steps}
+    assert asked.keys() == {name for name, operation in TRINO_OPERATIONS.items() if operation.steps} - NEWER
     for operation, checks in asked.items():
         said = said_checks(ROWS[operation][1])
         above = {action for action, place in said if place in ("above", "target")}
