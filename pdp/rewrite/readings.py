@@ -179,9 +179,10 @@ def _check_skipped(parsed: ParsedText, dialect: str) -> None:
         seen = sum(1 for _ in tree.find_all(exp.Parameter, exp.SessionParameter))
         if len(_PARAMETER_SIGN.findall(marked)) > seen:
             raise RewriteRefused(PARSE_ERROR, "a parameter touches a word of SQL")
-    if dialect != "duckdb" and "?" in marked:
+    named = len(_NAMED_PARAMETER.findall(marked)) if dialect == "spark" and ":" in marked else 0
+    if dialect != "duckdb" and (named or "?" in marked):
         signs = sum(match.text("pattern").count("?") for match in tree.find_all(exp.MatchRecognize))
-        if marked.count("?") > signs + sum(1 for _ in tree.find_all(exp.Placeholder)):
+        if named + marked.count("?") > signs + sum(1 for _ in tree.find_all(exp.Placeholder)):
             raise RewriteRefused(PARSE_ERROR, "a parameter touches a word of SQL")
 
 
@@ -289,6 +290,8 @@ def _is_foreign(node: exp.Expr, dialect: str) -> bool:
     if kind is exp.Interval:
         value = inner.this if isinstance(inner, exp.Neg) else inner
         return dialect != "bigquery" and value is not None and not isinstance(value, exp.Literal)
+    if kind is exp.Values and dialect == "bigquery" and not isinstance(node.parent, exp.Insert):
+        return True  # `FROM values(a)` calls a table function `values`
     if kind is exp.Select or kind is exp.Values:  # `abs(SELECT (a))` calls a function `select`
         return dialect != "bigquery" and isinstance(node.parent, exp.Func) and not isinstance(node.parent, exp.Exists)
     if kind is exp.Distinct:  # table functions know no DISTINCT

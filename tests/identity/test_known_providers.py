@@ -103,7 +103,8 @@ TOKENS: Mapping[str, Known] = {
 def block() -> str:
     """Return the lines of the page."""
     text = (ROOT / "docs" / "identity.md").read_text()
-    return next(found for found in re.findall(r"```yaml\n(.*?)```", text, re.DOTALL) if "entra-v1" in found)
+    blocks: list[str] = re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)
+    return next(found for found in blocks if "entra-v1" in found)
 
 
 @pytest.fixture
