@@ -100,3 +100,13 @@ async def test_records_are_decided_again_as_they_were(tmp_path: Path) -> None:
     found, reading = await asyncio.to_thread(repeat, tmp_path / "audit")
     assert (found.totals, reading.skipped) == ({}, {})
     assert reading.checks >= len(records)
+
+
+async def test_operations_with_the_same_check_keep_their_names_in_records(tmp_path: Path) -> None:
+    names = ("LOAD_TABLE", "TABLE_EXISTS", "GET_APPLICABLE_POLICIES_ON_TABLE")
+    async with client_of(settings_of(config(tmp_path, ["principals"]), tmp_path)) as client:
+        for _ in range(4):  # a plan is prepared from the second use on, and its records share a text
+            for name in names:
+                await ask(client, "ann", name, "t")
+    records = [one for one in audit_records(tmp_path) if one.get("surface") == "polaris"]
+    assert [one["operation"] for one in records] == [*names] * 4
