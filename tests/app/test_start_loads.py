@@ -38,7 +38,7 @@ STARTS = {
     "pdp.app": (320, ""),
     "pdp.app.run": (4_700, f"{VALUES} {LOGS}"),
     "pdp.app.workers.supervisor": (13_050, f"{VALUES} {LOGS} {URLS} immutables prometheus_client uuid_utils"),
-    "pdp.app.workers.worker": (53_750, f"{VALUES} {LOGS} {POLICIES} {URLS} {GRPC} uvloop zstandard"),
+    "pdp.app.workers.worker": (53_800, f"{VALUES} {LOGS} {POLICIES} {URLS} {GRPC} uvloop zstandard"),
     "pdp.app.serving": (53_400, f"{VALUES} {LOGS} {POLICIES} {URLS} {GRPC} uvloop zstandard"),
     "pdp.app.reload.loader_process": (32_950, f"{VALUES} {LOGS} {POLICIES}"),
     "pdp.rewrite.process.worker": (17_550, f"{VALUES} immutables mypy_extensions sqlglot uuid_utils"),

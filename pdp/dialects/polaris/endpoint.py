@@ -15,10 +15,10 @@ from msgspec.structs import replace
 from pdp.decision.service import Pdp
 from pdp.decision.turns import converted
 from pdp.dialects.opa import opa_surface
-from pdp.dialects.polaris.requests import SURFACE, PolarisInput, PolarisReader, decode_request, operation_name
+from pdp.dialects.polaris.requests import SURFACE, PolarisReader, decode_request, operation_name
 from pdp.errors import InvalidArgument
 from pdp.identity.evidence import admit
-from pdp.model.answer import Rejection
+from pdp.model.answer import Answer, Rejection
 from pdp.model.polaris_operations import POLARIS_OPERATIONS
 from pdp.model.question import Batch, Caller
 from pdp.model.redaction import without_text
@@ -58,7 +58,7 @@ class PolarisSurface:
             result = self._pdp.decide_now(batch)
         except Exception as error:  # noqa: BLE001  it denies
             return self._failed(batch, error)
-        return None if result is None else _encode(result.answer.allowed, result.answer.id)
+        return None if result is None else self._encode(batch.operation, result.answer)
 
     async def _answer(self, body: bytes, caller: Caller) -> EndpointAnswer:
         """Return the answer; a denial if none can be made in time."""
@@ -68,7 +68,7 @@ class PolarisSurface:
                 answer = (await self._pdp.decide(batch)).answer
         except Exception as error:  # noqa: BLE001  it denies
             return self._failed(batch, error)
-        return _encode(answer.allowed, answer.id)
+        return self._encode(batch.operation, answer)
 
     def _batch(self, body: bytes, caller: Caller) -> Batch:
         """Return the admitted batch of a body; raise InvalidArgument for a body that is no JSON object.
@@ -80,7 +80,7 @@ class PolarisSurface:
         operation = ""
         try:
             input = decode_request(body)
-            operation = self._known_operation(input)
+            operation = operation_name(input)
             pdp = self._pdp
             request = PolarisReader(pdp.bundle.polaris, pdp.source.facts).read(input, caller)
         except InvalidArgument as error:
@@ -91,20 +91,16 @@ class PolarisSurface:
         batch = admit(request, replace(caller, may_inspect=False) if caller.may_inspect else caller)
         return replace(batch, operation=operation, probes=known is not None and known.probes)
 
-    def _known_operation(self, input: PolarisInput) -> str:
-        """Return the name of the operation. An unknown one is counted, and logged when it is new."""
-        name = operation_name(input)
-        if name not in POLARIS_OPERATIONS and self._pdp.telemetry.count_polaris_operation(name):
-            log.warning("unknown polaris operation denied", operation=name)
-        return name
-
     def _failed(self, batch: Batch, error: Exception) -> EndpointAnswer:
         """Log and record a request without a decision, and deny it."""
         log.error("polaris request failed", operation=batch.operation, exc_info=without_text(error))
         failed = replace(batch, size=1, checks=(), rejected={0: _UNDECIDED}, refused=())
         return EndpointAnswer(DENIED, self._pdp.record_failure(failed))
 
-
-def _encode(allowed: bytes, id: str) -> EndpointAnswer:
-    """Return the answer to checks that must all permit."""
-    return EndpointAnswer(ALLOWED if allowed and 0 not in allowed else DENIED, id)
+    def _encode(self, operation: str, answer: Answer) -> EndpointAnswer:
+        """Return the answer to checks that must all permit. Count an unknown operation, and log a new one."""
+        known = not operation or operation in POLARIS_OPERATIONS
+        if not known and self._pdp.telemetry.count_polaris_operation(operation):
+            log.warning("unknown polaris operation denied", operation=operation)
+        is_allowed = bool(answer.allowed) and 0 not in answer.allowed
+        return EndpointAnswer(ALLOWED if is_allowed else DENIED, answer.id)
