@@ -390,15 +390,11 @@ class TrustedEngineSettings(Section):
         "restricted table together with them; almost no released client does",
     )
     delegated_storage: Literal["read", "as_owner"] = Field(
-        "read",
-        description="the most storage access that it gets for a table behind a DEFINER view: `read`, because a view "
-        "only reads, or `as_owner`, all that the owner of the view has",
+        "read", description="the most access to tables behind DEFINER views: `read`, or `as_owner`, as the view's owner"
     )
 
     @model_validator(mode="after")
     def _enforces_in_one_way(self) -> Self:
         if self.enforces_row_access and self.applies_read_restrictions:
-            raise ValueError(
-                "`enforces_row_access` gives the files without read restrictions: leave one of the two out"
-            )
+            raise ValueError("`enforces_row_access` gives files without read restrictions: leave one of the two out")
         return self

@@ -65,6 +65,7 @@ _SKIPPED: Final = re.compile(
 """Word behind a comma that the parser skips, or before a dot. To an engine the word can be the name of a table."""
 _EMPTY_ROW: Final = re.compile(r"\bvalues\s*\(\s*\)", re.IGNORECASE)
 _PARAMETER_SIGN: Final = re.compile(r"(?<!@)@@?\s*\w")
+_NAMED_PARAMETER: Final = re.compile(r"(?<![\w:)\]])(?<![\w:)\]]\s):\s*(?=[A-Za-z_])")
 _EMPTY_PART: Final = re.compile(
     r"(?i)(?:[,(]|\b(?:select|distinct|all|by|limit|offset|fetch|from|join|using|where|having|qualify|on|and|or|not|when|then"
     r"|else|values|set|into)\b)\s*,"
@@ -148,8 +149,7 @@ def _check_numbers(marked: str, dialect: str) -> None:
 def _check_sources(parsed: ParsedText) -> None:
     """Raise RewriteRefused for a FROM or JOIN of the text that leads to no source of the tree."""
     marked = parsed.lexical.marked
-    words = list(_SOURCE_WORD.finditer(marked))
-    if not words:
+    if not (words := list(_SOURCE_WORD.finditer(marked))):
         return
     starts, most = _sources(parsed.tree, marked.count("|>"))
     found = {"from": 0, "join": 0}
@@ -187,10 +187,7 @@ def _check_skipped(parsed: ParsedText, dialect: str) -> None:
 
 
 def _check_commas(parsed: ParsedText) -> None:
-    """Raise RewriteRefused for a comma without an expression before, and for one behind LIMIT.
-
-    To Spark, `FROM t LIMIT, u` and `FROM t LIMIT (a), u` have a table `u`: a word of SQL can be an alias.
-    """
+    """Raise RewriteRefused for a comma without an expression before: Spark reads `u` of `LIMIT, u`, `LIMIT (a), u`."""
     marked = parsed.lexical.marked
     empty = [found.start() for found in _EMPTY_PART.finditer(marked)]
     limits = [found.start() for found in _LIMITED.finditer(marked) if _has_comma(marked, found.end())]
@@ -323,8 +320,7 @@ def _before(marked: str, at: int) -> str:
 
 def _check_rows(parsed: ParsedText, first: re.Pattern[str]) -> None:
     """Raise RewriteRefused for VALUES before a word, which the engine takes for the alias of a table `values`."""
-    words = list(_ROWS_WORD.finditer(parsed.lexical.marked))
-    if not words:
+    if not (words := list(_ROWS_WORD.finditer(parsed.lexical.marked))):
         return
     names = {name.meta.get("start") for name in parsed.tree.find_all(exp.Identifier)}
     for word in words:

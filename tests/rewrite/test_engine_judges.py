@@ -255,3 +255,39 @@ def test_ordinary_words_of_sql_are_read(dialect: str, text: str) -> None:
 def test_letters_that_fold_to_those_of_words_are_read_or_refused(text: str, dialect: str) -> None:
     """No text ends with an error of ours: patterns that ignore case match such letters, which fold otherwise."""
     taken(text, dialect)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT * FROM (values(orders) JOIN items ON TRUE)", "SELECT * FROM values(orders)", "SELECT * FROM items, values(orders)", "SELECT * FROM (VALUES (1)) AS t",
+        "SELECT * FROM items JOIN (values(orders)) ON TRUE", "SELECT * FROM items WHERE sku IN (SELECT 1 FROM values(orders))", "WITH c AS (VALUES (1)) SELECT * FROM c",
+    ],
+)  # fmt: skip
+def test_bigquery_has_no_values_in_place_of_a_table(text: str) -> None:
+    """To its parser, this is a table function of anybody."""
+    assert code_of(SERVICE, RewriteRequest(text, "bigquery", BOB))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT DATE(TRUE, :a, 1) FROM items", "SELECT DATE(:a, 1, 1) FROM items", "SELECT sku FROM items LIMIT :a + :b", "SELECT make_date(1, :a, 1) FROM items WHERE DATE(1, : b, 2)",
+    ],
+)  # fmt: skip
+def test_a_parameter_that_the_tree_does_not_show_is_refused(text: str) -> None:
+    found = taken(text, "spark")
+    assert found is None or found.parameters == text.count(":")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT qty::int FROM items",
+        "SELECT qty :: int FROM items",
+        "SELECT CAST(qty AS STRUCT<a: INT>) FROM items",
+        "SELECT a[1]::int FROM items",
+    ],
+)
+def test_other_colons_are_no_parameters(text: str) -> None:
+    assert code_of(SERVICE, RewriteRequest(text, "spark", BOB)) == ""
