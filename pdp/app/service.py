@@ -27,7 +27,7 @@ from pdp.config.settings import Settings
 from pdp.decision.active_policies import ActivePolicies
 from pdp.decision.service import Pdp
 from pdp.engines.row_access.engine import find_doubled_ids
-from pdp.identity.callers import needs_tokens
+from pdp.identity.callers import local_caller
 from pdp.identity.tls import LiveCertificates, checked_certificates
 from pdp.identity.tokens import Tokens
 from pdp.model.events import OPEN_GATE, ServiceEvent
@@ -316,6 +316,13 @@ class Service:
                 await self.surfaces.grpc.set_ready(now)
             ready = now
             await asyncio.sleep(0.25)
+
+
+def needs_tokens(settings: Settings) -> bool:
+    """Tell whether nobody is recognised without a token: not by loopback, a unix socket or a certificate."""
+    server, rules = settings.server, settings.identity.callers.values()
+    by_socket = server.unix is not None and any(rule.unix_socket for rule in rules)
+    return local_caller(settings) is None and not by_socket and not any(rule.mtls for rule in rules)
 
 
 def _live_certificates(settings: Settings, published: Published | None) -> LiveCertificates | None:

@@ -8,7 +8,7 @@ import json
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import Final
 
 import click
 import msgspec
@@ -18,7 +18,7 @@ from pdp.cli.terminal import one_line_errors
 from pdp.cli.wiring import Wiring
 from pdp.config.settings import Settings
 from pdp.decision.codec import decision_body, decode_checks
-from pdp.errors import Unauthenticated, Unavailable
+from pdp.errors import ConfigError, Unauthenticated, Unavailable
 from pdp.identity.callers import EMBEDDED_CALLER, Callers, Peer
 from pdp.identity.evidence import admit
 from pdp.identity.tokens import MAX_TOKEN, Tokens
@@ -69,10 +69,10 @@ def identity() -> None:
 
 @identity.command("test")
 @config_options
-@click.argument("token", type=click.File("rb"))
+@click.argument("token", type=click.Path(allow_dash=True, path_type=Path))
 @click.pass_obj
 @one_line_errors
-def test_token(composition: Wiring, config: Path | None, overrides: tuple[str, ...], token: BinaryIO) -> None:
+def test_token(composition: Wiring, config: Path | None, overrides: tuple[str, ...], token: Path) -> None:
     """Say what the token in a file becomes, or what to change if it is refused. `-` is stdin.
 
     The keys are fetched as the service does. Nothing of the token is printed but the evidence that policies read, and
@@ -80,11 +80,20 @@ def test_token(composition: Wiring, config: Path | None, overrides: tuple[str, .
     """
     settings = chosen_settings(composition, config, overrides, (), None)
     say_configuration(settings)
-    text = token.read(4 * MAX_TOKEN).decode("utf-8", "replace").strip()
-    refused, lines = asyncio.run(_judge(settings, text.removeprefix("Bearer ").strip()))
+    refused, lines = asyncio.run(_judge(settings, _read_token(token)))
     for line in lines:
         click.echo(line)
     raise SystemExit(1 if refused else 0)
+
+
+def _read_token(file: Path) -> str:
+    """Return the text of a file or of stdin, without `Bearer`; raise ConfigError."""
+    try:
+        with sys.stdin.buffer if str(file) == "-" else file.open("rb") as opened:
+            text = opened.read(4 * MAX_TOKEN).decode("utf-8", "replace").strip()
+    except OSError as error:
+        raise ConfigError(f"cannot read `{file}`: {error.strerror}") from None
+    return text.removeprefix("Bearer ").strip()
 
 
 async def _judge(settings: Settings, text: str) -> tuple[bool, list[str]]:

@@ -157,13 +157,6 @@ class Callers:
         raise Unauthenticated("no caller is configured for the unix socket: a bearer token is missing")
 
 
-def needs_tokens(settings: Settings) -> bool:
-    """Tell whether nobody is recognised without a token: not by loopback, a unix socket or a certificate."""
-    server, rules = settings.server, settings.identity.callers.values()
-    by_socket = server.unix is not None and any(rule.unix_socket for rule in rules)
-    return local_caller(settings) is None and not by_socket and not any(rule.mtls for rule in rules)
-
-
 def local_caller(settings: Settings) -> Caller | None:
     """Return the caller of a local connection without further evidence; None if the configuration has none.
 

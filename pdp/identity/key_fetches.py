@@ -57,7 +57,7 @@ class KeyFetcher:
             return await self._get(session, self._provider.jwks or await self._discover(session))
 
     async def _authorization(self) -> dict[str, str]:
-        """Return the header with the token of a file, which is read each time: such tokens are renewed."""
+        """Return the header with the token of a file, read at each fetch."""
         file = self._provider.jwks_token_file
         if file is None:
             return {}
@@ -107,7 +107,7 @@ class KeyFetcher:
             return text
 
     def describe(self, error: Exception) -> str:
-        """Return why a fetch failed, without the text of a library, which may quote the address."""
+        """Return why a fetch failed, without the text of a library: texts quote addresses."""
         if type(error) is ValueError:
             return str(error)
         if isinstance(error, aiohttp.ClientConnectorCertificateError):
@@ -136,7 +136,7 @@ class KeyFetcher:
 
 
 def _target(response: aiohttp.ClientResponse) -> str:
-    """Return the host of a redirect, without the rest of the address: that may hold secrets."""
+    """Return the host of a redirect, without the rest of the address."""
     if response.status not in _REDIRECTS:
         return ""
     try:

@@ -11,10 +11,9 @@ import pytest
 from support.servers.idp import ISSUER, Authority, Provider, jwk, provider, server_tls, token
 from support.service.serving import serving, settings_of
 
-from pdp.app.service import Service
+from pdp.app.service import Service, needs_tokens
 from pdp.config.load import make_settings
 from pdp.errors import Unavailable
-from pdp.identity.callers import needs_tokens
 from pdp.identity.tokens import Tokens
 from pdp.telemetry import Telemetry
 
