@@ -15,7 +15,6 @@ from pdp.config.policies import ThroughViews
 from pdp.config.section import SecretText, Section, defaults
 from pdp.config.server import RemoteSection
 from pdp.errors import InvalidArgument
-from pdp.model.references import format_resource, parse_principal, parse_resource
 
 PRODUCT_ENGINES: Final = frozenset({"cel", "grants", "scopes", "cedar", "allow_all"})
 """Engines of the product. Every other name in `authorities` is an engine of another package."""
@@ -250,10 +249,13 @@ class AuthzenSettings(Section):
     def _check(self) -> Self:
         if self.base_url and not _BASE_URL.fullmatch(self.base_url):
             raise ValueError("`base_url` must be https, with a plain path and nothing behind it")
-        for type, text in self.subjects.items():
-            _check_template(f"subjects.{type}", text, lambda filled: parse_principal(filled).id)
-        for type, text in self.resources.items():
-            _check_template(f"resources.{type}", text, lambda filled: format_resource(parse_resource(filled)))
+        if self.subjects or self.resources:
+            from pdp.model import references  # noqa: PLC0415  most configurations have no template
+
+            for type, text in self.subjects.items():
+                _check_template(f"subjects.{type}", text, lambda filled: references.parse_principal(filled).id)
+            for type, text in self.resources.items():
+                _check_template(f"resources.{type}", text, references.canonical_reference)
         return self
 
 
