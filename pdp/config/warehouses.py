@@ -230,7 +230,9 @@ _BASE_URL: Final = re.compile(r"https://[A-Za-z0-9.\-\[\]:]+(/[A-Za-z0-9._~/-]*)
 class AuthzenSettings(Section):
     """Questions over AuthZEN's API."""
 
-    base_url: str = Field("", description="address in the metadata, as clients know it; without one, no metadata")
+    base_url: str | None = Field(
+        None, description="address in the metadata, as clients know it; without one, no metadata"
+    )
     subjects: Mapping[str, str] = Field(
         default_factory=dict,
         description="type of a subject -> principal with a place for the id, such as `user:oidc~{id}`; with none, "

@@ -98,7 +98,7 @@ class AuthzenSurface:
         self._pdp = pdp
         self._management = management
         self._names = NameMap(settings)
-        self._base_url = settings.base_url
+        self._base_url = settings.base_url or ""
         self._most = most
 
     def routes(self, handlers: HttpHandlers, limits: BodyLimits) -> Routes:
