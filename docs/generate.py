@@ -368,7 +368,7 @@ def _polaris_operations() -> str:
 
 def _polaris_need(step: PolarisStep) -> str:
     place = {"target": "", "destination": " on the new namespace"}.get(step.on, f" on the {step.on}")
-    return f"`{step.action}`{place}{', data' if step.is_data else ''}"
+    return f"`{step.action}`{place}"
 
 
 _POLARIS_TARGETS = {

@@ -197,7 +197,7 @@ class ProviderSettings(RemoteSection):
         "`/.well-known/openid-configuration` says where they are",
     )
     jwks_hosts: tuple[Annotated[str, Field(pattern=r"^[a-z0-9._:-]+$")], ...] = Field(
-        (), description="other hosts at which the issuer's document may place the keys"
+        (), description="other hosts, or `host:port`, where the issuer's document may place the keys"
     )
     jwks_token_file: str | None = Field(
         None,

@@ -182,7 +182,7 @@ def _covers(entry: str, host: str, port: int) -> bool:
         name, colon, digits = entry.rpartition(":")
         name = (name if colon and digits.isdigit() else entry).strip("[]").lower().removeprefix("*").lstrip(".")
         is_port = not (colon and digits.isdigit()) or int(digits) == port
-        return is_port and (not name or host == name or host.endswith(f".{name}"))
+        return is_port and (entry == "*" or (bool(name) and (host == name or host.endswith(f".{name}"))))
     try:
         return ipaddress.ip_address(host) in network
     except ValueError:

@@ -65,7 +65,9 @@ def context_of(check: Check, bundle: ActivePolicies, facts: Facts, *, stale: boo
     principal = bundle.with_mapped_roles(question.principal)
     admin = principal.id in bundle.instance_admins and not question.inspected
     planned = question.planned(principal)
-    return PlanContext(planned, bundle, facts, stale, admin, question.rules_follow, question.session)
+    return PlanContext(
+        planned, bundle, facts, stale, admin, question.rules_follow, question.session, unfiltered=question.unfiltered
+    )
 
 
 def _plan(check: Check, context: PlanContext, planners: Sequence[Planner]) -> Node:
@@ -86,13 +88,6 @@ def _plan(check: Check, context: PlanContext, planners: Sequence[Planner]) -> No
 
 def plan_action(check: Check, context: PlanContext, planners: Sequence[Planner]) -> Node:
     """Plan a check for the principal of a context: the first planner that knows the subject, else the plain plan."""
-    if check.question.unfiltered and context.bundle.has_row_policies(context.facts):
-        rest = check.asking(unfiltered=False)
-        return context.deny_restricted(
-            check.resources,
-            check.question.action,
-            lambda part: plan_action(replace(rest, resources=part), context, planners),
-        )
     for planner in planners:
         if node := planner(context, check):
             return node

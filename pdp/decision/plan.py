@@ -34,6 +34,7 @@ from pdp.model.vocabulary import (
     NESSIE_CHECKS,
     NESSIE_TARGETS,
     RENAMES,
+    ROW_ACTIONS,
     TABLE_OR_VIEW,
 )
 
@@ -155,7 +156,7 @@ class PlanContext(msgspec.Struct, frozen=True, gc=False):
     `admin`: the principal is an instance admin, asks for itself and acts as no role. `stale`: the facts are too old to
     permit anything. `rules_follow`: row policies of the store follow the object of a rename.
     `session`: the principal may be the owner of a view, and the row policies of the user of the query count.
-    `person` acts as the role of the question.
+    `person` acts as the role. `unfiltered`: the caller shows whole tables, and lists unasked.
     """
 
     question: Question
@@ -166,6 +167,7 @@ class PlanContext(msgspec.Struct, frozen=True, gc=False):
     rules_follow: bool = False
     session: QuerySession | None = None
     person: Principal | None = None
+    unfiltered: bool = False
 
     @property
     def principal(self) -> Principal:
@@ -209,10 +211,7 @@ class PlanContext(msgspec.Struct, frozen=True, gc=False):
         return Leaf(self.group(resources[0].type, action, resources[0]), resources, by)
 
     def concrete(self, action: str, resources: Sequence[Resource], type: str = "") -> Node:
-        """Plan a catalog action or a Nessie check on resources, as `type` or as their own type.
-
-        An action on `table_or_view` becomes two checks, one on each type.
-        """
+        """Plan an action on resources, as `type` or as their own type: on `table_or_view` a check on each type."""
         type = type or resources[0].type
         pairs = TABLE_OR_VIEW.get(ALIASES["table"].get(action, action)) if type == "table_or_view" else None
         if pairs is None:
@@ -282,12 +281,14 @@ class PlanContext(msgspec.Struct, frozen=True, gc=False):
     def _with_target(self, type: str, action: str, resources: Sequence[Resource]) -> Node:
         """Plan an action; a rename also needs the right to create in the target's container.
 
-        Row policies and masks of files do not follow an object to another name, and those of the store follow only when
-        the rename is reported. Therefore only a principal that sees all rows and columns may rename.
+        Row policies follow no object to another name, unless the rename is reported: who renames must see all.
         """
-        if (action == "DELETE_ENTITY" and _RENAME_FROM in self.question.context.actions) or (
-            action in RENAMES and type == "warehouse"
-        ):
+        bundle, facts, warehouse = self.bundle, self.facts, resources[0].warehouse
+        if self.unfiltered and action == "list_everything" and not bundle.has_grants_alone(warehouse, facts):
+            return self.denied("rule:list_everything", action, resources)
+        is_rename = action == "DELETE_ENTITY" and _RENAME_FROM in self.question.context.actions
+        is_rename |= action in RENAMES and type == "warehouse"
+        if is_rename or (self.unfiltered and action in ROW_ACTIONS and bundle.has_row_policies(facts)):
             return self.deny_restricted(resources, action, lambda part: self.leaf(type, action, part))
         if action == "delete" and type == "namespace" and not self.question.action.startswith(TRINO_PREFIX):
             return self._drop(action, resources)
@@ -296,10 +297,9 @@ class PlanContext(msgspec.Struct, frozen=True, gc=False):
         return self.deny_restricted(resources, action, lambda part: self._rename(type, action, part))
 
     def _rename(self, type: str, action: str, resources: Sequence[Resource]) -> Node:
-        """Plan the source and, where a destination is given, the creation at the destination.
+        """Plan the source and, with a destination, the creation there. Known objects below come along: forbids bind.
 
-        Known objects below a namespace come along. Forbids bind for each, at both ends. Where the row policies of the
-        store follow, each object is asked about by itself.
+        Where the row policies of the store follow, each object is asked about by itself.
         """
 
         def both_ends(key: tuple[str, Sequence[ObjectKey], Sequence[ObjectKey]], part: list[Resource]) -> Node:

@@ -28,7 +28,6 @@ from pdp.model.answer import Rejection
 from pdp.model.question import Batch, BatchRequest, Caller
 from pdp.model.references import format_parts
 from pdp.model.strict import decode, read_parameters
-from pdp.model.vocabulary import DATA_ACTIONS
 from pdp.surfaces.admission import BodyLimits
 from pdp.surfaces.http.answers import EndpointAnswer, HttpFailure, HttpSurface
 from pdp.surfaces.http.handlers import HttpHandlers, Query, Routes
@@ -67,7 +66,6 @@ _NAMES: Final = {"view": ("view",), "generic_table": ("generic-table", "generic_
 _VIEW_ACTIONS: Final = {"read_data": "select", "write_data": "commit"}
 """Action on a view as the published policies send it -> the meant action."""
 _ARGUMENTS: Final = ("name", "properties", "updated_properties", "removed_properties")
-_LIST: Final = "list_everything"
 
 
 class _Request(msgspec.Struct):
@@ -82,7 +80,7 @@ class _Check(msgspec.Struct):
     id: Any = UNSET
 
 
-class _Asked(NamedTuple):
+class CheckEntry(NamedTuple):
     """A check of a request: the id, and the native form or the reason why there is none."""
 
     id: Any
@@ -133,7 +131,7 @@ class LakekeeperSurface:
             return None
         return EndpointAnswer(_encode(asked, result.answer.allowed), result.answer.id)
 
-    def _read(self, body: bytes) -> Sequence[_Asked]:
+    def _read(self, body: bytes) -> Sequence[CheckEntry]:
         """Return the checks of a body; raise InvalidArgument for a body, or an identity, in another form."""
         checks = decode(body, _REQUEST).checks
         if not checks:
@@ -141,16 +139,16 @@ class LakekeeperSurface:
         bound_checks(len(checks), MOST_CHECKS)
         return [self._read_check(number, bytes(text)) for number, text in enumerate(checks)]
 
-    def _read_check(self, number: int, text: bytes) -> _Asked:
+    def _read_check(self, number: int, text: bytes) -> CheckEntry:
         try:
             check = _CHECK.decode(text)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             raise InvalidArgument(f"`checks[{number}]` has another form") from None
         principal = _principal(number, check.identity)
         try:
-            return _Asked(check.id, self._native(principal, check.operation))
+            return CheckEntry(check.id, self._native(principal, check.operation))
         except InvalidArgument as error:
-            return _Asked(check.id, Rejection(error.code, str(error)))
+            return CheckEntry(check.id, Rejection(error.code, str(error)))
 
     def _native(self, principal: str, operation: Mapping[str, Any] | UnsetType) -> CheckBody | Rejection:
         """Return the native form of an operation; raise InvalidArgument for one without."""
@@ -165,8 +163,6 @@ class LakekeeperSurface:
         if type == "view":
             action = _VIEW_ACTIONS.get(action, action)
             self._refuse_owner(arguments)
-        if action == _LIST and not self._shows_all(path[0]):
-            return Rejection("unsupported", "only grants may show a list unasked", by="rule:list_everything")
         context = ContextBody(arguments=arguments) if arguments else UNSET
         reference = "server" if type == "server" else f"{type}:{format_parts(path)}"
         return CheckBody(principal=principal, action=action, resource=reference, context=context)
@@ -184,8 +180,10 @@ class LakekeeperSurface:
             raise InvalidArgument("`warehouse-id` is no entry of `lakekeeper.warehouses`")
         if type == "warehouse":
             return type, (warehouse,)
-        if id := next((given[key] for key in id_keys if key in given), None):
-            return self._objects.find(self._pdp.source.facts, type, warehouse, id)
+        if any(key in given for key in id_keys):
+            if any(key in given for key in ("table", *_NAMES.get(type, ()))):
+                raise InvalidArgument("an object has a name or an id, not both")
+            return self._objects.find(self._pdp.source.facts, type, warehouse, _text(given, *id_keys))
         namespace = given.get("namespace")
         if not isinstance(namespace, list) or not namespace or not all(isinstance(part, str) for part in namespace):
             raise InvalidArgument("`namespace` is no list of names")
@@ -198,16 +196,12 @@ class LakekeeperSurface:
             return self._warehouses.get(prefix)
         return prefix if prefix in self._pdp.bundle.warehouses else None
 
-    def _shows_all(self, warehouse: str) -> bool:
-        """Tell whether a right to a list is a right to each name: the sender then shows all names unasked."""
-        return self._pdp.bundle.has_grants_alone(warehouse, self._pdp.source.facts)
-
     def _refuse_owner(self, arguments: Mapping[str, Any]) -> None:
         given = [names for key in _ARGUMENTS[1:] if isinstance(names := arguments.get(key), dict | list)]
         if any(str(name).lower() in self._owner_properties for names in given for name in names):
             raise InvalidArgument("the owner of a view is set by its engine alone")
 
-    def _batch(self, asked: Sequence[_Asked], caller: Caller) -> Batch:
+    def _batch(self, asked: Sequence[CheckEntry], caller: Caller) -> Batch:
         """Return the admitted checks; raise AssertionNotAllowed for a caller who may not name principals."""
         _require_rights(caller)
         builder = BatchBuilder()
@@ -219,7 +213,7 @@ class LakekeeperSurface:
             else:
                 builder.add_bodies(bodies)
         request = builder.request(SURFACE.name)
-        checks = [check.asking(unfiltered=check.question.action in DATA_ACTIONS) for check in request.checks]
+        checks = [check.asking(unfiltered=True) for check in request.checks]
         whole = BatchRequest(SURFACE.name, request.size, checks, request.rejected, request.unresolved)
         return admit(whole, caller)
 
@@ -228,14 +222,15 @@ class KnownIds:
     """Objects of facts by their ids. Made when a request first names an id, and again when the facts change."""
 
     def __init__(self) -> None:
-        self._facts: Facts | None = None
-        self._keys: dict[str, ObjectKey] = {}
+        self._known: tuple[Facts | None, dict[str, ObjectKey]] = None, {}
 
-    def find(self, facts: Facts, type: str, warehouse: str, id: object) -> ObjectKey:
+    def find(self, facts: Facts, type: str, warehouse: str, id: str) -> ObjectKey:
         """Return the object of a type with an id; raise InvalidArgument if the warehouse has none."""
-        if self._facts is not facts:
-            self._facts, self._keys = facts, {each.id: each.key for each in facts.objects() if each.id}
-        key = self._keys.get(id) if isinstance(id, str) else None
+        known = self._known
+        if known[0] is not facts:
+            # INVARIANT: facts and keys are read and set together, because a thread reads long bodies.
+            known = self._known = facts, {each.id: each.key for each in facts.objects() if each.id}
+        key = known[1].get(id)
         if key is None or key[0] != type or key[1][0] != warehouse:
             raise InvalidArgument("no known object has this id")
         return key
@@ -268,13 +263,14 @@ def _action(given: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
 
 
 def _text(given: Mapping[str, Any], *keys: str) -> str:
-    found = next((given[key] for key in keys if key in given), None)
-    if not isinstance(found, str) or not found:
-        raise InvalidArgument(f"`{keys[0]}` is missing, or no text")
-    return found
+    """Return the one text under some keys; raise InvalidArgument for none, several, or another value."""
+    found = [given[key] for key in keys if key in given]
+    if len(found) != 1 or not isinstance(found[0], str) or not found[0]:
+        raise InvalidArgument(f"`{keys[0]}` is missing, no text, or written twice")
+    return found[0]
 
 
-def _encode(asked: Sequence[_Asked], allowed: Sequence[int]) -> bytes:
+def _encode(asked: Sequence[CheckEntry], allowed: Sequence[int]) -> bytes:
     """Return the answers in order, each with the id of the check."""
     results = [
         {"allowed": bool(each)} if check.id is UNSET or check.id is None else {"id": check.id, "allowed": bool(each)}

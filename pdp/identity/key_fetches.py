@@ -85,7 +85,8 @@ class KeyFetcher:
     def _require_known(self, url: str) -> None:
         try:
             at, issuer = urlsplit(checked_key_url(url)), urlsplit(self._provider.issuer)
-            is_known = _place(at) == _place(issuer) or at.hostname in self._provider.jwks_hosts
+            others = {each if ":" in each else f"{each}:443" for each in self._provider.jwks_hosts}
+            is_known = _place(at) == _place(issuer) or f"{at.hostname}:{at.port or 443}" in others
             known = is_known and at.scheme in ("https", issuer.scheme)
         except ValueError:
             known, at = False, urlsplit("")

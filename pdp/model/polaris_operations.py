@@ -21,14 +21,10 @@ Polaris sends tables, views and generic tables alike, so that the operation says
 
 
 class PolarisStep(NamedTuple):
-    """One check on each target, or on the server or the projects of the catalogs.
-
-    `is_data`: a right to data, which Polaris hands out without row filters and masks.
-    """
+    """One check on each target, or on the server or the projects of the catalogs."""
 
     action: str
     on: Literal["target", "server", "project", "destination"] = "target"
-    is_data: bool = False
 
 
 class PolarisOperation(NamedTuple):
@@ -51,10 +47,6 @@ def _of(on: Literal["server", "project"], target: TargetKind, action: str) -> Po
     return PolarisOperation(target, (PolarisStep(action, on),))
 
 
-def _data(target: TargetKind, action: str, *before: str) -> PolarisOperation:
-    return PolarisOperation(target, (*map(PolarisStep, before), PolarisStep(action, is_data=True)))
-
-
 def _rename(target: TargetKind, action: str) -> PolarisOperation:
     steps = PolarisStep("rename"), PolarisStep(action, "destination")
     return PolarisOperation(target, steps, ("NAMESPACE", "TABLE_LIKE"))
@@ -70,9 +62,9 @@ def _each(names: str, operation: PolarisOperation) -> dict[str, PolarisOperation
 
 _LOAD: Final = PolarisStep("loadCredentials")
 """A load of the native API, with its rule on hidden rows and columns."""
-_WRITE: Final = PolarisStep("write_data", is_data=True)
+_WRITE: Final = PolarisStep("write_data")
 _CREATE: Final = PolarisStep("create_table")
-_NEW_DATA: Final = PolarisStep("update_properties", is_data=True)
+_NEW_DATA: Final = PolarisStep("update_properties")
 """The right to the data of a table that does not exist yet, and has no name: that to change its namespace."""
 
 POLARIS_OPERATIONS: Final[Mapping[str, PolarisOperation]] = {
@@ -93,7 +85,7 @@ POLARIS_OPERATIONS: Final[Mapping[str, PolarisOperation]] = {
     ),
     "REGISTER_TABLE_OVERWRITE": _on("table", "drop", "commit"),
     "REGISTER_TABLE_OVERWRITE_WITH_READ_DELEGATION": _on("table", "drop", "commit", _LOAD.action),
-    "REGISTER_TABLE_OVERWRITE_WITH_WRITE_DELEGATION": _data("table", "write_data", "drop", "commit", _LOAD.action),
+    "REGISTER_TABLE_OVERWRITE_WITH_WRITE_DELEGATION": _on("table", "drop", "commit", _LOAD.action, "write_data"),
     **_each("LOAD_TABLE TABLE_EXISTS", _on("table", "get_metadata")),
     "LOAD_TABLE_WITH_READ_DELEGATION": PolarisOperation("table", (_LOAD,)),
     "LOAD_TABLE_WITH_WRITE_DELEGATION": PolarisOperation("table", (_LOAD, _WRITE), probes=True),
@@ -106,7 +98,7 @@ POLARIS_OPERATIONS: Final[Mapping[str, PolarisOperation]] = {
     "REPLACE_VIEW": _on("view", "commit"),
     "DROP_VIEW": _on("view", "drop"),
     "RENAME_VIEW": _rename("view", "create_view"),
-    "REPORT_READ_METRICS": _data("table", "read_data"),
+    "REPORT_READ_METRICS": _on("table", "read_data"),
     "REPORT_WRITE_METRICS": PolarisOperation("table", (_WRITE,)),
     **_each(
         "ASSIGN_TABLE_UUID UPGRADE_TABLE_FORMAT_VERSION ADD_TABLE_SCHEMA SET_TABLE_CURRENT_SCHEMA "

@@ -111,6 +111,9 @@ CATALOG_ACTIONS: Final[Mapping[str, frozenset[str]]] = {
 DATA_ACTIONS: Final = frozenset({"read_data", "write_data", "select"})
 """Catalog actions of the data plane, which read or write rows. All others belong to the control plane."""
 
+ROW_ACTIONS: Final = DATA_ACTIONS | {"READ_ENTITY_VALUE", "UPDATE_ENTITY"}
+"""Rights to rows, under the names of catalogs and of Nessie."""
+
 _READ_GRANTS = {"read_grants": "read_assignments"}
 ALIASES: Final[Mapping[str, Mapping[str, str]]] = {
     **{type: _READ_GRANTS for type in CATALOG_ACTIONS if type != "user"},

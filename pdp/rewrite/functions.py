@@ -294,6 +294,10 @@ _OWN_SCHEMAS: Final = frozenset(
 _DECLARED: Final = re.compile(r"[A-Za-z_][\w-]*(?:\.\w+)*(?:\.\*)?", re.ASCII)
 
 
+_MOST_TEMPORARY: Final = 100
+"""Most temporary functions of one text."""
+
+
 class SiteFunctions:
     """Functions of the site with the arguments as all input. A name with `.*` at the end stands for a schema."""
 
@@ -330,6 +334,8 @@ class SiteFunctions:
     def beside(self, names: Iterable[str]) -> SiteFunctions:
         """Return these functions and temporary ones; raise RewriteRefused for a name that is known before."""
         names = list(names)
+        if len(self._temporary) + len(names) > _MOST_TEMPORARY:
+            raise RewriteRefused(UNSUPPORTED_FUNCTION, f"the text has more than {_MOST_TEMPORARY} temporary functions")
         if known := self._folded.intersection(map(str.lower, names)):
             raise RewriteRefused(UNSUPPORTED_FUNCTION, f"the function `{min(known)}` is one of the site")
         return SiteFunctions(self._names - self._temporary, (*self._temporary, *names))

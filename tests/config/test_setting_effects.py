@@ -484,9 +484,11 @@ TESTED: Final = {
     "authzen.resources": "dialects/authzen/test_authzen.py::test_no_id_reaches_another_object",
     "authzen.subjects": "dialects/authzen/test_authzen.py::test_without_settings_names_are_those_of_the_service",
     "lakekeeper.warehouses": "dialects/lakekeeper/test_batch_check.py::test_warehouses_have_the_names_of_the_configuration",
+    "polaris.user_prefix": "dialects/polaris/test_polaris_callers.py::test_users_have_the_prefix_of_their_provider",
+    "warehouses.<name>.refs": "decision/test_missing_refs.py::test_a_warehouse_without_refs_has_an_empty_one",
     "polaris.admins": "dialects/polaris/test_polaris_requests.py::test_operations_without_checks_are_for_the_administrators_of_polaris",
     **dict.fromkeys(
-        ("polaris.catalogs", "polaris.realms", "polaris.roles", "polaris.user_prefix"),
+        ("polaris.catalogs", "polaris.realms", "polaris.roles"),
         "dialects/polaris/test_polaris_requests.py::test_unmapped_catalogs_realms_and_roles_are_denied",
     ),
     "limits.idle_timeout_seconds": "surfaces/test_http.py::test_an_idle_connection_is_closed",

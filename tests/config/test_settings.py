@@ -548,6 +548,7 @@ def test_an_override_leaves_its_neighbours_alone(tmp_path: Path) -> None:
     changed = {
         "project": "p",
         "default_ref": None,
+        "refs": None,
         "kind": "hive",
         "namespace_separator": "\x1f",
         "through_views": None,

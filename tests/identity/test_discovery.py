@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 from support.servers.idp import Provider, jwk, provider, token
+from yarl import URL
 
 from pdp.config.load import make_settings
 from pdp.errors import ConfigError, Unavailable
@@ -90,7 +91,8 @@ async def test_other_hosts_are_configured(tmp_path: Path) -> None:
         issuer = publish(idp, jwks_uri=keys.url.replace("127.0.0.1", "localhost"))
         assert "another host `localhost`" in await outcome(tmp_path, issuer)
         assert keys.asked == 0
-        assert await outcome(tmp_path, issuer, jwks_hosts=["localhost"]) == ""
+        assert await outcome(tmp_path, issuer, jwks_hosts=["localhost"]) != ""
+        assert await outcome(tmp_path, issuer, jwks_hosts=[f"localhost:{URL(keys.url).port}"]) == ""
 
 
 async def test_answers_that_are_no_document(tmp_path: Path) -> None:

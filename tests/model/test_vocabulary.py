@@ -26,8 +26,9 @@ def test_fourteen_check_types_of_nessie() -> None:
     assert set(NESSIE_TARGETS) == NESSIE_CHECKS
 
 
-def test_sixty_three_operations_of_trino_each_decided_by_something() -> None:
-    assert len(TRINO_OPERATIONS) == 63
+def test_the_operations_of_trino_are_each_decided_by_something() -> None:
+    """Trino 476 has sixty-three, and the next release one more."""
+    assert len(TRINO_OPERATIONS) == 64
     for name, operation in TRINO_OPERATIONS.items():
         assert operation.steps or operation.rule, name
     assert {operation.rule for operation in TRINO_OPERATIONS.values() if operation.rule} == set(RULES)

@@ -50,7 +50,6 @@ from pdp.management.service import Management
 from pdp.model.answer import Answer, Rejection
 from pdp.model.question import Batch, BatchRequest, Caller, Check
 from pdp.model.strict import decode, read_parameters
-from pdp.model.vocabulary import DATA_ACTIONS
 from pdp.surfaces.admission import BodyLimits
 from pdp.surfaces.http.answers import EndpointAnswer, HttpSurface
 from pdp.surfaces.http.handlers import HttpHandlers, Query, Routes
@@ -272,7 +271,7 @@ class AuthzenSurface:
 
 
 def _unfiltered(check: Check) -> Check:
-    return check.asking(unfiltered=True) if check.question.action in DATA_ACTIONS else check
+    return check.asking(unfiltered=True)
 
 
 def _whole_tables(requester: Requester) -> Requester:

@@ -302,7 +302,7 @@ def _path(named: ObjectName) -> list[str]:
 
 def _question(principal: Principal, step: PolarisStep) -> Question:
     security = Load() if step.action in LOADS else None
-    return Question(principal, step.action, view_security=security, unfiltered=step.is_data)
+    return Question(principal, step.action, view_security=security, unfiltered=True)
 
 
 def _rename(

@@ -45,7 +45,7 @@ from pdp.model.arrays import PathArray
 from pdp.model.bounded_cache import BoundedCache
 from pdp.model.question import Resource
 from pdp.model.redaction import DEFAULT_MASKER, Redactor
-from pdp.model.vocabulary import CEL_CHECKS, NessieCheck
+from pdp.model.vocabulary import CEL_CHECKS, VIEW_ONLY, NessieCheck
 
 _MAX_GROUPS: Final = 2048
 """Groups that an engine remembers."""
@@ -223,6 +223,12 @@ class _RuleEngine:
         return roles_named_by(self.rules)
 
 
+def _may_list(rule: Rule) -> bool:
+    """Tell whether a rule may permit READ_ENTRIES, without which the implicit rule opens no warehouse."""
+    conditions = rule.program.requirements.conditions
+    return all(condition.is_met_by("READ_ENTRIES") for condition in conditions if condition.variable == "op")
+
+
 class CelEngine(_RuleEngine):
     """Engine that permits if every check has a true rule. Otherwise silent, with the ids of raising rules.
 
@@ -235,6 +241,7 @@ class CelEngine(_RuleEngine):
         self, rules: RuleSet, provider: str, masker: Redactor = DEFAULT_MASKER, *, stored: bool = False
     ) -> None:
         self.has_implicit_rule = not any("VIEW_REFERENCE" in text for text in rules.texts.values())
+        self._opens_warehouses = not self.has_implicit_rule or any(map(_may_list, rules.rules))
         used = with_implicit_rule(rules.rules) if self.has_implicit_rule else rules.rules
         super().__init__(used, rules.digest(provider, stored=stored), provider, masker)
         self._seen = SeenValues(
@@ -243,8 +250,9 @@ class CelEngine(_RuleEngine):
         self._last_verdicts: tuple[tuple[tuple[RuleRanks, ...], int], Verdicts] = (((), 0), Verdicts(b"", ()))
 
     def applies(self, action: str, type: str) -> bool:
-        """Tell whether rules decide the action."""
-        return (type, action) in CEL_CHECKS
+        """Tell whether rules decide the action. The implicit rule alone does not make the engine apply."""
+        key = (type, action)
+        return key in CEL_CHECKS and (self._opens_warehouses or key not in VIEW_ONLY)
 
     def decide(self, group: EngineQuestion, resources: Sequence[Resource], facts: Facts) -> Verdicts:
         """Permit every resource with a true rule for each check of the group."""

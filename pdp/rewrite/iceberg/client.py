@@ -179,7 +179,7 @@ class RestCatalogClient:
         except TimeoutError:
             raise Unavailable(f"{self.name} did not answer within {self._rule.timeout_seconds:g} seconds") from None
         except aiohttp.ClientError as error:
-            log.warning("catalog cannot be asked", catalog=self.name, cause=repr(error))
+            log.warning("catalog cannot be asked", catalog=self.name, cause=type(error).__name__)
             raise Unavailable(f"{self.name} cannot be asked: {type(error).__name__}") from None
 
     async def _read(self, response: aiohttp.ClientResponse) -> bytes:

@@ -64,6 +64,16 @@ async def test_speaking_for_others_takes_the_right(
         assert not await ask(client, "bob", "LOAD_TABLE", "t")
 
 
+async def test_users_have_the_prefix_of_their_provider(tmp_path: Path) -> None:
+    settings = settings_of(config(tmp_path, ["principals"], user_prefix="other~"), tmp_path)
+    async with client_of(settings) as client:
+        assert not await ask(client, "ann", "LOAD_TABLE", "t")
+    (tmp_path / "same").mkdir()
+    same = settings_of(config(tmp_path / "same", ["principals"], user_prefix="oidc~"), tmp_path / "same")
+    async with client_of(same) as client:
+        assert await ask(client, "ann", "LOAD_TABLE", "t")
+
+
 async def test_a_realm_is_one_of_the_configuration(tmp_path: Path) -> None:
     settings = settings_of(config(tmp_path, ["principals"], realms=["a", "b"]), tmp_path)
     async with client_of(settings) as client:

@@ -292,7 +292,7 @@ async def test_a_write_probe_is_refused_and_the_read_allowed(client: HttpClient)
     assert await ask(client, body_of("carl", "LOAD_TABLE_WITH_WRITE_DELEGATION", table))
 
 
-@pytest.mark.parametrize("operation", [name for name, one in POLARIS_OPERATIONS.items() if one.target == "table" and any(step.is_data or step.action == "loadCredentials" for step in one.steps)])  # fmt: skip
+@pytest.mark.parametrize("operation", [name for name, one in POLARIS_OPERATIONS.items() if one.target == "table" and any(step.action in ("read_data", "write_data", "loadCredentials") for step in one.steps)])  # fmt: skip
 async def test_no_right_to_data_is_given_where_columns_are_hidden(operation: str, client: HttpClient) -> None:
     assert not await ask(client, body_of("gus", operation, [target("TABLE_LIKE", "sales", "masked")]))
     both = [target("TABLE_LIKE", "sales", "t"), target("TABLE_LIKE", "sales", "masked")]

@@ -82,8 +82,8 @@ def test_a_raising_rule_is_a_warning_and_fails_a_strict_run(kind: str) -> None:
 
 
 def test_a_missing_ref_is_a_warning_too() -> None:
-    found = outcome(BOB, False, config={}, engines=["cel"])
-    assert found.warnings[0].raised == ("missing_reference",)
+    found = outcome(BOB, False, config={}, engines=["cel"], rules={"open": "ref == 'main'"})
+    assert found.warnings[0].raised == ("missing_reference", "open")
 
 
 def test_a_wrong_denial_names_the_nearest_rule_and_the_missing_grant() -> None:

@@ -82,14 +82,13 @@ def test_rules_of_one_id_and_other_text_are_others() -> None:
 
 
 def test_a_check_that_no_engine_decides_shows_nothing() -> None:
-    """An invalid check, an unknown action, a missing ref and a role that nobody may assume reach no rule."""
+    """An invalid check, an unknown action and a role that nobody may assume reach no rule."""
     asked = [
         {**READ, "principal": "user:ann"},
         {**READ, "action": "read_dat"},
         {**READ, "actingRole": "role:other"},
     ]
     assert covered({**RULES, "checks": asked, "want": [False] * 3}).covered == 0
-    assert covered({**RULES, "config": {}, "checks": [READ], "want": [False]}).covered == 0
 
 
 WORLD = {

@@ -24,6 +24,10 @@ READ_PARAMETERS = {("GET", path) for path in ("/v1/grants", "/v1/row-access-poli
 }
 
 
+OF_OPA = ("/v1/data/", "/v1/policies")
+"""Paths of OPA's REST API, which ignores unknown parameters."""
+
+
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def served(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[HttpClient, list[tuple[str, str]]]]:
     """Start one service; return its client and its native routes."""
@@ -31,9 +35,9 @@ async def served(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tupl
     found: list[tuple[str, str]] = []
 
     class Recording(HttpServer):
-        def __init__(self, routes: Routes, *arguments: Any) -> None:
-            found.extend(route for route in routes if route[1].startswith("/v1/") and "/v1/data/" not in route[1])
-            super().__init__(routes, *arguments)
+        def __init__(self, routes: Routes, *arguments: Any, **more: Any) -> None:
+            found.extend(route for route in routes if route[1].startswith("/v1/") and not route[1].startswith(OF_OPA))
+            super().__init__(routes, *arguments, **more)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(wiring, "HttpServer", Recording)
