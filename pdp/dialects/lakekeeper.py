@@ -80,7 +80,7 @@ class _Check(msgspec.Struct):
     id: Any = UNSET
 
 
-class CheckEntry(NamedTuple):
+class BridgeCheck(NamedTuple):
     """A check of a request: the id, and the native form or the reason why there is none."""
 
     id: Any
@@ -131,7 +131,7 @@ class LakekeeperSurface:
             return None
         return EndpointAnswer(_encode(asked, result.answer.allowed), result.answer.id)
 
-    def _read(self, body: bytes) -> Sequence[CheckEntry]:
+    def _read(self, body: bytes) -> Sequence[BridgeCheck]:
         """Return the checks of a body; raise InvalidArgument for a body, or an identity, in another form."""
         checks = decode(body, _REQUEST).checks
         if not checks:
@@ -139,16 +139,16 @@ class LakekeeperSurface:
         bound_checks(len(checks), MOST_CHECKS)
         return [self._read_check(number, bytes(text)) for number, text in enumerate(checks)]
 
-    def _read_check(self, number: int, text: bytes) -> CheckEntry:
+    def _read_check(self, number: int, text: bytes) -> BridgeCheck:
         try:
             check = _CHECK.decode(text)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             raise InvalidArgument(f"`checks[{number}]` has another form") from None
         principal = _principal(number, check.identity)
         try:
-            return CheckEntry(check.id, self._native(principal, check.operation))
+            return BridgeCheck(check.id, self._native(principal, check.operation))
         except InvalidArgument as error:
-            return CheckEntry(check.id, Rejection(error.code, str(error)))
+            return BridgeCheck(check.id, Rejection(error.code, str(error)))
 
     def _native(self, principal: str, operation: Mapping[str, Any] | UnsetType) -> CheckBody | Rejection:
         """Return the native form of an operation; raise InvalidArgument for one without."""
@@ -201,7 +201,7 @@ class LakekeeperSurface:
         if any(str(name).lower() in self._owner_properties for names in given for name in names):
             raise InvalidArgument("the owner of a view is set by its engine alone")
 
-    def _batch(self, asked: Sequence[CheckEntry], caller: Caller) -> Batch:
+    def _batch(self, asked: Sequence[BridgeCheck], caller: Caller) -> Batch:
         """Return the admitted checks; raise AssertionNotAllowed for a caller who may not name principals."""
         _require_rights(caller)
         builder = BatchBuilder()
@@ -270,7 +270,7 @@ def _text(given: Mapping[str, Any], *keys: str) -> str:
     return found[0]
 
 
-def _encode(asked: Sequence[CheckEntry], allowed: Sequence[int]) -> bytes:
+def _encode(asked: Sequence[BridgeCheck], allowed: Sequence[int]) -> bytes:
     """Return the answers in order, each with the id of the check."""
     results = [
         {"allowed": bool(each)} if check.id is UNSET or check.id is None else {"id": check.id, "allowed": bool(each)}
