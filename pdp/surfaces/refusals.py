@@ -144,15 +144,13 @@ class Stranger(msgspec.Struct, frozen=True):
 
 
 Sender: TypeAlias = Caller | Stranger
+"""Sender of a request that may be refused."""
 
 
 def with_token(sender: Sender, error: Exception) -> Sender:
     """Return a sender with the names in the token that an error refuses."""
     token = error.unverified if isinstance(error, Unauthenticated) else None
     return msgspec.structs.replace(sender, token=token) if token and isinstance(sender, Stranger) else sender
-
-
-"""Sender of a request that may be refused."""
 
 
 def read_ids(request_ids: Sequence[str], trace_parents: Sequence[str]) -> SentIds:
