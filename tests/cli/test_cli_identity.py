@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -41,33 +42,35 @@ def test_a_token_becomes_a_principal(stdin: bool, tmp_path: Path) -> None:
         assert text.split(".")[2] not in result.output
 
 
-REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
-    "issuer": (token(iss="https://other.example"), {}, "issuer of the token into `issuer`"),
-    "audience": (token(aud="other"), {}, "into `audiences`"),
-    "no audiences": (token(), {"audiences": []}, "write `audiences`"),
-    "old": (token(exp=NOW - 900), {}, "get a new token"),
-    "early": (token(nbf=NOW + 900), {}, "compare the clocks"),
-    "signature": (token(rsa_key("two")), {}, "keys of this issuer: the token is of another one"),
-    "key": (token(headers={"kid": "two"}), {}, "has the key id"),
-    "algorithm": (token(), {"algorithms": ["ES256"]}, "into `algorithms`"),
-    "subject": (token(sub=None), {}, "`claims.subject`"),
-    "kind": (token(token_use="id"), {}, "send the access token"),
-    "proof": (token(cnf={"jkt": "x"}), {}, "`sender_constrained: allow`"),
-    "type": (token(headers={"typ": "logout+jwt"}), {}, "send an access token"),
-    "events": (token(events={}), {}, "send an access token"),
-    "text": (token(roles="a,b"), {}, "`claims.separator`"),
-    "number": (token(roles=5), {}, "`claims.keys_of`"),
-    "path": (token(realm=["x"]), {"claims": {"roles": "realm.roles"}}, "end at the value"),
-    "mail": (token(mail=5), {"claims": {"attributes": {"email": "mail"}}}, "`claims.types`"),
-    "opaque": ("ya29.a0AfH6SMB", {}, "send a JWT"),
-    "empty": ("", {}, ""),
-    "page": (f"{b64('<html>')}.{b64('x')}.{b64('y')}", {}, ""),
+REFUSED: dict[str, tuple[Callable[[], str], dict[str, Any], str]] = {
+    "issuer": (lambda: token(iss="https://other.example"), {}, "issuer of the token into `issuer`"),
+    "audience": (lambda: token(aud="other"), {}, "into `audiences`"),
+    "no audiences": (token, {"audiences": []}, "write `audiences`"),
+    "old": (lambda: token(exp=NOW - 900), {}, "get a new token"),
+    "early": (lambda: token(nbf=NOW + 9000), {}, "compare the clocks"),
+    "signature": (lambda: token(rsa_key("two")), {}, "keys of this issuer: the token is of another one"),
+    "key": (lambda: token(headers={"kid": "two"}), {}, "has the key id"),
+    "algorithm": (token, {"algorithms": ["ES256"]}, "into `algorithms`"),
+    "subject": (lambda: token(sub=None), {}, "`claims.subject`"),
+    "kind": (lambda: token(token_use="id"), {}, "send the access token"),
+    "proof": (lambda: token(cnf={"jkt": "x"}), {}, "`sender_constrained: allow`"),
+    "type": (lambda: token(headers={"typ": "logout+jwt"}), {}, "send an access token"),
+    "events": (lambda: token(events={}), {}, "send an access token"),
+    "text": (lambda: token(roles="a,b"), {}, "`claims.separator`"),
+    "number": (lambda: token(roles=5), {}, "`claims.keys_of`"),
+    "path": (lambda: token(realm=["x"]), {"claims": {"roles": "realm.roles"}}, "end at the value"),
+    "mail": (lambda: token(mail=5), {"claims": {"attributes": {"email": "mail"}}}, "`claims.types`"),
+    "opaque": (lambda: "ya29.a0AfH6SMB", {}, "send a JWT"),
+    "empty": (str, {}, ""),
+    "page": (lambda: f"{b64('<html>')}.{b64('x')}.{b64('y')}", {}, ""),
 }
+"""Way of a refusal -> the token, made when it is used because it ends soon, the provider, and what to change."""
 
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_each_refusal_says_what_to_change(name: str, tmp_path: Path) -> None:
-    text, provider, change = REFUSED[name]
+    make, provider, change = REFUSED[name]
+    text = make()
     result = run(tmp_path, text, **provider)
     assert result.exit_code == 1, result.output
     assert result.stdout.startswith("refused: ")
