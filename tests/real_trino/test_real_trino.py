@@ -40,6 +40,10 @@ def stands(
         yield {mode: starter.submit(start, mode) for mode in LEFT_OUT if mode in modes}
 
 
+NEWER = {"SetMaterializedViewComment"}
+"""Operations of the next release of Trino."""
+
+
 @pytest.fixture(scope="session", params=list(LEFT_OUT))
 def stand(request: pytest.FixtureRequest, stands: dict[str, Future[Stand]]) -> Stand:
     """A Trino that asks one question per object, then one that asks many at once."""
@@ -61,7 +65,7 @@ def test_every_operation_that_trino_knows_was_asked(stand: Stand) -> None:
     left_out = set(scenarios.names()) - stand.played
     if left_out:
         pytest.skip(f"not all scenarios were played: {', '.join(sorted(left_out))}")
-    assert set(TRINO_OPERATIONS) - stand.operations() == set()
+    assert set(TRINO_OPERATIONS) - stand.operations() == NEWER
 
 
 def test_notes_are_unique() -> None:
