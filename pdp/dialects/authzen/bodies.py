@@ -11,7 +11,8 @@ from typing import Annotated, Any, Final, Literal, TypeAlias
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
-from pdp.errors import InvalidArgument
+from pdp.decision.codec import bound_checks
+from pdp.errors import InvalidArgument, TooManyChecks
 from pdp.model.strict import decode, parse, sentence
 
 Properties: TypeAlias = dict[str, Any] | UnsetType
@@ -130,16 +131,21 @@ def read_evaluation(body: bytes) -> Evaluation:
     return decode(body, _EVALUATION, typed=True)
 
 
-def read_evaluations(body: bytes) -> Evaluations:
-    """Return the questions of a body; raise InvalidArgument for an error outside of the items."""
+def read_evaluations(body: bytes, most: int) -> Evaluations:
+    """Return the questions of a body, at most `most`; raise InvalidArgument for an error outside of the items."""
     parts: Sequence[_Part | InvalidArgument]
     request: _Evaluations | _Texts
     try:
         request = decode(body, _EVALUATIONS, typed=True)
         parts = request.evaluations or ()
+        bound_checks(len(parts), most)
+    except TooManyChecks:
+        raise
     except InvalidArgument:  # perhaps of one item alone
         request = decode(body, _TEXTS)
-        parts = [_read_part(bytes(text)) for text in request.evaluations or ()]
+        texts = request.evaluations or ()
+        bound_checks(len(texts), most)
+        parts = [_read_part(bytes(text)) for text in texts]
     semantic = request.options.evaluations_semantic if request.options else "execute_all"
     if not parts:
         return Evaluations((), _whole(request, request), semantic)

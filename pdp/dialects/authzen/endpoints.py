@@ -18,7 +18,6 @@ from msgspec import UNSET
 from pdp.config.warehouses import AuthzenSettings
 from pdp.decision.batch_builder import BatchBuilder, make_check
 from pdp.decision.bodies import CheckBody, make_principal, make_resource
-from pdp.decision.codec import bound_checks
 from pdp.decision.service import Pdp
 from pdp.decision.turns import converted
 from pdp.dialects.authzen.bodies import (
@@ -148,9 +147,7 @@ class AuthzenSurface:
         return None if result is None else EndpointAnswer(_encode(asked, result.answer), result.answer.id)
 
     def _read(self, body: bytes) -> Evaluations:
-        asked = read_evaluations(body)
-        bound_checks(len(asked.items), self._most)
-        return asked
+        return read_evaluations(body, self._most)
 
     async def _evaluate(self, asked: Evaluation, caller: Caller) -> EndpointAnswer:
         batch = await self._admitted(self._single(asked), caller)
@@ -241,6 +238,8 @@ class AuthzenSurface:
             make_principal(named)
         except InvalidReference:
             return _nothing(place)
+        if template.names_ref():
+            raise InvalidArgument("lists know no refs: a type with `@` in `authzen.resources` has no search")
         requester = _whole_tables(make_list_requester(caller, named, UNSET))
         query = make_object_query(action, template.type, template.container())
         found = await self._management.list_objects(requester, query, place.page)
@@ -258,7 +257,7 @@ class AuthzenSurface:
             return _nothing(place)
         items = [self._names.check(Evaluation(search.subject, ActionName(name), search.resource)) for name in names]
         batch = await self._admitted(self._request(items), caller)
-        answer = (await self._pdp.decide(batch)).answer
+        answer = _inspected((await self._pdp.decide(batch)).answer)
         allowed = [name for name, each in zip(names, answer.allowed, strict=True) if each]
         shown = allowed[: place.page.size]
         following = (shown[-1] if shown else place.page.after) if len(allowed) > len(shown) else None
@@ -278,7 +277,18 @@ def _whole_tables(requester: Requester) -> Requester:
     return msgspec.structs.replace(requester, unfiltered=True)
 
 
+def _inspected(answer: Answer) -> Answer:
+    """Return an answer about one subject and resource; raise AssertionNotAllowed if the caller may not ask."""
+    rejection = answer.rejected.get(0)
+    if rejection is None or rejection.code != AssertionNotAllowed.code:
+        return answer
+    error = AssertionNotAllowed(rejection.message)
+    error.record_id = answer.id
+    raise error
+
+
 def _decision(answer: Answer) -> EndpointAnswer:
+    answer = _inspected(answer)
     return EndpointAnswer(_ALLOWED if answer.allowed[0] else _DENIED, answer.id)
 
 

@@ -15,9 +15,10 @@ from msgspec import UNSET
 from pdp.config.warehouses import ID_OF_TEMPLATE, AuthzenSettings
 from pdp.decision.bodies import CheckBody, ContextBody, PrincipalBody, ResourceBody
 from pdp.dialects.authzen.bodies import ActionName, Evaluation, NamedEntity, names_of
+from pdp.errors import InvalidArgument
 from pdp.model.answer import Rejection
 from pdp.model.question import RESOURCE_TYPES
-from pdp.model.references import VERBATIM_TYPES, encode_part, parse_resource
+from pdp.model.references import VERBATIM_TYPES, encode_part
 from pdp.model.vocabulary import CATALOG_ACTIONS
 
 _SUBJECTS: Final = frozenset({"user", "role"})
@@ -56,6 +57,10 @@ class Template(NamedTuple):
             return id
         return None if "/" in id else unquote(id)
 
+    def names_ref(self) -> bool:
+        """Tell whether the references name a ref."""
+        return "@" in f"{self.before}{self.after}" and not self.raw
+
     def container(self) -> str:
         """Return the reference of the object above the part of the id; `server` for the top."""
         above = self.before.partition(":")[2].rpartition("/")[0]
@@ -85,8 +90,12 @@ class NameMap:
         return name if self._actions is None else self._actions.get(name)
 
     def actions_on(self, type: str) -> Sequence[str]:
-        """Return the names of all actions that a type of resources may have, sorted."""
-        return sorted(CATALOG_ACTIONS.get(type, ()) if self._actions is None else self._actions)
+        """Return the names of all actions that a type of resources may have, sorted; raise InvalidArgument."""
+        if self._actions is not None:
+            return sorted(self._actions)
+        if type not in CATALOG_ACTIONS:
+            raise InvalidArgument(f"nothing tells all actions of a {type}: name them in `authzen.actions`")
+        return sorted(CATALOG_ACTIONS[type])
 
     def check(self, asked: Evaluation) -> CheckBody | Rejection:
         """Return the native form of a question, or why there is none; raise InvalidArgument for wrong properties."""
@@ -131,8 +140,3 @@ def _evidence(properties: Any) -> dict[str, Any]:
 
 def _context(action: ActionName) -> Any:
     return ContextBody(arguments=action.properties) if action.properties else UNSET
-
-
-def type_of(reference: str) -> str:
-    """Return the type of a reference; raise InvalidReference."""
-    return parse_resource(reference).type

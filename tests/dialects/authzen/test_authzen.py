@@ -14,10 +14,14 @@ import pytest
 import pytest_asyncio
 from support.clients.http_client import HttpClient, client_of
 from support.oracles.audit_files import all_records
+from support.servers.idp import ISSUER, jwk, token
 from support.service.serving import settings_of
 
+from pdp.audit.reader import read_audit
+from pdp.audit.records.recorded import ReadReport
 from pdp.config.load import make_settings
 from pdp.errors import ConfigError
+from pdp.offline.replay.replay import replay
 
 one_service = pytest.mark.asyncio(loop_scope="module")
 USERS = ["alice", "bob", "eve", "a/b", "x y", "ü", "100%", "o@x"]
@@ -285,6 +289,47 @@ async def test_a_refused_assertion_is_403_and_false_for_an_item(tmp_path: Path) 
                 assert (await client.post("/access/v1/search/subject", subjects))[0] == 403
 
 
+async def test_a_token_asks_for_its_own_user_alone(tmp_path: Path) -> None:
+    (tmp_path / "jwks.json").write_text(json.dumps({"keys": [jwk()]}))
+    provider = {"issuer": ISSUER, "jwks": "jwks.json", "audiences": ["pdp"]}
+    async with asking(tmp_path, identity={"providers": {"oidc": provider}, "callers": {}}) as client:
+        mine = {"Authorization": f"Bearer {token(sub='bob')}", "X-Request-ID": "t"}
+        assert (await client.post(EVALUATION, GOOD, mine)) == (200, {"decision": True})
+        assert (await client.post(EVALUATION, asked("alice", "read", "r-1"), mine))[0] == 403
+        both = {"evaluations": [GOOD, asked("alice", "read", "r-1")]}
+        found = (await client.post(EVALUATIONS, both, mine))[1]["evaluations"]
+        assert [each["decision"] for each in found] == [True, False]
+        resources = {"subject": subject("bob"), "action": {"name": "read"}, "resource": {"type": "record"}}
+        assert {"type": "record", "id": "r-1"} in (await client.post("/access/v1/search/resource", resources, mine))[1][
+            "results"
+        ]
+        others = resources | {"subject": subject("alice")}
+        assert await client.post("/access/v1/search/resource", others, mine) == (200, {"results": []})
+        actions = {"subject": subject("alice"), "resource": GOOD["resource"]}
+        assert (await client.post("/access/v1/search/action", actions, mine))[0] == 403
+        subjects = {"subject": {"type": "user"}, "action": {"name": "read"}, "resource": GOOD["resource"]}
+        assert (await client.post("/access/v1/search/subject", subjects, mine))[0] == 403
+        for path in PATHS:
+            answer = await client.send("POST", path, GOOD, {"X-Request-ID": "t", "Authorization": "Bearer x"})
+            assert (answer.status, answer.headers["X-Request-ID"]) == (401, "t")
+            assert answer.headers["WWW-Authenticate"]
+        typed = await client.send("POST", EVALUATION, json.dumps(GOOD), mine | {"Content-Type": "text/plain"})
+        assert typed.status == 400
+
+
+async def test_records_decide_the_same_again_and_with_a_cache(tmp_path: Path) -> None:
+    async with asking(tmp_path, cache={}) as client:
+        first = (await client.post(EVALUATIONS, {"evaluations": all_asked()}))[1]
+        for _ in range(2):
+            assert (await client.post(EVALUATIONS, {"evaluations": all_asked()}))[1] == first
+        search_ = {"subject": subject("bob"), "action": {"name": "read"}, "resource": {"type": "record"}}
+        assert (await client.post("/access/v1/search/resource", search_))[1]["results"]
+        pdp = client.service.pdp
+    again = await replay(read_audit(tmp_path / "audit", ReadReport()), None, pdp)
+    assert again.checks >= 3 * len(all_asked())
+    assert not again.totals
+
+
 # --- searches --------------------------------------------------------------------------------------------------------
 
 
@@ -406,6 +451,36 @@ async def test_without_settings_names_are_those_of_the_service(tmp_path: Path) -
         assert {"type": "table", "id": "lake/s/r-1"} in found
         assert {"type": "user", "id": "oidc~bob"} in await search(client, "subject", body, [])
         assert {"name": "read_data"} in await search(client, "action", body, [2])
+
+
+async def test_a_search_that_lists_cannot_answer_is_an_error(tmp_path: Path) -> None:
+    """Nothing is cut silently."""
+    names = {
+        "resources": {
+            "dev": "table:lake/s/{id}@dev",
+            "ref": "table:lake/s/r-1@{id}",
+            "either": "table_or_view:lake/s/{id}",
+        }
+    }
+    async with asking(tmp_path, authzen=names) as client:
+        read, user = {"name": "read_data"}, subject("oidc~bob")
+        for type in names["resources"]:
+            status, found = await client.post(
+                "/access/v1/search/resource", {"subject": user, "action": read, "resource": {"type": type}}
+            )
+            assert (status, found["error"]["code"]) == (400, "invalid_argument"), type
+        either = {"subject": user, "resource": {"type": "either", "id": "r-1"}}
+        assert await decide(client, either | {"action": read}) is True
+        assert (await client.post("/access/v1/search/action", either))[0] == 400
+        asked_of = {
+            "subject": {"type": "user"},
+            "action": read | {"properties": {"name": "t"}},
+            "resource": {"type": "dev", "id": "r-1"},
+        }
+        assert (await client.post("/access/v1/search/subject", asked_of))[0] == 400
+        many: dict[str, Any] = {"evaluations": [{}] * 100_001}
+        status, found = await client.post(EVALUATIONS, many)
+        assert (status, found["error"]["code"]) == (400, "too_many_checks")
 
 
 async def test_metadata_have_their_place_between_host_and_path(tmp_path: Path) -> None:
