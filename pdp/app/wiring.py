@@ -164,7 +164,7 @@ class Surfaces:
 def _dialect_routes(
     handlers: HttpHandlers, pdp: Pdp, settings: Settings, catalogs: Mapping[str, IcebergCatalog]
 ) -> Routes:
-    """Return the routes of all dialects."""
+    """Return the routes of Trino and Lakekeeper."""
     limits = settings.limits
     trino_seconds = limits.request_timeout_seconds * _TRINO_TIME_SHARE
     trino = TrinoSurface(pdp, limits.trino_max_resources, trino_seconds, catalogs)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from functools import cache
+from itertools import groupby
 from operator import attrgetter, is_
 from typing import Any, Final, TypeAlias, TypeVar
 
@@ -90,6 +91,16 @@ class BatchBuilder:
                     shared, [bodies[row].resource for row in rows], at if whole else [at[row] for row in rows]
                 )
 
+    def add_items(self, items: Iterable[CheckBody | Rejection]) -> None:
+        """Add decoded checks and rejections at the next positions, in order."""
+        for is_rejected, run in groupby(items, lambda item: isinstance(item, Rejection)):
+            equal: Any = list(run)
+            if is_rejected:
+                for rejected in equal:
+                    self.reject(rejected)
+            else:
+                self.add_bodies(equal)
+
     def add_body(self, body: CheckBody) -> None:
         """Add a decoded JSON check at the next position, or at one position for each of its `resources`.
 
@@ -166,6 +177,12 @@ class BatchBuilder:
             checks = tuple(sorted(checks, key=lambda check: check.at[0]))
         rejected = dict(sorted(self._rejected.items())) if self._rejected else {}
         return BatchRequest(surface, self._size, checks, rejected, self._unresolved, consistency, explain)
+
+    def unfiltered_request(self, surface: str) -> BatchRequest:
+        """Return the finished request of a caller who applies no row filters and masks."""
+        request = self.request(surface)
+        checks = [check.asking(unfiltered=True) for check in request.checks]
+        return replace(request, checks=checks)
 
     def _add_lists(self, bodies: Sequence[CheckBody]) -> tuple[Sequence[CheckBody], Sequence[int]]:
         """Take positions for all bodies and add those with `resources`; return the others with their positions."""

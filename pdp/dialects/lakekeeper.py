@@ -8,7 +8,6 @@ Source: Lakekeeper 0.13, `authz/opa-bridge` and its management API. Must not kno
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import groupby
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -25,7 +24,7 @@ from pdp.facts.objects import ObjectKey
 from pdp.facts.snapshot import Facts
 from pdp.identity.evidence import admit
 from pdp.model.answer import Rejection
-from pdp.model.question import Batch, BatchRequest, Caller
+from pdp.model.question import Batch, Caller
 from pdp.model.references import format_parts
 from pdp.model.strict import decode, read_parameters
 from pdp.surfaces.admission import BodyLimits
@@ -150,7 +149,7 @@ class LakekeeperSurface:
         except InvalidArgument as error:
             return BridgeCheck(check.id, Rejection(error.code, str(error)))
 
-    def _native(self, principal: str, operation: Mapping[str, Any] | UnsetType) -> CheckBody | Rejection:
+    def _native(self, principal: str, operation: Mapping[str, Any] | UnsetType) -> CheckBody:
         """Return the native form of an operation; raise InvalidArgument for one without."""
         if operation is UNSET or len(operation) != 1:
             raise InvalidArgument("`operation` names one object")
@@ -205,17 +204,8 @@ class LakekeeperSurface:
         """Return the admitted checks; raise AssertionNotAllowed for a caller who may not name principals."""
         _require_rights(caller)
         builder = BatchBuilder()
-        for is_bad, run in groupby(asked, lambda each: isinstance(each.body, Rejection)):
-            bodies: Any = [each.body for each in run]
-            if is_bad:
-                for rejection in bodies:
-                    builder.reject(rejection)
-            else:
-                builder.add_bodies(bodies)
-        request = builder.request(SURFACE.name)
-        checks = [check.asking(unfiltered=True) for check in request.checks]
-        whole = BatchRequest(SURFACE.name, request.size, checks, request.rejected, request.unresolved)
-        return admit(whole, caller)
+        builder.add_items(each.body for each in asked)
+        return admit(builder.unfiltered_request(SURFACE.name), caller)
 
 
 class KnownIds:

@@ -47,7 +47,7 @@ from pdp.management.codec import (
 from pdp.management.requests import PageRequest, PageResult, Requester
 from pdp.management.service import Management
 from pdp.model.answer import Answer, Rejection
-from pdp.model.question import Batch, BatchRequest, Caller, Check
+from pdp.model.question import Batch, BatchRequest, Caller
 from pdp.model.strict import decode, read_parameters
 from pdp.surfaces.admission import BodyLimits
 from pdp.surfaces.http.answers import EndpointAnswer, HttpSurface
@@ -171,27 +171,14 @@ class AuthzenSurface:
         """Return the request of one question; raise InvalidArgument for properties in another form."""
         body = self._names.check(asked)
         if isinstance(body, CheckBody) and (check := make_check(body)):
-            return BatchRequest(SURFACE.name, 1, (_unfiltered(check),), {})
+            return BatchRequest(SURFACE.name, 1, (check.asking(unfiltered=True),), {})
         return self._request([body])
 
     def _request(self, items: Sequence[Evaluation | InvalidArgument | CheckBody | Rejection]) -> BatchRequest:
         """Return the request of items. An item without a native form is rejected alone."""
         builder = BatchBuilder()
-        run: list[CheckBody] = []
-        for item in items:
-            native = self._native(item)
-            if isinstance(native, CheckBody):
-                run.append(native)
-                continue
-            if run:
-                builder.add_bodies(run)
-                run = []
-            builder.reject(native)
-        if run:
-            builder.add_bodies(run)
-        request = builder.request(SURFACE.name)
-        checks = [_unfiltered(check) for check in request.checks]
-        return BatchRequest(SURFACE.name, request.size, checks, request.rejected, request.unresolved)
+        builder.add_items(map(self._native, items))
+        return builder.unfiltered_request(SURFACE.name)
 
     def _native(self, item: Evaluation | InvalidArgument | CheckBody | Rejection) -> CheckBody | Rejection:
         if isinstance(item, CheckBody | Rejection):
@@ -267,10 +254,6 @@ class AuthzenSurface:
         if action.properties:
             raise InvalidArgument("`action.properties` has no place in a search: lists ask without arguments")
         return self._names.action(action.name)
-
-
-def _unfiltered(check: Check) -> Check:
-    return check.asking(unfiltered=True)
 
 
 def _whole_tables(requester: Requester) -> Requester:
