@@ -22,7 +22,7 @@ from pdp.decision.turns import converted
 from pdp.errors import AssertionNotAllowed, InvalidArgument, NotFound
 from pdp.facts.objects import ObjectKey
 from pdp.facts.snapshot import Facts
-from pdp.identity.evidence import admit
+from pdp.identity.evidence import admit, naming_alone
 from pdp.model.answer import Rejection
 from pdp.model.question import Batch, Caller
 from pdp.model.references import format_parts
@@ -205,7 +205,7 @@ class LakekeeperSurface:
         _require_rights(caller)
         builder = BatchBuilder()
         builder.add_items(each.body for each in asked)
-        return admit(builder.unfiltered_request(SURFACE.name), caller)
+        return admit(builder.unfiltered_request(SURFACE.name), naming_alone(caller))
 
 
 class KnownIds:

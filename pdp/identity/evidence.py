@@ -95,6 +95,11 @@ def unstated_evidence(caller: Caller, surface: str = "") -> frozenset[str]:
     return unstated
 
 
+def naming_alone(caller: Caller) -> Caller:
+    """Return the caller of an API that names principals and cannot describe them: what is not sent is unknown."""
+    return msgspec.structs.replace(caller, may_assert=caller.may_assert - _DESCRIPTION)
+
+
 def admit_check(
     check: Check, caller: Caller, evidence: frozenset[str] = _NONE, unstated: frozenset[str] | None = None
 ) -> Check | Rejection:

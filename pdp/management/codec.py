@@ -249,17 +249,17 @@ def make_page_request(size: int, token: str) -> PageRequest:
     if not 1 <= size <= MAX_PAGE_SIZE:
         raise InvalidArgument(f"`pageSize` must be 1 to {MAX_PAGE_SIZE}, not {size}")
     try:
-        after = base64.b64decode(token.encode(), b"-_", validate=True).decode()
-    except (binascii.Error, UnicodeError):
-        raise InvalidArgument("invalid `pageToken`: use one that a previous page returned") from None
-    if page_token(after) != token:
-        raise InvalidArgument("invalid `pageToken`: use one that a previous page returned")
-    return PageRequest(size, after)
+        cursor = base64.b64decode(token.encode(), b"-_", validate=True).decode()
+        if page_token(cursor) == token:
+            return PageRequest.at(size, cursor)
+    except (binascii.Error, ValueError):
+        pass
+    raise InvalidArgument("invalid `pageToken`: use one that a previous page returned")
 
 
-def page_token(name: str) -> str:
-    """Return the token of the page after an entry, "" after the last page."""
-    return base64.urlsafe_b64encode(name.encode()).decode()
+def page_token(cursor: str) -> str:
+    """Return the token of the page at a cursor, "" after the last page."""
+    return base64.urlsafe_b64encode(cursor.encode()).decode()
 
 
 def grant_body(listing: GrantListing) -> dict[str, Any]:

@@ -53,16 +53,65 @@ class Requester(msgspec.Struct, frozen=True):
 class PageRequest(msgspec.Struct, frozen=True):
     """A page of a long result: at most `size` entries, all after the entry named `after`.
 
-    `chosen` tells the names that count. All others are no candidates.
+    `chosen` tells the names that count. All others are no candidates. Earlier pages checked and did not show `skipped`
+    candidates behind the entry, at a `revision` of the facts.
     """
 
     size: int
     after: str = ""
     chosen: Callable[[str], object] | None = None
+    skipped: int = 0
+    revision: str = ""
 
-    def rest(self, names: Iterable[str]) -> list[str]:
-        """Return the candidates of this page and of those behind, in order."""
-        return sorted([name for name in names if name > self.after and (self.chosen is None or self.chosen(name))])
+    @classmethod
+    def at(cls, size: int, cursor: str, chosen: Callable[[str], object] | None = None) -> PageRequest:
+        """Return the page at the cursor of an earlier one; raise ValueError for a text that is no cursor."""
+        after, *skipped = cursor.split(_CURSOR_PARTS)
+        if not skipped:
+            return cls(size, after, chosen)
+        count, revision = skipped
+        if not count.isdecimal():
+            raise ValueError("no number")
+        return cls(size, after, chosen, int(count), revision)
+
+    def cursor(self) -> str:
+        """Return the cursor of the page: the inverse of `at`."""
+        return make_cursor(self.after, self.skipped, self.revision)
+
+    def candidates(self, names: Iterable[str], revision: str) -> Candidates:
+        """Return the candidates of this page and of those behind, in order.
+
+        Those that earlier pages checked are left out only at the same revision: other facts have other names.
+        """
+        found = sorted([name for name in names if name > self.after and (self.chosen is None or self.chosen(name))])
+        skipped = self.skipped if revision == self.revision else 0
+        return Candidates(found[skipped:], self.after, skipped, revision)
+
+
+class Candidates(NamedTuple):
+    """Names that a page may show, in order, all behind the entry named `after` and `skipped` more names."""
+
+    names: list[str]
+    after: str
+    skipped: int
+    revision: str
+
+    def cursor(self, checked: int, shown: Iterable[str]) -> str:
+        """Return the beginning of the next page after some checked names; "" after the last.
+
+        A cursor names only what was shown, because its reader may not see other candidates.
+        """
+        if checked == len(self.names):
+            return ""
+        *_, last = "", *shown
+        if not last:
+            return make_cursor(self.after, self.skipped + checked, self.revision)
+        return make_cursor(last, checked - 1 - self.names.index(last), self.revision)
+
+
+def make_cursor(after: str, skipped: int, revision: str) -> str:
+    """Return the cursor of the page behind a name, and behind some names that were not shown."""
+    return _CURSOR_PARTS.join((after, str(skipped), revision)) if skipped else after
 
 
 class GrantFilter(msgspec.Struct, frozen=True):
@@ -99,7 +148,7 @@ class GrantPage(msgspec.Struct, frozen=True):
 
 
 class PageResult(msgspec.Struct, frozen=True):
-    """A page of names with their reasons, in order. `next` names the last candidate checked, "" on the last page."""
+    """A page of names with their reasons, in order. `next` is the cursor of the next page, "" on the last page."""
 
     entries: Mapping[str, str]
     next: str
@@ -107,6 +156,8 @@ class PageResult(msgspec.Struct, frozen=True):
 
 
 T = TypeVar("T")
+_CURSOR_PARTS: Final = "\n"
+"""Divides the parts of a cursor. No name has it."""
 MOST_REFUSED: Final = 100
 """Entries of a refused write in its record. A write that is done is recorded whole."""
 _LONGEST_MESSAGE: Final = 500

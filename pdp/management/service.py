@@ -28,6 +28,7 @@ from pdp.facts.snapshot import Facts
 from pdp.identity.evidence import judged_principal
 from pdp.management.forbidden_edits import edit_questions, grant_questions, refuse_forbidden, unforbidden
 from pdp.management.requests import (
+    Candidates,
     GrantFilter,
     GrantListing,
     GrantPage,
@@ -201,7 +202,8 @@ class Management:
         self.rights.require(facts, self.actor(facts, requester), READ, key)
         await refuse_forbidden(self._pdp, requester, [(READ, resource)])
         await self._require_inspection(requester, resource)
-        candidates = await run_aside(lambda: page.rest(self._candidates(facts, action, key)))
+        revision = str(facts.revision())
+        candidates = await run_aside(lambda: page.candidates(self._candidates(facts, action, key), revision))
 
         def checks(names: Sequence[str]) -> list[Check]:
             asked = (judged_principal(requester.caller, parse_principal(name))[0] for name in names)
@@ -238,7 +240,7 @@ class Management:
             principal, query.action, acting_role=requester.acting_role, inspected=inspected,
             unfiltered=requester.unfiltered,
         )  # fmt: skip
-        keys, names = await run_aside(_names_below, facts, query, page)
+        keys, candidates = await run_aside(_names_below, facts, query, page)
 
         def checks(names: Sequence[str]) -> list[Check]:
             # the resources of one check share the warehouse
@@ -246,14 +248,17 @@ class Management:
             return [Check(question, [resource_of(keys[names[i]]) for i in at], at) for at in by_warehouse.values()]
 
         asked = {"principal": principal.id, **list_objects_request(requester, query).asked}
-        return await self._permitted(_Listing(caller if inspected else _unguarded(caller), asked, checks), names, page)
+        return await self._permitted(
+            _Listing(caller if inspected else _unguarded(caller), asked, checks), candidates, page
+        )
 
-    async def _permitted(self, listing: _Listing, names: Sequence[str], page: PageRequest) -> PageResult:
-        """Return the permitted ones of the names behind the page before, and record the page.
+    async def _permitted(self, listing: _Listing, candidates: Candidates, page: PageRequest) -> PageResult:
+        """Return the permitted ones of the candidates, and record the page.
 
-        A page ends when full, or after PAGE_SECONDS. `next` is the last name checked, permitted or not: the next page
-        checks all names after it, so that no name is skipped.
+        A page ends when full, or after PAGE_SECONDS. The next page checks all names after the last one checked,
+        permitted or not, so that no name is skipped.
         """
+        names = candidates.names
         if not names:
             return PageResult({}, "", self._pdp.revision())
         entries: dict[str, str] = {}
@@ -279,7 +284,7 @@ class Management:
         permitted = await run_aside(listing.batch, list(entries), seconds)
         since = next(iter(bases))[0] if len(bases) > 1 else ""
         self._pdp.record_listing(ListedPage(listing.asked, permitted, reasons, checked, result, elapsed, since))
-        return PageResult(entries, batch[-1] if checked < len(names) else "", answer.revision)
+        return PageResult(entries, candidates.cursor(checked, entries), answer.revision)
 
     async def write(self, requester: Requester, decide: Callable[[Facts, Actor], Sequence[Change]]) -> Facts:
         """Write the changes that `decide` makes for the actor from the newest facts; return the facts after the write.
@@ -388,8 +393,8 @@ def _unguarded(caller: Caller) -> Caller:
     return msgspec.structs.replace(caller, own=None)
 
 
-def _names_below(facts: Facts, query: ObjectQuery, page: PageRequest) -> tuple[dict[str, ObjectKey], list[str]]:
-    """Return the keys of the objects of a query by name, and the names of a page and of those behind, sorted."""
+def _names_below(facts: Facts, query: ObjectQuery, page: PageRequest) -> tuple[dict[str, ObjectKey], Candidates]:
+    """Return the keys of the objects of a query by name, and the candidates of a page and of those behind."""
     container = query.container
     keys = {key_text(key): key for key, _ in facts.subtree(container) if key[0] == query.type and key != container}
-    return keys, page.rest(keys)
+    return keys, page.candidates(keys, str(facts.revision()))

@@ -77,7 +77,7 @@ async def paged(ask: Callable[[PageRequest], Awaitable[PageResult]], size: int) 
         if not part.next:
             return found
         assert part.entries
-        page = PageRequest(size, part.next)
+        page = PageRequest.at(size, part.next)
 
 
 def known(world: dict[str, Any]) -> set[str]:

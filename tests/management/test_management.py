@@ -425,7 +425,37 @@ async def test_a_page_ends_when_it_has_taken_long_enough(
         answer = await client.done("list", **ask, pageToken=token)
         pages, token = pages + 1, answer["nextPageToken"]
         assert answer["objects"] == []
+        assert b"lake" not in base64.b64decode(token, b"-_"), "a token names a table that the reader may not see"
     assert pages == 4
+
+
+async def test_pages_that_end_early_show_every_table_also_while_others_are_written(
+    client: ManagementClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pdp.management.service.PAGE_SECONDS", 0.0)
+    monkeypatch.setattr("pdp.management.service.CHECK_BATCH", 10)
+    tables = [f"table:lake/sales/t{at:02}" for at in range(35)]
+    shown = [tables[at] for at in (0, 14, 30, 34)]
+    await client.done("objects", put=tables)
+    await client.done("grants", add=[grant(BOB, "select", name) for name in shown])
+    ask = {"principal": BOB, "action": "read_data", "type": "table", "container": "warehouse:lake"}
+    for writes in (False, True):
+        found, token, pages = [], "", 0
+        while token or not pages:
+            answer = await client.done("list", **ask, pageToken=token)
+            found += answer["objects"]
+            token, pages = answer["nextPageToken"], pages + 1
+            assert {text for text in tables if text.encode() in base64.b64decode(token, b"-_")} <= set(found)
+            if writes and pages == 1:  # what was counted behind the first table is gone: it counts no more
+                await client.done("objects", delete=tables[1:9])
+        assert found == shown
+
+
+@pytest.mark.parametrize("cursor", ["t\n-1\nr", "t\nx\nr", "t\n1", "t\n\nr", "a\n1\nr\ns"])
+async def test_a_token_that_no_page_gave_is_refused(client: ManagementClient, cursor: str) -> None:
+    token = base64.urlsafe_b64encode(cursor.encode()).decode()
+    ask = {"principal": BOB, "action": "read_data", "type": "table", "container": "warehouse:lake"}
+    assert "pageToken" in await client.refused("list", 400, "invalid_argument", **ask, pageToken=token)
 
 
 # --- who may write --------------------------------------------------------------------------------------------------

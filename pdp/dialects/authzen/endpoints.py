@@ -7,7 +7,6 @@ POST /v1/list and POST /v1/access ask, with their rights. Must not know rules of
 from __future__ import annotations
 
 import base64
-import binascii
 import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
@@ -83,7 +82,7 @@ class _Place(NamedTuple):
     """True if the request names a page."""
 
     def encode(self, results: Sequence[Mapping[str, str]], following: str | None) -> bytes:
-        """Return an answer. `following` is the last name behind which more may come; None at the end."""
+        """Return an answer. `following` is the cursor of the next page; None at the end."""
         token = "" if following is None else base64.urlsafe_b64encode(self.bound + following.encode()).decode()
         page = {"page": {"next_token": token}} if self.asked or token else {}
         return msgspec.json.encode({"results": results} | page)
@@ -201,7 +200,7 @@ class AuthzenSurface:
         if template is None or named is None or action is None:
             return _nothing(place)
         if not place.page.size:
-            return EndpointAnswer(place.encode([], place.page.after), "")
+            return EndpointAnswer(place.encode([], place.page.cursor()), "")
         try:
             resource, unassertable = check_grantable(make_resource(named), caller)
         except InvalidReference:
@@ -220,7 +219,7 @@ class AuthzenSurface:
         if template is None or named is None or action is None:
             return _nothing(place)
         if not place.page.size:
-            return EndpointAnswer(place.encode([], place.page.after), "")
+            return EndpointAnswer(place.encode([], place.page.cursor()), "")
         try:
             make_principal(named)
         except InvalidReference:
@@ -305,19 +304,22 @@ def _place(search: Any, searched: str, entities: Sequence[object], template: Tem
     text = msgspec.json.encode(given, order="sorted")
     bound = hashlib.blake2b(text, digest_size=_BOUND).digest()
     asked = page is not UNSET
-    after = _after(page.token, bound) if asked and page.token else ""
     size = page.limit if asked and page.limit is not UNSET else PAGE_SIZE
-    return _Place(PageRequest(min(size, MAX_PAGE_SIZE), after, template and template.read), bound, asked)
-
-
-def _after(token: str, bound: bytes) -> str:
     try:
-        content = base64.b64decode(token.encode(), b"-_", validate=True)
-        if content[:_BOUND] == bound:
-            return content[_BOUND:].decode()
-    except (binascii.Error, UnicodeError):
-        pass
-    raise InvalidArgument("invalid `page.token`: use one that this search returned, with the same entities and context")
+        cursor = _cursor(page.token, bound) if asked and page.token else ""
+        request = PageRequest.at(min(size, MAX_PAGE_SIZE), cursor, template and template.read)
+    except ValueError:
+        message = "invalid `page.token`: use one that this search returned, with the same entities and context"
+        raise InvalidArgument(message) from None
+    return _Place(request, bound, asked)
+
+
+def _cursor(token: str, bound: bytes) -> str:
+    """Return the cursor in a token; raise ValueError for a token of another search."""
+    content = base64.b64decode(token.encode(), b"-_", validate=True)
+    if content[:_BOUND] != bound:
+        raise ValueError
+    return content[_BOUND:].decode()
 
 
 def _nothing(place: _Place) -> EndpointAnswer:

@@ -38,6 +38,7 @@ ROWS = {
     "policies": [{"id": "p", "table": "closed", "grantees": ["user:bob"], "filter": "id > 1"}],
     "masks": [{"id": "m", "table": "masked", "column": "id", "kind": "null", "grantees": ["user:bob"]}],
 }
+BRIDGE = {"loopback": True, "may_assert": ["principals"], "may_write": True, "empty": ["roles", "groups", "attributes"]}
 PATH = "/management/v1/action/batch-check"
 
 
@@ -49,7 +50,7 @@ async def asking(folder: Path, **more: Any) -> AsyncIterator[HttpClient]:
     engines = {"default": {"engines": ["grants"]}}
     policies = {"rules": [], "row_access": ["rows.json"], "forbid": ["forbid.yaml"]}
     config: dict[str, Any] = {
-        "warehouses": {"lake": {}, "open": {}}, "store": {"url": "file:world.json"}, "policies": policies, "authorities": engines,
+        "identity": {"callers": {"bridge": BRIDGE}}, "warehouses": {"lake": {}, "open": {}}, "store": {"url": "file:world.json"}, "policies": policies, "authorities": engines,
     } | more  # fmt: skip
     async with client_of(settings_of(config, folder)) as client:
         yield client
@@ -267,3 +268,19 @@ async def test_records_tell_the_surface_and_the_reasons(tmp_path: Path) -> None:
         ["row_access:p"],
         ["grants:select on namespace:lake/s via user:oidc~bob"],
     ]
+
+
+@pytest.mark.parametrize("kind", ["roles", "groups", "attributes"])
+@pytest.mark.parametrize(("asserted", "empty"), [(True, False), (False, True), (False, False)])  # both are refused
+async def test_what_the_api_cannot_send_is_unknown_unless_the_caller_says_that_nobody_has_any(
+    kind: str, asserted: bool, empty: bool, tmp_path: Path
+) -> None:
+    """Also of a caller who may assert it on other surfaces."""
+    all_kinds = {"roles", "groups", "attributes"}
+    caller = {"loopback": True, "may_assert": ["principals", *([kind] if asserted else [])], "empty": sorted(all_kinds - {kind} if not empty else all_kinds)}  # fmt: skip
+    reads = {"roles": "'gone' in roles", "groups": "'gone' in groups", "attributes": "attributes.team == 'gone'"}[kind]
+    (tmp_path / "lock.yaml").write_text(json.dumps({"rules": {"lock": f"path == 's.people' && ({reads})"}}))
+    policies = {"rules": [], "forbid": ["lock.yaml"]}
+    async with asking(tmp_path, policies=policies, identity={"callers": {"bridge": caller}}) as client:
+        known = empty and kind != "attributes"  # an attribute that a principal does not have is unknown to a rule
+        assert await answers(client, on_table("read_data", "people"), on_table("read_data", "other")) == [known, True]
