@@ -83,8 +83,9 @@ class BatchBuilder:
             body = bodies[rows[0]]
             shared = _shared_check(body) if len(rows) > 1 else None
             if shared is None:
+                part = SharedParts().once
                 for row in rows:
-                    self._put_body(bodies[row], at[row])
+                    self._put_body(bodies[row], at[row], part)
             else:
                 whole = len(rows) == len(bodies)
                 self._put_column(
@@ -314,7 +315,7 @@ def _shared_check(body: CheckBody) -> Check | None:
 
 
 class SharedParts:
-    """Parts of a body, made once for all its resources: free values take time for each value."""
+    """Parts of bodies, made once for all that share them: free values take time for each value."""
 
     def __init__(self) -> None:
         self._made: dict[object, tuple[tuple[object, ...], Any]] = {}
@@ -339,7 +340,7 @@ def _subject(body: CheckBody, part: Callable[..., Any] = _directly) -> tuple[Res
 
     `part` makes a part of the body by a function.
     """
-    resource = _make_named(body.resource)
+    resource: Resource = part(_make_named, body.resource)
     if body.context is not UNSET:
         arguments = part(make_arguments, body.context.arguments, ARGUMENTS.get((resource.type, body.action), ""))
         if arguments is not NO_ARGUMENTS:

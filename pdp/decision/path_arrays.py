@@ -194,9 +194,13 @@ class RepeatedText:
     def add(self, body: CheckBody, count: int) -> None:
         """Count the text of a body that `count` resources share; raise TooMuchRepeated beyond the limit."""
         if count > 1:
-            self._size += bound_repeated(_length(body), count)
-            if self._size > MOST_REPEATED:
-                raise _too_much(_length(body), count)
+            self.add_bytes(_length(body), count)
+
+    def add_bytes(self, length: int, count: int) -> None:
+        """Count a text of some bytes that `count` resources share; raise TooMuchRepeated beyond the limit."""
+        self._size += bound_repeated(length, count)
+        if self._size > MOST_REPEATED:
+            raise _too_much(length, count)
 
 
 def bound_repeated(length: int, count: int) -> int:

@@ -8,7 +8,7 @@ Source: Lakekeeper 0.13, `authz/opa-bridge` and its management API. Must not kno
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
@@ -65,6 +65,10 @@ _NAMES: Final = {"view": ("view",), "generic_table": ("generic-table", "generic_
 _VIEW_ACTIONS: Final = {"read_data": "select", "write_data": "commit"}
 """Action on a view as the published policies send it -> the meant action."""
 _ARGUMENTS: Final = ("name", "properties", "updated_properties", "removed_properties")
+
+
+_Id: TypeAlias = tuple[str, str, str]
+"""Type, warehouse and id of an object."""
 
 
 class _Request(msgspec.Struct):
@@ -212,18 +216,28 @@ class KnownIds:
     """Objects of facts by their ids. Made when a request first names an id, and again when the facts change."""
 
     def __init__(self) -> None:
-        self._known: tuple[Facts | None, dict[str, ObjectKey]] = None, {}
+        self._known: tuple[Facts | None, dict[_Id, ObjectKey | None]] = None, {}
 
     def find(self, facts: Facts, type: str, warehouse: str, id: str) -> ObjectKey:
-        """Return the object of a type with an id; raise InvalidArgument if the warehouse has none."""
+        """Return the object of a type with an id; raise InvalidArgument unless the warehouse has exactly one."""
         known = self._known
         if known[0] is not facts:
             # INVARIANT: facts and keys are read and set together, because a thread reads long bodies.
-            known = self._known = facts, {each.id: each.key for each in facts.objects() if each.id}
-        key = known[1].get(id)
-        if key is None or key[0] != type or key[1][0] != warehouse:
-            raise InvalidArgument("no known object has this id")
+            known = self._known = facts, _keys_by_id(facts)
+        key = known[1].get((type, warehouse, id))
+        if key is None:
+            raise InvalidArgument("this id names no known object, or several")
         return key
+
+
+def _keys_by_id(facts: Facts) -> dict[_Id, ObjectKey | None]:
+    """Return the objects with an id; None for an id of several."""
+    keys: dict[_Id, ObjectKey | None] = {}
+    for each in facts.objects():
+        if each.id and each.key[1]:
+            name = each.key[0], each.key[1][0], each.id
+            keys[name] = None if name in keys else each.key
+    return keys
 
 
 def _require_rights(caller: Caller) -> None:

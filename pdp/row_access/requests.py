@@ -27,6 +27,7 @@ from pdp.errors import AmbiguousName, AssertionNotAllowed, InvalidArgument, Tabl
 from pdp.facts.objects import RowPolicy
 from pdp.facts.snapshot import Facts
 from pdp.identity.evidence import judged_principal, own_principal
+from pdp.model.events import RewriteEvent, token_subject
 from pdp.model.question import AtLeast, Caller, Check, Principal, Question, Resource, unshown_user
 from pdp.model.references import check_path, format_resource
 from pdp.model.revision import new_id
@@ -199,6 +200,7 @@ def listed_policies(bundle: ActivePolicies, facts: Facts) -> Iterator[RowPolicy]
 
 
 _DEFAULT_PARTS: Final = 2
+_MOST_RECORDED: Final = 500
 """Parts of the place of short names: a catalog and a schema."""
 READS: Final = {"table": "read_data", "view": "select", "table_or_view": "read_data"}
 """Type of a relation -> the action that reads it."""
@@ -369,9 +371,25 @@ def _owner(members: Members, member: str) -> Principal:
     return found
 
 
-def recorded_use(use: RelationUse) -> dict[str, Any]:
+def _recorded_use(use: RelationUse) -> dict[str, Any]:
     """Return the entry of a used relation in the record of a rewriting."""
     given = {"as": use.author or use.owner, "policies": use.policies, "masks": use.masks}
     kept = {key: value for key, value in given.items() if value}
     kind = "view" if use.is_view else "table"
     return {"table": format_resource(Resource(kind, use.name[0], use.name[1:])), "use": use.role, **kept}
+
+
+def rewrite_event(
+    request: StatementRequest, body: RewriteBody, uses: Sequence[RelationUse], **outcome: Any
+) -> RewriteEvent:
+    """Return the record of a rewriting. A refusal has a code."""
+    caller = request.caller
+    return RewriteEvent(
+        id=request.id, surface=request.surface, caller=caller.name, caller_principal=token_subject(caller),
+        principal=request.principal.id,
+        acting_role=f"role:{request.acting_role}" if request.acting_role is not None else "",
+        dialect=body.dialect if body.dialect in DIALECTS else "", length=len(body.sql),
+        request_id=caller.request_id, trace_id=caller.trace_id, span_id=caller.span_id,
+        allowed="code" not in outcome, latency_us=int((time.perf_counter() - request.started) * 1e6),
+        tables=[_recorded_use(use) for use in uses[:_MOST_RECORDED]], **outcome,
+    )  # fmt: skip

@@ -6,10 +6,10 @@ leaves after the rights are decided, by the same way as every check.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from hashlib import sha256
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 from msgspec import UNSET
@@ -25,17 +25,10 @@ from pdp.identity.evidence import refused_batch
 from pdp.management.codec import make_requester
 from pdp.management.row_policies import RowPolicyService
 from pdp.model.answer import Rejection, TypedColumn
-from pdp.model.events import RewriteEvent, token_subject
 from pdp.model.question import Batch, Caller, Check, Principal, Resource
 from pdp.model.references import format_resource
-from pdp.rewrite.errors import (
-    NO_STORE,
-    UNKNOWN_RELATION,
-    UNSUPPORTED_SOURCE,
-    VIEW_CYCLE,
-    VIEW_DEPTH,
-    RewriteRefused,
-)
+from pdp.rewrite import errors
+from pdp.rewrite.errors import RewriteRefused
 from pdp.rewrite.iceberg.relations import KnownRelations, RelationSources
 from pdp.rewrite.process.messages import (
     DIALECTS,
@@ -62,21 +55,20 @@ from pdp.row_access.requests import (
     general_message,
     listed_policies,
     recorded_cause,
-    recorded_use,
     refuse_table_references,
+    rewrite_event,
     shows_own_policies,
     tells_policies,
     unknown_dialect,
     use_warnings,
 )
 
-_OF_VIEWS: Final = frozenset({UNSUPPORTED_SOURCE, VIEW_CYCLE, VIEW_DEPTH})
+T = TypeVar("T")
+_OF_VIEWS: Final = frozenset({errors.UNSUPPORTED_SOURCE, errors.VIEW_CYCLE, errors.VIEW_DEPTH})
 """Refusals that come from the text of a view."""
-_TABLE_TYPES: Final = frozenset({"table", "view", "table_or_view"})
 _DDL_DIALECT: Final = "bigquery"
-_MOST_RECORDED: Final = 500
 _MOST_READINGS: Final = 3
-"""Rewritings of one statement whose relations change meanwhile."""
+"""Rewritings of one statement whose relations or policies change meanwhile."""
 
 
 class StatementService:
@@ -100,26 +92,35 @@ class StatementService:
         self._pdp.audit.admit()
         uses: tuple[RelationUse, ...] = ()
         decision = cause = ""
-        try:
-            if request.unassertable:
-                raise AssertionNotAllowed(request.unassertable)
-            bound_text(body)
-            await self._pdp.await_consistency(body.consistency)
+
+        async def rewritten(reader: StatementUser) -> tuple[RewriteReply, BatchResult | None]:
+            nonlocal uses, cause
             catalog = None if body.catalog is UNSET else body.catalog
-            call = RewriteCall(body.sql, body.dialect, self._reader(request), catalog)
+            call = RewriteCall(body.sql, body.dialect, reader, catalog)
             reply = await self._confirmed(request, call)
-            if reply.error == NO_STORE and body.dialect == _DDL_DIALECT:
-                return await self._execute(request, body)
+            if reply.error == errors.NO_STORE and body.dialect == _DDL_DIALECT:
+                return reply, None
             uses = reply.uses
             result = await self._decide_uses(request, [use for use in uses if not use.author])
             await self._decide_authors(request, uses)
             if reply.error:
                 cause = recorded_cause(reply)
                 raise await self._refusal(request, call, reply)
+            return reply, result
+
+        try:
+            if request.unassertable:
+                raise AssertionNotAllowed(request.unassertable)
+            bound_text(body)
+            await self._pdp.await_consistency(body.consistency)
+            reply, result = await self._steady(request, rewritten)
+            if reply.error:
+                return await self._execute(request, body)
             decision, revision = (result.answer.id, result.answer.revision) if result else ("", self._pdp.revision())
         except PdpError as error:
             denied = error.record_id
-            self._record(request, body, uses, code=error.code, decision=denied, message=cause or _message(error))
+            unquoted = "" if isinstance(error, RewriteRefused) else str(error)  # a refusal can quote the text
+            self._record(request, body, uses, code=error.code, decision=denied, message=cause or unquoted)
             error.record_id = request.id
             raise
         self._record(request, body, uses, changed=reply.changed, revision=revision, decision=decision)
@@ -144,7 +145,7 @@ class StatementService:
         """Return the visible part of a table in a dialect; raise as `rewrite` does."""
         request = admitted(body, caller, surface)
         table = make_resource(body.resource)
-        if table.type not in _TABLE_TYPES:
+        if table.type not in READS:
             raise InvalidArgument(f"`{format_resource(table)}` is no table or view")
         if body.dialect not in DIALECTS:
             raise unknown_dialect(body.dialect)
@@ -153,7 +154,13 @@ class StatementService:
             rejection = Rejection(AssertionNotAllowed.code, request.unassertable)
             raise await self._pdp.refusal(refused_batch(surface, caller, (check,), rejection))
         await self._pdp.await_consistency(body.consistency)
-        reader = self._reader(request)
+        return await self._steady(request, partial(self._filter, request, body, check))
+
+    async def _filter(
+        self, request: StatementRequest, body: FilterBody, check: Check, reader: StatementUser
+    ) -> FilterResult:
+        """Return the visible part of the table of a check, after its rights are decided."""
+        (table,) = check.resources
         decided = await self._decide(request, [check])
         others = self._pdp.bundle.spelled.other_paths(table.warehouse, table.path)
         spelled = [msgspec.structs.replace(table, path=path) for path in others]
@@ -168,10 +175,26 @@ class StatementService:
             return await self._trino_filter(request, reader, check, columns)
         reply = await self._accepted(request, filtering)
         await self._decide_authors(request, reply.uses)
-        recorded = await self._view(request, check, [TypedColumn(name, "") for name, _ in reply.columns])
+        seen = [TypedColumn(name, "") for name, _ in reply.columns]
+        recorded = (await self._pdp.restrict_many(Batch(request.surface, request.caller, 1, (check,)), seen)).id
         rows = SqlExpression(reply.rows) if reply.rows else None
         masks = tuple((name, SqlExpression(text)) for name, text in reply.columns)
         return FilterResult(rows, masks, self._pdp.revision(), recorded)
+
+    async def _steady(self, request: StatementRequest, work: Callable[[StatementUser], Awaitable[T]]) -> T:
+        """Return the result of work for the reader, done again if policies or the reader's roles changed meanwhile.
+
+        Without this, an answer could join the rows of one state with the rights of another. Raise Unavailable if they
+        change again and again.
+        """
+        for _ in range(_MOST_READINGS):
+            bundle, rules, reader = self._pdp.bundle, self._pdp.source.facts.index.rules, self._reader(request)
+            result = await work(reader)
+            # INVARIANT: each bundle, and each change of row policies, is a new object.
+            is_same = self._pdp.bundle is bundle and self._pdp.source.facts.index.rules is rules
+            if is_same and self._reader(request) == reader:
+                return result
+        raise Unavailable("the policies of the statement change again and again: ask again")
 
     def _reader(self, request: StatementRequest) -> StatementUser:
         """Return the principal as the processes know it, with all roles; raise Unavailable if these are too old."""
@@ -229,7 +252,7 @@ class StatementService:
         Policies behind the refusal are for those who may read the grants of all relations. A refusal without relations
         is about the statement alone.
         """
-        problem = next(self._relations.problems(), "") if reply.error == UNKNOWN_RELATION else ""
+        problem = next(self._relations.problems(), "") if reply.error == errors.UNKNOWN_RELATION else ""
         if problem:
             return Unavailable(f"{reply.message}: {problem}")
         if not tells_policies(reply):
@@ -288,17 +311,18 @@ class StatementService:
 
         Engines fold names, so a forbid of the name in another spelling denies, too.
         """
-        spelled, facts = self._pdp.bundle.spelled, self._pdp.source.facts
+        bundle, facts = self._pdp.bundle, self._pdp.source.facts
+        spelled = bundle.spelled
         refuse_table_references(uses, self._pdp.bundle.warehouses)
         lost, maybe_lost = checks_of_losses(request, uses, facts, spelled)
-        result = await self._decide(request, [*self._checks(request, uses), *lost])
+        result = await self._decide(request, [*checks_of_uses(request, uses, bundle), *lost])
         each = {(use.name, use.role, use.owner, use.author, use.person): use for use in uses}
         others = [
             msgspec.structs.replace(use, name=(use.name[0], *path))
             for use in each.values()
             for path in spelled.other_paths(use.name[0], use.name[1:])
         ]
-        await self._refuse_forbidden(request, [*self._checks(request, others), *maybe_lost], result)
+        await self._refuse_forbidden(request, [*checks_of_uses(request, others, bundle), *maybe_lost], result)
         return result
 
     async def _refuse_forbidden(
@@ -312,9 +336,6 @@ class StatementService:
             error = TableDenied(f"`{denied.question.action}` on `{resource}` is denied: forbids bind each spelling")
             error.record_id = decided.answer.id if decided else ""
             raise error
-
-    def _checks(self, request: StatementRequest, uses: Sequence[RelationUse]) -> list[Check]:
-        return list(checks_of_uses(request, uses, self._pdp.bundle))
 
     async def _check_view(self, request: StatementRequest, call: FilterCall) -> None:
         """Raise RewriteRefused for a known view of tables with hidden rows: a filter of the view does not hide them."""
@@ -357,26 +378,11 @@ class StatementService:
         row_filter = SqlExpression(rows.expression, rows.identity) if rows else None
         return FilterResult(row_filter, tuple(masks), self._pdp.revision(), decided.id)
 
-    async def _view(self, request: StatementRequest, check: Check, columns: Sequence[TypedColumn]) -> str:
-        """Record the question for the visible part of a table; return the id of the record."""
-        batch = Batch(request.surface, request.caller, 1, (check,))
-        return (await self._pdp.restrict_many(batch, columns)).id
-
     def _record(
         self, request: StatementRequest, body: RewriteBody, uses: Sequence[RelationUse], **outcome: Any
     ) -> None:
         """Record a rewriting. A refusal has a code."""
-        caller = request.caller
-        event = RewriteEvent(
-            id=request.id, surface=request.surface, caller=caller.name, caller_principal=token_subject(caller),
-            principal=request.principal.id,
-            acting_role=f"role:{request.acting_role}" if request.acting_role is not None else "",
-            dialect=body.dialect if body.dialect in DIALECTS else "", length=len(body.sql),
-            request_id=caller.request_id, trace_id=caller.trace_id, span_id=caller.span_id,
-            allowed="code" not in outcome, latency_us=int((time.perf_counter() - request.started) * 1e6),
-            tables=[recorded_use(use) for use in uses[:_MOST_RECORDED]], **outcome,
-        )  # fmt: skip
-        self._pdp.audit.note(event)
+        self._pdp.audit.note(rewrite_event(request, body, uses, **outcome))
 
 
 def _setup(bundle: ActivePolicies, facts: Facts, known: Sequence[KnownRelations]) -> PolicyState:
@@ -392,8 +398,3 @@ def _setup(bundle: ActivePolicies, facts: Facts, known: Sequence[KnownRelations]
     )  # fmt: skip
     digest = sha256(msgspec.msgpack.encode((setup, [one.digest for one in known]))).hexdigest()
     return msgspec.structs.replace(setup, digest=digest, known=tuple(one.body for one in known if one.body))
-
-
-def _message(error: PdpError) -> str:
-    """Return the message of an error for a record: refusals of a text can quote the text."""
-    return "" if isinstance(error, RewriteRefused) else str(error)

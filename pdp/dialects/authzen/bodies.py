@@ -12,6 +12,7 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from pdp.decision.codec import bound_checks
+from pdp.decision.path_arrays import RepeatedText
 from pdp.errors import InvalidArgument, TooManyChecks
 from pdp.model.strict import decode, parse, sentence
 
@@ -132,7 +133,10 @@ def read_evaluation(body: bytes) -> Evaluation:
 
 
 def read_evaluations(body: bytes, most: int) -> Evaluations:
-    """Return the questions of a body, at most `most`; raise InvalidArgument for an error outside of the items."""
+    """Return the questions of a body, at most `most`; raise InvalidArgument for an error outside of the items.
+
+    Raise TooManyChecks, TooMuchRepeated.
+    """
     parts: Sequence[_Part | InvalidArgument]
     request: _Evaluations | _Texts
     try:
@@ -149,7 +153,18 @@ def read_evaluations(body: bytes, most: int) -> Evaluations:
     semantic = request.options.evaluations_semantic if request.options else "execute_all"
     if not parts:
         return Evaluations((), _whole(request, request), semantic)
+    _bound_shared(request, parts)
     return Evaluations([_item(part, request) for part in parts], None, semantic)
+
+
+def _bound_shared(around: _Part, parts: Sequence[_Part | InvalidArgument]) -> None:
+    """Raise TooMuchRepeated if a short body makes long questions: items that leave out what is large around them."""
+    repeated = RepeatedText()
+    for field in _FIELDS:
+        shared = getattr(around, field)
+        if shared is not UNSET:
+            count = sum(isinstance(part, _Part) and getattr(part, field) is UNSET for part in parts)
+            repeated.add_bytes(len(msgspec.json.encode(shared)), count)
 
 
 def _read_part(text: bytes) -> _Part | InvalidArgument:

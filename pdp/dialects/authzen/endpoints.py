@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
 from msgspec import UNSET
 
 from pdp.config.warehouses import AuthzenSettings
-from pdp.decision.batch_builder import BatchBuilder, make_check
+from pdp.decision.batch_builder import BatchBuilder, SharedParts, make_check
 from pdp.decision.bodies import CheckBody, make_principal, make_resource
 from pdp.decision.service import Pdp
-from pdp.decision.turns import converted
+from pdp.decision.turns import converted, run_aside
 from pdp.dialects.authzen.bodies import (
     ActionName,
     ActionSearch,
@@ -68,6 +68,11 @@ _STOPS: Final = {"execute_all": None, "deny_on_first_deny": False, "permit_on_fi
 """Semantic -> the decision behind which an answer ends."""
 _BOUND: Final = 16
 """Bytes of a token that stand for its search."""
+_NO_QUESTION: Final = Rejection(
+    "unsupported", "the search asks about nothing that the settings name", by="rule:authzen"
+)
+_MOST_AT_ONCE: Final = 1_000
+"""Items of a request that is answered without a turn for others."""
 _SUBJECT_SEARCH: Final = msgspec.json.Decoder(SubjectSearch)
 _RESOURCE_SEARCH: Final = msgspec.json.Decoder(ResourceSearch)
 _ACTION_SEARCH: Final = msgspec.json.Decoder(ActionSearch)
@@ -135,12 +140,14 @@ class AuthzenSurface:
         asked = await converted(body, self._read)
         if asked.single:
             return await self._evaluate(asked.single, caller)
-        answer = (await self._pdp.decide(admit(self._request(asked.items), caller))).answer
+        is_long = len(asked.items) > _MOST_AT_ONCE  # also of a short body, whose items leave out what all share
+        request = await run_aside(self._request, asked.items) if is_long else self._request(asked.items)
+        answer = (await self._pdp.decide(admit(request, caller))).answer
         return EndpointAnswer(_encode(asked, answer), answer.id)
 
     def _evaluations_now(self, body: bytes, caller: Caller) -> EndpointAnswer | None:
         asked = self._read(body)
-        if asked.single:
+        if asked.single or len(asked.items) > _MOST_AT_ONCE:
             return None
         result = self._pdp.decide_now(admit(self._request(asked.items), caller))
         return None if result is None else EndpointAnswer(_encode(asked, result.answer), result.answer.id)
@@ -168,23 +175,25 @@ class AuthzenSurface:
 
     def _single(self, asked: Evaluation) -> BatchRequest:
         """Return the request of one question; raise InvalidArgument for properties in another form."""
-        body = self._names.check(asked)
+        body = self._names.check(asked, SharedParts().once)
         if isinstance(body, CheckBody) and (check := make_check(body)):
             return BatchRequest(SURFACE.name, 1, (check.asking(unfiltered=True),), {})
         return self._request([body])
 
     def _request(self, items: Sequence[Evaluation | InvalidArgument | CheckBody | Rejection]) -> BatchRequest:
         """Return the request of items. An item without a native form is rejected alone."""
-        builder = BatchBuilder()
-        builder.add_items(map(self._native, items))
+        builder, part = BatchBuilder(), SharedParts().once
+        builder.add_items(self._native(item, part) for item in items)
         return builder.unfiltered_request(SURFACE.name)
 
-    def _native(self, item: Evaluation | InvalidArgument | CheckBody | Rejection) -> CheckBody | Rejection:
+    def _native(
+        self, item: Evaluation | InvalidArgument | CheckBody | Rejection, part: Callable[..., Any]
+    ) -> CheckBody | Rejection:
         if isinstance(item, CheckBody | Rejection):
             return item
         try:
             if isinstance(item, Evaluation):
-                return self._names.check(item)
+                return self._names.check(item, part)
         except InvalidArgument as error:
             return Rejection(error.code, str(error))
         return Rejection(item.code, str(item))
@@ -198,13 +207,13 @@ class AuthzenSurface:
         place = _place(search, search.subject.type, (search.action, search.resource), template)
         action = self._searched_action(search.action)
         if template is None or named is None or action is None:
-            return _nothing(place)
+            return self._nothing(place, caller)
         if not place.page.size:
-            return EndpointAnswer(place.encode([], place.page.cursor()), "")
+            return self._nothing(place, caller, place.page.cursor())
         try:
             resource, unassertable = check_grantable(make_resource(named), caller)
         except InvalidReference:
-            return _nothing(place)
+            return self._nothing(place, caller)
         requester = also_unassertable(_whole_tables(make_requester(caller, UNSET, UNSET)), unassertable)
         action = canonical_action(resource.type, action)
         found = await self._management.list_access(requester, action, resource, place.page)
@@ -217,13 +226,13 @@ class AuthzenSurface:
         place = _place(search, search.resource.type, (search.action, search.subject), template)
         action = self._searched_action(search.action)
         if template is None or named is None or action is None:
-            return _nothing(place)
+            return self._nothing(place, caller)
         if not place.page.size:
-            return EndpointAnswer(place.encode([], place.page.cursor()), "")
+            return self._nothing(place, caller, place.page.cursor())
         try:
             make_principal(named)
         except InvalidReference:
-            return _nothing(place)
+            return self._nothing(place, caller)
         if template.names_ref():
             raise InvalidArgument("lists know no refs: a type with `@` in `authzen.resources` has no search")
         requester = _whole_tables(make_list_requester(caller, named, UNSET))
@@ -237,17 +246,24 @@ class AuthzenSurface:
         template = self._names.resources(search.resource.type)
         place = _place(search, "", (search.subject, search.resource), template)
         if template is None or self._names.subjects(search.subject.type) is None:
-            return _nothing(place)
+            return self._nothing(place, caller)
         names = [name for name in self._names.actions_on(template.type) if name > place.page.after]
         if not names:
-            return _nothing(place)
-        items = [self._names.check(Evaluation(search.subject, ActionName(name), search.resource)) for name in names]
-        batch = await self._admitted(self._request(items), caller)
+            return self._nothing(place, caller)
+        part = SharedParts().once
+        questions = (Evaluation(search.subject, ActionName(name), search.resource) for name in names)
+        request = self._request([self._names.check(question, part) for question in questions])
+        batch = await self._admitted(request, caller)
         answer = _inspected((await self._pdp.decide(batch)).answer)
         allowed = [name for name, each in zip(names, answer.allowed, strict=True) if each]
         shown = allowed[: place.page.size]
         following = (shown[-1] if shown else place.page.after) if len(allowed) > len(shown) else None
         return EndpointAnswer(place.encode([{"name": name} for name in shown], following), answer.id)
+
+    def _nothing(self, place: _Place, caller: Caller, following: str | None = None) -> EndpointAnswer:
+        """Record a search that asks about nothing, and return no results."""
+        id = self._pdp.record_failure(Batch(SURFACE.name, caller, 1, (), {0: _NO_QUESTION}))
+        return EndpointAnswer(place.encode([], following), id)
 
     def _searched_action(self, action: ActionName) -> str | None:
         if action.properties:
@@ -320,10 +336,6 @@ def _cursor(token: str, bound: bytes) -> str:
     if content[:_BOUND] != bound:
         raise ValueError
     return content[_BOUND:].decode()
-
-
-def _nothing(place: _Place) -> EndpointAnswer:
-    return EndpointAnswer(place.encode([], None), "")
 
 
 def _entities(place: _Place, found: PageResult, template: Template, type: str, requester: Requester) -> EndpointAnswer:

@@ -6,7 +6,7 @@ actions are those of the service, and an id is a reference without the type.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 from urllib.parse import unquote
 
@@ -15,6 +15,7 @@ from msgspec import UNSET
 from pdp.config.warehouses import ID_OF_TEMPLATE, AuthzenSettings
 from pdp.decision.bodies import CheckBody, ContextBody, PrincipalBody, ResourceBody
 from pdp.dialects.authzen.bodies import ActionName, Evaluation, NamedEntity, names_of
+from pdp.dialects.trino.spelling import TABLE_TYPES, is_metadata_name
 from pdp.errors import InvalidArgument
 from pdp.model.answer import Rejection
 from pdp.model.question import RESOURCE_TYPES
@@ -97,17 +98,20 @@ class NameMap:
             raise InvalidArgument(f"nothing tells all actions of a {type}: name them in `authzen.actions`")
         return sorted(CATALOG_ACTIONS[type])
 
-    def check(self, asked: Evaluation) -> CheckBody | Rejection:
-        """Return the native form of a question, or why there is none; raise InvalidArgument for wrong properties."""
-        principal, resource = self.principal(asked.subject), self.resource(asked.resource)
+    def check(self, asked: Evaluation, part: Callable[..., Any]) -> CheckBody | Rejection:
+        """Return the native form of a question, or why there is none; raise InvalidArgument for wrong properties.
+
+        `part` makes a part that questions may share, as `SharedParts.once` does.
+        """
+        principal, resource = part(self.principal, asked.subject), part(self.resource, asked.resource)
         action = self.action(asked.action.name)
         if principal is None:
             return _unmapped("subject.type")
         if resource is None:
-            return _unmapped("resource.type")
+            return _unmapped("resource")
         if action is None:
             return _unmapped("action.name")
-        return CheckBody(principal=principal, action=action, resource=resource, context=_context(asked.action))
+        return CheckBody(principal=principal, action=action, resource=resource, context=part(_context, asked.action))
 
     def principal(self, subject: NamedEntity) -> str | PrincipalBody | None:
         """Return the principal of a subject; None for an unknown type."""
@@ -118,9 +122,12 @@ class NameMap:
         return PrincipalBody(name, **_evidence(subject.properties)) if subject.properties else name
 
     def resource(self, resource: NamedEntity) -> str | ResourceBody | None:
-        """Return the resource of an entity; None for an unknown type."""
+        """Return the resource of an entity; None for an unknown type, and for the id of a metadata table.
+
+        `t$files` is judged by the rights of `t`, which another id names.
+        """
         template = self._resources.get(resource.type)
-        if template is None:
+        if template is None or (not template.raw and template.type in TABLE_TYPES and is_metadata_name(resource.id)):
             return None
         name = template.fill(resource.id)
         return ResourceBody(reference=name, properties=resource.properties) if resource.properties else name

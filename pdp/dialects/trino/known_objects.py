@@ -30,7 +30,7 @@ from pdp.model.answer import Rejection
 from pdp.model.arrays import PathArray
 from pdp.model.question import NO_ARGUMENTS, Batch, Check, Resource
 from pdp.model.trino_operations import METADATA_TABLES, TRINO_OPERATIONS, TRINO_PREFIX
-from pdp.model.vocabulary import DATA_ACTIONS, LOADS
+from pdp.model.vocabulary import DATA_ACTIONS, LOADS, ROW_ACTIONS
 
 """A name of a table that nobody knows."""
 
@@ -129,8 +129,8 @@ def typed_by_name(table: Resource) -> Resource:
     return replace(table, type="table_or_view" if table.type == "metadata_table" else "metadata_table")
 
 
-_ABOUT_TABLES: Final = frozenset({*LOADS, *DATA_ACTIONS, "get_metadata", "include_in_list", "commit"})
-"""Actions of catalogs and loads that metadata tables have as Trino judges them."""
+_ABOUT_TABLES: Final = frozenset({*LOADS, *ROW_ACTIONS, "get_metadata", "include_in_list", "commit"})
+"""Actions, operations on rows and loads that metadata tables have as Trino judges them."""
 
 
 def names_metadata(check: Check) -> bool:
@@ -262,7 +262,7 @@ def _without(check: Check, left_out: list[bool]) -> list[Check]:
 
 
 _NO_METADATA_TABLE: Final = "rule:metadata_table"
-_WRITES: Final = frozenset({"write_data", "commit"})
+_WRITES: Final = frozenset({"write_data", "commit", "UPDATE_ENTITY"})
 
 
 def with_metadata_tables(plan_load: Planner) -> Planner:
@@ -304,8 +304,8 @@ def _plan_native(
         return context.denied(_NO_METADATA_TABLE, action, tables)
     if load := plan_load(context, replace(check, resources=bases)):
         return load
-    if action not in DATA_ACTIONS:
+    if action not in ROW_ACTIONS:
         return context.concrete(action, bases)
     if METADATA_TABLES[suffix] != "read_data":
-        return context.concrete(METADATA_TABLES[suffix], bases)
+        return context.concrete(METADATA_TABLES[suffix] if action in DATA_ACTIONS else action, bases)
     return context.deny_restricted(bases, action, lambda part: context.concrete(action, part))

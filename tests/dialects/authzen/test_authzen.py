@@ -527,3 +527,58 @@ async def test_records_tell_the_surface_and_what_was_asked(tmp_path: Path) -> No
     assert record["checks"][0]["by"] == ["row_access:p"]
     (refusal,) = [each for each in records if each["event"] == "refusal"]
     assert (refusal["surface"], refusal["endpoint"], refusal["requestId"]) == ("authzen", EVALUATION, "bad")
+
+
+@one_service
+@pytest.mark.parametrize("field", ["subject", "action", "resource"])
+async def test_a_short_body_makes_no_long_questions(client: HttpClient, field: str) -> None:
+    """What items leave out is counted for each of them, as native checks count what resources share."""
+    around = asked("bob", "read", "r-1")
+    around[field]["properties"] = {f"k{at}": at for at in range(1_500)}
+    status, found = await client.post(EVALUATIONS, around | {"evaluations": [{}] * 10_000})
+    assert (status, found["error"]["code"]) == (400, "invalid_argument")
+    assert "share" in found["error"]["message"]
+    own = {field: asked("bob", "read", "r-1")[field]}
+    status, found = await client.post(EVALUATIONS, around | {"evaluations": [own] * 10_000})
+    assert (status, found["evaluations"]) == (200, [{"decision": True}] * 10_000)
+
+
+@one_service
+@pytest.mark.parametrize("name", ["r-1$files", "r-1$snapshots", "closed$files", "r-1$files$files"])
+async def test_the_id_of_a_table_names_no_metadata_table(client: HttpClient, name: str) -> None:
+    assert await decide(client, asked("bob", "read", "r-1"))
+    assert not await decide(client, asked("bob", "read", name))
+    search = {"subject": subject("bob"), "resource": {"type": "record", "id": name}}
+    assert (await client.post("/access/v1/search/action", search))[1]["results"] == []
+
+
+async def test_an_operation_on_rows_shows_no_values_of_hidden_rows_by_metadata_tables(tmp_path: Path) -> None:
+    (tmp_path / "open.yaml").write_text(json.dumps({"rules": {"open": "true"}}))
+    policies = {"rules": ["open.yaml"], "row_access": ["rows.json"]}
+    operations = ["READ_ENTITY_VALUE", "UPDATE_ENTITY"]
+    async with asking(tmp_path, policies=policies, authorities={"default": {"engines": ["cel"]}}, authzen={}) as client:
+        for operation, name in product(
+            operations, ["closed", "closed$files", "closed$partitions", "closed$files$files"]
+        ):
+            body = {"subject": subject("oidc~alice"), "action": {"name": operation}, "resource": {"type": "table", "id": f"lake/s/{name}@main"}}  # fmt: skip
+            assert not await decide(client, body), (operation, name)
+            check = {"principal": "user:oidc~alice", "action": operation, "resource": f"table:lake/s/{name}@main"}
+            assert await natively(client, **check) == (name == "closed"), (
+                "the native caller applies filters to the table"
+            )
+
+
+async def test_a_search_about_nothing_is_recorded(tmp_path: Path) -> None:
+    search = {"subject": subject("bob"), "action": {"name": "read"}, "resource": {"type": "record", "id": "r-1"}}
+    nothing = [
+        ("subject", search | {"subject": {"type": "alien"}}), ("resource", search | {"action": {"name": "fly"}}),
+        ("resource", search | {"page": {"limit": 0}}), ("action", search | {"resource": {"type": "alien", "id": "1"}}),
+    ]  # fmt: skip
+    async with asking(tmp_path) as client:
+        for kind, body in nothing:
+            status, found = await client.post(f"/access/v1/search/{kind}", body)
+            assert (status, found["results"]) == (200, [])
+    records = [record for record in all_records(tmp_path) if record.get("surface") == "authzen"]
+    assert [[each["error"]["code"] for each in record["checks"]] for record in records] == [["unsupported"]] * len(
+        nothing
+    )

@@ -46,7 +46,7 @@ PATH = "/management/v1/action/batch-check"
 async def asking(folder: Path, **more: Any) -> AsyncIterator[HttpClient]:
     (folder / "rows.json").write_text(json.dumps(ROWS))
     (folder / "forbid.yaml").write_text(json.dumps({"rules": {"lock": "path == 's.locked' || role == 'gone'"}}))
-    (folder / "world.json").write_text(json.dumps(WORLD))
+    (folder / "world.json").write_text(json.dumps(more.pop("world", WORLD)))
     engines = {"default": {"engines": ["grants"]}}
     policies = {"rules": [], "row_access": ["rows.json"], "forbid": ["forbid.yaml"]}
     config: dict[str, Any] = {
@@ -284,3 +284,14 @@ async def test_what_the_api_cannot_send_is_unknown_unless_the_caller_says_that_n
     async with asking(tmp_path, policies=policies, identity={"callers": {"bridge": caller}}) as client:
         known = empty and kind != "attributes"  # an attribute that a principal does not have is unknown to a rule
         assert await answers(client, on_table("read_data", "people"), on_table("read_data", "other")) == [known, True]
+
+
+async def test_an_id_of_several_objects_names_none(tmp_path: Path) -> None:
+    names = ["table:lake/s/one", "table:lake/s/two", "table:open/s/one", "view:lake/s/other"]
+    world = WORLD | {"objects": [*WORLD["objects"], *({"object": name, "id": "same"} for name in names)]}
+    async with asking(tmp_path, world=world) as client:
+        by_id = {"table-id": "same"}
+        asked = [check("table", "read_data", **by_id), check("view", "select", **{"view-id": "same"})]
+        other = check("table", "read_data", "oidc~eve", **by_id)
+        other["operation"]["table"]["warehouse-id"] = "open"
+        assert await answers(client, *asked, other) == [False, True, True]
