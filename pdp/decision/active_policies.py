@@ -17,6 +17,7 @@ from immutables import Map
 from pdp.config.policies import ThroughViews
 from pdp.config.warehouses import PolarisSettings, TrinoSettings, WarehouseSettings
 from pdp.engines.engine import Cost, Dependency, Engine, ForbiddenPath, beyond
+from pdp.engines.grants.model import GRANTED_BELOW
 from pdp.engines.guarded import AwaitedEngine, FailedEngine, applying
 from pdp.engines.row_access.engine import RowAccessEngine
 from pdp.engines.spelled_names import NO_NAMES, SpelledNames, names_below
@@ -221,6 +222,7 @@ class ActivePolicies(msgspec.Struct, frozen=True, dict=True):
         engines = () if is_cluster else _applying(authority.engines, action, type)
         # Nothing can permit an unknown action, so its denial keeps the reason.
         is_known = is_cluster or (type, action) in CEL_CHECKS or action in CATALOG_ACTIONS.get(type, ())
+        is_known |= action in GRANTED_BELOW  # forbids are asked about them on each object above
         more = [forbid for engine in authority.engines if (forbid := beyond(engine))]
         forbids = _applying((*self.forbids, *more), action, type) if engines or is_known else ()
         single = engines[0] if len(engines) == 1 and not forbids else None

@@ -162,14 +162,25 @@ def test_a_permit_sees_neither() -> None:
 
 
 # --- grants that include others --------------------------------------------------------------------------------------
+BELOW = "manage_grants manage_refs manage_tags apply"
+"""What an administrator of a project has on the objects below alone."""
 PRIVILEGED = {  # privilege that is granted, privileges that it includes
     "table": {"ownership": "manage_grants modify select describe", "modify": "select describe", "select": "describe", "describe": "", "pass_grants": ""},
     "namespace": {"ownership": "manage_grants manage_refs modify select describe create", "create": "describe", "manage_grants": ""},
     "role": {"ownership": "assignee", "assignee": ""},
     "tag": {"ownership": "apply", "apply": ""},
-    "project": {"project_admin": "security_admin data_admin role_creator tag_creator describe select create modify", "modify": "select describe"},
+    "project": {
+        "project_admin": f"security_admin data_admin role_creator tag_creator describe select create modify {BELOW}",
+        "modify": "select describe", "create": "describe", "data_admin": "create describe modify select manage_refs",
+        "security_admin": "role_creator tag_creator describe manage_grants manage_tags apply",
+    },
+    "server": {
+        "operator": f"project_admin security_admin data_admin role_creator tag_creator describe select create modify {BELOW}", "admin": "",
+    },
 }  # fmt: skip
-PLACES = {"table": "table:nes/s/t", "namespace": "namespace:nes/s", "role": "role:r", "tag": "tag:g", "project": "project:p"}  # fmt: skip
+PLACES = {
+    "table": "table:nes/s/t", "namespace": "namespace:nes/s", "role": "role:r", "tag": "tag:g", "project": "project:p", "server": "server",
+}  # fmt: skip
 ROOT = "user:oidc~root"
 
 

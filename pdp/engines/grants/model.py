@@ -230,22 +230,53 @@ def granting(privilege: str) -> str:
     return "change_ownership" if privilege == "ownership" else f"grant_{privilege}"
 
 
+_BELOW: Final[Mapping[str, tuple[str, ...]]] = {
+    "server": ("project",),
+    "project": ("warehouse", "role", "tag"),
+    "warehouse": ("namespace",),
+    "namespace": ("table", "view", "generic_table", "dataset"),
+}
+"""Type -> the types of objects below. A namespace in a namespace has the same privileges."""
+_UP_RELATION: Final = re.compile(r"\bup\.([a-z_]+)")
+"""Name of a relation to the object above in a rule."""
+
+
+def _held(type: str, first: set[str]) -> set[str]:
+    """Return the relations to an object that some of them give."""
+    giving = {name: set(_RELATION.findall(text)) for name, text in MODEL[type].relations.items()}
+    held, more = set(first), set(first)
+    while more:
+        more = {name for name, by in giving.items() if by & held} - held
+        held |= more
+    return held
+
+
+def _included(type: str, first: set[str]) -> set[str]:
+    """Return the privileges, on an object and on those below, that some relations to the object give."""
+    held = _held(type, first)
+    found = held & STORED[type]
+    for below in _BELOW.get(type, ()):
+        relations = MODEL[below].relations.items()
+        given = {name for name, text in relations if held.intersection(_UP_RELATION.findall(text))}
+        found |= _included(below, given)
+    return found
+
+
 def _included_grants() -> dict[tuple[str, str], tuple[str, ...]]:
-    found: dict[tuple[str, str], tuple[str, ...]] = {}
-    for type, rules in MODEL.items():
-        above = {name: set(_RELATION.findall(text)) for name, text in rules.relations.items()}
-        for privilege in STORED[type]:
-            held, more = {privilege}, {privilege}
-            while more:
-                more = {name for name, giving in above.items() if giving & held} - held
-                held |= more
-            actions = {granting(name) for name in held & STORED[type]} & ACTIONS[type] - {granting(privilege)}
-            found[type, granting(privilege)] = tuple(sorted(actions))
-    return {key: actions for key, actions in found.items() if actions}
+    found = {
+        (type, granting(privilege)): {granting(name) for name in _included(type, {privilege})} - {granting(privilege)}
+        for type in MODEL
+        for privilege in STORED[type]
+    }
+    return {key: tuple(sorted(actions)) for key, actions in found.items() if actions}
 
 
 INCLUDED_GRANTS: Final[Mapping[tuple[str, str], tuple[str, ...]]] = _included_grants()
-"""(type, action that grants a privilege) -> the actions that grant what the privilege includes."""
+"""(type, action that grants a privilege) -> the actions that grant what the privilege includes, there and below."""
+GRANTED_BELOW: Final = frozenset(
+    action for (type, _), actions in INCLUDED_GRANTS.items() for action in actions if action not in ACTIONS[type]
+)
+"""Those that the object itself does not have."""
 
 NESSIE: Final[Mapping[str, Mapping[str, str]]] = {
     "READ_CONTENT_KEY": {"": "include_in_list"},
