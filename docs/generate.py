@@ -367,7 +367,7 @@ def _polaris_operations() -> str:
 
 
 def _polaris_need(step: PolarisStep) -> str:
-    place = {"target": "", "destination": " on the new namespace"}.get(step.on, f" on the {step.on}")
+    place = {"target": "", "content": "", "destination": " on the new namespace"}.get(step.on, f" on the {step.on}")
     return f"`{step.action}`{place}"
 
 

@@ -21,10 +21,13 @@ Polaris sends tables, views and generic tables alike, so that the operation says
 
 
 class PolarisStep(NamedTuple):
-    """One check on each target, or on the server or the projects of the catalogs."""
+    """One check on each target, or on the server or the projects of the catalogs.
+
+    `content`: on a target where no table has rows or columns that are hidden from the principal.
+    """
 
     action: str
-    on: Literal["target", "server", "project", "destination"] = "target"
+    on: Literal["target", "content", "server", "project", "destination"] = "target"
 
 
 class PolarisOperation(NamedTuple):
@@ -64,8 +67,13 @@ _LOAD: Final = PolarisStep("loadCredentials")
 """A load of the native API, with its rule on hidden rows and columns."""
 _WRITE: Final = PolarisStep("write_data")
 _CREATE: Final = PolarisStep("create_table")
-_NEW_DATA: Final = PolarisStep("update_properties")
-"""The right to the data of a table that does not exist yet, and has no name: that to change its namespace."""
+_NEW_DATA: Final = PolarisStep("update_properties", "content")
+"""The right to the data of a table that does not exist yet, and has no name: that to change its namespace.
+
+A registration can name the files of a known table.
+"""
+NEW_DATA: Final = f"{POLARIS_PREFIX}NEW_DATA"
+"""Action of this check. Policies see `update_properties`."""
 
 POLARIS_OPERATIONS: Final[Mapping[str, PolarisOperation]] = {
     "LIST_NAMESPACES": _on("container", "list_namespaces"),

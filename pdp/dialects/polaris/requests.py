@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -18,6 +19,7 @@ from pdp.decision.plan import Node, PlanContext
 from pdp.errors import InvalidArgument
 from pdp.facts.snapshot import Facts
 from pdp.model.polaris_operations import (
+    NEW_DATA,
     POLARIS_ACTIONS,
     POLARIS_OPERATIONS,
     POLARIS_PREFIX,
@@ -171,7 +173,7 @@ class PolarisReader:
             yield from ((question, resource) for resource in self._resources_of(step, found))
 
     def _resources_of(self, step: PolarisStep, targets: Sequence[Resource]) -> Sequence[Resource]:
-        if step.on == "target":
+        if step.on in ("target", "content"):
             return targets
         return (Resource("server"),) if step.on == "server" else self._projects()
 
@@ -302,7 +304,8 @@ def _path(named: ObjectName) -> list[str]:
 
 def _question(principal: Principal, step: PolarisStep) -> Question:
     security = Load() if step.action in LOADS else None
-    return Question(principal, step.action, view_security=security, unfiltered=True)
+    action = NEW_DATA if step.on == "content" else step.action
+    return Question(principal, action, view_security=security, unfiltered=True)
 
 
 def _rename(
@@ -332,10 +335,16 @@ def _renamed(source: Resource, target: Resource) -> Resource:
 
 
 def plan_polaris(context: PlanContext, check: Check) -> Node | None:
-    """Return the plan of an operation without checks: for administrators, where no forbid binds. None for any other."""
+    """Return the plan of an operation without checks: for administrators, where no forbid binds. None for any other.
+
+    The data of a new table is for those from whom nothing beside the table is hidden.
+    """
     action = check.question.action
     if not action.startswith(POLARIS_PREFIX):
         return None
+    if action == NEW_DATA:
+        change = partial(context.concrete, "update_properties")
+        return context.deny_restricted(check.resources, action, change)
     if action not in POLARIS_ACTIONS:
         return context.denied("unknown_action", action, check.resources)
     principal, settings = context.principal, context.bundle.polaris

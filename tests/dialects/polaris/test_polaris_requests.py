@@ -7,6 +7,7 @@ import json
 import random
 import time
 from collections.abc import AsyncIterator, Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -135,7 +136,7 @@ def targets_of(operation: PolarisOperation) -> Iterator[tuple[str, tuple[str, ..
 def native(step: PolarisStep, kind: str, type: str, path: tuple[str, ...]) -> tuple[str, str]:
     """Return the action and the resource of a step in the native API."""
     action = {"loadCredentials": "read_data"}.get(step.action, step.action)
-    if step.on != "target":
+    if step.on not in ("target", "content"):
         return action, {"server": "server", "project": "project:p1"}[step.on]
     if type == "CATALOG":
         return action, "warehouse:wh"
@@ -299,6 +300,26 @@ async def test_no_right_to_data_is_given_where_columns_are_hidden(operation: str
     assert await ask(client, body_of("gus", operation, both[:1]))
     assert not await ask(client, body_of("gus", operation, both))
     assert await ask(client, body_of("gus", "LOAD_TABLE", both))
+
+
+NEW_WITH_DATA = [name for name, one in POLARIS_OPERATIONS.items() if any(step.on == "content" for step in one.steps)]
+
+
+@pytest.mark.parametrize("operation", NEW_WITH_DATA)
+async def test_no_credentials_for_a_new_table_beside_hidden_columns(operation: str, client: HttpClient) -> None:
+    """A registration can name the files of the table that hides something."""
+    for user, namespace, allowed in (("gus", "sales", False), ("gus", "free", True), ("ann", "sales", True), ("bob", "free", False)):  # fmt: skip
+        assert await ask(client, body_of(user, operation, [target("NAMESPACE", namespace)])) == allowed, (user, namespace)  # fmt: skip
+
+
+async def test_no_credentials_for_a_new_table_in_a_protected_container(tmp_path: Path) -> None:
+    write_policies(tmp_path)
+    config = CONFIG | {"row_access": {"protected": ["namespace:wh/prot"]}}
+    async with client_of(settings_of(config, tmp_path)) as client:
+        for operation, namespace in product(NEW_WITH_DATA, ("prot", "free")):
+            place = [target("NAMESPACE", namespace)]
+            assert await ask(client, body_of("ann", operation, place)) == (namespace == "free")
+            assert await ask(client, body_of("ann", "CREATE_TABLE_DIRECT", place)), "metadata alone are no data"
 
 
 async def test_forbids_bind(client: HttpClient) -> None:
