@@ -26,6 +26,7 @@ from pdp.model.question import (
     attributes_text,
 )
 from pdp.model.references import (
+    DETACHED,
     bound_claims,
     bound_name,
     check_part,
@@ -36,8 +37,6 @@ from pdp.model.references import (
 )
 from pdp.model.strict import FIRST_INEXACT, exact_numbers
 
-DETACHED: Final = "DETACHED"
-"""Type of a ref without a name, and the name that rules see."""
 REF_TYPES: Final = ("BRANCH", "TAG", DETACHED)
 MAX_NESTING: Final = 64
 MAX_VALUES: Final = 10_000

@@ -20,6 +20,8 @@ VERBATIM_TYPES = frozenset({"user", "role"})
 """Types with a name that references hold as it is, without escapes."""
 _LONGEST_CACHED = 256
 """Most characters of a cached reference."""
+DETACHED: Final = "DETACHED"
+"""Type of a ref without a name, and the name that rules see."""
 MAX_NAME = 4096
 MAX_PATH = 16_384
 """Most characters of a name, and of all parts of a path. Catalogs allow far fewer."""

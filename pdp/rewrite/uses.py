@@ -11,14 +11,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from msgspec.structs import replace
 from sqlglot import exp
 
 from pdp.engines.row_access.policy_set import Policy, PolicySet
+from pdp.model.references import DETACHED
 from pdp.rewrite.catalog import Catalog, Relation, RelationKey, full_name
-from pdp.rewrite.errors import WRITE_NEEDS_FULL_ACCESS, RewriteRefused
+from pdp.rewrite.errors import UNSUPPORTED_SOURCE, WRITE_NEEDS_FULL_ACCESS, RewriteRefused
 from pdp.rewrite.filters import FilterCompiler
 from pdp.rewrite.identity import CallerIdentity
 from pdp.rewrite.mentions import CREATE, READ, WRITE, TableMention, TableMentions
@@ -74,7 +75,8 @@ class UseFinder:
         for reference in analyzed.references.found:
             for relation in reference.relations:
                 spellings = _spellings(relation.name, reference.parts) if relation.is_listed else ()
-                yield self._use(relation, reference.role, identities, owner), spellings
+                use = self._use(relation, reference.role, identities, owner)
+                yield replace(use, ref=_named_ref(reference.node)), spellings
                 is_read = reference.returns_rows or _reads_rows(reference)
                 if reference.role == READ or is_read:
                     yield from ((use, ()) for use in self.of_filters(relation, identities))
@@ -109,6 +111,20 @@ class UseFinder:
             relation.name, REPLACE if role == CREATE else role, relation.view is not None, owner,
             tuple(dict.fromkeys(matching)), tuple(dict.fromkeys(held)),
         )  # fmt: skip
+
+
+def _named_ref(table: exp.Expression) -> str:
+    """Return the branch or tag of a table's old version, DETACHED for a snapshot; empty for the default ref.
+
+    A time is one of the default ref. Raise RewriteRefused for an expression: nobody knows which version it names.
+    """
+    version: Any = table.args.get("version") or table.args.get("when")
+    if version is None or "VERSION" not in (version.text("this"), version.text("kind")):
+        return ""
+    value = version.expression
+    if not isinstance(value, exp.Literal):
+        raise RewriteRefused(UNSUPPORTED_SOURCE, f"a version of `{table.name}` must be a number or a text")
+    return value.name if value.is_string and not value.name.isdecimal() else DETACHED
 
 
 def _reads_rows(reference: TableMention) -> bool:

@@ -29,7 +29,7 @@ from pdp.facts.snapshot import Facts
 from pdp.identity.evidence import judged_principal, own_principal
 from pdp.model.events import RewriteEvent, token_subject
 from pdp.model.question import AtLeast, Caller, Check, Principal, Question, Resource, unshown_user
-from pdp.model.references import check_path, format_resource
+from pdp.model.references import DETACHED, check_part, check_path, format_resource
 from pdp.model.revision import new_id
 from pdp.model.strict import decode
 from pdp.rewrite.errors import (
@@ -303,6 +303,10 @@ def checks_of_uses(request: StatementRequest, uses: Sequence[RelationUse], bundl
             yield Check(question("write_data"), (relation,), (0,))
         else:
             yield Check(question(READS[kind]), (relation,), (0,))
+            if use.ref:
+                type = DETACHED if use.ref == DETACHED else ""
+                version = msgspec.structs.replace(relation, ref=check_part(use.ref), ref_type=type)
+                yield Check(question(READS[kind]), (version,), (0,))
 
 
 def checks_of_losses(
@@ -376,7 +380,8 @@ def _recorded_use(use: RelationUse) -> dict[str, Any]:
     given = {"as": use.author or use.owner, "policies": use.policies, "masks": use.masks}
     kept = {key: value for key, value in given.items() if value}
     kind = "view" if use.is_view else "table"
-    return {"table": format_resource(Resource(kind, use.name[0], use.name[1:])), "use": use.role, **kept}
+    named = Resource(kind, use.name[0], use.name[1:], use.ref or None)
+    return {"table": format_resource(named), "use": use.role, **kept}
 
 
 def rewrite_event(

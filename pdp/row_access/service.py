@@ -316,10 +316,10 @@ class StatementService:
         refuse_table_references(uses, self._pdp.bundle.warehouses)
         lost, maybe_lost = checks_of_losses(request, uses, facts, spelled)
         result = await self._decide(request, [*checks_of_uses(request, uses, bundle), *lost])
-        each = {(use.name, use.role, use.owner, use.author, use.person): use for use in uses}
+        each = {msgspec.structs.replace(use, policies=(), masks=(), spellings=()): None for use in uses}
         others = [
             msgspec.structs.replace(use, name=(use.name[0], *path))
-            for use in each.values()
+            for use in each
             for path in spelled.other_paths(use.name[0], use.name[1:])
         ]
         await self._refuse_forbidden(request, [*checks_of_uses(request, others, bundle), *maybe_lost], result)

@@ -74,12 +74,13 @@ async def asking(
     rows: Mapping[str, Any] = ROWS,
     forbid: Mapping[str, str] | None = None,
     world: Mapping[str, Any] | None = None,
+    lake: Mapping[str, Any] | None = None,
 ) -> AsyncIterator[HttpClient]:
     (folder / "rows.json").write_text(json.dumps(rows))
     (folder / "forbid.yaml").write_text(json.dumps({"rules": forbid or {"none": "role == 'nobody'"}}))
     (folder / "world.json").write_text(json.dumps(world or WORLD))
     config: dict[str, Any] = {
-        "warehouses": {"lake": {"project": "p1"}, "nes": {"kind": "nessie", "default_ref": "main"}}, "store": {"url": "file:world.json"},
+        "warehouses": {"lake": {"project": "p1", **(lake or {})}, "nes": {"kind": "nessie", "default_ref": "main"}}, "store": {"url": "file:world.json"},
         "policies": {"rules": [], "row_access": ["rows.json"], "forbid": ["forbid.yaml"]}, "trino": {"catalogs": {"lake": {"warehouse": "lake"}}},
         "limits": {"rewrite_seconds": 60, "request_timeout_seconds": 60},
     }  # fmt: skip
@@ -339,3 +340,35 @@ async def test_no_statement_names_a_table_at_a_reference_of_a_nessie(tmp_path: P
                 sql = f"CREATE TABLE {warehouse}.sales.{sign}{name}{sign} AS SELECT 1 AS a"
                 answer = await ask(client, "/v1/rewrite", MAKER, sql=sql, dialect=dialect)
                 assert (answer.get("error", {}).get("code") == "ambiguous_name") is refused, (sql, answer)
+
+
+VERSIONS = {
+    "spark": "{table} VERSION AS OF {version}", "trino": "{table} FOR VERSION AS OF {version}",
+    "duckdb": "{table} AT (VERSION => {version})",
+}  # fmt: skip
+TEXTS = [
+    "SELECT id FROM {}", "SELECT p.id FROM plain p JOIN {} ON TRUE", "WITH x AS (SELECT id FROM {}) SELECT id FROM x",
+    "SELECT id FROM plain WHERE EXISTS (SELECT 1 FROM {})", "INSERT INTO sink SELECT id FROM {}",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("dialect", VERSIONS)
+@pytest.mark.parametrize("text", TEXTS)
+async def test_a_branch_of_a_table_needs_the_right_to_that_ref(dialect: str, text: str, tmp_path: Path) -> None:
+    """Also beside a right to the default ref, which the table's name alone means."""
+    rows = {"default": ["lake", "sales"], "tables": {name: {"columns": {"id": "INTEGER"}} for name in ("plain", "own", "sink")}, "policies": [{"id": "p", "table": "sink", "grantees": ["allUsers"], "filter": "TRUE"}]}  # fmt: skip
+    forbid = {"prod": "ref == 'prod' && path == 'sales.own'", "snapshots": "ref == 'DETACHED' && path == 'sales.own'"}
+    versions = {"'dev'": 200, "'prod'": 403, "8954597067493422955": 403, "'8954597067493422955'": 403, "concat('pr', 'od')": 400}  # fmt: skip
+    async with asking(tmp_path, rows, forbid, lake={"default_ref": "main"}) as client:
+        for version, status in versions.items():
+            sql = text.format(VERSIONS[dialect].format(table="own", version=version))
+            found = await ask(client, "/v1/rewrite", READER, sql=sql, dialect=dialect)
+            assert found["status"] == status, (sql, found)
+            free = text.format(VERSIONS[dialect].format(table="plain", version=version)).replace("plain p JOIN", "own p JOIN")  # fmt: skip
+            if status != 400:
+                assert (await ask(client, "/v1/rewrite", READER, sql=free, dialect=dialect))["status"] == 200, free
+        times = {"spark": "own TIMESTAMP AS OF '2024-01-01'", "trino": "own FOR TIMESTAMP AS OF TIMESTAMP '2024-01-01 00:00:00'", "duckdb": "own AT (TIMESTAMP => TIMESTAMP '2024-01-01')"}  # fmt: skip
+        found = await ask(client, "/v1/rewrite", READER, sql=text.format(times[dialect]), dialect=dialect)
+        assert found["status"] == 200, found
+    tables = [one["table"] for record in all_records(tmp_path) if record["event"] == "rewrite" for one in record.get("tables", ())]  # fmt: skip
+    assert {"table:lake/sales/own@prod", "table:lake/sales/own@DETACHED", "table:lake/sales/own@dev"} <= set(tables)

@@ -124,7 +124,7 @@ class RelationUse(msgspec.Struct, frozen=True, omit_defaults=True):
     `policies` and `masks` have the ids of the policies and masks that hold for the reader. `spellings` are other full
     names that the engine may look up, for a relation of a catalog. `author` is the principal who wrote a filter that
     reads the relation, and `person` acted as this principal, a role. `makes_view`: a view is made at the name, whatever
-    stands there.
+    stands there. `ref` is the branch or tag whose rows a statement asks for, or DETACHED for a snapshot.
     """
 
     name: tuple[str, ...]
@@ -137,6 +137,7 @@ class RelationUse(msgspec.Struct, frozen=True, omit_defaults=True):
     spellings: tuple[tuple[str, ...], ...] = ()
     person: str = ""
     makes_view: bool = False
+    ref: str = ""
 
 
 class RewriteReply(msgspec.Struct, frozen=True, omit_defaults=True):
