@@ -347,3 +347,10 @@ def describe_grant(facts: Facts, grant: Grant) -> GrantListing:
     """Return a grant with its flags and its name for sorting."""
     name = "\x00".join((key_text(grant.object), grant.privilege, grant.principal, grant.id))
     return GrantListing(grant, grant_flags(facts, grant), name)
+
+
+def names_below(facts: Facts, query: ObjectQuery, page: PageRequest) -> tuple[dict[str, ObjectKey], Candidates]:
+    """Return the keys of the objects of a query by name, and the candidates of a page and of those behind."""
+    container = query.container
+    keys = {key_text(key): key for key, _ in facts.subtree(container) if key[0] == query.type and key != container}
+    return keys, page.candidates(keys, str(facts.revision()))

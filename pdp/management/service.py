@@ -23,7 +23,7 @@ from pdp.engines.grants.edits import Actor, GrantEdits, ObjectEdits, expand_role
 from pdp.engines.grants.engine import GrantsEngine
 from pdp.engines.guarded import applying
 from pdp.errors import AssertionNotAllowed, Forbidden, InvalidArgument, Unavailable
-from pdp.facts.objects import Change, Grant, ObjectKey, key_of, key_text, resource_of
+from pdp.facts.objects import SERVER, Change, Grant, ObjectKey, key_of, key_text, resource_of
 from pdp.facts.snapshot import Facts
 from pdp.identity.evidence import judged_principal
 from pdp.management.forbidden_edits import edit_questions, grant_questions, refuse_forbidden, unforbidden
@@ -43,6 +43,7 @@ from pdp.management.requests import (
     list_grants_request,
     list_objects_request,
     matching_grants,
+    names_below,
     objects_request,
     recorded,
     sorted_grants,
@@ -199,19 +200,18 @@ class Management:
         facts, key = await self.facts(requester), key_of(resource)
         if self._pdp.source.is_stale():
             raise Unavailable("the store has been silent too long to tell who has access")
-        self.rights.require(facts, self.actor(facts, requester), READ, key)
+        actor = self.actor(facts, requester)
+        self.rights.require(facts, actor, READ, key)
         await refuse_forbidden(self._pdp, requester, [(READ, resource)])
         await self._require_inspection(requester, resource)
+        users = self.rights.may(facts, actor, "list_users", SERVER)
         revision = str(facts.revision())
-        candidates = await run_aside(lambda: page.candidates(self._candidates(facts, action, key), revision))
+        candidates = await run_aside(lambda: page.candidates(self._candidates(facts, action, key, users), revision))
 
         def checks(names: Sequence[str]) -> list[Check]:
             asked = (judged_principal(requester.caller, parse_principal(name))[0] for name in names)
-            unfiltered = requester.unfiltered
-            return [
-                Check(Question(each, action, unfiltered=unfiltered), (resource,), (at,))
-                for at, each in enumerate(asked)
-            ]
+            questions = (Question(each, action, unfiltered=requester.unfiltered) for each in asked)
+            return [Check(question, (resource,), (at,)) for at, question in enumerate(questions)]
 
         asked = list_access_request(requester, action, resource).asked
         found = await self._permitted(_Listing(_unguarded(linked(requester)), asked, checks), candidates, page)
@@ -240,7 +240,7 @@ class Management:
             principal, query.action, acting_role=requester.acting_role, inspected=inspected,
             unfiltered=requester.unfiltered,
         )  # fmt: skip
-        keys, candidates = await run_aside(_names_below, facts, query, page)
+        keys, candidates = await run_aside(names_below, facts, query, page)
 
         def checks(names: Sequence[str]) -> list[Check]:
             # the resources of one check share the warehouse
@@ -334,8 +334,14 @@ class Management:
 
         return sorted_grants(facts, (grant for grant in matching_grants(facts, filter) if is_readable(grant)))
 
-    def _candidates(self, facts: Facts, action: str, key: ObjectKey) -> set[str]:
-        """Return all principals that may have access: every known one, or fewer if grants alone decide."""
+    def _candidates(self, facts: Facts, action: str, key: ObjectKey, users: bool) -> set[str]:
+        """Return all principals that may have access: every known one, or fewer if grants alone decide.
+
+        Whoever may list the roles of a project may ask about a role. Without `users`, the right to list users, that
+        shows those with a grant on the role alone.
+        """
+        if key[0] in _OPEN_TYPES and not users:
+            return expand_roles(facts, facts.node(key).grants)
         warehouse = key[1][0] if key[0] not in NAMED_TYPES and key[1] else ""
         authority = self._pdp.bundle.authority(warehouse)
         others = [e for e in authority.engines if applying(e, action, key[0]) and not isinstance(e, GrantsEngine)]
@@ -391,10 +397,3 @@ def _unguarded(caller: Caller) -> Caller:
     For listings after the caller's right to the whole listing is checked.
     """
     return msgspec.structs.replace(caller, own=None)
-
-
-def _names_below(facts: Facts, query: ObjectQuery, page: PageRequest) -> tuple[dict[str, ObjectKey], Candidates]:
-    """Return the keys of the objects of a query by name, and the candidates of a page and of those behind."""
-    container = query.container
-    keys = {key_text(key): key for key, _ in facts.subtree(container) if key[0] == query.type and key != container}
-    return keys, page.candidates(keys, str(facts.revision()))

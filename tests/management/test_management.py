@@ -458,6 +458,33 @@ async def test_a_token_that_no_page_gave_is_refused(client: ManagementClient, cu
     assert "pageToken" in await client.refused("list", 400, "invalid_argument", **ask, pageToken=token)
 
 
+async def test_a_user_sheds_no_role_by_deleting_itself(client: ManagementClient) -> None:
+    """A policy that binds the members of a role binds those who may not leave the role."""
+    member = {"principal": BOB, "privilege": "assignee", "object": "role:contractor"}
+    await client.done("grants", add=[member, grant(CAROL, "ownership", "role:contractor")])
+    message = await client.refused("objects", 403, "forbidden", delete=[BOB], actor=BOB)
+    assert "grant_assignee on role:contractor" in message
+    assert await client.grants(object="role:contractor", principal=BOB)
+    await client.done("grants", add=[grant(ALICE, "admin", "server")])
+    await client.done("objects", delete=[BOB], actor=ALICE)
+    assert await client.grants(object="role:contractor", principal=BOB) == []
+    await client.done("objects", delete=[BOB], actor=BOB)
+
+
+async def test_who_has_a_role_shows_no_users_of_other_projects(client: ManagementClient) -> None:
+    """Whoever sees a project may list its roles, and so may ask about a role."""
+    await client.done("objects", put=["project:q", {"object": "role:eu", "parent": "project:p"}])
+    member = {"principal": BOB, "privilege": "assignee", "object": "role:eu"}
+    hidden = [grant(f"user:oidc~hidden{at}", "create", "project:q") for at in range(3)]
+    await client.done("grants", add=[member, grant(CAROL, "select", TABLE), *hidden])
+    for action, found in (("read", []), ("read_metadata", [BOB]), ("assume", [BOB])):
+        shown = await client.done("access", resource="role:eu", action=action, actor=CAROL)
+        assert [each["principal"] for each in shown["principals"]] == found
+    await client.done("grants", add=[grant(ALICE, "admin", "server")])
+    shown = await client.done("access", resource="role:eu", action="read_metadata", actor=ALICE)
+    assert {"user:oidc~hidden1", BOB, CAROL} <= {each["principal"] for each in shown["principals"]}
+
+
 # --- who may write --------------------------------------------------------------------------------------------------
 
 

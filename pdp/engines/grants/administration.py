@@ -178,6 +178,11 @@ class _ObjectDraft:
         for below, node in self.facts.subtree(key):
             changes += map(GrantRemoved, self.facts.grants_on(below))
             changes += [ObjectDeleted(below)] if node.registered else []
+        if key[0] == "user" and not self.rules.may(self.facts, self.actor, "delete_users", SERVER):
+            # users may delete themselves; a policy that binds members binds those who may not leave the role
+            for grant in self.facts.grants_to(key_text(key)):
+                if grant.object[0] == "role":
+                    self._require(right_to_remove(grant), grant.object)
         if key[0] in ("role", "user"):
             changes += map(GrantRemoved, self.facts.grants_to(key_text(key)))
         changes += rules_of_dropped(self.facts, key)
