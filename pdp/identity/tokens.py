@@ -70,8 +70,8 @@ class Tokens:
         self._providers = settings.identity.providers
         self._idp_of = {each.issuer: idp for idp, known in self._providers.items() for each in known.each_issuer}
         self._keys = _issuer_keys(settings, telemetry) if self._providers else {}
-        self._seen = dict.fromkeys(self._providers, frozenset[str]())
-        """Provider -> the paths with a claim in a token of the provider since the start."""
+        self._seen = dict.fromkeys(self._idp_of, frozenset[str]())
+        """Issuer -> the paths with a claim in a token of the issuer since the start."""
         self._verified: BoundedCache[bytes, VerifiedToken] = BoundedCache(MAX_CACHED)
 
     async def start(self) -> None:
@@ -109,7 +109,7 @@ class Tokens:
         token = await self._verify(text)
         current = self._keys[token.issuer].current
         if current:  # the keys may have become stale during the verification
-            seen = self._seen[token.identity.idp]
+            seen = self._seen[token.issuer]
             self._verified.keep(_digest(text), VerifiedToken(token, current, seen))
         return token
 
@@ -126,7 +126,7 @@ class Tokens:
         token, keys, seen = verified
         if not time.time() < token.expires or keys is not self._keys[token.issuer].current:
             return False
-        return not token.principal.unseen or seen is self._seen[token.identity.idp]
+        return not token.principal.unseen or seen is self._seen[token.issuer]
 
     async def _verify(self, text: str) -> Token:
         if not _COMPACT.fullmatch(text):
@@ -136,18 +136,18 @@ class Tokens:
         idp = self._idp_of.get(issuer) if isinstance(issuer, str) else None
         if idp is None:
             raise Unauthenticated("the token's issuer is no configured provider")
-        provider = self._providers[idp]
+        issuer, provider = str(issuer), self._providers[idp]
         _check_type(header)
         algorithm, kid = _algorithm(header, provider), header.get("kid")
         if kid is not None and not isinstance(kid, str):
             raise Unauthenticated("the token's `kid` is no text")
-        await self._keys[str(issuer)].verify(text, kid, algorithm)
+        await self._keys[issuer].verify(text, kid, algorithm)
         _check_use(claims, provider)
         reader = ClaimReader(provider.claims, claims)
-        seen = self._seen[idp] | reader.present()
+        seen = self._seen[issuer] | reader.present()
         token = _read(idp, provider, reader, seen)
-        if seen != self._seen[idp]:
-            self._seen[idp] = seen
+        if seen != self._seen[issuer]:
+            self._seen[issuer] = seen
         return token
 
 

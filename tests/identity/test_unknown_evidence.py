@@ -584,7 +584,7 @@ async def two(tmp_path: Path) -> AsyncIterator[Tokens]:
     for name in ("one", "two"):
         (tmp_path / f"{name}.json").write_text(json.dumps({"keys": [jwk("one", rsa_key(name))]}))
     issuers = [{"issuer": ISSUER, "jwks": "one.json"}, {"issuer": "accounts.example", "jwks": "two.json"}]
-    provider = {"issuers": issuers, "audiences": ["pdp"]}
+    provider = {"issuers": issuers, "audiences": ["pdp"], "claims": {"groups": "groups"}}
     tokens = Tokens(make_settings({"identity": {"providers": {"oidc": provider}}}, tmp_path), Telemetry())
     await tokens.start()
     yield tokens
@@ -598,6 +598,16 @@ async def test_two_issuers_name_one_principal(two: Tokens) -> None:
     assert first.principal.id == "user:oidc~alice"
     assert first.identity == second.identity
     assert (await two.verify(token(rsa_key("two"), iss="accounts.example"))).principal == first.principal
+
+
+async def test_a_claim_in_tokens_of_one_issuer_tells_nothing_of_another(two: Tokens) -> None:
+    """Both issuers name one person, but each writes its own claims."""
+    absent = token(rsa_key("two"), iss="accounts.example")
+    for _ in range(2):
+        await two.verify(token(rsa_key("one"), groups=["contractor"]))
+        assert (await two.verify(absent)).principal.unseen == ("groups",)
+    await two.verify(token(rsa_key("two"), iss="accounts.example", groups=["staff"]))
+    assert (await two.verify(absent)).principal.unseen == ()
 
 
 @pytest.mark.parametrize(
