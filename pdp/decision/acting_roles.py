@@ -162,8 +162,9 @@ def _does_more(action: str) -> Callable[[Resource], bool]:
 def names_that_fold(check: Check, bundle: ActivePolicies) -> SpelledNames | None:
     """Return the names of forbids that bind a check in any case; None for none.
 
-    A load and a change of a view come from an engine. An edit changes what engines of other warehouses show, too. Any
-    other check counts where the names of the warehouse fold. Operations of Trino are planned in all spellings already.
+    A load and a change of a view come from an engine, and what shows whole tables speaks for engines. An edit changes
+    what engines of other warehouses show, too. Any other check counts where the names of the warehouse fold. Operations
+    of Trino are planned in all spellings already.
     """
     question = check.question
     if not bundle.spelled.forbidden or question.action.startswith(TRINO_PREFIX):
@@ -171,7 +172,8 @@ def names_that_fold(check: Check, bundle: ActivePolicies) -> SpelledNames | None
     if question.rules_follow:
         folds = bool(bundle.trino.catalogs)
     else:
-        folds = question.view_security is not None or check.resources[0].warehouse in bundle.folding
+        is_of_engine = question.view_security is not None or question.unfiltered
+        folds = is_of_engine or check.resources[0].warehouse in bundle.folding
     return bundle.spelled if folds else None
 
 

@@ -164,12 +164,14 @@ class ActivePolicies(msgspec.Struct, frozen=True, dict=True):
     def folding(self) -> frozenset[str]:
         """Return the warehouses whose names mean the same in any case: those of Hive, and those that Trino reads.
 
-        Not those of a Nessie, whose own names have a case.
+        LakeQL reads by Trino, too. Not those of a Nessie, whose own names have a case.
         """
         mapped = {catalog.warehouse for catalog in self.trino.catalogs.values()}
         kinds = {name: known.kind for name, known in self.warehouses.items()}
         hive = {name for name, kind in kinds.items() if kind == "hive"}
-        return frozenset(name for name in mapped | hive if kinds.get(name) != "nessie")
+        known = kinds.keys() | self.authorities.keys()
+        scoped = {name for name in known if any(engine.name == "scopes" for engine in self.authority(name).engines)}
+        return frozenset(name for name in mapped | hive | scoped if kinds.get(name) != "nessie")
 
     @cached_property
     def counts_stored_roles(self) -> bool:

@@ -582,3 +582,9 @@ async def test_a_search_about_nothing_is_recorded(tmp_path: Path) -> None:
     assert [[each["error"]["code"] for each in record["checks"]] for record in records] == [["unsupported"]] * len(
         nothing
     )
+
+
+@one_service
+@pytest.mark.parametrize("name", ["locked", "LOCKED", "Locked"])
+async def test_a_forbid_binds_a_name_in_any_case(client: HttpClient, name: str) -> None:
+    assert not await decide(client, asked("bob", "read", name))

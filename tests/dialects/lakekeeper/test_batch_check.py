@@ -286,6 +286,14 @@ async def test_what_the_api_cannot_send_is_unknown_unless_the_caller_says_that_n
         assert await answers(client, on_table("read_data", "people"), on_table("read_data", "other")) == [known, True]
 
 
+@one_service
+async def test_a_forbid_binds_a_name_in_any_case(client: HttpClient) -> None:
+    """Behind OPA asks Trino, which sends names in lower case, and Lakekeeper reads them in any."""
+    names = ["locked", "LOCKED", "Locked", "other", "OTHER"]
+    asked = [on_table("get_metadata", name, "oidc~alice") for name in names]
+    assert await answers(client, *asked) == [False] * 3 + [True] * 2
+
+
 async def test_an_id_of_several_objects_names_none(tmp_path: Path) -> None:
     names = ["table:lake/s/one", "table:lake/s/two", "table:open/s/one", "view:lake/s/other"]
     world = WORLD | {"objects": [*WORLD["objects"], *({"object": name, "id": "same"} for name in names)]}

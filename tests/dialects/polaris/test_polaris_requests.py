@@ -323,6 +323,10 @@ async def test_no_credentials_for_a_new_table_in_a_protected_container(tmp_path:
 
 
 async def test_forbids_bind(client: HttpClient) -> None:
+    for name in ("SECRET", "Secret"):
+        assert not await ask(
+            client, body_of("ann", "LOAD_TABLE_WITH_READ_DELEGATION", [target("TABLE_LIKE", "sales", name)])
+        )
     secret = [target("TABLE_LIKE", "sales", "secret")]
     for operation in ("LOAD_TABLE", "LOAD_TABLE_WITH_READ_DELEGATION", "UPDATE_TABLE", "LOAD_VIEW", "REPLACE_VIEW"):
         assert not await ask(client, body_of("ann", operation, secret))

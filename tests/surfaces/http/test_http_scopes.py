@@ -272,3 +272,14 @@ async def test_groups_and_roles_of_the_user_are_evidence_for_forbids(kind: str, 
                 for scopes in ({"readPermission": EVENTS}, {"authorized": True}, {}):
                     answer = await ask(client, {"currentUser": user, "scopes": scopes})
                     assert answer == (200, {"allowed": allowed and bool(scopes)}), (name, value, scopes)
+
+
+async def test_a_forbid_binds_a_name_in_any_case(folder: Path) -> None:
+    """LakeQL reads by Trino, which lowers names."""
+    (folder / "forbid.yaml").write_text(json.dumps({"rules": {"lock": "path.startsWith('raw.')"}}))
+    policies = {"rules": [], "forbid": ["forbid.yaml"], "scopes": {"permissions": ["permissions.json"]}}
+    async with client_of(settings_of(config(policies=policies), folder)) as client:
+        for schema, allowed in (("raw", False), ("RAW", False), ("Raw", False), ("cooked", True)):
+            scope = {"readPermission": EVENTS | {"schema": schema}}
+            answer = await ask(client, {"currentUser": {"userName": "human"}, "scopes": scope})
+            assert answer == (200, {"allowed": allowed}), schema
