@@ -15,7 +15,7 @@ from pdp.config.names import KnownNames, NameCheck, name_fault
 from pdp.config.origins import Key, key_text, suggest
 from pdp.config.section import Section
 from pdp.config.settings import Settings
-from pdp.config.warehouses import PolarisSettings
+from pdp.config.warehouses import ID_OF_TEMPLATE, AuthzenSettings, PolarisSettings
 
 _MAP_KEY: Final = "<name>"
 STARRED: Final[Mapping[str, str]] = {
@@ -104,6 +104,7 @@ def unknown_names(settings: Settings) -> Iterator[tuple[Key, str]]:
         yield ("polaris", "catalogs", name), unknown_warehouse(warehouse, known)
     for name, warehouse in settings.lakekeeper.warehouses.items():
         yield ("lakekeeper", "warehouses", name), unknown_warehouse(warehouse, known)
+    yield from _unknown_of_authzen(settings.authzen, known)
     providers = settings.identity.providers
     for name, engine in settings.trusted_engines.items():
         for idp in engine.identities if providers else ():
@@ -112,6 +113,23 @@ def unknown_names(settings: Settings) -> Iterator[tuple[Key, str]]:
     yield from _wrong_forms(settings)
     yield from _wrong_forms_of_polaris(settings.polaris)
     yield from ((key, message) for key, message, is_error in _judged_names(settings) if is_error)
+
+
+def _unknown_of_authzen(authzen: AuthzenSettings, known: Collection[str]) -> Iterator[tuple[Key, str]]:
+    """Yield the errors of templates in unknown warehouses, and of actions that no question has."""
+    for type, text in authzen.resources.items():
+        kind, _, path = text.partition(":")
+        warehouse = path.partition("/")[0].partition("@")[0]
+        if kind not in ("project", "role", "user", "tag", "server") and ID_OF_TEMPLATE not in warehouse:
+            yield ("authzen", "resources", type), unknown_warehouse(unquote(warehouse), known)
+    if authzen.actions:
+        from pdp.model.trino_operations import RULE_ACTIONS  # noqa: PLC0415  most configurations map no action
+        from pdp.model.vocabulary import ALIASES  # noqa: PLC0415
+
+        actions = RULE_ACTIONS.union(*ALIASES.values())
+        for name, action in authzen.actions.items():
+            error = "" if action in actions else f"no action `{action}` is known{suggest(action, actions)}"
+            yield ("authzen", "actions", name), error
 
 
 def idle_names(settings: Settings) -> Iterator[tuple[Key, str]]:

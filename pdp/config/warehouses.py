@@ -224,7 +224,7 @@ class LakekeeperChecksSettings(Section):
 
 ID_OF_TEMPLATE: Final = "{id}"
 """Place of an id in a template."""
-_BASE_URL: Final = re.compile(r"https://[A-Za-z0-9.\-\[\]:]+(/[A-Za-z0-9._~/-]*)?")
+_BASE_URL: Final = re.compile(r"(?!.*/\.\.?(?:/|\Z))https://[A-Za-z0-9.\-\[\]:]+(/[A-Za-z0-9._~/-]*)?")
 
 
 class AuthzenSettings(Section):

@@ -79,7 +79,7 @@ class _Check(msgspec.Struct):
     """One check. `id` comes back with the answer."""
 
     identity: dict[str, Any] | UnsetType = UNSET
-    operation: dict[str, dict[str, Any]] | UnsetType = UNSET
+    operation: Any = UNSET
     id: Any = UNSET
 
 
@@ -153,14 +153,14 @@ class LakekeeperSurface:
         except InvalidArgument as error:
             return BridgeCheck(check.id, Rejection(error.code, str(error)))
 
-    def _native(self, principal: str, operation: Mapping[str, Any] | UnsetType) -> CheckBody:
+    def _native(self, principal: str, operation: Any) -> CheckBody:
         """Return the native form of an operation; raise InvalidArgument for one without."""
-        if operation is UNSET or len(operation) != 1:
+        if not isinstance(operation, dict) or len(operation) != 1:
             raise InvalidArgument("`operation` names one object")
         ((kind, given),) = operation.items()
         known = _TYPES.get(kind.replace("_", "-"))
-        if known is None:
-            raise InvalidArgument("`operation` names an object of an unknown type")
+        if known is None or not isinstance(given, dict):
+            raise InvalidArgument("`operation` names an object of an unknown type, or does not describe it")
         action, arguments = _action(given)
         type, path = self._place(known, given)
         if type == "view":

@@ -143,6 +143,8 @@ REFERENCES: Final = {
     "trino.groups": ({"g": "analist"}, "`analyst`"),
     "lakekeeper.warehouses": ({"demo": "lak"}, "`lake`"),
     "polaris.catalogs": ({"prod": "lak"}, "`lake`"),
+    "authzen.resources": ({"r": "table:lak/s/{id}"}, "`lake`"),
+    "authzen.actions": ({"look": "reed_data"}, "`read_data`"),
     "polaris.roles": ({"engineer": "analist"}, "`analyst`"),
     "identity.providers.kc.role_map": ({"r": "analist"}, "`analyst`"),
     "identity.callers.a.bearer.idp": ("kcc", "`kcc`"),

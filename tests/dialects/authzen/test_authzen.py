@@ -19,7 +19,7 @@ from support.service.serving import settings_of
 
 from pdp.audit.reader import read_audit
 from pdp.audit.records.recorded import ReadReport
-from pdp.config.load import make_settings
+from pdp.config.load import load_settings, make_settings
 from pdp.errors import ConfigError
 from pdp.offline.replay.replay import replay
 
@@ -507,7 +507,7 @@ async def test_metadata_have_their_place_between_host_and_path(tmp_path: Path) -
 @pytest.mark.parametrize(
     "authzen",
     [
-        {"base_url": "http://h.example"}, {"base_url": "https://h.example/?a"}, {"base_url": "https://h.example/#a"}, {"base_url": "https://u@h.example"},
+        {"base_url": "http://h.example"}, {"base_url": "https://h.example/?a"}, {"base_url": "https://h.example/#a"}, {"base_url": "https://u@h.example"}, {"base_url": "https://h.example/.."}, {"base_url": "https://h.example/./t"},
         {"subjects": {"user": "user:oidc~alice"}}, {"subjects": {"user": "user:{id}{id}"}}, {"subjects": {"user": "table:lake/{id}"}}, {"subjects": {"user": "{id}"}},
         {"resources": {"r": "table:lake"}}, {"resources": {"r": "{id}:lake/s"}}, {"resources": {"r": "ship:lake/{id}"}}, {"resources": {"r": "table:lake/%20/{id}"}},
     ],
@@ -515,6 +515,14 @@ async def test_metadata_have_their_place_between_host_and_path(tmp_path: Path) -
 def test_settings_that_mean_nothing_are_refused(authzen: Any, tmp_path: Path) -> None:
     with pytest.raises(ConfigError):
         make_settings({"policies": {"rules": []}, "authzen": authzen}, tmp_path)
+
+
+def test_names_of_the_service_in_settings_are_taken(tmp_path: Path) -> None:
+    """Names that nothing has are refused: `tests/config/test_generated_mistakes.py` has them."""
+    names = {"read": "select", "look": "READ_ENTITY_VALUE", "ask": "trino:SelectFromColumns", "see": "read_grants"}
+    resources = {"lake": "warehouse:{id}", "role": "role:{id}", "any": "namespace:{id}/s"}
+    (tmp_path / "pdp.yaml").write_text(json.dumps({"warehouses": {"lake": {}}, "authzen": {"actions": names, "resources": resources}}))  # fmt: skip
+    assert load_settings(tmp_path / "pdp.yaml", []).authzen.actions == names
 
 
 async def test_records_tell_the_surface_and_what_was_asked(tmp_path: Path) -> None:

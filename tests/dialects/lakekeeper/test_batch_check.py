@@ -118,8 +118,8 @@ async def test_answers_are_in_order_with_the_ids_of_checks(client: HttpClient) -
     assert await answers(client, *many) == [True, False] * 500
 
 
-BAD = [
-    {}, {"table": {}}, {"tables": {"action": {"action": "drop"}}}, {"table": {"action": {"action": "read_data"}, "warehouse-id": "lake"}},
+BAD: list[Any] = [
+    None, 7, [], {"table": None}, {"table": []}, {}, {"table": {}}, {"tables": {"action": {"action": "drop"}}}, {"table": {"action": {"action": "read_data"}, "warehouse-id": "lake"}},
     {"table": {"action": {"action": "read_data"}, "warehouse-id": "other", "namespace": ["s"], "table": "people"}},
     {"table": {"action": {}, "warehouse-id": "lake", "namespace": ["s"], "table": "people"}},
     {"table": {"action": {"action": "read_data"}, "warehouse-id": "lake", "namespace": "s", "table": "people"}},
