@@ -292,8 +292,6 @@ _OWN_SCHEMAS: Final = frozenset(
 )
 """First parts of names of functions of the engines themselves."""
 _DECLARED: Final = re.compile(r"[A-Za-z_][\w-]*(?:\.\w+)*(?:\.\*)?", re.ASCII)
-
-
 _MOST_TEMPORARY: Final = 100
 """Most temporary functions of one text."""
 
@@ -308,15 +306,10 @@ class SiteFunctions:
         self._folded = frozenset(name.lower() for name in self._names)
         for name in self._names:
             first, dot, _ = name.partition(".")
-            if (
-                not _DECLARED.fullmatch(name)
-                or first.lower() in _OWN_SCHEMAS
-                or (not dot and first.lower() in _BUILT_IN)
-            ):
-                message = (
-                    f"`functions`: `{name}` is no function of the site: write its full name, or its schema with `.*`"
-                )
-                raise RewriteRefused(UNSUPPORTED_FUNCTION, message)
+            is_own = first.lower() in _OWN_SCHEMAS or (not dot and first.lower() in _BUILT_IN)
+            if is_own or not _DECLARED.fullmatch(name):
+                advice = "is no function of the site: write its full name, or its schema with `.*`"
+                raise RewriteRefused(UNSUPPORTED_FUNCTION, f"`functions`: `{name}` {advice}")
 
     def have(self, parts: Sequence[str], dialect: str) -> bool:
         """Tell whether a name as written is declared. Only BigQuery tells capitals apart, and divides names at dots."""
@@ -348,10 +341,10 @@ def is_allowed(node: exp.Func, dialect: str, site: SiteFunctions = NO_SITE) -> b
     """Tell whether a function reads no data but its arguments."""
     if isinstance(node, _REFUSED):
         return False
-    parent = node.parent
     is_named = isinstance(node, (exp.Anonymous, exp.AnonymousAggFunc))
-    if parent.__class__ is exp.Dot and parent is not None and parent.expression is node:
-        return _is_of_engine(parent.this, node.name, dialect) or (is_named and _is_of_site(node, dialect, site))
+    parent = node.parent
+    if prefix := _prefix(node):
+        return _is_of_engine(prefix, node.name, dialect) or (is_named and _is_of_site(node, dialect, site))
     if isinstance(parent, exp.NetFunc):
         return (node.name if is_named else node.sql_name()).lower() in _NAMESPACES["bigquery"]["net"]
     name = node.name.lower() if is_named else ""
@@ -364,22 +357,39 @@ def _is_of_site(node: exp.Func, dialect: str, site: SiteFunctions) -> bool:
     return site.have(".".join(parts).split(".") if dialect == "bigquery" else parts, dialect)
 
 
-def _name_of(node: exp.Func) -> list[str]:
-    """Return the name of a call with its prefix, each part a text; a part is empty if it is no name."""
-    parts, parent = [node.name], node.parent
-    prefix = parent.this if isinstance(parent, exp.Dot) and parent.expression is node else None
+def _prefix(node: exp.Func) -> Sequence[exp.Expr]:
+    """Return the parts before the name of a call, in order: `a.max(x)`, and `a.max(x) FILTER (WHERE y)`.
+
+    With a clause behind its arguments, the parser takes a call with a prefix for a column of a table.
+    """
+    call: exp.Expr = node
+    while (parent := call.parent) is not None and parent.this is call and not isinstance(parent, _CALLED):
+        call = parent
+    if isinstance(parent, exp.Column) and parent.this is call:
+        return [part for part in map(parent.args.get, ("catalog", "db", "table")) if part]
+    prefix = parent.this if isinstance(parent, exp.Dot) and parent.expression is call else None
+    parts: list[exp.Expr] = []
     while prefix is not None:
-        part = prefix.expression if isinstance(prefix, exp.Dot) else prefix
-        parts.insert(0, part.name if isinstance(part, exp.Identifier) else "")
+        parts.insert(0, prefix.expression if isinstance(prefix, exp.Dot) else prefix)
         prefix = prefix.this if isinstance(prefix, exp.Dot) else None
     return parts
 
 
-def _is_of_engine(prefix: exp.Expr, name: str, dialect: str) -> bool:
+_CALLED: Final = (exp.Column, exp.Dot, exp.Func)
+"""Nodes around a call that are no clause behind its arguments."""
+
+
+def _name_of(node: exp.Func) -> list[str]:
+    """Return the name of a call with its prefix, each part a text; a part is empty if it is no name."""
+    return [*(part.name if isinstance(part, exp.Identifier) else "" for part in _prefix(node)), node.name]
+
+
+def _is_of_engine(prefix: Sequence[exp.Expr], name: str, dialect: str) -> bool:
     """Tell whether a function with a prefix is one of the engine itself."""
-    if not isinstance(prefix, exp.Identifier) or prefix.quoted:
+    first, *more = prefix
+    if more or not isinstance(first, exp.Identifier) or first.quoted:
         return False
-    return name.lower() in _NAMESPACES.get(dialect, {}).get(prefix.name.lower(), ())
+    return name.lower() in _NAMESPACES.get(dialect, {}).get(first.name.lower(), ())
 
 
 def why_not(node: exp.Func) -> str:

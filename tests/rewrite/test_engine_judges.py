@@ -43,6 +43,27 @@ def test_a_function_named_table_is_not_the_function_inside(text: str, dialect: s
 
 
 @pytest.mark.parametrize(
+    "clause",
+    [
+        "", " OVER ()", " FILTER (WHERE qty > 1)", " FILTER (WHERE qty > 1) OVER ()", " IGNORE NULLS OVER ()", " RESPECT NULLS OVER ()",
+        " WITHIN GROUP (ORDER BY qty)", " WITHIN GROUP (ORDER BY qty) FILTER (WHERE EXISTS (SELECT 1 FROM orders))",
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize(
+    "name", ["a.max", "a.b.max", "sum1.e", '"a"."max"', "a.first_value", "a.percentile_cont", "main.a.max"]
+)
+@pytest.mark.parametrize("dialect", ["spark", "bigquery", "duckdb", "trino"])
+def test_a_function_of_a_schema_is_no_function_of_the_engine(name: str, clause: str, dialect: str) -> None:
+    """With a clause behind the arguments, the parser reads the call as a column of a table."""
+    name = name.replace('"', "`") if dialect in ("spark", "bigquery") else name
+    for text in (f"SELECT {name}(qty){clause} FROM items", f"SELECT 1 FROM items ORDER BY {name} (qty){clause}"):
+        assert code_of(SERVICE, RewriteRequest(text, dialect, BOB)) in (
+            errors.PARSE_ERROR,
+            errors.UNSUPPORTED_FUNCTION,
+        ), text
+
+
+@pytest.mark.parametrize(
     "text",
     [
         "SELECT FROM (orders)", "SELECT FROM (items)", "SELECT DISTINCT FROM (items)", "SELECT ALL FROM (items)", "SELECT FROM items",
