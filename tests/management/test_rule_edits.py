@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -358,6 +359,20 @@ def test_a_rule_in_another_spelling_stays_and_goes_along() -> None:
     assert live(facts, "sales", "new") == live(facts, "sales", "orders") == ["p"]
     facts = edit_objects(facts, move=[(("namespace", ("lake", "sales")), ("namespace", ("lake", "x")))])
     assert live(facts, "x", "orders") == live(facts, "x", "new") == ["p"]
+
+
+def test_a_rename_in_another_case_keeps_the_rules() -> None:
+    """Rules cover a name in any case, so the new name has them already."""
+    facts = world(RowPolicyPut(policy()), RowPolicyPut(policy("other", ("lake", "sales", "t"))))
+    names = [table("sales", "Orders"), table("SALES", "orders"), table("sales", "orders")]
+    for source, target in pairwise([table("sales", "orders"), *names]):
+        facts = edit_objects(facts, move=[(source, target)])
+        assert live(facts, "sales", "orders") == ["p"]
+        assert [one.table for one in facts.row_rules() if one.id == "p"] == [target[1]]
+    facts = edit_objects(facts, move=[(("namespace", ("lake", "sales")), ("namespace", ("lake", "Sales")))])
+    assert {one.table[:2] for one in facts.row_rules()} == {("lake", "Sales")}
+    with pytest.raises(InvalidArgument, match="drop those first"):
+        edit_objects(facts, move=[(table("Sales", "orders"), table("Sales", "T"))])
 
 
 def test_rules_never_join_those_of_the_new_name() -> None:

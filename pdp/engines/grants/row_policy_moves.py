@@ -38,7 +38,8 @@ def rules_of_moved(facts: Facts, source: ObjectKey, target: ObjectKey, *, ends: 
     would show rows of the moved table.
     """
     moved = [rule for rule in _rules_at(facts, source) if source[0] in _CONTAINERS or not rule.tombstone]
-    there = next((rule for rule in _rules_at(facts, target) if not rule.tombstone), None)
+    own = {rule.key for rule in moved}  # a new name in another case alone has them already
+    there = next((rule for rule in _rules_at(facts, target) if not rule.tombstone and rule.key not in own), None)
     if moved and there is not None:
         raise InvalidArgument(
             f"{key_text(target)} cannot take the row rules of {key_text(source)}: {_text(there)} has some already, "
