@@ -53,9 +53,16 @@ def write(files: Mapping[str, str], folder: Path) -> Path:
 
 
 def read_answer(answer: Mapping[str, Any], right: RightAnswer) -> Any:
-    """Return an answer of either server in the form of the right answer. Any other form differs from it."""
+    """Return an answer of either server, in any dialect, in the form of the right answer. Any other form differs from it."""
     if "decisions" in answer:
         allowed = [decision.get("allowed") for decision in answer["decisions"]]
         return allowed[0] if isinstance(right, bool) else [at for at, one in enumerate(allowed) if one]
+    if "decision" in answer:
+        return answer["decision"]
+    for name, field in (("evaluations", "decision"), ("results", "allowed")):
+        if name in answer:
+            return [at for at, one in enumerate(answer[name]) if one.get(field)]
     result = answer.get("result", False)
+    if isinstance(result, dict):
+        return result.get("allow")
     return sorted(result) if isinstance(result, list) else result
