@@ -117,6 +117,8 @@ _EVALUATIONS: Final = msgspec.json.Decoder(_Evaluations)
 _TEXTS: Final = msgspec.json.Decoder(_Texts)
 _PART: Final = msgspec.json.Decoder(_Part)
 _FIELDS: Final = ("subject", "action", "resource")
+_SHORT: Final = 128
+"""Bytes of a part that may be repeated without a count: the most items have a megabyte of them."""
 
 
 class Evaluations(msgspec.Struct):
@@ -162,9 +164,9 @@ def _bound_shared(around: _Part, parts: Sequence[_Part | InvalidArgument]) -> No
     repeated = RepeatedText()
     for field in _FIELDS:
         shared = getattr(around, field)
-        if shared is not UNSET:
+        if shared is not UNSET and (length := len(msgspec.json.encode(shared))) > _SHORT:
             count = sum(isinstance(part, _Part) and getattr(part, field) is UNSET for part in parts)
-            repeated.add_bytes(len(msgspec.json.encode(shared)), count)
+            repeated.add_bytes(length, count)
 
 
 def _read_part(text: bytes) -> _Part | InvalidArgument:

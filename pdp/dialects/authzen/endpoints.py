@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
 from msgspec import UNSET
 
 from pdp.config.warehouses import AuthzenSettings
-from pdp.decision.batch_builder import BatchBuilder, SharedParts, make_check
+from pdp.decision.batch_builder import BatchBuilder, make_check
 from pdp.decision.bodies import CheckBody, make_principal, make_resource
 from pdp.decision.service import Pdp
 from pdp.decision.turns import converted, run_aside
@@ -175,28 +175,14 @@ class AuthzenSurface:
 
     def _single(self, asked: Evaluation) -> BatchRequest:
         """Return the request of one question; raise InvalidArgument for properties in another form."""
-        body = self._names.check(asked, SharedParts().once)
+        body = self._names.check(asked)
         if isinstance(body, CheckBody) and (check := make_check(body)):
             return BatchRequest(SURFACE.name, 1, (check.asking(unfiltered=True),), {})
-        return self._request([body])
+        return _request([body])
 
-    def _request(self, items: Sequence[Evaluation | InvalidArgument | CheckBody | Rejection]) -> BatchRequest:
+    def _request(self, items: Sequence[Evaluation | InvalidArgument]) -> BatchRequest:
         """Return the request of items. An item without a native form is rejected alone."""
-        builder, part = BatchBuilder(), SharedParts().once
-        builder.add_items(self._native(item, part) for item in items)
-        return builder.unfiltered_request(SURFACE.name)
-
-    def _native(
-        self, item: Evaluation | InvalidArgument | CheckBody | Rejection, part: Callable[..., Any]
-    ) -> CheckBody | Rejection:
-        if isinstance(item, CheckBody | Rejection):
-            return item
-        try:
-            if isinstance(item, Evaluation):
-                return self._names.check(item, part)
-        except InvalidArgument as error:
-            return Rejection(error.code, str(error))
-        return Rejection(item.code, str(item))
+        return _request(self._names.checks(items))
 
     # --- searches ---------------------------------------------------------------------------------------------------
 
@@ -250,10 +236,9 @@ class AuthzenSurface:
         names = [name for name in self._names.actions_on(template.type) if name > place.page.after]
         if not names:
             return self._nothing(place, caller)
-        part = SharedParts().once
-        questions = (Evaluation(search.subject, ActionName(name), search.resource) for name in names)
-        request = self._request([self._names.check(question, part) for question in questions])
-        batch = await self._admitted(request, caller)
+        first = self._names.check(Evaluation(search.subject, ActionName(names[0]), search.resource))
+        rest = [Evaluation(search.subject, ActionName(name), search.resource) for name in names[1:]]
+        batch = await self._admitted(_request([first, *self._names.checks(rest)]), caller)
         answer = _inspected((await self._pdp.decide(batch)).answer)
         allowed = [name for name, each in zip(names, answer.allowed, strict=True) if each]
         shown = allowed[: place.page.size]
@@ -269,6 +254,12 @@ class AuthzenSurface:
         if action.properties:
             raise InvalidArgument("`action.properties` has no place in a search: lists ask without arguments")
         return self._names.action(action.name)
+
+
+def _request(items: Iterable[CheckBody | Rejection]) -> BatchRequest:
+    builder = BatchBuilder()
+    builder.add_items(items)
+    return builder.unfiltered_request(SURFACE.name)
 
 
 def _whole_tables(requester: Requester) -> Requester:

@@ -6,11 +6,11 @@ actions are those of the service, and an id is a reference without the type.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 from urllib.parse import unquote
 
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
 from pdp.config.warehouses import ID_OF_TEMPLATE, AuthzenSettings
 from pdp.decision.bodies import CheckBody, ContextBody, PrincipalBody, ResourceBody
@@ -70,6 +70,19 @@ class Template(NamedTuple):
         return f"namespace:{above}" if "/" in above else f"warehouse:{above}"
 
 
+class _Parts(NamedTuple):
+    """Parts of a question in native form; None for an unknown one."""
+
+    asked: Evaluation
+    principal: str | PrincipalBody | None
+    resource: str | ResourceBody | None
+    action: str | None
+    context: ContextBody | UnsetType
+
+
+_NO_PARTS: Final = _Parts(Evaluation(NamedEntity("", ""), ActionName(""), NamedEntity("", "")), None, None, None, UNSET)
+
+
 class NameMap:
     """Names of all three sections."""
 
@@ -98,20 +111,30 @@ class NameMap:
             raise InvalidArgument(f"nothing tells all actions of a {type}: name them in `authzen.actions`")
         return sorted(CATALOG_ACTIONS[type])
 
-    def check(self, asked: Evaluation, part: Callable[..., Any]) -> CheckBody | Rejection:
-        """Return the native form of a question, or why there is none; raise InvalidArgument for wrong properties.
+    def checks(self, asked: Iterable[Evaluation | InvalidArgument]) -> Iterator[CheckBody | Rejection]:
+        """Yield the native form of each item, or why there is none. What items share is read once."""
+        last = _NO_PARTS
+        for item in asked:
+            try:
+                if isinstance(item, InvalidArgument):
+                    raise item.with_traceback(None)
+                last = self._parts(item, last)
+                yield _check(last)
+            except InvalidArgument as error:
+                yield Rejection(error.code, str(error))
 
-        `part` makes a part that questions may share, as `SharedParts.once` does.
-        """
-        principal, resource = part(self.principal, asked.subject), part(self.resource, asked.resource)
-        action = self.action(asked.action.name)
-        if principal is None:
-            return _unmapped("subject.type")
-        if resource is None:
-            return _unmapped("resource")
-        if action is None:
-            return _unmapped("action.name")
-        return CheckBody(principal=principal, action=action, resource=resource, context=part(_context, asked.action))
+    def check(self, asked: Evaluation) -> CheckBody | Rejection:
+        """Return the native form of a question, or why there is none; raise InvalidArgument for wrong properties."""
+        return _check(self._parts(asked, _NO_PARTS))
+
+    def _parts(self, asked: Evaluation, last: _Parts) -> _Parts:
+        """Return the parts of a question; those of the last one where both have the very same value."""
+        subject, resource, action = asked.subject, asked.resource, asked.action
+        principal = last.principal if subject is last.asked.subject else self.principal(subject)
+        named = last.resource if resource is last.asked.resource else self.resource(resource)
+        if action is last.asked.action:
+            return _Parts(asked, principal, named, last.action, last.context)
+        return _Parts(asked, principal, named, self.action(action.name), _context(action))
 
     def principal(self, subject: NamedEntity) -> str | PrincipalBody | None:
         """Return the principal of a subject; None for an unknown type."""
@@ -139,11 +162,22 @@ def _templates(settings: Mapping[str, str], own: frozenset[str]) -> Mapping[str,
     return {type: Template(type, f"{type}:", "", raw=True) for type in own}
 
 
+def _check(parts: _Parts) -> CheckBody | Rejection:
+    _, principal, resource, action, context = parts
+    if principal is None:
+        return _unmapped("subject.type")
+    if resource is None:
+        return _unmapped("resource")
+    if action is None:
+        return _unmapped("action.name")
+    return CheckBody(principal=principal, action=action, resource=resource, context=context)
+
+
 def _evidence(properties: Any) -> dict[str, Any]:
     attributes = {name: value for name, value in properties.items() if name not in ("roles", "groups")}
     lists = {name: names_of(properties[name], name) for name in ("roles", "groups") if name in properties}
     return {"attributes": attributes, **lists}
 
 
-def _context(action: ActionName) -> Any:
+def _context(action: ActionName) -> ContextBody | UnsetType:
     return ContextBody(arguments=action.properties) if action.properties else UNSET
