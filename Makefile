@@ -19,7 +19,7 @@ define in_two_pools
 $(PYTEST) --dist worksteal --junitxml=$(VENV)/.workers.xml -m "not waits and ($(1))"; exit $$(($$? | slept))
 endef
 
-.PHONY: help setup run test-fast test test-slow test-durations test-trino test-spark test-spark-long test-engines test-judges chaos way lint fmt type cases bench bench-audit bench-cache bench-cedar bench-engines bench-pipeline bench-reload bench-replay bench-rewrite bench-start bench-trino bench-more bench-workers soak protos docs check check-all
+.PHONY: help setup run test-fast test test-slow test-durations test-trino test-spark test-spark-long test-engines test-judges chaos way lint fmt type cases bench bench-audit bench-cache bench-cedar bench-dialects bench-engines bench-pipeline bench-reload bench-replay bench-rewrite bench-start bench-trino bench-more bench-workers soak protos docs check check-all
 
 help: ## what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -139,6 +139,9 @@ bench-cache: $(STAMP) ## break-even of the cache: warm and cold, in this process
 
 bench-cedar: $(STAMP) ## Cedar policies through the service beside bare cedarpy, on the same 1,000 requests
 	$(PY) bench/cedar.py $(ARGS)
+
+bench-dialects: $(STAMP) ## AuthZEN and Lakekeeper's API beside native checks, Polaris beside OPA; fails above a goal
+	$(PY) bench/dialects.py $(ARGS)
 
 bench-engines: $(STAMP) ## scopes and allow_all beside grants, per check
 	$(PY) bench/engines.py

@@ -183,12 +183,12 @@ class LakekeeperSurface:
             raise InvalidArgument("`warehouse-id` is no entry of `lakekeeper.warehouses`")
         if type == "warehouse":
             return type, (warehouse,)
-        if any(key in given for key in id_keys):
+        if not given.keys().isdisjoint(id_keys):
             if any(key in given for key in ("table", *_NAMES.get(type, ()))):
                 raise InvalidArgument("an object has a name or an id, not both")
             return self._objects.find(self._pdp.source.facts, type, warehouse, _text(given, *id_keys))
         namespace = given.get("namespace")
-        if not isinstance(namespace, list) or not namespace or not all(isinstance(part, str) for part in namespace):
+        if not isinstance(namespace, list) or not namespace or not all(part.__class__ is str for part in namespace):
             raise InvalidArgument("`namespace` is no list of names")
         name = () if type == "namespace" else (_text(given, "table", *_NAMES.get(type, ())),)
         return type, (warehouse, *namespace, *name)
@@ -247,6 +247,8 @@ def _require_rights(caller: Caller) -> None:
 
 def _principal(number: int, identity: Mapping[str, Any] | UnsetType) -> str:
     """Return the principal of an identity; raise InvalidArgument unless exactly one is named."""
+    if identity is not UNSET and len(identity) == 1 and type(user := identity.get("user")) is str and user:
+        return f"user:{user}"
     found = {} if identity is UNSET else {key: id for key, id in identity.items() if id is not None}
     if len(found) != 1 or found.keys() - {"user", "role"}:
         raise InvalidArgument(f"`checks[{number}].identity` names exactly one `user` or `role`")
@@ -263,15 +265,21 @@ def _action(given: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
         return action, {}
     if not isinstance(action, dict) or not isinstance(action.get("action"), str):
         raise InvalidArgument("`action` has no name")
+    if len(action) == 1:
+        return action["action"], {}
     return action["action"], {key: action[key] for key in _ARGUMENTS if action.get(key) is not None}
 
 
 def _text(given: Mapping[str, Any], *keys: str) -> str:
     """Return the one text under some keys; raise InvalidArgument for none, several, or another value."""
-    found = [given[key] for key in keys if key in given]
-    if len(found) != 1 or not isinstance(found[0], str) or not found[0]:
+    found: Any = UNSET
+    for key in keys:
+        value = given.get(key, UNSET)
+        if value is not UNSET:
+            found = value if found is UNSET else None
+    if type(found) is not str or not found:
         raise InvalidArgument(f"`{keys[0]}` is missing, no text, or written twice")
-    return found[0]
+    return found
 
 
 def _encode(asked: Sequence[BridgeCheck], allowed: Sequence[int]) -> bytes:
