@@ -63,6 +63,7 @@ _SKIPPED: Final = re.compile(
     re.IGNORECASE,
 )
 """Word behind a comma that the parser skips, or before a dot. To an engine the word can be the name of a table."""
+_BARE_QUERY: Final = re.compile(r"(?<![\w.])using\s+(?:select|from|with|values|table)\b", re.IGNORECASE)
 _EMPTY_ROW: Final = re.compile(r"\bvalues\s*\(\s*\)", re.IGNORECASE)
 _PARAMETER_SIGN: Final = re.compile(r"(?<!@)@@?\s*\w")
 _NAMED_PARAMETER: Final = re.compile(r"(?<![\w:)\]])(?<![\w:)\]]\s):\s*(?=[A-Za-z_])")
@@ -169,8 +170,8 @@ def _check_sources(parsed: ParsedText) -> None:
 def _check_skipped(parsed: ParsedText, dialect: str) -> None:
     """Raise RewriteRefused for words and parameters that the parser skips, and for a row without values."""
     marked, tree = parsed.lexical.marked, parsed.tree
-    if _EMPTY_ROW.search(marked):
-        raise RewriteRefused(PARSE_ERROR, "a row of VALUES has no values")
+    if _EMPTY_ROW.search(marked) or _BARE_QUERY.search(marked):  # to Spark `USING select x` is a table `select`
+        raise RewriteRefused(PARSE_ERROR, "a row of VALUES has no values, or a query behind USING no parentheses")
     if words := list(_SKIPPED.finditer(marked)):
         names = _starts_of_names(tree)
         if any(word.start(word.lastindex or 0) not in names for word in words):

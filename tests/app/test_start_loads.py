@@ -41,7 +41,7 @@ STARTS = {
     "pdp.app.workers.worker": (55_400, f"{VALUES} {LOGS} {POLICIES} {URLS} {GRPC} uvloop zstandard"),
     "pdp.app.serving": (55_000, f"{VALUES} {LOGS} {POLICIES} {URLS} {GRPC} uvloop zstandard"),
     "pdp.app.reload.loader_process": (33_700, f"{VALUES} {LOGS} {POLICIES}"),
-    "pdp.rewrite.process.worker": (18_100, f"{VALUES} immutables mypy_extensions sqlglot uuid_utils"),
+    "pdp.rewrite.process.worker": (18_200, f"{VALUES} immutables mypy_extensions sqlglot uuid_utils"),
     "pdp.app.archived_bundle": (39_300, f"{VALUES} {LOGS} {POLICIES} {URLS}"),
     "pdp.cli.main": (780, f"click {LOGS}"),
     "pdp.cli.serve": (5_300, f"click {VALUES} {LOGS}"),

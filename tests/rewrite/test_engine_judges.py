@@ -43,6 +43,34 @@ def test_a_function_named_table_is_not_the_function_inside(text: str, dialect: s
 
 
 @pytest.mark.parametrize(
+    "word",
+    [
+        "SELECT x",
+        "select x",
+        "FROM items",
+        "VALUES (1)",
+        "VALUES x",
+        "WITH x AS (SELECT 1) SELECT * FROM x",
+        "TABLE items",
+    ],
+)
+@pytest.mark.parametrize(
+    "text",
+    [
+        "MERGE INTO sink USING {} ON sink.id = 1 WHEN MATCHED THEN UPDATE SET note = 'a'",
+        "DELETE FROM sink USING {} WHERE TRUE",
+    ],
+)
+@pytest.mark.parametrize("dialect", ["spark", "bigquery", "duckdb", "trino"])
+def test_a_query_behind_using_needs_parentheses(word: str, text: str, dialect: str) -> None:
+    """To Spark `select` is the name of a table there, with an alias `x`."""
+    assert code_of(SERVICE, RewriteRequest(text.format(word), dialect, BOB)) in (
+        errors.PARSE_ERROR,
+        errors.UNSUPPORTED_STATEMENT,
+    )
+
+
+@pytest.mark.parametrize(
     "clause",
     [
         "", " OVER ()", " FILTER (WHERE qty > 1)", " FILTER (WHERE qty > 1) OVER ()", " IGNORE NULLS OVER ()", " RESPECT NULLS OVER ()",
