@@ -46,8 +46,10 @@ Of the others, new entries are refused, and entries of files are a finding: a `c
 REFUSED: Final[frozenset[Weight]] = frozenset({"wrong", "spelling", "sql"})
 """Weights of faults that are refused everywhere."""
 _LONGEST_NAME: Final = 512
-_is_id: Final = re.compile(r"[A-Za-z0-9._:-]{1,256}").fullmatch
-"""Ids are as long as BigQuery's names of policies."""
+_is_id: Final = re.compile(
+    r"(?!\.{1,2}\Z)[A-Za-z0-9._:-]{1,256}"
+).fullmatch
+"""Ids are as long as BigQuery's names of policies. Clients of HTTP drop the parts `.` and `..` of a path."""
 _NO_NAME: Final = re.compile(r"""[.\[\](){},;'"`]|^\s|\s$""")
 """Signs of a column written as SQL, with the table, as a field, or in a list."""
 
@@ -156,7 +158,7 @@ def faults_of(rule: RowPolicy, names: RowNames, known: DescribedTables, *, is_co
     `is_complete`: no other file describes tables, so that names of subqueries are judged.
     """
     if not _is_id(rule.id):
-        yield Fault("an id is up to 256 letters, digits and `._:-`", ("id",))
+        yield Fault("an id is up to 256 letters, digits and `._:-`, and not `.` or `..`", ("id",))
     try:
         check_table(rule.table)
     except ValueError as error:

@@ -56,7 +56,7 @@ def test_a_document_that_is_none(tmp_path: Path, data: Any, word: str) -> None:
         ({"filter": 1}, "policies[0].filter`"),
         ({"grantees": "allUsers"}, "policies[0].grantees`"),
         ({"grantees": [1]}, "policies[0].grantees[0]`"),
-        *(({"id": id}, "an id is") for id in ("", "a b", "a\nb", "p\u00e9", "x" * 257, "a/b", "<b>")),
+        *(({"id": id}, "an id is") for id in ("", "a b", "a\nb", "p\u00e9", "x" * 257, "a/b", "<b>", ".", "..")),
         *(
             ({"grantees": ["allUsers", grantee]}, "is no grantee")
             for grantee in ("", "user", "user:", "user: ", "User:a", "allusers", "alice@x.com", "principal://x", "specialGroup:x")
