@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from pdp.decision.active_policies import ActivePolicies, drop_of
 from pdp.engines.engine import EngineQuestion
-from pdp.engines.row_access.engine import Restriction
+from pdp.engines.row_access.engine import PROTECTED, Restriction
 from pdp.engines.row_access.through_views import through
 from pdp.facts.objects import ObjectKey, arrival_of, moved
 from pdp.facts.snapshot import Facts
@@ -97,6 +97,8 @@ class Split(msgspec.Struct, frozen=True, gc=False):
 
 
 Node: TypeAlias = Leaf | FixedDenial | AllOf | AnyOf | AnyAlone | Split
+PlanOf: TypeAlias = Callable[[Sequence[Resource]], Node]
+"""Planner of some of the resources."""
 
 
 def split(
@@ -255,18 +257,12 @@ class PlanContext(msgspec.Struct, frozen=True, gc=False):
             return access.reason_below(self.principal, object, facts, stale=self.stale)
         return self._restrict(object, facts).reason
 
-    def deny_restricted(
-        self, resources: Sequence[Resource], action: str, node: Callable[[Sequence[Resource]], Node]
-    ) -> Node:
+    def deny_restricted(self, resources: Sequence[Resource], action: str, node: PlanOf) -> Node:
         """Deny the resources with hidden rows or columns; `node` plans the others."""
         return self.deny_where(self.restriction_reason, resources, action, node)
 
     def deny_where(
-        self,
-        reason_of: Callable[[Resource], Reason | None],
-        resources: Sequence[Resource],
-        action: str,
-        node: Callable[[Sequence[Resource]], Node],
+        self, reason_of: Callable[[Resource], Reason | None], resources: Sequence[Resource], action: str, node: PlanOf
     ) -> Node:
         """Deny the resources for which `reason_of` returns a reason; `node` plans the others."""
         return split(
@@ -294,7 +290,14 @@ class PlanContext(msgspec.Struct, frozen=True, gc=False):
             return self._drop(action, resources)
         if action not in RENAMES or type not in CREATE_ACTION:
             return self.leaf(type, action, resources)
-        return self.deny_restricted(resources, action, lambda part: self._rename(type, action, part))
+        return self.deny_where(self._rename_reason, resources, action, lambda part: self._rename(type, action, part))
+
+    def _rename_reason(self, object: Resource) -> Reason | None:
+        """Return the reason against a rename. What its container hides may take a name whose policies show all."""
+        reason, target = self.restriction_reason(object), object.arguments.destination
+        if target is None or reason != PROTECTED or not self.bundle.row_access.has_policies(target, self.facts):
+            return reason
+        return self.restriction_reason(target)
 
     def _rename(self, type: str, action: str, resources: Sequence[Resource]) -> Node:
         """Plan the source and, with a destination, the creation there. Known objects below come along: forbids bind.

@@ -8,6 +8,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pytest
 from support.clients.http_client import HttpClient, client_of
 from support.service.serving import settings_of
 
@@ -147,3 +148,41 @@ async def test_a_rename_needs_the_same_rights_on_every_surface(tmp_path: Path) -
             if any(wanted[one] != answer for one, answer in answers.items()):
                 wrong.append((rename, wanted, answers))
     assert not wrong, (len(wrong), wrong[:8])
+
+
+PROTECTED_ROWS = {"policies": [
+    {"id": "eu", "table": "lake.safe.m", "grantees": ["user:ann"], "filter": "region = 'EU'"},
+    {"id": "all", "table": "lake.safe.m", "grantees": ["user:bot"], "filter": "TRUE"},
+    {"id": "none", "table": "lake.safe.shut", "grantees": ["user:ann"], "filter": "TRUE"},
+]}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "may"),
+    [
+        ("safe/m__tmp", "safe/m", {"bot"}), ("safe/m", "safe/m__backup", {"bot"}), ("free/m__tmp", "safe/m", {"bot", "ann"}),
+        ("safe/m__tmp", "safe/other", set()), ("safe/m__tmp", "safe/shut", {"ann"}), ("safe/m__tmp", "free/m", set()),
+        ("safe/m", "safe/shut", {"bot"}), ("safe/shut", "safe/m", {"ann"}), ("safe/m__tmp", "safe/M", {"bot"}),
+    ],
+)  # fmt: skip
+async def test_a_copy_in_a_protected_container_takes_a_name_whose_policies_show_all(
+    source: str, target: str, may: set[str], tmp_path: Path
+) -> None:
+    """As dbt swaps tables: nobody sees rows of the copy, and who sees all under the name may put the copy there."""
+    world = {"objects": ["warehouse:lake"], "grants": [{"principal": f"user:oidc~{who}", "privilege": "ownership", "object": "warehouse:lake"} for who in ("bot", "ann")]}  # fmt: skip
+    (tmp_path / "world.json").write_text(json.dumps(world))
+    (tmp_path / "rows.json").write_text(json.dumps(PROTECTED_ROWS))
+    config = {
+        "warehouses": {"lake": {}}, "store": {"url": "file:world.json"}, "authorities": {"default": {"engines": ["grants"]}},
+        "policies": {"rules": [], "row_access": ["rows.json"]}, "row_access": {"protected": ["namespace:lake/safe"]},
+        "trino": {"catalogs": {"lake": {"warehouse": "lake"}}, "user_prefix": "oidc~"},
+    }  # fmt: skip
+    async with client_of(settings_of(config, tmp_path)) as client:
+        for who in ("bot", "ann"):
+            check = {"principal": f"user:oidc~{who}", "action": "rename", "resource": f"table:lake/{source}", "context": {"arguments": {"destination": f"table:lake/{target}"}}}  # fmt: skip
+            _, answer = await client.check(check)
+            assert answer["decisions"][0]["allowed"] == (who in may), (who, answer)
+            ends = [{"table": {"catalogName": "lake", "schemaName": path.split("/")[0], "tableName": path.split("/")[1].lower()}} for path in (source, target)]  # fmt: skip
+            action = {"operation": "RenameTable", "resource": ends[0], "targetResource": ends[1]}
+            body = {"input": {"context": {"identity": {"user": who, "groups": []}}, "action": action}}
+            assert (await client.post("/v1/data/trino/allow", body))[1]["result"] == (who in may), who

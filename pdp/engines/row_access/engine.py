@@ -116,7 +116,9 @@ def hide_everything(by: Reason) -> Restriction:
     return Restriction(NO_ROWS, by, blank=True)
 
 
-_PROTECTED: Final = Restriction(NO_ROWS, "config:row_access.protected")
+PROTECTED: Final[Reason] = "config:row_access.protected"
+"""Reason of no rows, of a table that has no policy and is in a protected container."""
+_PROTECTED: Final = Restriction(NO_ROWS, PROTECTED)
 _NEAR: Final = hide_everything(AmbiguousName.code)
 _NO_FACTS: Final = Facts.empty()
 

@@ -46,9 +46,7 @@ Of the others, new entries are refused, and entries of files are a finding: a `c
 REFUSED: Final[frozenset[Weight]] = frozenset({"wrong", "spelling", "sql"})
 """Weights of faults that are refused everywhere."""
 _LONGEST_NAME: Final = 512
-_is_id: Final = re.compile(
-    r"(?!\.{1,2}\Z)[A-Za-z0-9._:-]{1,256}"
-).fullmatch
+_is_id: Final = re.compile(r"(?!\.{1,2}\Z)[A-Za-z0-9._:-]{1,256}").fullmatch
 """Ids are as long as BigQuery's names of policies. Clients of HTTP drop the parts `.` and `..` of a path."""
 _NO_NAME: Final = re.compile(r"""[.\[\](){},;'"`]|^\s|\s$""")
 """Signs of a column written as SQL, with the table, as a field, or in a list."""
