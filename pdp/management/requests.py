@@ -264,6 +264,14 @@ def linked(requester: Requester) -> Caller:
     return caller if caller.request_id else msgspec.structs.replace(caller, request_id=requester.id)
 
 
+def unguarded(caller: Caller) -> Caller:
+    """Return a caller without its own principal, so that no single check is guarded.
+
+    For listings after the caller's right to the whole listing is checked.
+    """
+    return msgspec.structs.replace(caller, own=None)
+
+
 def _begun(request: ManagementRequest) -> ManagementEvent:
     message = f"the record `{request.requester.id}` tells how it ended"
     begun = _event(request, request.asked, allowed=False, code=BEGUN, message=message)
