@@ -315,7 +315,7 @@ def _shared_check(body: CheckBody) -> Check | None:
 
 
 class SharedParts:
-    """Parts of bodies, made once for all that share them: free values take time for each value."""
+    """Shared parts of bodies, made once: free values take time for each value."""
 
     def __init__(self) -> None:
         self._made: dict[object, tuple[tuple[object, ...], Any]] = {}

@@ -13,7 +13,6 @@ request lands all of its own flights before it waits for others, so that no two 
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Final
@@ -24,7 +23,7 @@ from pdp.decision.cache.cache import KEPT_EFFECTS, MOST_FIELDS, CachedVerdict, F
 from pdp.decision.cache.keys import resource_fields
 from pdp.decision.cache.local import Flight, await_landings
 from pdp.decision.combine import concatenate, decide_group, slice_by_leaf
-from pdp.decision.evaluation import ChunkSize, LeafVerdicts, chunks, leaves_by_group, lookup_of
+from pdp.decision.evaluation import ChunkSize, LeafVerdicts, decide_in_chunks, leaves_by_group, lookup_of
 from pdp.decision.plan import FixedDenial, Leaf
 from pdp.decision.ports import DecisionSnapshot
 from pdp.decision.turns import TurnClock
@@ -277,12 +276,12 @@ class CachedEvaluation:
         if question.engine.cost is Cost.MILLISECONDS:
             size.begin_small()
         start = 0
-        for asked in chunks([[question.resources[row] for row in rows]], size):
-            part = rows[start : start + len(asked)]
-            started = time.perf_counter()
-            question.put(part, self._basis.evaluator.decide_by_engine(question.engine, question.group, asked))
-            size.learn(time.perf_counter() - started)
-            start += len(part)
+        decide = partial(self._basis.evaluator.decide_by_engine, question.engine, question.group)
+        for found in decide_in_chunks([[question.resources[row] for row in rows]], size, decide):
+            for verdicts in found:
+                part = rows[start : start + len(verdicts.effects)]
+                question.put(part, verdicts)
+                start += len(part)
             await self._turn()
 
     async def _combine(self, members: _Members) -> Verdicts:
@@ -291,12 +290,14 @@ class CachedEvaluation:
         size, start = ChunkSize(), 0
         if self._basis.evaluator.is_slow(members.leaves[0]):
             size.begin_small()
-        for resources in chunks([members.resources], size):
-            started = time.perf_counter()
-            decide = partial(self._by_engine, members.questions, start)
-            columns.append(decide_group(members.leaves[0], resources, self._basis.bundle, decide))
-            size.learn(time.perf_counter() - started)
-            start += len(resources)
+
+        def decide(resources: Sequence[Resource]) -> Verdicts:
+            by_engine = partial(self._by_engine, members.questions, start)
+            return decide_group(members.leaves[0], resources, self._basis.bundle, by_engine)
+
+        for found in decide_in_chunks([members.resources], size, decide):
+            columns += found
+            start += sum([len(verdicts.effects) for verdicts in found])
             await self._turn()
         return concatenate(columns)
 

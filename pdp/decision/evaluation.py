@@ -10,8 +10,9 @@ from __future__ import annotations
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import accumulate
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, TypeVar
 
 import structlog
 from msgspec.structs import replace
@@ -25,9 +26,10 @@ from pdp.decision.combine import (
     without_permits,
 )
 from pdp.decision.plan import FixedDenial, Leaf
-from pdp.decision.turns import TURN_SECONDS, Resumable, TurnClock
+from pdp.decision.turns import TURN_SECONDS, AwaitingResumable, Resumable, TurnClock
 from pdp.engines.engine import (
     ABSTAIN,
+    CHECKPOINT,
     EFFECT_NAMES,
     FAILED,
     PERMIT,
@@ -35,7 +37,9 @@ from pdp.engines.engine import (
     Dependency,
     Engine,
     EngineQuestion,
+    TurnOver,
     Verdicts,
+    go_on,
 )
 from pdp.engines.guarded import AwaitedEngine, InvalidVerdicts, log_failure
 from pdp.facts.snapshot import Facts
@@ -44,6 +48,7 @@ from pdp.model.arrays import PathArray
 from pdp.model.question import Resource
 from pdp.telemetry import Telemetry
 
+T = TypeVar("T")
 log = structlog.get_logger()
 
 LeafVerdicts: TypeAlias = Callable[[Leaf | FixedDenial], Verdicts]
@@ -53,7 +58,16 @@ CHUNK: Final = 2000
 FIRST_CHUNK: Final = 250
 """The same for resources whose cost nobody knows yet."""
 _FIRST_SLOW_CHUNK: Final = 64
-_LEAST_CHUNK: Final = 8
+_SHRINKING: Final = 8
+"""Part of a chunk that comes after a chunk that took too long."""
+_FEW_LEAVES: Final = 64
+"""Leaves that may be decided in one go."""
+_TURNS_AT_ONCE: Final = 5
+"""Steps of a small decision that may follow each other without a turn for others."""
+LONGEST_STEP: Final = _TURNS_AT_ONCE * TURN_SECONDS
+"""Time that a small decision may take without a turn for others."""
+_LONGEST_CHUNK: Final = 2 * TURN_SECONDS
+"""Time after which the engines are asked about a smaller chunk."""
 _PARTS_OF_ONE: Final = 4
 """Parts of a name that cost about what a resource costs besides."""
 
@@ -78,14 +92,15 @@ class Evaluator:
         """
         verdicts: dict[int, Verdicts] = {}
         pace, size = TurnClock(), ChunkSize()
+        checkpoint = CHECKPOINT.get()
         for members in leaves_by_group(leaves):
-            columns = []
+            columns: list[Verdicts] = []
             if self.is_slow(members[0]):
                 size.begin_small()
-            for resources in chunks([leaf.resources for leaf in members], size):
-                started = time.perf_counter()
-                columns.append(decide_group(members[0], resources, self._bundle, self.decide_by_engine))
-                size.learn(time.perf_counter() - started)
+            decide = partial(self._decide_group, members[0])
+            for decided in decide_in_chunks([leaf.resources for leaf in members], size, decide):
+                columns += decided
+                checkpoint()
                 if pace.is_over():
                     yield
                     pace.begin()
@@ -98,8 +113,14 @@ class Evaluator:
         engines = self._bundle.engines_for(group.warehouse, group.action, group.type).engines
         return any(engine.cost is Cost.MILLISECONDS for engine in engines)
 
-    def takes_one_turn(self, leaves: Sequence[Leaf | FixedDenial]) -> bool:
-        """Tell whether `evaluate_at_once` takes about a turn for few leaves: their resources and names are few."""
+    def evaluate_now(self, leaves: Sequence[Leaf | FixedDenial]) -> LeafVerdicts | None:
+        """Return the verdicts on few leaves; None if that may take long, and outside of `within`. Raise TurnOver."""
+        if CHECKPOINT.get() is go_on or len(leaves) > _FEW_LEAVES or not self._takes_one_turn(leaves):
+            return None
+        return self._evaluate_at_once(leaves)
+
+    def _takes_one_turn(self, leaves: Sequence[Leaf | FixedDenial]) -> bool:
+        """Tell whether few leaves may take about a turn: their resources and names are few."""
         count = sum([len(leaf.resources) for leaf in leaves])
         if count > _FIRST_SLOW_CHUNK and any(map(self.is_slow, leaves)):
             return False
@@ -107,26 +128,32 @@ class Evaluator:
         return count <= CHUNK and all((parts := parts - _long_parts(leaf.resources)) >= 0 for leaf in leaves)
 
     def decide(self, leaf: Leaf, resources: Sequence[Resource]) -> Verdicts:
-        """Return the verdicts on one leaf, asked about few resources."""
+        """Return the verdicts on one leaf, asked about few resources. Raise TurnOver where a checkpoint does."""
+        CHECKPOINT.get()()
         group = leaf.group
         if leaf.override is None:
             engine = self._bundle.engines_for(group.warehouse, group.action, group.type).single
             if engine is not None:
                 return self.decide_by_engine(engine, group, resources)
+        return self._decide_group(leaf, resources)
+
+    def _decide_group(self, leaf: Leaf, resources: Sequence[Resource]) -> Verdicts:
         return decide_group(leaf, resources, self._bundle, self.decide_by_engine)
 
-    def evaluate_at_once(self, leaves: Sequence[Leaf | FixedDenial]) -> LeafVerdicts:
-        """Return the verdicts on leaves with few resources."""
+    def _evaluate_at_once(self, leaves: Sequence[Leaf | FixedDenial]) -> LeafVerdicts:
+        """Return the verdicts on leaves with few resources. Raise TurnOver where a checkpoint does."""
         if len(leaves) == 1 and type(leaf := leaves[0]) is Leaf:
             only = self.decide(leaf, leaf.resources)
             return lambda _: only
         verdicts: dict[int, Verdicts] = {}
+        checkpoint = CHECKPOINT.get()
         for members in leaves_by_group(leaves):
+            checkpoint()
             leaf = members[0]
             resources = leaf.resources
             if len(members) > 1:
                 resources = [resource for member in members for resource in member.resources]
-            found = decide_group(leaf, resources, self._bundle, self.decide_by_engine)
+            found = self._decide_group(leaf, resources)
             if len(members) == 1:
                 verdicts[id(leaf)] = found
             else:
@@ -195,9 +222,45 @@ class ChunkSize:
     def learn(self, seconds: float) -> None:
         """Learn from the last chunk."""
         if seconds > TURN_SECONDS:
-            self.now = max(_LEAST_CHUNK, int(self._taken * TURN_SECONDS / seconds / 2))
+            self.now = max(1, int(self._taken * TURN_SECONDS / seconds / 2))
         elif seconds < TURN_SECONDS / 2 and self._taken >= self.now // 2:
             self.now = min(CHUNK, 2 * self.now)
+
+    def shrink(self) -> None:
+        """Make the next chunk much smaller than the last."""
+        self.now = max(1, self._taken // _SHRINKING)
+
+
+def within(seconds: float, work: Callable[..., T], *arguments: object) -> T:
+    """Return the result of work of engines. Raise TurnOver at the first checkpoint after some time.
+
+    Half of the time may pass while other processes run: a busy machine makes no work long.
+    """
+    now, half, own_end = time.perf_counter, seconds / 2, 0.0
+    end = now() + half
+
+    def check() -> None:
+        nonlocal own_end
+        if now() > end:  # cheaper than to ask for the thread's own time
+            own_end = own_end or time.thread_time() + half
+            if time.thread_time() > own_end:
+                raise TurnOver
+
+    token = CHECKPOINT.set(check)
+    try:
+        return work(*arguments)
+    finally:
+        CHECKPOINT.reset(token)
+
+
+def finish_at_once(steps: AwaitingResumable[T]) -> T:
+    """Return the result of few steps; raise TurnOver if there are more."""
+    for _ in range(_TURNS_AT_ONCE):
+        try:
+            next(steps)
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]
+    raise TurnOver
 
 
 def weights_of(resources: Sequence[Resource]) -> Sequence[int]:
@@ -216,10 +279,13 @@ def _long_parts(resources: Sequence[Resource]) -> int:
     return sum([len(path) for path in paths if len(path) >= _PARTS_OF_ONE])
 
 
-def chunks(columns: Sequence[Sequence[Resource]], size: ChunkSize) -> Iterator[Sequence[Resource]]:
-    """Yield the resources of one group in order, with a weight of at most `size.now` at a time.
+def decide_in_chunks(
+    columns: Sequence[Sequence[Resource]], size: ChunkSize, decide: Callable[[Sequence[Resource]], Verdicts]
+) -> Iterator[Sequence[Verdicts]]:
+    """Yield the verdicts on the resources of one group in order, with a weight of at most `size.now` at a time.
 
-    A column of paths stays as it is, so that an engine can decide by container.
+    Yield none for a chunk that takes too long: smaller ones follow. A single resource takes as long as it takes. A
+    column of paths stays as it is, so that an engine can decide by container.
     """
     if len(columns) > 1 and not all(type(column) is PathArray for column in columns):
         columns = [[resource for column in columns for resource in column]]
@@ -227,7 +293,16 @@ def chunks(columns: Sequence[Sequence[Resource]], size: ChunkSize) -> Iterator[S
         start, weights = 0, weights_of(resources)
         while start < len(resources):
             stop = size.end_of(weights, start)
-            yield resources[start:stop] if start or stop < len(resources) else resources
+            chunk = resources[start:stop] if start or stop < len(resources) else resources
+            started = time.perf_counter()
+            try:
+                verdicts = decide(chunk) if len(chunk) == 1 else within(_LONGEST_CHUNK, decide, chunk)
+            except TurnOver:
+                size.shrink()
+                yield ()
+                continue
+            size.learn(time.perf_counter() - started)
+            yield (verdicts,)
             start = stop
 
 

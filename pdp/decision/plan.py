@@ -293,7 +293,7 @@ class PlanContext(msgspec.Struct, frozen=True, gc=False):
         return self.deny_where(self._rename_reason, resources, action, lambda part: self._rename(type, action, part))
 
     def _rename_reason(self, object: Resource) -> Reason | None:
-        """Return the reason against a rename. What its container hides may take a name whose policies show all."""
+        """Return the reason against a rename. A table hidden by a container may take a name whose policies show all."""
         reason, target = self.restriction_reason(object), object.arguments.destination
         if target is None or reason != PROTECTED or not self.bundle.row_access.has_policies(target, self.facts):
             return reason

@@ -17,7 +17,7 @@ from pdp.audit.records.record import AnyRecord, DecidedCheck, DecisionRecord, Li
 from pdp.decision.active_policies import ActivePolicies
 from pdp.decision.cached_evaluation import CachedEvaluation, may_cache
 from pdp.decision.combine import fold
-from pdp.decision.evaluation import CHUNK, FIRST_CHUNK, LeafVerdicts
+from pdp.decision.evaluation import CHUNK, FIRST_CHUNK, LONGEST_STEP, LeafVerdicts, finish_at_once, within
 from pdp.decision.explanation import (
     NO_TRACES,
     Explainer,
@@ -43,7 +43,7 @@ from pdp.decision.row_filter import DecidedAccess, explain_rows, restrict, row_v
 from pdp.decision.shadow import ShadowDecision, ShadowReporter
 from pdp.decision.turns import AwaitingResumable, Resumable, each_in_turns, finish, finish_in_turns
 from pdp.decision.verdict_cache import VerdictCache
-from pdp.engines.engine import ALLOWED_BY_EFFECT
+from pdp.engines.engine import ALLOWED_BY_EFFECT, TurnOver
 from pdp.engines.grants.engine import GrantsEngine
 from pdp.engines.row_access.explain import RowExplanation
 from pdp.errors import AssertionNotAllowed, InvalidArgument
@@ -55,10 +55,7 @@ from pdp.telemetry import Telemetry
 
 T = TypeVar("T")
 _FEW_CHECKS: Final = 256
-_FEW_LEAVES: Final = 64
-"""Checks of a batch, and leaves of its plans, that may be decided in one go."""
-_TURNS_AT_ONCE: Final = 5
-"""Steps of a decision that may follow each other without a turn for others."""
+"""Checks of a batch that may be decided in one go."""
 
 
 class BatchResult(msgspec.Struct, frozen=True, gc=False):
@@ -165,16 +162,13 @@ class Pdp:
             return self._decide_one(batch, started)
         if len(batch.checks) > _FEW_CHECKS or any(map(takes_along, batch.checks)):
             return None
-        steps = self._decide(batch, started)
-        for _ in range(_TURNS_AT_ONCE):
-            try:
-                next(steps)
-            except StopIteration as end:
-                return self._keep(end.value)
-        return None  # nothing is recorded yet
+        try:
+            return self._keep(within(LONGEST_STEP, finish_at_once, self._decide(batch, started)))
+        except TurnOver:
+            return None  # nothing is recorded yet
 
-    def _decide_one(self, batch: Batch, started: float) -> BatchResult:
-        """Decide a batch of one check of one resource, whose caller sees all reasons."""
+    def _decide_one(self, batch: Batch, started: float) -> BatchResult | None:
+        """Decide a batch of one check of one resource, whose caller sees all reasons; None if that takes too long."""
         basis = self._basis()
         check = batch.checks[0]
         template, asked = basis.plans.template(check)
@@ -182,7 +176,10 @@ class Pdp:
         if plan and (found := plan.verdicts(asked.resources[0])):
             outcome, decided = found[-1], None if asked is check else plan.decided(asked, found)
         if outcome is None:
-            decided = decide_check(asked, template.node, basis.evaluator.decide)
+            try:
+                decided = within(LONGEST_STEP, decide_check, asked, template.node, basis.evaluator.decide)
+            except TurnOver:
+                return None
             outcome = decided.outcome
             assert outcome
         allowed = outcome.effects.translate(ALLOWED_BY_EFFECT)
@@ -350,10 +347,7 @@ class Pdp:
 
     def _evaluate(self, found: Sequence[Leaf | FixedDenial], basis: DecisionSnapshot) -> Resumable[LeafVerdicts]:
         """Return the verdicts on all leaves."""
-        evaluator = basis.evaluator
-        if len(found) <= _FEW_LEAVES and evaluator.takes_one_turn(found):
-            return evaluator.evaluate_at_once(found)
-        return (yield from evaluator.evaluate(found))
+        return basis.evaluator.evaluate_now(found) or (yield from basis.evaluator.evaluate(found))
 
     def grant_visibility(
         self, caller: Caller, facts: Facts, bundle: ActivePolicies | None = None

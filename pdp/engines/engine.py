@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextvars import ContextVar
 from enum import Enum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias, runtime_checkable
@@ -200,6 +201,21 @@ class EngineTraits(Protocol):
     def applies(self, action: str, type: str) -> bool:
         """Tell whether the engine can decide the action on the concrete type: constant for one set of policies."""
         ...
+
+
+class TurnOver(BaseException):
+    """End of a call of `Engine.decide` that takes too long: the service asks again about fewer resources.
+
+    No Exception: it is no failure of an engine, and no guard handles it as one.
+    """
+
+
+def go_on() -> None:
+    """Do nothing: nobody waits for a turn."""
+
+
+CHECKPOINT: Final[ContextVar[Callable[[], None]]] = ContextVar("checkpoint", default=go_on)
+"""Call between resources for engines that may take long for each: raises TurnOver. No verdict depends on this."""
 
 
 class Engine(EngineTraits, Protocol):

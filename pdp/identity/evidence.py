@@ -96,7 +96,7 @@ def unstated_evidence(caller: Caller, surface: str = "") -> frozenset[str]:
 
 
 def naming_alone(caller: Caller) -> Caller:
-    """Return the caller of an API that names principals and cannot describe them: what is not sent is unknown."""
+    """Return the caller of an API for names of principals alone: their other evidence is unknown."""
     return msgspec.structs.replace(caller, may_assert=caller.may_assert - _DESCRIPTION)
 
 

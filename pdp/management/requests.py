@@ -89,7 +89,7 @@ class PageRequest(msgspec.Struct, frozen=True):
 
 
 class Candidates(NamedTuple):
-    """Names that a page may show, in order, all behind the entry named `after` and `skipped` more names."""
+    """Candidates of a page, in order, behind the entry named `after` and `skipped` more names."""
 
     names: list[str]
     after: str
@@ -110,7 +110,7 @@ class Candidates(NamedTuple):
 
 
 def make_cursor(after: str, skipped: int, revision: str) -> str:
-    """Return the cursor of the page behind a name, and behind some names that were not shown."""
+    """Return the cursor of the page behind a name and a number of hidden names."""
     return _CURSOR_PARTS.join((after, str(skipped), revision)) if skipped else after
 
 
@@ -262,6 +262,14 @@ def linked(requester: Requester) -> Caller:
     """Return the caller of a request; checks behind a listing carry the id of the request."""
     caller = requester.caller
     return caller if caller.request_id else msgspec.structs.replace(caller, request_id=requester.id)
+
+
+def unguarded(caller: Caller) -> Caller:
+    """Return a caller without its own principal, so that no single check is guarded.
+
+    For listings after the caller's right to the whole listing is checked.
+    """
+    return msgspec.structs.replace(caller, own=None)
 
 
 def _begun(request: ManagementRequest) -> ManagementEvent:

@@ -10,6 +10,7 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
 from itertools import compress
+from operator import attrgetter
 from typing import Any, Final, NamedTuple, Protocol
 
 import msgspec
@@ -47,14 +48,17 @@ from pdp.management.requests import (
     objects_request,
     recorded,
     sorted_grants,
+    unguarded,
 )
 from pdp.model.answer import Reason
 from pdp.model.arrays import positions_by
 from pdp.model.question import NAMED_TYPES, Batch, Caller, Check, Principal, Question, Resource
 from pdp.model.references import format_resource, parse_principal
 
+_FIRST_BATCH: Final = 10
+"""Candidates that every page checks: nobody knows yet what the policies cost."""
 CHECK_BATCH: Final = 1000
-"""Candidates of a listing in one batch; the limits of the page apply after each batch."""
+"""Most candidates of a listing in one batch."""
 PAGE_SECONDS: Final = 2.0
 """Time after which a page ends, full or not."""
 MAX_CHANGES: Final = 100_000
@@ -152,7 +156,7 @@ class Management:
         assignments that the actor may not read.
         """
         work = self._list_grants(requester, filter, page)
-        return await recorded(self._pdp.audit, list_grants_request(requester, filter), work, _revision_of_page)
+        return await recorded(self._pdp.audit, list_grants_request(requester, filter), work, attrgetter("revision"))
 
     async def _list_grants(self, requester: Requester, filter: GrantFilter, page: PageRequest) -> GrantPage:
         facts = await self.facts(requester)
@@ -191,7 +195,7 @@ class Management:
         """
         work = self._list_access(requester, action, resource, page)
         return await recorded(
-            self._pdp.audit, list_access_request(requester, action, resource), work, _revision_of_page
+            self._pdp.audit, list_access_request(requester, action, resource), work, attrgetter("revision")
         )
 
     async def _list_access(
@@ -214,7 +218,7 @@ class Management:
             return [Check(question, (resource,), (at,)) for at, question in enumerate(questions)]
 
         asked = list_access_request(requester, action, resource).asked
-        found = await self._permitted(_Listing(_unguarded(linked(requester)), asked, checks), candidates, page)
+        found = await self._permitted(_Listing(unguarded(linked(requester)), asked, checks), candidates, page)
         grants = self._pdp.grant_visibility(requester.caller, facts)
         if grants is None:
             return found
@@ -228,7 +232,7 @@ class Management:
         others sees, for another principal, only objects with grants that the caller may read.
         """
         work = self._list_objects(requester, query, page)
-        return await recorded(self._pdp.audit, list_objects_request(requester, query), work, _revision_of_page)
+        return await recorded(self._pdp.audit, list_objects_request(requester, query), work, attrgetter("revision"))
 
     async def _list_objects(self, requester: Requester, query: ObjectQuery, page: PageRequest) -> PageResult:
         facts = await self.facts(requester)
@@ -249,7 +253,7 @@ class Management:
 
         asked = {"principal": principal.id, **list_objects_request(requester, query).asked}
         return await self._permitted(
-            _Listing(caller if inspected else _unguarded(caller), asked, checks), candidates, page
+            _Listing(caller if inspected else unguarded(caller), asked, checks), candidates, page
         )
 
     async def _permitted(self, listing: _Listing, candidates: Candidates, page: PageRequest) -> PageResult:
@@ -265,10 +269,17 @@ class Management:
         reasons: list[Reason | None] = []
         bases: dict[tuple[str, bool], None] = {}
         started, checked, seconds = time.monotonic(), 0, self._pdp.seconds()
+        count, rest = _FIRST_BATCH, None
         while True:
             await asyncio.sleep(0)  # a batch is often decided without a turn for others
-            batch = names[checked : checked + CHECK_BATCH]
-            result = await self._pdp.decide_unrecorded(listing.batch(batch, seconds))
+            batch = names[checked : checked + min(count, CHECK_BATCH)]
+            try:
+                async with asyncio.timeout(rest) as end:
+                    result = await self._pdp.decide_unrecorded(listing.batch(batch, seconds))
+            except TimeoutError:
+                if not end.expired():
+                    raise
+                break
             answer, full = result.answer, result.record.answer.by
             bases[answer.revision, result.record.stale] = None
             for at in compress(range(len(batch)), answer.allowed):
@@ -278,9 +289,11 @@ class Management:
                     batch = batch[: at + 1]
                     break
             checked += len(batch)
-            elapsed = time.monotonic() - started
-            if len(entries) == page.size or elapsed > PAGE_SECONDS or checked == len(names):
+            rest = PAGE_SECONDS - (elapsed := time.monotonic() - started)
+            if len(entries) == page.size or rest <= 0 or checked == len(names):
                 break
+            # half of what the rest of the time allows: a batch without an answer in time is lost
+            count = max(_FIRST_BATCH, int(checked * rest / (elapsed or 1) / 2))
         permitted = await run_aside(listing.batch, list(entries), seconds)
         since = next(iter(bases))[0] if len(bases) > 1 else ""
         self._pdp.record_listing(ListedPage(listing.asked, permitted, reasons, checked, result, elapsed, since))
@@ -385,15 +398,3 @@ class Management:
         if not facts.can_assume(principal, role):
             raise Forbidden(f"`{principal.id}` cannot assume role:{role}")
         return Actor(f"role:{role}", Principal("role", role), may_report=may_report, person=principal.id)
-
-
-def _revision_of_page(page: GrantPage | PageResult) -> str:
-    return page.revision
-
-
-def _unguarded(caller: Caller) -> Caller:
-    """Return a caller without its own principal, so that no single check is guarded.
-
-    For listings after the caller's right to the whole listing is checked.
-    """
-    return msgspec.structs.replace(caller, own=None)

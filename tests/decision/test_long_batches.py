@@ -18,12 +18,12 @@ from support.service.serving import Process, serve_process
 from pdp.app.facts import build_pdp
 from pdp.config.load import make_settings
 from pdp.decision.codec import decode_call
-from pdp.decision.evaluation import CHUNK, ChunkSize, Evaluator, chunks
+from pdp.decision.evaluation import CHUNK, ChunkSize, Evaluator, decide_in_chunks
 from pdp.decision.plan import Leaf
 from pdp.decision.plan_cache import MAX_TRACED_CHARACTERS, bound_traces, in_parts
 from pdp.decision.turns import Resumable
 from pdp.engines.cel.rules import inline_rules
-from pdp.engines.engine import Engine, EngineQuestion, Verdicts
+from pdp.engines.engine import Engine, EngineQuestion, TurnOver, Verdicts
 from pdp.engines.grants.engine import GrantsEngine
 from pdp.errors import TooManyChecks
 from pdp.facts.snapshot import Facts
@@ -300,8 +300,14 @@ def test_chunks_are_the_resources_in_order(lengths: list[int], columns: int, arr
         else:
             every.append([Resource("table", "w", path) for path in paths])
     size, found = ChunkSize(), list[Resource]()
-    for chunk in chunks(every, size):
+
+    def decide(chunk: Sequence[Resource]) -> Verdicts:
         assert len(chunk) == 1 or sum(1 + (len(resource.path) - 1) // 4 for resource in chunk) <= size.now
-        found += chunk
-        size.learn(data.draw(st.floats(0, 0.02)))
+        if len(chunk) > 1 and data.draw(st.booleans()):
+            raise TurnOver
+        found.extend(chunk)
+        return Verdicts(bytes(len(chunk)), [None] * len(chunk))
+
+    count = sum(len(verdicts.effects) for part in decide_in_chunks(every, size, decide) for verdicts in part)
     assert found == [resource for column in every for resource in column]
+    assert count == len(found)

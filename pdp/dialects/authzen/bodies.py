@@ -160,7 +160,7 @@ def read_evaluations(body: bytes, most: int) -> Evaluations:
 
 
 def _bound_shared(around: _Part, parts: Sequence[_Part | InvalidArgument]) -> None:
-    """Raise TooMuchRepeated if a short body makes long questions: items that leave out what is large around them."""
+    """Raise TooMuchRepeated if a short body makes long questions: items without a large shared part."""
     repeated = RepeatedText()
     for field in _FIELDS:
         shared = getattr(around, field)

@@ -112,7 +112,7 @@ class NameMap:
         return sorted(CATALOG_ACTIONS[type])
 
     def checks(self, asked: Iterable[Evaluation | InvalidArgument]) -> Iterator[CheckBody | Rejection]:
-        """Yield the native form of each item, or why there is none. What items share is read once."""
+        """Yield the native form of each item, or the reason against one. Shared parts are read once."""
         last = _NO_PARTS
         for item in asked:
             try:
@@ -128,7 +128,7 @@ class NameMap:
         return _check(self._parts(asked, _NO_PARTS))
 
     def _parts(self, asked: Evaluation, last: _Parts) -> _Parts:
-        """Return the parts of a question; those of the last one where both have the very same value."""
+        """Return the parts of a question, reusing parts of the last question with the very same value."""
         subject, resource, action = asked.subject, asked.resource, asked.action
         principal = last.principal if subject is last.asked.subject else self.principal(subject)
         named = last.resource if resource is last.asked.resource else self.resource(resource)

@@ -337,7 +337,7 @@ def _renamed(source: Resource, target: Resource) -> Resource:
 def plan_polaris(context: PlanContext, check: Check) -> Node | None:
     """Return the plan of an operation without checks: for administrators, where no forbid binds. None for any other.
 
-    The data of a new table is for those from whom nothing beside the table is hidden.
+    The data of a new table needs a container without hidden rows and columns.
     """
     action = check.question.action
     if not action.startswith(POLARIS_PREFIX):

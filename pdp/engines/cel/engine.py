@@ -27,6 +27,7 @@ from pdp.engines.cel.residue import PathRanks, ResidueSet
 from pdp.engines.cel.rules import Rule, RuleSet, find_rule, roles_named_by, with_implicit_rule
 from pdp.engines.cel.selection import MAX_VALUES_LENGTH, TOKEN_ROLES, SeenValues, Selector
 from pdp.engines.engine import (
+    CHECKPOINT,
     FORBID,
     PERMIT,
     READS_POLICIES,
@@ -200,6 +201,9 @@ class _RuleEngine:
     def _ranks(self, residues: ResidueSet, check: NessieCheck, resources: Sequence[Resource]) -> PathRanks:
         if residues.is_constant:
             return residues.ranks([""] * len(resources))
+        if check.path == "none":
+            rank, raised = residues.rank_without_path()
+            return PathRanks([rank], {0: sorted(raised)} if raised else {})
         if type(resources) is PathArray and check.path == "self":
             return residues.ranks_of_column(path_strings(resources))
         return residues.ranks(paths_of(check, resources))
@@ -208,8 +212,10 @@ class _RuleEngine:
         """Return the column for resources that differ in more than the path."""
         check = group_checks.checks[number]
         paths = paths_of(check, resources) if check.path != "none" else [""] * len(resources)
-        sets = [group_checks.residues(number, resource) for resource in resources]
-        parts = [residues.ranks([path]) for residues, path in zip(sets, paths, strict=True)]
+        parts, checkpoint = list[PathRanks](), CHECKPOINT.get()
+        for resource, path in zip(resources, paths, strict=True):
+            checkpoint()
+            parts.append(group_checks.residues(number, resource).ranks([path]))
         raised = {at: part.raised[0] for at, part in enumerate(parts) if part.raised}
         return self._with_ids(PathRanks([part.ranks[0] for part in parts], raised))
 

@@ -245,7 +245,10 @@ def find_rules(questions: Sequence[ResidueQuestion], resource: Resource) -> Foun
     found = []
     for check, residues in questions:
         place = check.path
-        found.append(residues.rank(path if place == "self" else "" if place == "none" else path_of(check, resource)))
+        if place == "none":
+            found.append(residues.rank_without_path())
+        else:
+            found.append(residues.rank(path if place == "self" else path_of(check, resource)))
     return found
 
 

@@ -13,7 +13,7 @@ from weakref import WeakValueDictionary
 from pdp.cel.checker import CheckedExpression, Variable, check
 from pdp.cel.compiler import Emitter, function_table, load_function
 from pdp.cel.parser import parse
-from pdp.cel.syntax import Call, Constant, Has, Node, Select
+from pdp.cel.syntax import Call, Comprehension, Constant, Has, Node, Select
 from pdp.cel.types import BOOL, DYN, INT, STRING, TIMESTAMP, Type, list_of, map_of
 from pdp.cel.unparse import walk
 from pdp.cel.values import RuleError
@@ -95,6 +95,7 @@ class Program:
         "details",
         "extensions",
         "keys",
+        "loops",
         "requirements",
         "text",
         "variables",
@@ -119,6 +120,8 @@ class Program:
         """The rule reads what an update changes."""
         if not _is_decided_by_tables(self.requirements) or checked.root.depth > _MAX_LAZY_DEPTH:
             self._function = self._load(readings)
+        self.loops = self._function is not None and any(isinstance(node, Comprehension) for node in walk(checked.root))
+        """An evaluation may take long: it has macros."""
 
     def readings(self) -> tuple[CheckedExpression, ...]:
         """Return the rule, checked again; a rule of several readings is true where one of them is."""

@@ -16,6 +16,7 @@ from pdp.cel.values import INT_MAX, INT_MIN, RuleError, Timestamp
 from pdp.engines.cel.conditions import EVERY_ROLE, Condition, Requirements
 from pdp.engines.cel.path_tables import NEVER, PathStrings, PathTables
 from pdp.engines.cel.program import PATH, Program
+from pdp.engines.engine import CHECKPOINT
 
 PATH_ARGUMENT: Final = 4
 """Index of the path among the arguments of a rule."""
@@ -49,13 +50,14 @@ class PathRanks(NamedTuple):
 class Candidate:
     """A rule that a check can concern: its rank, and what selection needs of the program."""
 
-    __slots__ = ("_program", "rank", "requirements", "uses_path")
+    __slots__ = ("_program", "loops", "rank", "requirements", "uses_path")
 
     def __init__(self, rank: int, program: Program) -> None:
         self._program = program
         self.rank = rank
         self.requirements: Requirements = program.requirements
         self.uses_path = "path" in program.variables
+        self.loops = program.loops
 
     def lacking(self, unknown: Iterable[str]) -> frozenset[str]:
         """Return the variables of the rule without a value because of unknown evidence, or of an unknown path."""
@@ -72,11 +74,15 @@ class Candidate:
 
 
 class PathRule(NamedTuple):
-    """A rule that is called for each path: its rank, its function, and its necessary conditions on the path."""
+    """A rule that is called for each path: its rank, its function, and its necessary conditions on the path.
+
+    `loops`: one call may take long.
+    """
 
     rank: int
     evaluate: Evaluate
     conditions: list[Condition]
+    loops: bool
 
 
 class Residue:
@@ -122,7 +128,9 @@ class Residue:
                 for text in condition.texts:
                     table.setdefault(text, candidate.rank)
             elif candidate.uses_path and PATH not in lacking:
-                self._functions.append(PathRule(candidate.rank, candidate.evaluate(values, lacking), conditions))
+                self._functions.append(
+                    PathRule(candidate.rank, candidate.evaluate(values, lacking), conditions, candidate.loops)
+                )
             elif self._is_true(candidate, values, lacking):
                 always = candidate.rank
                 break
@@ -164,7 +172,7 @@ class Residue:
             if rank < lowest and condition.is_met_by(path):
                 lowest = rank
         # INVARIANT: functions come by rank, too. Behind `lowest` no rule determines, and no error counts.
-        for rank, evaluate, conditions in self._functions:
+        for rank, evaluate, conditions, _ in self._functions:
             if rank > lowest:
                 break
             if conditions and not all(condition.is_met_by(path) for condition in conditions):
@@ -181,13 +189,18 @@ class Residue:
 
         Rules come by rank, so the first true rule is the smallest. A row without a true rule has met every rule.
         """
+        checkpoint = CHECKPOINT.get()
         for rank, condition in self._scans:
+            checkpoint()
             for row in condition.rows_met_by(paths):
                 ranks[row] = min(ranks[row], rank)
         before, after = self._before_path, self._after_path
-        for rank, evaluate, conditions in self._functions:
+        for rank, evaluate, conditions, loops in self._functions:
+            checkpoint()
             for row in conditions[0].rows_met_by(paths) if conditions else range(len(paths)):
                 if rank < ranks[row]:
+                    if loops:
+                        checkpoint()
                     try:
                         if evaluate(*before, paths[row], *after):
                             ranks[row] = rank
@@ -208,7 +221,7 @@ class Residue:
 class ResidueSet:
     """The residues that together answer for given `CheckValues`."""
 
-    __slots__ = ("_raising", "_residues", "is_constant", "only_tables")
+    __slots__ = ("_raising", "_residues", "_without_path", "is_constant", "only_tables")
 
     def __init__(self, residues: Sequence[Residue]) -> None:
         self._residues = tuple(residue for residue in residues if not residue.is_empty)
@@ -216,6 +229,13 @@ class ResidueSet:
         self._raising = [rank for residue in self._residues for rank in residue.raising]
         self.only_tables = self._residues[0].only_tables if len(self._residues) == 1 else None
         """The tables, if they decide alone."""
+        self._without_path: tuple[int, Sequence[int]] | None = None
+
+    def rank_without_path(self) -> tuple[int, Sequence[int]]:
+        """Return the same as `rank` for a check without a path, evaluated once."""
+        if self._without_path is None:
+            self._without_path = self.rank("")
+        return self._without_path
 
     def rank(self, path: str) -> tuple[int, Sequence[int]]:
         """Return the smallest rank of a true rule for one path; with NEVER, also the rules that raise."""

@@ -242,7 +242,7 @@ _UP_RELATION: Final = re.compile(r"\bup\.([a-z_]+)")
 
 
 def _held(type: str, first: set[str]) -> set[str]:
-    """Return the relations to an object that some of them give."""
+    """Return the relations to an object that the first ones give."""
     giving = {name: set(_RELATION.findall(text)) for name, text in MODEL[type].relations.items()}
     held, more = set(first), set(first)
     while more:
@@ -252,7 +252,7 @@ def _held(type: str, first: set[str]) -> set[str]:
 
 
 def _included(type: str, first: set[str]) -> set[str]:
-    """Return the privileges, on an object and on those below, that some relations to the object give."""
+    """Return the privileges on an object, and on objects below, that relations to the object give."""
     held = _held(type, first)
     found = held & STORED[type]
     for below in _BELOW.get(type, ()):
@@ -272,11 +272,11 @@ def _included_grants() -> dict[tuple[str, str], tuple[str, ...]]:
 
 
 INCLUDED_GRANTS: Final[Mapping[tuple[str, str], tuple[str, ...]]] = _included_grants()
-"""(type, action that grants a privilege) -> the actions that grant what the privilege includes, there and below."""
+"""(type, action that grants a privilege) -> the actions that grant the included privileges, there and below."""
 GRANTED_BELOW: Final = frozenset(
     action for (type, _), actions in INCLUDED_GRANTS.items() for action in actions if action not in ACTIONS[type]
 )
-"""Those that the object itself does not have."""
+"""Included actions that the object itself does not have."""
 
 NESSIE: Final[Mapping[str, Mapping[str, str]]] = {
     "READ_CONTENT_KEY": {"": "include_in_list"},

@@ -117,7 +117,7 @@ def hide_everything(by: Reason) -> Restriction:
 
 
 PROTECTED: Final[Reason] = "config:row_access.protected"
-"""Reason of no rows, of a table that has no policy and is in a protected container."""
+"""Reason of no rows: a table without a policy in a protected container."""
 _PROTECTED: Final = Restriction(NO_ROWS, PROTECTED)
 _NEAR: Final = hide_everything(AmbiguousName.code)
 _NO_FACTS: Final = Facts.empty()
