@@ -18,7 +18,7 @@ from typing import Any, Final
 import msgspec
 
 from pdp.cel.checker import CheckedExpression, Variable
-from pdp.cel.compiler import Emitter, load_function
+from pdp.cel.compiler import load_function
 from pdp.cel.syntax import Call, CompileError, Conditional, Logic, Node
 from pdp.cel.unparse import unparse, walk
 from pdp.config.names import NameCheck
@@ -35,11 +35,11 @@ from pdp.engines.cel.conditions import (
 )
 from pdp.engines.cel.program import (
     RULE_ARGUMENTS,
-    RULE_FIELDS,
     Program,
     check_rule,
     compile_program,
     missing_errors,
+    rule_emitter,
 )
 from pdp.engines.cel.questions import has_sound_names
 from pdp.engines.cel.sources import RuleText, advice_for_rule, inline_rule, read_rule_file
@@ -248,7 +248,7 @@ def split_rule(program: Program, lacking: frozenset[str] = frozenset()) -> tuple
 
 
 def _part(node: Node, checked: CheckedExpression, missing: Mapping[str, str]) -> RulePart:
-    emitter = Emitter(msgspec.structs.replace(checked, root=node), RULE_ARGUMENTS, RULE_FIELDS, missing)
+    emitter = rule_emitter(msgspec.structs.replace(checked, root=node), missing)
     run = load_function(emitter.emit_function("part", RULE_ARGUMENTS.values(), wants_bool=False), "part", emitter)
     return RulePart(
         unparse(node),
