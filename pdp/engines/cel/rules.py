@@ -25,7 +25,7 @@ from pdp.config.names import NameCheck
 from pdp.config.quarkus.profiles import PROD
 from pdp.config.references import name_check
 from pdp.config.settings import Settings
-from pdp.config.warehouses import TrinoSettings
+from pdp.config.warehouses import PolarisSettings, TrinoSettings
 from pdp.engines.cel.conditions import (
     EVERY_ROLE,
     forget_conditions,
@@ -170,6 +170,12 @@ def _compile(rule: RuleText, extensions: frozenset[str]) -> Rule:
         raise RuleCompileError(rule.id, message, rule.place(error.offset)) from None
 
 
+def unfed_rules(rules: Sequence[Rule], settings: Settings) -> Iterator[Notice]:
+    """Yield a notice for each forbid on evidence without a source in Trino or Polaris."""
+    yield from rules_unfed_by_trino(rules, settings.trino)
+    yield from rules_unfed_by_polaris(rules, settings.polaris)
+
+
 def rules_unfed_by_trino(rules: Sequence[Rule], trino: TrinoSettings) -> Iterator[Notice]:
     """Yield a notice for each forbid on evidence without a source in Trino, or on properties: there, they are empty.
 
@@ -183,8 +189,7 @@ def rules_unfed_by_trino(rules: Sequence[Rule], trino: TrinoSettings) -> Iterato
             message = f"forbid `{rule.id}` reads `properties`, which Trino does not send: the map is empty there, so "
             message += "`has(properties.x)` is false; name the objects by `path`, too"
             yield Notice(rule.place, message)
-        named = [one.texts for one in rule.program.requirements.conditions if one.variable == "roles"]
-        is_fed = fed.issuperset(chain.from_iterable(named)) if named else bool(fed)
+        is_fed = _is_fed(rule, fed)
         lacking = {name.partition(".")[0] for name in rule.program.evidence} - {"groups", *trino.unknown}
         for name in sorted(lacking - ({"roles"} if is_fed else set())):
             feeds, effect = "", "it is empty there"
@@ -195,6 +200,24 @@ def rules_unfed_by_trino(rules: Sequence[Rule], trino: TrinoSettings) -> Iterato
                 f"`trino.unknown: [{name}]` makes the rule deny"
             )
             yield Notice(rule.place, message)
+
+
+def rules_unfed_by_polaris(rules: Sequence[Rule], polaris: PolarisSettings) -> Iterator[Notice]:
+    """Yield a notice for each forbid on a role that no principal role of Polaris becomes by `polaris.roles`."""
+    fed = frozenset(polaris.roles.values())
+    for rule in rules if polaris.catalogs else ():
+        if "roles" in rule.program.evidence and not _is_fed(rule, fed):
+            message = (
+                f"forbid `{rule.id}` reads `roles`, and no principal role of `polaris.roles` feeds them: stored roles "
+                "alone count for Polaris; map the principal roles"
+            )
+            yield Notice(rule.place, message)
+
+
+def _is_fed(rule: Rule, fed: frozenset[str]) -> bool:
+    """Tell whether settings feed each role that a rule needs, or any role where the rule needs none by name."""
+    named = [one.texts for one in rule.program.requirements.conditions if one.variable == "roles"]
+    return fed.issuperset(chain.from_iterable(named)) if named else bool(fed)
 
 
 def permits_on_stored_roles(rules: Sequence[Rule], fed: Container[str], facts: Facts) -> Iterator[Notice]:
