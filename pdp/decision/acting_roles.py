@@ -178,10 +178,10 @@ def names_that_fold(check: Check, bundle: ActivePolicies) -> SpelledNames | None
     of Trino are planned in all spellings already.
     """
     question = check.question
-    if not bundle.spelled.forbidden or question.action.startswith(TRINO_PREFIX):
+    if not bundle.spelled.may_spell or question.action.startswith(TRINO_PREFIX):
         return None
     if question.rules_follow:
-        folds = bool(bundle.trino.catalogs)
+        folds = bool(bundle.trino.catalogs) or check.resources[0].warehouse in bundle.folding
     else:
         is_of_engine = question.view_security is not None or question.unfiltered
         folds = is_of_engine or check.resources[0].warehouse in bundle.folding
