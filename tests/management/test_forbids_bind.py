@@ -470,3 +470,31 @@ async def test_an_edit_in_another_case_is_bound_where_names_fold(kind: str, tmp_
         assert (listed, found) == (200, {"grant": 200, "free": 200})
     else:
         assert (listed, found) == (403, dict.fromkeys(found, 403) | {"free": 200})
+
+
+@pytest.mark.parametrize(
+    "rule", ["'x' in groups", "'x' in roles", "has(attributes.level) && attributes.level == 'x'", "role == 'x'"]
+)
+async def test_a_query_leaves_evidence_of_its_actor_unknown(rule: str, tmp_path: Path) -> None:
+    """A query has no place for groups, roles and attributes. A body has, so there they are known to be none."""
+    objects = ["project:p", {"object": "warehouse:lake", "parent": "project:p"}, T]
+    grants = [{"principal": ANN, "privilege": "ownership", "object": "warehouse:lake"}]
+    (tmp_path / "world.yaml").write_text(json.dumps({"objects": objects, "grants": grants}))
+    (tmp_path / "forbid.yaml").write_text(json.dumps({"rules": {"a": rule}}))
+    everything = ["principals", "groups", "roles", "attributes"]
+    config: dict[str, Any] = {
+        "warehouses": {"lake": {"project": "p"}},
+        "policies": {"rules": [], "forbid": ["forbid.yaml"]},
+        "store": {"url": f"sqlite:///{tmp_path}/pdp.db", "seed": "world.yaml"},
+        "identity": {"callers": {"local": {"loopback": True, "may_assert": everything, "may_write": True}}},
+    }
+    policy = {"id": "p", "table": T, "grantees": ["user:bob"], "filter": "a = 1"}
+    wanted = 200 if rule == "role == 'x'" else 403
+    async with client_of(settings_of(config, tmp_path)) as client:
+        assert (await client.post("/v1/row-access-policies", {"actor": ANN, **policy}))[0] == 200
+        for method, path in (
+            ("GET", f"/v1/grants?{urlencode({'object': T, 'actor': ANN})}"),
+            ("GET", f"/v1/row-access-policies?{urlencode({'table': T, 'actor': ANN})}"),
+            ("DELETE", f"/v1/row-access-policies/p?{urlencode({'table': T, 'actor': ANN})}"),
+        ):
+            assert (await client.send(method, path)).status == wanted, path
