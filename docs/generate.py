@@ -114,14 +114,14 @@ _FORBID_ROWS = [
     (
         "a catalog that is made or dropped, or has no warehouse, and what is in it; Trino's `system` catalog",
         "`trino:<operation>`",
-        "`catalog`, `schema`, `table`, as far as named",
+        "`catalog`, `schema`, `table`: those that the operation takes, unknown as far as the question names none",
     ),
     ("a field of LakeQL without a table", "`lakeql_public`, `lakeql_authorized`", ""),
     ("an operation of Polaris for administrators", "`polaris:<operation>`", ""),
     (
         "a warehouse, role or tag that is made in a project; a project that is made",
         "`catalog:create_warehouse`, `catalog:create_role`, ...",
-        "`name` of what is made, if the check names it; `project`, but for a new project",
+        "`name` of what is made, unknown if the check does not name it; `project`, but for a new project",
     ),
     (
         "any other action without CEL checks",

@@ -24,7 +24,7 @@ from pdp.dialects.trino.known_objects import meant_by_names, own_names, restrict
 from pdp.dialects.trino.operations import plan_operation
 from pdp.engines.allow_all import WARNING, build_allow_all, permit_development
 from pdp.engines.cel.engine import CelEngine, CelForbid
-from pdp.engines.cel.rules import RuleSet, configured_check, load_rules, rules_unfed_by_trino
+from pdp.engines.cel.rules import RuleSet, configured_check, load_rules, unfed_rules
 from pdp.engines.custom import installed_kind, missing_engine
 from pdp.engines.engine import Engine, EngineQuestion, ForbiddenPath, NamingEngine, beyond
 from pdp.engines.engine_types import EngineType, PolicySources
@@ -145,9 +145,9 @@ def build_bundle(
 
 def _cedar_warnings(settings: Settings, cedar: Engine | None) -> Iterator[str]:
     if cedar:
-        from pdp.engines.cedar.kind import cedar_unfed_by_trino  # noqa: PLC0415  loaded with the engine
+        from pdp.engines.cedar.kind import unfed_cedar  # noqa: PLC0415  loaded with the engine
 
-        yield from (notice.message for notice in cedar_unfed_by_trino(settings, cedar))
+        yield from (notice.message for notice in unfed_cedar(settings, cedar))
 
 
 def _row_warnings(settings: Settings, policies: RowPolicies, access: RowAccessEngine) -> tuple[str, ...]:
@@ -384,7 +384,7 @@ def _warnings(settings: Settings, rules: RuleSet, forbid: RuleSet) -> tuple[str,
         warnings.append("`policies.cedar.policies` decides nothing: no authority names the engine `cedar`")
     if "allow_all" in named:
         warnings.append(WARNING)
-    warnings += map(str, rules_unfed_by_trino(forbid.rules, settings.trino))
+    warnings += map(str, unfed_rules(forbid.rules, settings))
     if not rules.rules and "cel" in named:
         warnings.append("no rules are loaded: CEL permits nothing but VIEW_REFERENCE")
     modes = (settings.row_access.through_views, *(known.through_views for known in settings.warehouses.values()))

@@ -13,7 +13,7 @@ does. Source: the CEL specification (langdef.md), "Macros".
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from functools import lru_cache
 from typing import Any, ClassVar, Final, TypeAlias
 
@@ -86,7 +86,7 @@ class Emitter:
 
     `arguments` gives the Python parameter of each variable. `missing` gives variables without a value, with the message
     of the error that their use raises. `fields` gives keys that map variables always have, with the types of their
-    values.
+    values. `partial` are the variables whose value may be a PartialMap.
     """
 
     def __init__(
@@ -95,10 +95,12 @@ class Emitter:
         arguments: Mapping[str, str],
         fields: Mapping[tuple[str, str], Type] | None = None,
         missing: Mapping[str, str] | None = None,
+        partial: Container[str] = (),
     ) -> None:
         self.checked = checked
         self._arguments = arguments
         self._missing = missing or {}
+        self._partial = partial
         self._state = EmitState(checked, fields or {})
         self._names = self._state.names
         self._calls = CallEmitter(self._state)
@@ -143,7 +145,7 @@ class Emitter:
         assert isinstance(meaning, Variable)
         if meaning.name in self._missing:
             return self._names.fail(self._missing[meaning.name])
-        return Fragment(self._arguments[meaning.name])
+        return Fragment(self._arguments[meaning.name], raises=meaning.name in self._partial)
 
     def _emit_select(self, node: Select) -> Fragment:
         if node in self.checked.names:

@@ -15,6 +15,7 @@ from pdp.cel.values import (
     NUMBERS,
     TRUE_KEY,
     BoolKey,
+    PartialMap,
     RuleError,
     Value,
     equal,
@@ -23,6 +24,7 @@ from pdp.cel.values import (
 )
 
 _KEYS: Final = frozenset({"bool", "int", "uint", "string"})
+_MAPS: Final = frozenset({dict, PartialMap})
 LOOKUP_KEYS: Final = _KEYS | {"double"}
 """Kinds that may be looked up in a map. A double finds the key of the same whole number."""
 
@@ -55,7 +57,7 @@ def macro_elements(items: Value) -> tuple[Value, ...]:
     """Return the elements for a macro: those of a list, or the keys of a map. Raise RuleError for other values."""
     if type(items) is tuple:
         return items
-    if type(items) is dict:
+    if type(items) in _MAPS:
         return map_keys(items)
     raise RuleError(f"not a list or map: {kind_of(items)}")
 
@@ -76,7 +78,7 @@ def in_container(item: Value, items: Value) -> bool:
     """Compute `item in items` if a type is known at run time only. Raise RuleError if `items` is no list or map."""
     if type(items) is tuple:
         return in_list(item, items)
-    if type(items) is dict:
+    if type(items) in _MAPS:
         return in_map(item, items)
     raise overload_error("_in_", item, items)
 
@@ -97,7 +99,7 @@ def _map_item(items: Mapping[Any, Value], key: Value) -> Value:
 
 def get_item(items: Value, key: Value) -> Value:
     """Compute `items[key]` of a list or map. Raise RuleError for a missing key or index, or for other values."""
-    if type(items) is dict:
+    if type(items) in _MAPS:
         return _map_item(items, key)
     if type(items) is tuple and KINDS[type(key)] in NUMBERS:
         return _list_item(items, key)
@@ -106,7 +108,7 @@ def get_item(items: Value, key: Value) -> Value:
 
 def get_field(items: Value, name: str) -> Value:
     """Compute `items.name`. Raise RuleError for a missing field, or if `items` is no map."""
-    if type(items) is not dict:
+    if type(items) not in _MAPS:
         raise RuleError(f"type {kind_of(items)} does not support field selection")
     if name not in items:  # a name of the rule, which no request chooses
         raise RuleError(f"no such key: {name!r:.80}")
@@ -115,6 +117,6 @@ def get_field(items: Value, name: str) -> Value:
 
 def has_field(items: Value, name: str) -> bool:
     """Compute `has(items.name)`. Raise RuleError if `items` is no map."""
-    if type(items) is not dict:
+    if type(items) not in _MAPS:
         raise RuleError(f"type {kind_of(items)} does not support field selection")
     return name in items

@@ -13,14 +13,14 @@ steps, and inside macros so do texts, lists and maps. The budget bounds time and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from operator import call
 from typing import Any, Final, TypeAlias
 
 import msgspec
 
 Value: TypeAlias = Any
-"""None, bool, int, Uint, float, str, bytes, tuple, dict, Timestamp, Duration or TypeName."""
+"""None, bool, int, Uint, float, str, bytes, tuple, dict, PartialMap, Timestamp, Duration or TypeName."""
 
 INT_MIN: Final = -(2**63)
 INT_MAX: Final = 2**63 - 1
@@ -83,6 +83,36 @@ class BoolKey(msgspec.Struct, frozen=True, eq=False):
     value: bool
 
 
+class PartialMap(dict[Any, Value]):
+    """Map with unknown keys: values and presence of unknown keys are unknown.
+
+    A use of an unknown key raises RuleError. So do the number of keys, the keys one by one, and equality with a map.
+    Known keys are as in any map.
+    """
+
+    __slots__ = ("_message", "_unknown")
+
+    def __init__(self, known: Mapping[Any, Value], unknown: frozenset[str], message: str) -> None:
+        """Keep the known members. `message` is the text of the error."""
+        super().__init__(known)
+        self._unknown = unknown
+        self._message = message
+
+    def __contains__(self, key: object) -> bool:
+        """Tell whether the map has a key. Raise RuleError for an unknown key."""
+        if key in self._unknown:
+            raise RuleError(self._message)
+        return super().__contains__(key)
+
+    def __len__(self) -> int:
+        """Raise RuleError: the number of keys is unknown."""
+        raise RuleError(self._message)
+
+    def __iter__(self) -> Iterator[Any]:
+        """Raise RuleError: not all keys are known."""
+        raise RuleError(self._message)
+
+
 TRUE_KEY: Final = BoolKey(True)
 FALSE_KEY: Final = BoolKey(False)
 
@@ -96,6 +126,7 @@ KINDS: Final[Mapping[type, str]] = {
     type(None): "null_type",
     tuple: "list",
     dict: "map",
+    PartialMap: "map",
     Timestamp: "timestamp",
     Duration: "duration",
     TypeName: "type",

@@ -3,7 +3,8 @@
 An acting role is the principal, and its grants alone count. Rules then see neither the name nor the groups nor the
 attributes of the person. So each concrete check of the role is also asked about the person.
 
-A rename, a move and a grant may do more than their own action says. Each is also asked as that.
+A rename, a move and a grant may do more than their own action says. Each is also asked as that. So is what is done to
+a user, as the right of the server to its users.
 
 Engines that fold names mean one object by `HR` and `hr`. So each concrete check of a name is also asked in each other
 spelling of forbids.
@@ -19,6 +20,7 @@ from msgspec.structs import replace
 
 from pdp.decision.active_policies import ActivePolicies
 from pdp.decision.plan import AllOf, FixedDenial, Leaf, Node, PlanContext, Planner, Split, split
+from pdp.engines.engine import EngineQuestion
 from pdp.engines.grants.model import INCLUDED_GRANTS
 from pdp.engines.spelled_names import SpelledNames
 from pdp.errors import AmbiguousName
@@ -27,7 +29,7 @@ from pdp.model.answer import OTHER_SPELLING, STORE_STALE, Reason
 from pdp.model.arrays import PathArray
 from pdp.model.question import Check, Principal, Resource
 from pdp.model.trino_operations import TRINO_OPERATIONS, TRINO_PREFIX
-from pdp.model.vocabulary import RENAMES, TABULAR_TYPES
+from pdp.model.vocabulary import RENAMES, TABULAR_TYPES, USER_RIGHTS
 
 ASSUMED: Final[Reason] = "rule:acting_role"
 """Reason of the right to act as a role, and of each permit that a forbid on the person behind the role takes away."""
@@ -39,9 +41,10 @@ _OTHER_DEEDS: Final = {
     **INCLUDED_GRANTS,
     **{(type, "rename"): ("move",) for type in (*TABULAR_TYPES, "table_or_view")},
     **{(type, "move"): ("rename",) for type in (*TABULAR_TYPES, "table_or_view")},
+    **{("user", action): (right,) for action, right in USER_RIGHTS.items()},
 }
 """(type, action) -> the actions that the action may do, too: a rename elsewhere is a move, and a move to another name a
-rename. A grant of a privilege grants what the privilege includes."""
+rename. A grant of a privilege grants what the privilege includes. The rights of the server are about its users."""
 _TRINO_RENAMES: Final = {f"{TRINO_PREFIX}{name}" for name in TRINO_OPERATIONS if name.startswith("Rename")}
 _MORE_ACTIONS: Final = frozenset({*(action for _, action in _OTHER_DEEDS), *_TRINO_RENAMES})
 """Actions whose plans may have such checks."""
@@ -53,7 +56,7 @@ def plan(check: Check, context: PlanContext, planners: Sequence[Planner]) -> Nod
     """Plan a check with all other deeds of its action, in all spellings of names, and for an acting role."""
     node = _plan(check, context, planners)
     action = check.question.action
-    if action in _MORE_ACTIONS and not check.question.rules_follow:
+    if action in _MORE_ACTIONS and (not check.question.rules_follow or check.resources[0].type == "user"):
         node = _with_other_deeds(node, context.bundle)
     names = names_that_fold(check, context.bundle)
     return node if names is None else _in_spellings(node, context.bundle, names)
@@ -142,7 +145,15 @@ def _with_other_deeds(node: Node, bundle: ActivePolicies) -> Node:
         others = [replace(group, question=replace(group.question, action=action)) for action in asked]
         return AllOf((replace(node, resources=part), *(Leaf(other, part, OTHER_DEED) for other in others)), named=False)
 
-    return split(node.resources, _does_more(group.action), deeds)
+    does_more = _does_more(group.action) if group.type != "user" else _is_other_user(group)
+    return split(node.resources, does_more, deeds)
+
+
+def _is_other_user(group: EngineQuestion) -> Callable[[Resource], bool]:
+    """Return the test of a user who is not the principal, for reads: the principal's own entry is no list."""
+    is_read = USER_RIGHTS[group.action] == "list_users"
+    own = group.principal.name if is_read and group.principal.type == "user" else None
+    return lambda user: user.name != own
 
 
 def _does_more(action: str) -> Callable[[Resource], bool]:
@@ -167,10 +178,10 @@ def names_that_fold(check: Check, bundle: ActivePolicies) -> SpelledNames | None
     of Trino are planned in all spellings already.
     """
     question = check.question
-    if not bundle.spelled.forbidden or question.action.startswith(TRINO_PREFIX):
+    if not bundle.spelled.may_spell or question.action.startswith(TRINO_PREFIX):
         return None
     if question.rules_follow:
-        folds = bool(bundle.trino.catalogs)
+        folds = bool(bundle.trino.catalogs) or check.resources[0].warehouse in bundle.folding
     else:
         is_of_engine = question.view_security is not None or question.unfiltered
         folds = is_of_engine or check.resources[0].warehouse in bundle.folding

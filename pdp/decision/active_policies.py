@@ -27,7 +27,7 @@ from pdp.facts.snapshot import Facts
 from pdp.model.answer import Reason
 from pdp.model.bounded_cache import BoundedCache
 from pdp.model.question import Principal
-from pdp.model.vocabulary import CATALOG_ACTIONS, CEL_CHECKS, CREATE_ACTION, is_cluster_action
+from pdp.model.vocabulary import CATALOG_ACTIONS, CEL_CHECKS, CREATE_ACTION, USER_RIGHTS, is_cluster_action
 
 _STACKS: Final = 1024
 _LONGEST_ACTION: Final = 128
@@ -224,7 +224,7 @@ class ActivePolicies(msgspec.Struct, frozen=True, dict=True):
         engines = () if is_cluster else _applying(authority.engines, action, type)
         # Nothing can permit an unknown action, so its denial keeps the reason.
         is_known = is_cluster or (type, action) in CEL_CHECKS or action in CATALOG_ACTIONS.get(type, ())
-        is_known |= action in GRANTED_BELOW  # forbids are asked about them on each object above
+        is_known |= action in (USER_RIGHTS.values() if type == "user" else GRANTED_BELOW)  # asked for forbids alone
         more = [forbid for engine in authority.engines if (forbid := beyond(engine))]
         forbids = _applying((*self.forbids, *more), action, type) if engines or is_known else ()
         single = engines[0] if len(engines) == 1 and not forbids else None

@@ -100,7 +100,7 @@ class PlanCache:
             return check, None
         if question.unfiltered and self._bundle.has_row_policies(self._facts):  # those of each name count
             return check, None
-        if self._bundle.spelled.forbidden and has_other_spellings(check, self._bundle):
+        if self._bundle.spelled.may_spell and has_other_spellings(check, self._bundle):
             return check, None
         asked = self._planners.own_names(check, self._bundle, self._facts)
         # INVARIANT: plans of one key differ in the names of resources alone. So the whole question is in the key.

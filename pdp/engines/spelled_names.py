@@ -19,22 +19,37 @@ from pdp.errors import AmbiguousName
 from pdp.facts.index import Index
 from pdp.facts.nodes import ObjectNode
 from pdp.facts.objects import ContainerPath, Object, ObjectName, ObjectPut
+from pdp.model.arrays import Path
 from pdp.model.references import MOST_PARTS
 
 
 class SpelledNames(msgspec.Struct, frozen=True, dict=True):
-    """Names as policies spell them: `declared` objects, by container, and texts that forbids compare with paths."""
+    """Names as policies spell them: `declared` objects, by container, and texts that forbids compare with paths.
+
+    `described` are the declared objects beside forbids, which may read attributes: paths by warehouse and folded path.
+    """
 
     declared: Map[ContainerPath, Map[ObjectName, ObjectNode]] = Map()
     forbidden: tuple[ForbiddenPath, ...] = ()
+    described: Mapping[tuple[str, str], Sequence[Path]] = {}
 
     @classmethod
     def of(cls, engines: Sequence[NamingEngine]) -> SpelledNames:
         """Return the names of engines, with their index."""
         declared = Index().after(ObjectPut(Object(key)) for engine in engines for key in engine.declared_objects())
-        names = cls(declared.objects, tuple(path for engine in engines for path in engine.forbidden_paths()))
-        _ = names._by_first, names._with_capitals
+        described: dict[tuple[str, str], list[Path]] = {}
+        forbidding = (engine for engine in engines if getattr(engine, "has_forbids", False))
+        for _, (warehouse, *path) in dict.fromkeys(key for each in forbidding for key in each.declared_objects()):
+            described.setdefault((warehouse, ".".join(path).casefold()), []).append(tuple(path))
+        texts = tuple(path for engine in engines for path in engine.forbidden_paths())
+        names = cls(declared.objects, texts, described)
+        _ = names._by_first, names._with_capitals, names._above_capitals
         return names
+
+    @property
+    def may_spell(self) -> bool:
+        """Tell whether any name may have another spelling."""
+        return bool(self.forbidden or self.described)
 
     @cached_property
     def _by_first(self) -> _TextsByFirst:
@@ -43,6 +58,25 @@ class SpelledNames(msgspec.Struct, frozen=True, dict=True):
     @cached_property
     def _with_capitals(self) -> _TextsByFirst:
         return _texts_by_first(text for text in self.forbidden if text.text != text.text.casefold())
+
+    @cached_property
+    def _above_capitals(self) -> frozenset[tuple[str, str]]:
+        """Folded paths of described objects with capitals, and of the containers above."""
+        spelled = ((warehouse, path) for (warehouse, folded), some in self.described.items() for path in some)
+        return frozenset(
+            (warehouse, folded)
+            for warehouse, path in spelled
+            if (joined := ".".join(path)) != joined.casefold()
+            for folded in _folded_prefixes(path)
+        )
+
+    def _as_described(self, warehouse: str, path: Sequence[str]) -> Iterator[Path]:
+        """Yield a path with the object, or a container above, in the spelling of a described object."""
+        for count in range(len(path), 0, -1) if self.described else ():
+            above = tuple(path[:count])
+            for spelled in self.described.get((warehouse, ".".join(above).casefold()), ()):
+                if spelled != above:
+                    yield (*spelled, *path[count:])
 
     def texts_near(self, warehouse: str, path: str, *, with_capitals: bool) -> Iterator[ForbiddenPath]:
         """Yield the texts that may meet a folded path, or a path below, in some spelling.
@@ -57,7 +91,7 @@ class SpelledNames(msgspec.Struct, frozen=True, dict=True):
                     yield text
 
     def other_paths(self, warehouse: str, path: Sequence[str]) -> list[tuple[str, ...]]:
-        """Return the other paths of a name in the spellings of forbids, however dots divide it.
+        """Return the other paths of a name in the spellings of forbids and of what they read, however dots divide it.
 
         A policy of the name covers them, and an engine that folds names may mean one. Raise AmbiguousName for too many.
         """
@@ -66,22 +100,33 @@ class SpelledNames(msgspec.Struct, frozen=True, dict=True):
         # To a name without capitals, a text without capitals is no other spelling, unless dots divide it otherwise.
         is_plain = joined == folded and joined.count(".") == len(path) - 1
         here = list(self.texts_near(warehouse, folded, with_capitals=is_plain))
-        if not here:
-            return []
+        described = list(dict.fromkeys(self._as_described(warehouse, path)))
+        if not here and len(described) <= MOST_SPELLINGS:
+            return described
         own = ".".join(part.replace(".", DOT_IN_PART) for part in path)
         others = other_texts(own, here, divided=False)
-        if len(others) > MOST_SPELLINGS or joined.count(".") >= MOST_PARTS:
+        if len(others) + len(described) > MOST_SPELLINGS or joined.count(".") >= MOST_PARTS:
             raise AmbiguousName(f"forbids spell `{joined[:200]}` in too many ways")
         texts = (other for text in (own, *others) for other in (text, text.replace(DOT_IN_PART, ".")))
         divided = dict.fromkeys(tuple(part.replace(DOT_IN_PART, ".") for part in text.split(".")) for text in texts)
-        return [other for other in divided if other != tuple(path) and all(other)]
+        more = [other for other in divided if other != tuple(path) and all(other)]
+        return list(dict.fromkeys((*more, *described)))
 
     def may_have_others(self, warehouse: str, parents: Sequence[Sequence[str]], names: Sequence[str]) -> bool:
         """Tell whether a name in a container may have another spelling by a forbid; in doubt True."""
         joined = "".join([*names, *(part for parent in parents for part in parent)])
         if "." in joined or joined != joined.casefold() or not all(parents):
             return True
+        if self._above_capitals:
+            above = {(warehouse, folded) for parent in parents for folded in _folded_prefixes(parent)}
+            if not above.isdisjoint(self._above_capitals):
+                return True
         return any(True for parent in parents for _ in self.texts_near(warehouse, ".".join(parent), with_capitals=True))
+
+
+def _folded_prefixes(path: Sequence[str]) -> Iterator[str]:
+    for count in range(1, len(path) + 1):
+        yield ".".join(path[:count]).casefold()
 
 
 _ANYWHERE: Final = ("ends", "contains", "parts", "like")

@@ -15,7 +15,7 @@ from pdp.engines.grants.edits import GrantEdits, ObjectEdits
 from pdp.engines.grants.model import ACTIONS
 from pdp.errors import InvalidArgument
 from pdp.facts.objects import BIT
-from pdp.identity.evidence import judged_principal, own_principal
+from pdp.identity.evidence import judged_principal, naming_alone, own_principal
 from pdp.management.requests import (
     GrantFilter,
     GrantListing,
@@ -216,8 +216,12 @@ def make_requester(
 
 
 def query_requester(given: Mapping[str, str], caller: Caller) -> Requester:
-    """Return the requester that query parameters name, as `make_requester` does."""
-    return make_requester(caller, given.get("actor", UNSET), given.get("actingRole", UNSET))
+    """Return the requester that query parameters name, as `make_requester` does.
+
+    A query has no place for evidence, so that of another actor is unknown.
+    """
+    named = make_requester(naming_alone(caller), given.get("actor", UNSET), given.get("actingRole", UNSET))
+    return msgspec.structs.replace(named, caller=caller)
 
 
 def make_list_requester(

@@ -66,6 +66,8 @@ def _each(names: str, operation: PolarisOperation) -> dict[str, PolarisOperation
 _LOAD: Final = PolarisStep("loadCredentials")
 """A load of the native API, with its rule on hidden rows and columns."""
 _WRITE: Final = PolarisStep("write_data")
+_DATA_COMMIT: Final = PolarisOperation("table", (_WRITE, PolarisStep("commit")))
+"""A commit that may add or remove data."""
 _CREATE: Final = PolarisStep("create_table")
 _NEW_DATA: Final = PolarisStep("update_properties", "content")
 """The right to the data of a table that does not exist yet, and has no name: that to change its namespace.
@@ -97,7 +99,7 @@ POLARIS_OPERATIONS: Final[Mapping[str, PolarisOperation]] = {
     **_each("LOAD_TABLE TABLE_EXISTS", _on("table", "get_metadata")),
     "LOAD_TABLE_WITH_READ_DELEGATION": PolarisOperation("table", (_LOAD,)),
     "LOAD_TABLE_WITH_WRITE_DELEGATION": PolarisOperation("table", (_LOAD, _WRITE), probes=True),
-    **_each("UPDATE_TABLE COMMIT_TRANSACTION", PolarisOperation("table", (_WRITE,))),
+    **_each("UPDATE_TABLE COMMIT_TRANSACTION", _DATA_COMMIT),
     **_each("DROP_TABLE_WITHOUT_PURGE DROP_TABLE_WITH_PURGE", _on("table", "drop")),
     "RENAME_TABLE": _rename("table", "create_table"),
     "LIST_VIEWS": _on("namespace", "list_views"),
@@ -117,7 +119,7 @@ POLARIS_OPERATIONS: Final[Mapping[str, PolarisOperation]] = {
     **_each(
         "ADD_TABLE_SNAPSHOT SET_TABLE_SNAPSHOT_REF REMOVE_TABLE_SNAPSHOTS REMOVE_TABLE_SNAPSHOT_REF "
         "SET_TABLE_STATISTICS REMOVE_TABLE_STATISTICS",
-        PolarisOperation("table", (_WRITE,)),
+        _DATA_COMMIT,
     ),
     **_each("SEND_NOTIFICATIONS UPDATE_CATALOG", _on("catalog", "update_storage")),
     **_each("GET_CATALOG GET_APPLICABLE_POLICIES_ON_CATALOG", _on("catalog", "get_metadata")),
@@ -129,8 +131,11 @@ POLARIS_OPERATIONS: Final[Mapping[str, PolarisOperation]] = {
     "LIST_PRINCIPALS": _of("server", "root", "list_users"),
     "CREATE_PRINCIPAL": _of("server", "root", "provision_users"),
     **_each("GET_PRINCIPAL LIST_PRINCIPAL_ROLES_ASSIGNED", _of("server", "principal", "list_users")),
-    **_each("UPDATE_PRINCIPAL ROTATE_CREDENTIALS RESET_CREDENTIALS", _of("server", "principal", "update_users")),
-    "DELETE_PRINCIPAL": _of("server", "principal", "delete_users"),
+    **_each(
+        "UPDATE_PRINCIPAL ROTATE_CREDENTIALS RESET_CREDENTIALS",
+        PolarisOperation("principal", (PolarisStep("update_users", "server"), PolarisStep("update"))),
+    ),
+    "DELETE_PRINCIPAL": PolarisOperation("principal", (PolarisStep("delete_users", "server"), PolarisStep("delete"))),
     "LIST_PRINCIPAL_ROLES": _of("project", "root", "list_roles"),
     "CREATE_PRINCIPAL_ROLE": _of("project", "root", "create_role"),
     **_each(

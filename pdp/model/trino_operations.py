@@ -7,6 +7,7 @@ Trino 476. Holds no code that decides.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from typing import Final, NamedTuple
 
 from pdp.model.polaris_operations import POLARIS_ACTIONS
@@ -137,7 +138,10 @@ MADE_WITH: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """Rename -> operations with the same gain of the new name, or of names in the new schema."""
 
-_OF_OBJECTS: Final = ("catalog", "schema", "table")
+OBJECT_KEYS: Final = ("catalog", "schema", "table")
+"""Keys of `arguments` in questions about catalogs without a warehouse, and what is in them."""
+_SHOWS: Final = {"ShowSchemas": 1, "ShowTables": 2, "ShowFunctions": 2}
+"""Operation that lists what is in the named object -> the number of its keys."""
 _RULE_ARGUMENTS: Final[Mapping[str, tuple[str, ...]]] = {
     **dict.fromkeys(("execute_query", "admin", "filter"), ()),
     **dict.fromkeys(("own_query", "impersonation"), ("user",)),
@@ -168,8 +172,18 @@ def is_asked_mapped(op: str) -> bool:
 def argument_keys(op: str) -> frozenset[str]:
     """Return the keys that `arguments` may have where rules see an op."""
     if operation := operation_of(op):
-        return frozenset(_RULE_ARGUMENTS.get(operation.rule, _OF_OBJECTS))
+        return frozenset(_RULE_ARGUMENTS.get(operation.rule, OBJECT_KEYS))
     return frozenset({"name", "project"}) if op.startswith("catalog:") else frozenset()
+
+
+@cache
+def object_keys(op: str) -> tuple[str, ...]:
+    """Return the keys of `arguments` that an operation on a catalog, schema or table takes; none for another op."""
+    if operation_of(op) is None or not argument_keys(op) or not argument_keys(op).issubset(OBJECT_KEYS):
+        return ()
+    name = op.removeprefix(TRINO_PREFIX)
+    count = 1 if "Catalog" in name else 2 if "Schema" in name else 3
+    return OBJECT_KEYS[: _SHOWS.get(name, count)]
 
 
 CLUSTER_ACTIONS: Final = frozenset(

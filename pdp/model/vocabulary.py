@@ -111,6 +111,13 @@ CATALOG_ACTIONS: Final[Mapping[str, frozenset[str]]] = {
 DATA_ACTIONS: Final = frozenset({"read_data", "write_data", "select"})
 """Catalog actions of the data plane, which read or write rows. All others belong to the control plane."""
 
+USER_RIGHTS: Final = {
+    "delete": "delete_users",
+    "update": "update_users",
+    **dict.fromkeys(("read", "read_role_assignments"), "list_users"),
+}
+"""Action on a user -> the right of the server to all users."""
+
 ROW_ACTIONS: Final = DATA_ACTIONS | {"READ_ENTITY_VALUE", "UPDATE_ENTITY"}
 """Rights to rows, under the names of catalogs and of Nessie."""
 

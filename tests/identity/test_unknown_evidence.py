@@ -755,6 +755,41 @@ def test_a_forbid_of_cedar_that_reads_what_trino_does_not_send_is_a_finding(
         assert all(("`trino.unknown: [" in text) is effective for text in told)
 
 
+ON_ROLES: Final = {
+    "'contractor' in roles": {"contractor"},
+    "'contractor' in roles && 'guest' in roles": {"contractor", "guest"},
+    "roles.exists(r, r.startsWith('c'))": {"any"},
+    "!('staff' in roles)": {"any"},
+    "role == 'x'": set(),
+}
+"""Forbid -> the roles that `polaris.roles` must feed."""
+
+
+@pytest.mark.parametrize(("rule", "needed"), ON_ROLES.items())
+@pytest.mark.parametrize("roles", [{}, {"ext": "contractor"}, {"ext": "contractor", "g": "guest"}])
+@pytest.mark.parametrize("catalogs", [{}, {"c": "lake"}])
+def test_a_forbid_on_roles_that_polaris_does_not_feed_is_a_finding(
+    tmp_path: Path, rule: str, needed: set[str], roles: dict[str, str], catalogs: dict[str, str]
+) -> None:
+    named = [f'principal in Lakekeeper::Role::"{role}"' for role in sorted(needed - {"any"})]
+    policy = f'@id("no") forbid(principal is Lakekeeper::User, action, resource) when {{ {" && ".join(named)} }};'
+    cedar = "permit(principal, action, resource);" + (policy if named else "")
+    config = trino_config(tmp_path) | {
+        "trino": {},
+        "polaris": {"catalogs": catalogs, "roles": roles},
+        "authorities": {"default": {"engines": ["cedar"]}},
+    }
+    (tmp_path / "forbid.yaml").write_text(json.dumps({"rules": {"no": rule}}))
+    (tmp_path / "p.cedar").write_text(cedar)
+    config["policies"] = {**config["policies"], "cedar": {"policies": ["p.cedar"]}}
+    settings = settings_of(config, tmp_path)
+    warnings = [problem.message for problem in find_problems(COMPOSITION, settings) if problem.severity == "warning"]
+    is_fed = needed <= {*roles.values(), *(["any"] if roles else [])}
+    for texts in (warnings, list(build_bundle(settings, *read_rules(settings)).warnings)):
+        told = [text for text in texts if "`polaris.roles`" in text and "reads `roles`" in text]
+        assert len(told) == (0 if is_fed or not catalogs else 2 if named else 1), texts
+
+
 # --- owners of views, and acting roles ----------------------------------------------------------------------------
 
 ENGINE: Final = {"type": "trino", "owner_property": "run-as", "identities": {"oidc": {"audiences": ["trino"]}}}

@@ -33,7 +33,7 @@ from pdp.config.policy_files import FileKey, overlooked_files, policy_files
 from pdp.config.references import idle_names, known_warehouses, listed_warehouses, name_check
 from pdp.config.settings import Settings
 from pdp.decision.cache.cache import read_authorities
-from pdp.engines.cedar.kind import cedar_spares_stored, cedar_unfed_by_trino, configured_sources
+from pdp.engines.cedar.kind import cedar_spares_stored, configured_sources, unfed_cedar
 from pdp.engines.cedar.lint import CedarRemark, lint_cedar
 from pdp.engines.cel.lint.linter import Finding
 from pdp.engines.cel.lint.remarks import Severity
@@ -224,7 +224,7 @@ def _warning(notice: Notice) -> ConfigProblem:
 def _unfed_cedar(settings: Settings) -> Iterator[ConfigProblem]:
     """Yield the same for forbids of Cedar, and for roles that lift them. Errors of files are reported elsewhere."""
     try:
-        notices = [*cedar_unfed_by_trino(settings), *cedar_spares_stored(settings)]
+        notices = [*unfed_cedar(settings), *cedar_spares_stored(settings)]
     except PdpError:
         return
     for notice in notices:

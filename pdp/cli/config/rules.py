@@ -21,7 +21,12 @@ from pdp.engines.cel.lint.linter import (
     unasked_spellings,
 )
 from pdp.engines.cel.lint.remarks import NAME_CODES, remark_on_roles
-from pdp.engines.cel.rules import Rule, load_rules, permits_on_stored_roles, rules_unfed_by_trino
+from pdp.engines.cel.rules import (
+    Rule,
+    load_rules,
+    permits_on_stored_roles,
+    unfed_rules,
+)
 from pdp.engines.row_access.engine import RowAccessEngine
 from pdp.engines.spelled_names import SpelledNames
 from pdp.errors import Notice, PdpError
@@ -90,8 +95,8 @@ def seen_roles(rules: KeyRules) -> Iterator[Notice]:
 
 
 def unfed_forbids(rules: KeyRules, settings: Settings) -> Iterator[Notice]:
-    """Yield a notice for each forbid on evidence without a source in Trino."""
-    for notice in rules_unfed_by_trino(rules.rules, settings.trino):
+    """Yield a notice for each forbid on evidence without a source in Trino or Polaris."""
+    for notice in unfed_rules(rules.rules, settings):
         yield Notice(notice.place, f"{notice.message} (`policies.forbid`)")
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, islice
-from operator import attrgetter
+from operator import attrgetter, is_
 from typing import Final, NamedTuple, Protocol
 
 from msgspec.structs import replace
@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from pdp.decision.active_policies import ActivePolicies
 from pdp.decision.plan import MOST_OBJECTS_BELOW, Node, PlanContext, Planner, split
 from pdp.decision.service import Pdp
-from pdp.dialects.trino.names import base_table, most_signs, suffix_of
+from pdp.dialects.trino.names import are_lowered, base_table, in_lower_case, most_signs, suffix_of
 from pdp.dialects.trino.spelling import SCHEMA_TYPES, TABLE_TYPES, Spelling, is_metadata_name
 from pdp.engines.engine import ForbiddenPath
 from pdp.engines.known_names import KnownObjects
@@ -175,7 +175,12 @@ def own_names(check: Check, bundle: ActivePolicies, facts: Facts) -> Check | Non
     if not check.question.action.startswith(TRINO_PREFIX):
         return None if names_metadata(check) else check
     resources = check.resources
-    if has_other_type(resources) or (resources[0].type == "catalog" and most_signs(resources)):
+    if are_lowered(resources):
+        if resources[0].type == "catalog" and most_signs(resources):
+            return None
+        lowered = list(map(in_lower_case, resources))
+        return check if all(map(is_, lowered, resources)) else replace(check, resources=lowered)
+    if has_other_type(resources):
         return None
     own = Spelling(facts, bundle).alone(resources)
     return check if own is resources else replace(check, resources=own) if own else None
@@ -185,6 +190,8 @@ def meant_by_names(check: Check, bundle: ActivePolicies, facts: Facts) -> Check:
     """Return a check about the meant objects. An ambiguous name stays: no operation permits anything there."""
     if not check.question.action.startswith(TRINO_PREFIX):
         return replace(check, resources=list(map(native_base, check.resources))) if names_metadata(check) else check
+    if are_lowered(check.resources):
+        return replace(check, resources=list(map(in_lower_case, check.resources)))
     spelling = Spelling(facts, bundle)
     if not has_other_type(check.resources) and spelling.are_own(check.resources):
         return check

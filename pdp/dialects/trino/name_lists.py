@@ -300,7 +300,7 @@ def schema_columns(names: Names, schemas: Sequence[SchemaName]) -> list[PlacedCo
     """Return the schemas with plain names and without parents, one column per catalog."""
     catalogs = [schema.catalog_name for schema in schemas]
     schema_names = [schema.schema_name for schema in schemas]
-    rows = [row for row in _plain_rows(schema_names, ".") if schema_names[row] not in SYSTEM_TABLES]
+    rows = [row for row in _plain_rows(schema_names, ".") if schema_names[row].lower() not in SYSTEM_TABLES]
     columns = []
     for catalog, found in positions_by(rows, catalogs.__getitem__).items():
         part = [rows[at] for at in found]

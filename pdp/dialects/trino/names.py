@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from pdp.config.warehouses import TrinoSettings, WarehouseSettings
 from pdp.engines.known_names import may_be_table_reference
 from pdp.errors import AmbiguousName, InvalidArgument
-from pdp.model.arrays import Path
+from pdp.model.arrays import Path, PathArray
 from pdp.model.bounded_cache import BoundedCache
 from pdp.model.question import Principal, Resource
 from pdp.model.references import MAX_NAME, MAX_PATH, MOST_PARTS, NESSIE_SIGNS, check_part, check_path
@@ -64,7 +64,7 @@ class Names:
 
     def catalog(self, name: str) -> Resource:
         """Return the warehouse of a mapped catalog, Trino's own catalog `system`, or an unmanaged catalog."""
-        mapped = self.trino.catalogs.get(name)
+        mapped = self.trino.catalogs.get(name) or self.trino.catalogs.get(name := name.lower())
         if mapped:
             return Resource("warehouse", mapped.warehouse, ref=mapped.ref)
         return Resource("system_catalog" if name == "system" else "catalog", check_part(name))
@@ -115,27 +115,53 @@ class Names:
                 raise AmbiguousName(f"`{table}` may be a table reference of Nessie's")
             is_metadata = "$" in table and suffix_of(table) in METADATA_TABLES
             type = "metadata_table" if is_metadata else "table_or_view"
-        return Resource(type, parent.warehouse, check_path(type, (*parent.path, table)), parent.ref)
+        named = Resource(type, parent.warehouse, check_path(type, (*parent.path, table)), parent.ref)
+        return in_lower_case(named) if type in _LOWERED else named
 
     def function(self, catalog: str, schema: str, name: str) -> Resource:
         """Return a function or procedure, with Trino's catalog in place of a warehouse."""
-        return Resource("function", check_part(catalog), (check_part(schema), check_part(name)))
+        return in_lower_case(Resource("function", check_part(catalog), (check_part(schema), check_part(name))))
 
     def session_property(self, catalog: str, name: str) -> Resource:
         """Return a session property; `catalog` is empty for a system property."""
-        return Resource("session_property", catalog or "system", (check_part(name),))
+        return in_lower_case(Resource("session_property", catalog or "system", (check_part(name),)))
 
     def _schema(self, catalog: Resource, schema: str) -> Resource:
         if catalog.type != "warehouse":
-            return Resource(catalog.type, catalog.warehouse, (check_part(schema),))
-        if schema in SYSTEM_TABLES:
-            return Resource("system_schema", catalog.warehouse, (schema,), catalog.ref)
+            return Resource(catalog.type, catalog.warehouse, (check_part(schema).lower(),))
+        if schema.lower() in SYSTEM_TABLES:
+            return Resource("system_schema", catalog.warehouse, (schema.lower(),), catalog.ref)
         return Resource("namespace", catalog.warehouse, check_path("namespace", tuple(schema.split("."))), catalog.ref)
 
 
 def _has_room(path: Path, schema: str) -> bool:
     """Tell whether a namespace has room for any name of a table, however long."""
     return len(path) < MOST_PARTS and len(schema) <= MAX_PATH - MAX_NAME
+
+
+_LOWERED: Final = frozenset({"catalog", "system_catalog", "system_schema", "function", "session_property"})
+"""Types of names that no spelling of an object stands for."""
+
+
+def in_lower_case(resource: Resource) -> Resource:
+    """Return a resource outside of a warehouse's objects in lower case, as Trino lowers every name; others unchanged.
+
+    The same holds for the destination.
+    """
+    target = resource.arguments.destination
+    if target is not None and (lowered := in_lower_case(target)) is not target:
+        resource = replace(resource, arguments=replace(resource.arguments, destination=lowered))
+    if resource.type not in _LOWERED:
+        return resource
+    catalog = resource.warehouse if resource.type == "system_schema" else resource.warehouse.lower()
+    path = tuple([part.lower() for part in resource.path])
+    is_same = path == resource.path and catalog == resource.warehouse
+    return resource if is_same else replace(resource, warehouse=catalog, path=path)
+
+
+def are_lowered(resources: Sequence[Resource]) -> bool:
+    """Tell whether Trino lowers the names of resources of one type as they are, without regard to known objects."""
+    return type(resources) is not PathArray and resources[0].type in _LOWERED
 
 
 def suffix_of(table: str) -> str:

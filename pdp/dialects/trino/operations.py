@@ -17,7 +17,7 @@ from pdp.dialects.trino.known_objects import (
     is_metadata_table,
     typed_by_name,
 )
-from pdp.dialects.trino.names import Names
+from pdp.dialects.trino.names import Names, are_lowered, in_lower_case
 from pdp.dialects.trino.operation_planner import (
     ADMIN,
     PLACES,
@@ -325,6 +325,8 @@ def plan_operation(context: PlanContext, check: Check) -> Node | None:
 
 def _plan(context: PlanContext, check: Check, operation: TrinoOperation) -> Node:
     """Return the plan for resources of one type: deny wrong types, ambiguous names and incomplete names."""
+    if are_lowered(check.resources):
+        check = replace(check, resources=list(map(in_lower_case, check.resources)))
     planner = OperationPlanner(context, check, operation)
     resources = check.resources
     kind = resources[0].type

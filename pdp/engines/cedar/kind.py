@@ -16,6 +16,7 @@ from pdp.config.settings import Settings
 from pdp.engines.cedar.actions import PROPERTIES, ROLE
 from pdp.engines.cedar.engine import CedarEngine
 from pdp.engines.cedar.model import CedarModel, entities_as_json, load_model, trusted_model
+from pdp.engines.cedar.policies import CedarPolicy
 from pdp.engines.cedar.schema import CedarSources, SourceText, read_sources
 from pdp.engines.cedar.tokens import split_policies, tokens_of
 from pdp.engines.cedar.unknown_values import spared_roles
@@ -39,18 +40,43 @@ def build_cedar(settings: Settings, sources: PolicySources) -> CedarEngine:
     return CedarEngine(trusted_model(texts) if is_checked else load_model(texts))
 
 
-def cedar_unfed_by_trino(settings: Settings, engine: object = None) -> Iterator[Notice]:
-    """Yield a notice for each forbid on evidence without a source in Trino: of an engine, else of the configured files.
+def unfed_cedar(settings: Settings, engine: object = None) -> Iterator[Notice]:
+    """Yield a notice for each forbid on evidence without a source in Trino or Polaris.
 
-    A user of Trino is in a role by the store, and by `trino.groups`.
+    The forbids are those of an engine, else of the configured files.
     """
+    asking = settings.trino.catalogs or settings.polaris.catalogs
+    if not asking or not any("cedar" in authority.engines for authority in settings.authorities.values()):
+        return
+    model = engine.model if isinstance(engine, CedarEngine) else configured_model(settings)
+    yield from _unfed_by_trino(settings, model) if settings.trino.catalogs else ()
+    yield from _unfed_by_polaris(settings, model) if settings.polaris.catalogs else ()
+
+
+def _unfed_by_polaris(settings: Settings, model: CedarModel) -> Iterator[Notice]:
+    """Yield the notices for Polaris. A principal is in a role by the store, and by `polaris.roles`."""
+    fed = frozenset(settings.polaris.roles.values())
+    for policy in model.policies.policies:
+        on_roles = policy.effect == "forbid" and not policy.evidence.isdisjoint(_ROLES)
+        if on_roles and not _is_fed(policy, fed):
+            message = (
+                f"forbid `{policy.id}` of Cedar reads `roles`, and no principal role of `polaris.roles` feeds them: "
+                "members in the store alone are in the role for Polaris; map the principal roles"
+            )
+            yield Notice(policy.place, message)
+
+
+def _is_fed(policy: CedarPolicy, fed: frozenset[str]) -> bool:
+    """Tell whether settings feed each role that a policy names, or any role where the policy names none."""
+    named = frozenset(id for type, id in policy.names if type == ROLE)
+    return fed >= named if named else bool(fed)
+
+
+def _unfed_by_trino(settings: Settings, model: CedarModel) -> Iterator[Notice]:
+    """Yield the notices for Trino. A user is in a role by the store, and by `trino.groups`."""
     trino = settings.trino
     fed = frozenset(trino.groups.values())
     provider = settings.identity.providers.get(trino.user_prefix.removesuffix("~"))
-    is_asked = trino.catalogs and any("cedar" in authority.engines for authority in settings.authorities.values())
-    if not is_asked:
-        return
-    model = engine.model if isinstance(engine, CedarEngine) else configured_model(settings)
     has_properties = any(type == PROPERTIES for type, _ in model.files.by_uid)
     for policy in model.policies.policies:
         if policy.effect == "permit":
@@ -60,8 +86,7 @@ def cedar_unfed_by_trino(settings: Settings, engine: object = None) -> Iterator[
             yield Notice(policy.place, f"forbid `{policy.id}` of Cedar reads `properties`, {why}")
         if not policy.evidence:
             continue
-        named = frozenset(id for type, id in policy.names if type == ROLE)
-        is_fed = fed >= named if named else bool(fed)
+        is_fed = _is_fed(policy, fed)
         lacking = {"attributes" if name.startswith("attributes") else "roles" for name in policy.evidence}
         for name in sorted(lacking.difference(trino.unknown, {"roles"} if is_fed else ())):
             place = ": `email` is absent there" if name == "attributes" else _MEMBERS
@@ -88,6 +113,8 @@ def cedar_spares_stored(settings: Settings) -> Iterator[Notice]:
             yield Notice(policy.place, message)
 
 
+_ROLES: Final = frozenset({"member_of", "roles"})
+"""Evidence of a policy on roles."""
 _MAY_SPARE: Final = re.compile(r"\bunless\b|!|\bif\b|==")
 _READS_PROPERTIES: Final = re.compile(r"\.\s*properties\b|\[\s*\"properties\"")
 _MEMBERS: Final = ", and no `trino.groups` feeds: members in the store alone are in the role there"

@@ -17,6 +17,7 @@ from pdp.model.answer import Reason
 from pdp.model.arrays import PathArray
 from pdp.model.question import NO_ARGUMENTS, VERSIONED_TYPES, Arguments, Principal, Resource, is_missing
 from pdp.model.references import policy_name
+from pdp.model.trino_operations import OBJECT_KEYS, object_keys
 from pdp.model.vocabulary import (
     ARGUMENTS,
     CEL_CHECKS,
@@ -184,16 +185,18 @@ class GroupChecks:
         is_read = is_made and self._selector.uses_path and not group.question.nameless
         return ARGUMENTS[group.type, group.action] if is_read else ""
 
-    def _arguments(self, resource: Resource) -> dict[str, str]:
-        """Return the names of what a question without a check of Nessie's kind is about.
+    def _arguments(self, resource: Resource) -> dict[str, str | None]:
+        """Return the names in a question without checks of Nessie's kind. An unknown name is None.
 
-        A function has its full name, a property the name that the configuration uses, and a user that of policies. What
-        is made in a project, or on the server, is the object of the question: without the new name, there is no `name`.
+        A function has the full name, a property the name of the configuration, and a user the name of policies. A new
+        object in a project, or on the server, is the object of the question: a missing new name is unknown.
         """
         if not self._is_cluster:
-            own = resource.name or path_string(resource.path)
-            names = {"name": resource.arguments.name or "", "project": own} if self._makes else {"name": own}
-            return {key: name for key, name in names.items() if name}
+            type, new = self._group.type, resource.arguments.name or None
+            if type == "server":
+                return {"name": new} if self._makes else {}
+            own = (resource.warehouse if type == "warehouse" else resource.name or path_string(resource.path)) or None
+            return {"name": new, "project": own} if self._makes else {"name": own}
         place = (resource.warehouse, *resource.path)
         if resource.type == "user":
             return {"user": policy_name(Principal("user", resource.name), self._provider)}
@@ -201,7 +204,8 @@ class GroupChecks:
             return {"catalog": resource.warehouse, "function": ".".join(place)}
         if resource.type == "session_property":
             return {"property": ".".join(resource.path if resource.warehouse == "system" else place)}
-        return dict(zip(("catalog", "schema", "table"), filter(None, place), strict=False))
+        named = zip(OBJECT_KEYS, filter(None, place), strict=False)
+        return {**dict.fromkeys(object_keys(self._group.action)), **dict(named)}
 
     def _values(self, check: NessieCheck, kind: _Kind) -> CheckValues:
         group = self._group

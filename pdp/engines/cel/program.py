@@ -55,6 +55,8 @@ RULE_FIELDS: Final = {("api", "apiName"): STRING, ("api", "apiVersion"): INT}
 """Keys that map variables always have, with the types of the values. The checker gives `dyn` to all values of `api`."""
 RULE_ARGUMENTS: Final = {name: name for name in RULE_VARIABLES} | {EVERY_ROLE: "every_role"}
 """The parameter of the generated function for each variable."""
+_PARTIAL: Final = frozenset({"arguments"})
+"""Variables of which a check may leave keys unknown."""
 _COUNTING: Final = (RULE_ARGUMENTS[EVERY_ROLE], *RULE_VARIABLES)
 """The parameters of a forbid that counts roles by any evidence."""
 MISSING_REFERENCE: Final = "missing_reference"
@@ -294,10 +296,15 @@ def _is_variable(node: Node, name: str, checked: CheckedExpression) -> bool:
     return type(meaning) is Variable and meaning.name == name
 
 
+def rule_emitter(checked: CheckedExpression, missing: Mapping[str, str] | None = None) -> Emitter:
+    """Return the emitter of a rule, or of a part. `missing` are variables without a value, with their errors."""
+    return Emitter(checked, RULE_ARGUMENTS, RULE_FIELDS, missing, _PARTIAL)
+
+
 def _emit_rule(
     checked: CheckedExpression, parameters: Iterable[str] = RULE_VARIABLES, missing: Mapping[str, str] | None = None
 ) -> tuple[Emitter, str]:
-    emitter = Emitter(checked, RULE_ARGUMENTS, RULE_FIELDS, missing)
+    emitter = rule_emitter(checked, missing)
     return emitter, emitter.emit_function("rule", parameters, wants_bool=True)
 
 

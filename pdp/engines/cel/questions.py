@@ -14,13 +14,13 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import msgspec
 
 from pdp.cel.checker import CheckedExpression
-from pdp.cel.compiler import Emitter, load_function
+from pdp.cel.compiler import load_function
 from pdp.cel.syntax import Call, CompileError, Conditional, Logic, Node
 from pdp.cel.unparse import variable_name, walk
 from pdp.cel.values import RuleError
 from pdp.config.names import KnownNames, name_fault
 from pdp.engines.cel.conditions import NAME_KINDS, WORDS, Condition, Requirements, condition_of
-from pdp.engines.cel.program import RULE_ARGUMENTS, RULE_FIELDS
+from pdp.engines.cel.program import RULE_ARGUMENTS, rule_emitter
 from pdp.model.trino_operations import CLUSTER_ACTIONS, TRINO_PREFIX
 from pdp.model.vocabulary import (
     CATALOG_ACTIONS,
@@ -181,7 +181,7 @@ def _read(node: Node, checked: CheckedExpression) -> set[str]:
 
 
 def _function(node: Node, checked: CheckedExpression) -> Callable[..., Any] | None:
-    emitter = Emitter(msgspec.structs.replace(checked, root=node), RULE_ARGUMENTS, RULE_FIELDS, {})
+    emitter = rule_emitter(msgspec.structs.replace(checked, root=node))
     try:
         return load_function(emitter.emit_function("part", RULE_ARGUMENTS.values(), wants_bool=True), "part", emitter)
     except CompileError:

@@ -12,11 +12,12 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 
-from pdp.cel.values import INT_MAX, INT_MIN, RuleError, Timestamp
+from pdp.cel.values import INT_MAX, INT_MIN, PartialMap, RuleError, Timestamp
 from pdp.engines.cel.conditions import EVERY_ROLE, Condition, Requirements
 from pdp.engines.cel.path_tables import NEVER, PathStrings, PathTables
 from pdp.engines.cel.program import PATH, Program
 from pdp.engines.engine import CHECKPOINT
+from pdp.model.answer import MISSING_ARGUMENT
 
 PATH_ARGUMENT: Final = 4
 """Index of the path among the arguments of a rule."""
@@ -290,7 +291,8 @@ def _path_conditions(
 class CheckValues(NamedTuple):
     """The values of all variables of a check but `path`. Hashable, to serve as a key of caches.
 
-    `attributes`, `properties` and `arguments` are JSON objects as text. `now` is in seconds since 1970.
+    `attributes`, `properties` and `arguments` are JSON objects as text; an argument that is null is unknown. `now` is
+    in seconds since 1970.
     `unknown` names evidence as in `Principal`, and `path` if nobody knows the path. `every_role` has the value of
     EVERY_ROLE.
     """
@@ -321,7 +323,7 @@ class CheckValues(NamedTuple):
             self.op, self.role, self.roles, self.ref, "", self.content_type, self.type, api, self.actions,
             self.delegated, self.warehouse, self.action, self.groups, _as_map(self.attributes),
             _as_map(self.properties), Timestamp(self.now * _NANOS),
-            _as_map(self.arguments),
+            _as_arguments(self.arguments),
         )  # fmt: skip
 
     def length(self) -> int:
@@ -367,6 +369,16 @@ def json_text(members: Mapping[str, Any] | None) -> str:
 def _as_map(text: str) -> Mapping[str, Any]:
     """Return the JSON object `text` as a value of the language."""
     return {} if text == _NO_MEMBERS else _as_value(msgspec.json.decode(text))
+
+
+def _as_arguments(text: str) -> Mapping[str, Any]:
+    """Return arguments as a value of the language. To read or test for an unknown argument raises."""
+    if "null" not in text:
+        return _as_map(text)
+    members = msgspec.json.decode(text)
+    known = {key: name for key, name in members.items() if name is not None}
+    unknown = frozenset(members.keys() - known.keys())
+    return PartialMap(known, unknown, MISSING_ARGUMENT) if unknown else known
 
 
 def _as_value(value: Any) -> Any:

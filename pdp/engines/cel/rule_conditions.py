@@ -15,12 +15,12 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from pdp.cel.checker import CheckedExpression
-from pdp.cel.compiler import Emitter, load_function
+from pdp.cel.compiler import load_function
 from pdp.cel.syntax import Call, Conditional, Constant, ListOf, Logic, Node
 from pdp.cel.unparse import unparse, unparse_value, variable_name, walk
 from pdp.cel.values import RuleError
 from pdp.engines.cel.conditions import EVERY_ROLE
-from pdp.engines.cel.program import RULE_ARGUMENTS, RULE_FIELDS, RULE_VARIABLES, Program
+from pdp.engines.cel.program import RULE_ARGUMENTS, RULE_VARIABLES, Program, rule_emitter
 
 Truth: TypeAlias = bool | None
 """Value of a condition; None for a condition that raises."""
@@ -163,7 +163,7 @@ class _LazyPart:
 
     @cached_property
     def _run(self) -> Callable[..., Any]:
-        emitter = Emitter(self._checked, RULE_ARGUMENTS, RULE_FIELDS, {})
+        emitter = rule_emitter(self._checked)
         return load_function(emitter.emit_function("part", RULE_ARGUMENTS.values(), wants_bool=False), "part", emitter)
 
 

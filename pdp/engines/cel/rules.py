@@ -18,14 +18,14 @@ from typing import Any, Final
 import msgspec
 
 from pdp.cel.checker import CheckedExpression, Variable
-from pdp.cel.compiler import Emitter, load_function
+from pdp.cel.compiler import load_function
 from pdp.cel.syntax import Call, CompileError, Conditional, Logic, Node
 from pdp.cel.unparse import unparse, walk
 from pdp.config.names import NameCheck
 from pdp.config.quarkus.profiles import PROD
 from pdp.config.references import name_check
 from pdp.config.settings import Settings
-from pdp.config.warehouses import TrinoSettings
+from pdp.config.warehouses import PolarisSettings, TrinoSettings
 from pdp.engines.cel.conditions import (
     EVERY_ROLE,
     forget_conditions,
@@ -35,11 +35,11 @@ from pdp.engines.cel.conditions import (
 )
 from pdp.engines.cel.program import (
     RULE_ARGUMENTS,
-    RULE_FIELDS,
     Program,
     check_rule,
     compile_program,
     missing_errors,
+    rule_emitter,
 )
 from pdp.engines.cel.questions import has_sound_names
 from pdp.engines.cel.sources import RuleText, advice_for_rule, inline_rule, read_rule_file
@@ -170,6 +170,12 @@ def _compile(rule: RuleText, extensions: frozenset[str]) -> Rule:
         raise RuleCompileError(rule.id, message, rule.place(error.offset)) from None
 
 
+def unfed_rules(rules: Sequence[Rule], settings: Settings) -> Iterator[Notice]:
+    """Yield a notice for each forbid on evidence without a source in Trino or Polaris."""
+    yield from rules_unfed_by_trino(rules, settings.trino)
+    yield from rules_unfed_by_polaris(rules, settings.polaris)
+
+
 def rules_unfed_by_trino(rules: Sequence[Rule], trino: TrinoSettings) -> Iterator[Notice]:
     """Yield a notice for each forbid on evidence without a source in Trino, or on properties: there, they are empty.
 
@@ -183,8 +189,7 @@ def rules_unfed_by_trino(rules: Sequence[Rule], trino: TrinoSettings) -> Iterato
             message = f"forbid `{rule.id}` reads `properties`, which Trino does not send: the map is empty there, so "
             message += "`has(properties.x)` is false; name the objects by `path`, too"
             yield Notice(rule.place, message)
-        named = [one.texts for one in rule.program.requirements.conditions if one.variable == "roles"]
-        is_fed = fed.issuperset(chain.from_iterable(named)) if named else bool(fed)
+        is_fed = _is_fed(rule, fed)
         lacking = {name.partition(".")[0] for name in rule.program.evidence} - {"groups", *trino.unknown}
         for name in sorted(lacking - ({"roles"} if is_fed else set())):
             feeds, effect = "", "it is empty there"
@@ -195,6 +200,24 @@ def rules_unfed_by_trino(rules: Sequence[Rule], trino: TrinoSettings) -> Iterato
                 f"`trino.unknown: [{name}]` makes the rule deny"
             )
             yield Notice(rule.place, message)
+
+
+def rules_unfed_by_polaris(rules: Sequence[Rule], polaris: PolarisSettings) -> Iterator[Notice]:
+    """Yield a notice for each forbid on a role that no principal role of Polaris becomes by `polaris.roles`."""
+    fed = frozenset(polaris.roles.values())
+    for rule in rules if polaris.catalogs else ():
+        if "roles" in rule.program.evidence and not _is_fed(rule, fed):
+            message = (
+                f"forbid `{rule.id}` reads `roles`, and no principal role of `polaris.roles` feeds them: stored roles "
+                "alone count for Polaris; map the principal roles"
+            )
+            yield Notice(rule.place, message)
+
+
+def _is_fed(rule: Rule, fed: frozenset[str]) -> bool:
+    """Tell whether settings feed each role that a rule needs, or any role where the rule needs none by name."""
+    named = [one.texts for one in rule.program.requirements.conditions if one.variable == "roles"]
+    return fed.issuperset(chain.from_iterable(named)) if named else bool(fed)
 
 
 def permits_on_stored_roles(rules: Sequence[Rule], fed: Container[str], facts: Facts) -> Iterator[Notice]:
@@ -248,7 +271,7 @@ def split_rule(program: Program, lacking: frozenset[str] = frozenset()) -> tuple
 
 
 def _part(node: Node, checked: CheckedExpression, missing: Mapping[str, str]) -> RulePart:
-    emitter = Emitter(msgspec.structs.replace(checked, root=node), RULE_ARGUMENTS, RULE_FIELDS, missing)
+    emitter = rule_emitter(msgspec.structs.replace(checked, root=node), missing)
     run = load_function(emitter.emit_function("part", RULE_ARGUMENTS.values(), wants_bool=False), "part", emitter)
     return RulePart(
         unparse(node),

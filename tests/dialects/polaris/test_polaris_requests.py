@@ -142,6 +142,8 @@ def native(step: PolarisStep, kind: str, type: str, path: tuple[str, ...]) -> tu
         return action, "warehouse:wh"
     if kind == "principal_role":
         return action, "role:analyst"
+    if kind == "principal":
+        return action, f"user:oidc~{path[0]}"
     return action, f"{'namespace' if type == 'NAMESPACE' else kind}:wh/{'/'.join(path)}"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -575,3 +576,100 @@ async def test_a_forbid_by_any_name_of_an_action_binds_each_action(
             for at, (key, each) in enumerate(zip(asked, answer["decisions"], strict=True)):
                 assert each["allowed"] is not bound, (key, each)
                 assert not bound or each["by"][0].endswith(f"cel:f{at}"), (key, each)
+
+
+_FOLDED = {"catalogName", "schemaName", "tableName", "functionName", "propertyName", "name"}
+
+
+def _in_capitals(value: Any, spell: Callable[[str], str], parent: str = "") -> Any:
+    """Return an action with the names of objects in another case; those of users and roles stay."""
+    if isinstance(value, dict):
+        return {
+            key: spell(found)
+            if key in _FOLDED and isinstance(found, str) and parent not in ("user", "grantee")
+            else _in_capitals(found, spell, key)
+            for key, found in value.items()
+        }
+    return [_in_capitals(each, spell, parent) for each in value] if isinstance(value, list) else value
+
+
+def _at_catalog(name: str) -> list[dict[str, Any]]:
+    """Return questions about a catalog, a schema, a table, a function and a property."""
+    place = {"catalogName": name, "schemaName": "runtime"}
+    table = {"table": place | {"tableName": "nodes", "columns": ["c"]}}
+    return [
+        {"operation": "AccessCatalog", "resource": {"catalog": {"name": name}}},
+        {"operation": "CreateCatalog", "resource": {"catalog": {"name": name}}},
+        {"operation": "ShowTables", "resource": {"schema": place}},
+        {"operation": "DropSchema", "resource": {"schema": place}},
+        *({"operation": one, "resource": table} for one in ("SelectFromColumns", "DropTable", "CreateTable")),
+        {"operation": "RenameTable", "resource": table, "targetResource": _at("s", "t", name)},
+        {"operation": "RenameTable", "resource": _at("s", "t", name), "targetResource": table},
+        *(
+            {"operation": one, "resource": {"function": place | {"functionName": "flush"}}}
+            for one in ("ExecuteProcedure", "ExecuteFunction", "CreateFunction")
+        ),
+        {"operation": "SetCatalogSessionProperty", "resource": {"catalogSessionProperty": {"catalogName": name, "propertyName": "free"}}},
+    ]  # fmt: skip
+
+
+CAPITALS: list[dict[str, Any]] = [
+    *UNMANAGED,
+    *(one for name in ("other", "system", "lakehouse") for one in _at_catalog(name)),
+    {"operation": "ExecuteProcedure", "resource": {"function": {"catalogName": "lakehouse", "schemaName": "system", "functionName": "flush"}}},
+    {"operation": "SelectFromColumns", "resource": {"table": {"catalogName": "lakehouse", "schemaName": "information_schema", "tableName": "columns", "columns": ["c"]}}},
+    {"operation": "SetSystemSessionProperty", "resource": {"systemSessionProperty": {"name": "task_concurrency"}}},
+]  # fmt: skip
+ON_NAMES = {
+    "op == 'trino:SelectFromColumns' && arguments.schema == 'runtime'": "SelectFromColumns",
+    "op.startsWith('trino:') && has(arguments.catalog) && arguments.catalog in ['other', 'system']": "AccessCatalog",
+    "op.startsWith('trino:') && has(arguments.table) && arguments.table == 'nodes'": "DropTable",
+    "op.startsWith('trino:') && has(arguments.function) && arguments.function.endsWith('.flush')": "ExecuteProcedure",
+    "op.startsWith('trino:') && has(arguments.property) && arguments.property in ['other.free', 'task_concurrency']": "SetSystemSessionProperty",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("rule", [None, *ON_NAMES])
+@pytest.mark.parametrize("spell", [str.upper, str.title])
+async def test_names_in_capitals_are_judged_in_lower_case(
+    rule: str | None, spell: Callable[[str], str], tmp_path: Path
+) -> None:
+    """Trino lowers each name: outside of a warehouse, too, no other case goes around a forbid or the administrators."""
+    made = world({"f": rule} if rule else None)
+    made["config"]["trino"]["admin_users"] = []
+    async with asking(made, tmp_path) as ask:
+
+        async def told(action: dict[str, Any]) -> Any:
+            single = (await ask("allow", body_of(action, "alice")))["result"]
+            resources = [action["resource"], action["resource"]]
+            listed = {"operation": action["operation"], "filterResources": resources}
+            many = [] if "targetResource" in action else (await ask("batch", body_of(listed, "alice")))["result"]
+            return single, many
+
+        found = [await told(action) for action in CAPITALS]
+        spelled = [await told(_in_capitals(action, spell)) for action in CAPITALS]
+    assert spelled == found
+    denied = {action["operation"] for action, (allowed, _) in zip(CAPITALS, found, strict=True) if not allowed}
+    assert rule is None or ON_NAMES[rule] in denied
+
+
+async def test_native_questions_of_trino_are_judged_in_lower_case(tmp_path: Path) -> None:
+    (tmp_path / "forbid.yaml").write_text(json.dumps({"rules": {str(at): rule for at, rule in enumerate(ON_NAMES)}}))
+    config = {
+        "warehouses": {"lake": {}},
+        "policies": {"rules": [], "forbid": ["forbid.yaml"]},
+        "trino": OPEN_TRINO | {"catalogs": {"lk": {"warehouse": "lake"}}},
+    }
+    names = ["other/runtime/nodes", "free/s/t", "free/s/nodes"]
+    checks = [
+        {"principal": "user:oidc~bob", "action": f"trino:{operation}", "resources": [f"catalog:{spell(n)}" for n in names]}
+        for operation in ("SelectFromColumns", "DropTable", "CreateTable")
+        for spell in (str.lower, str.upper, str.title)
+    ]  # fmt: skip
+    async with client_of(settings_of(config, tmp_path)) as client:
+        status, answer = await client.post("/v1/check", {"checks": checks})
+        single = [{**check, "resources": [one]} for check in checks for one in check["resources"]]
+        alone = await client.post("/v1/check", {"checks": single})
+    found = [one["allowed"] for one in answer["decisions"]]
+    assert (status, found) == (200, [False, True, False] * 9)
+    assert [one["allowed"] for one in alone[1]["decisions"]] == found
