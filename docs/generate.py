@@ -126,7 +126,7 @@ _FORBID_ROWS = [
     (
         "any other action without CEL checks",
         "`catalog:<action>`",
-        "`name` of the object; `path` is set for namespaces, tables, views, generic tables and datasets",
+        "`name` of the object: `lake` of a warehouse, `hr.t` of a table; `path` is set for what has one",
     ),
 ]
 """Question, op and arguments of what forbids alone see."""

@@ -29,7 +29,7 @@ from pdp.model.answer import OTHER_SPELLING, STORE_STALE, Reason
 from pdp.model.arrays import PathArray
 from pdp.model.question import Check, Principal, Resource
 from pdp.model.trino_operations import TRINO_OPERATIONS, TRINO_PREFIX
-from pdp.model.vocabulary import RENAMES, TABULAR_TYPES, USER_RIGHTS
+from pdp.model.vocabulary import DATASET_CHANGES, RENAMES, TABULAR_TYPES, USER_RIGHTS
 
 ASSUMED: Final[Reason] = "rule:acting_role"
 """Reason of the right to act as a role, and of each permit that a forbid on the person behind the role takes away."""
@@ -42,9 +42,11 @@ _OTHER_DEEDS: Final = {
     **{(type, "rename"): ("move",) for type in (*TABULAR_TYPES, "table_or_view")},
     **{(type, "move"): ("rename",) for type in (*TABULAR_TYPES, "table_or_view")},
     **{("user", action): (right,) for action, right in USER_RIGHTS.items()},
+    **{("dataset", action): ("commit",) for action in DATASET_CHANGES},
 }
 """(type, action) -> the actions that the action may do, too: a rename elsewhere is a move, and a move to another name a
-rename. A grant of a privilege grants what the privilege includes. The rights of the server are about its users."""
+rename. A grant of a privilege grants what the privilege includes. The rights of the server are about its users. Each
+change of a dataset is a commit."""
 _TRINO_RENAMES: Final = {f"{TRINO_PREFIX}{name}" for name in TRINO_OPERATIONS if name.startswith("Rename")}
 _MORE_ACTIONS: Final = frozenset({*(action for _, action in _OTHER_DEEDS), *_TRINO_RENAMES})
 """Actions whose plans may have such checks."""

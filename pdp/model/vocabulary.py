@@ -111,6 +111,9 @@ CATALOG_ACTIONS: Final[Mapping[str, frozenset[str]]] = {
 DATA_ACTIONS: Final = frozenset({"read_data", "write_data", "select"})
 """Catalog actions of the data plane, which read or write rows. All others belong to the control plane."""
 
+_CHANGES: Final = "promote update_settings manage_refs reset expire_snapshots restore_snapshots update_retention"
+DATASET_CHANGES: Final = tuple(_CHANGES.split())
+"""Actions that change the history or the settings of a dataset."""
 USER_RIGHTS: Final = {
     "delete": "delete_users",
     "update": "update_users",

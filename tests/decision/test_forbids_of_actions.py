@@ -10,7 +10,7 @@ from support.generators.generated_pdps import decide, make_pdp
 
 from pdp.decision.service import Pdp
 from pdp.engines.grants.model import NESSIE
-from pdp.model.vocabulary import CEL_CHECKS, CONTENT_CHECKS, CREATE_ACTION, KIN, RENAMES
+from pdp.model.vocabulary import CEL_CHECKS, CONTENT_CHECKS, CREATE_ACTION, DATASET_CHANGES, KIN, RENAMES
 
 ANN = "user:oidc~ann"
 GRANTS = [{"principal": ANN, "privilege": "ownership", "object": "warehouse:nes"}]
@@ -230,3 +230,12 @@ def test_a_permit_sees_no_type_where_a_check_says_none() -> None:
     config = CONFIG | {"authorities": {"default": {"engines": ["cel"]}}}
     pdp = make_pdp(config, {"may": "contentType == ''", "look": "op == 'VIEW_REFERENCE'"}, [], {})
     assert allowed(pdp, [ask("DELETE_ENTITY", {"type": "content", "warehouse": "nes", "path": ["a"]})]) == [True]
+
+
+@pytest.mark.parametrize("action", DATASET_CHANGES)
+def test_a_forbid_of_commits_binds_each_change_of_a_dataset(action: str) -> None:
+    checks = [ask(action, f"dataset:nes/{path}") for path in ("keep/t", "free/t")]
+    assert allowed(pdp_of("false"), checks) == [True, True]
+    for rule in ("action == 'commit'", "op == 'UPDATE_ENTITY'", "op == 'catalog:" + action + "'"):
+        assert allowed(pdp_of(f"{rule} && path.startsWith('keep.')"), checks) == [False, True], rule
+    assert allowed(pdp_of("action == 'drop' && path.startsWith('keep.')"), checks) == [True, True]

@@ -15,7 +15,14 @@ from pdp.config.references import unknown_warehouse
 from pdp.errors import InvalidReference
 from pdp.model.question import Arguments, Principal, Resource
 from pdp.model.references import encode_part, parse_resource
-from pdp.model.vocabulary import CONTENT_CHECKS, RENAMES, TABULAR_TYPES, content_kind, kin_of
+from pdp.model.vocabulary import (
+    CONTENT_CHECKS,
+    DATASET_CHANGES,
+    RENAMES,
+    TABULAR_TYPES,
+    content_kind,
+    kin_of,
+)
 
 NAMESPACE: Final = "Lakekeeper"
 ACTION: Final = f"{NAMESPACE}::Action"
@@ -108,9 +115,8 @@ CEDAR_ACTIONS: Final[Mapping[tuple[str, str], str]] = {
     (action, type): _name(action, type) for type, actions in _ASKED.items() for action in actions.split()
 }
 """(catalog action, concrete type) -> id of the action in Cedar. Cedar does not apply to any other pair."""
-_CHANGES: Final = "promote update_settings manage_refs reset expire_snapshots restore_snapshots update_retention"
 _STANDS_FOR: Final[Mapping[tuple[str, str], str]] = {
-    **{(action, "dataset"): "commit" for action in _CHANGES.split()},
+    **{(action, "dataset"): "commit" for action in DATASET_CHANGES},
     ("create_dataset", "namespace"): "create_table",
     ("list_datasets", "namespace"): "list_tables",
     ("move", "namespace"): "delete",
