@@ -257,7 +257,8 @@ def _check_laterals(tree: exp.Expr, dialect: str) -> None:
     """Raise RewriteRefused where Trino reads `LATERAL t` as a table, and Spark `LATERAL (t * a)` as a call."""
     for lateral in tree.find_all(exp.Lateral):
         is_query = isinstance(lateral.this, exp.Subquery) and isinstance(lateral.this.unnest(), exp.Query)
-        if not is_query and (dialect == "trino" or not isinstance(lateral.this, exp.Func)):
+        is_source = lateral.args.get("view") and lateral.arg_key != "laterals"  # `FROM LATERAL VIEW f(x)`: a table VIEW
+        if is_source or (not is_query and (dialect == "trino" or not isinstance(lateral.this, exp.Func))):
             raise RewriteRefused(UNSUPPORTED_SOURCE, "LATERAL stands before a query in parentheses, or a function")
         if dialect == "spark" and isinstance(lateral.this, exp.Func) and not is_table_function(lateral.this, dialect):
             raise RewriteRefused(UNSUPPORTED_FUNCTION, "the function behind LATERAL is no known table function")
