@@ -1,9 +1,10 @@
-"""Files of other systems, told apart to say what to write instead."""
+"""Files of other systems, with advice for each, and readers of values for their programs."""
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable, Mapping
 from typing import Final
 
 _CEDAR: Final = (
@@ -69,3 +70,81 @@ def is_cedar_entity(entry: object) -> bool:
 
 def _quoted(grantees: str) -> str:
     return ", ".join(f'"{grantee.strip()}"' for grantee in grantees.split(",") if grantee.strip())
+
+
+LINE_OF_VARIABLE: Final = re.compile(
+    r"\s*(?:export\s+|-e\s+|ENV\s+)?(?P<name>[^\s=#][^\s=]*)\s*=[ \t]*(?P<value>.*)", re.DOTALL
+)
+"""Line `NAME=value` of a file of variables, or of a script."""
+PLAIN_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_ESCAPES: Final[Mapping[str, str]] = {
+    **{f"\\{sign}": text for sign, text in zip("abfnrtv", "\a\b\f\n\r\t\v", strict=True)},
+    "\\\\": "\\", '\\"': '"', r"\$": "$$",
+}  # fmt: skip
+"""Escape between double quotes, as docker compose reads it."""
+
+
+def quoted_words(text: str) -> list[str]:
+    """Return the options as Java splits them: quotes hold blanks, and go away."""
+    words = re.findall(r"""(?:"[^"]*"|'[^']*'|[^\s"']|["'])+""", text)
+    return [re.sub(r""""([^"]*)"|'([^']*)'""", lambda match: match[1] or match[2] or "", word) for word in words]
+
+
+def _of_docker(line: str) -> str | None:
+    """Return a value by the rules of `docker run --env-file` and kustomize: all behind `=`; None for a bad line."""
+    name, separator, value = line.lstrip().partition("=")
+    return value if separator and name and not re.search(r"\s", name) else None
+
+
+def _of_compose(line: str) -> str | None:
+    """Return a value by the rules of docker compose: without quotes, or up to a comment; None with a variable."""
+    match = LINE_OF_VARIABLE.fullmatch(line)
+    if match is None or not re.fullmatch(r"[\w.\[\]-]+", match["name"]):
+        return None
+    value = match["value"]
+    quoted = re.fullmatch(r"""(['"])((?:\\.|(?!\1).)*)\1\s*(?:#.*)?""", value, re.DOTALL)
+    if quoted is None:
+        return None if value[:1] in ("'", '"') else _expanded(value.partition(" #")[0].rstrip())
+    if quoted[1] == "'":
+        return quoted[2].replace("\\'", "'")
+    text = re.sub(r'\\(?:[abcfnrtv$"\\]|0\d{0,3})', lambda found: _ESCAPES.get(found[0], found[0]), quoted[2])
+    return None if r"\0" in text else _expanded(text)
+
+
+def _expanded(text: str) -> str | None:
+    """Return a text with a dollar for two; None with a variable inside."""
+    return None if "$" in text.replace("$$", "") else text.replace("$$", "$")
+
+
+def _of_systemd(line: str) -> str | None:
+    """Return a value by the rules of systemd: quotes end anywhere, a comment inside a line is text, names are words."""
+    name, separator, rest = line.strip(" \t").partition("=")
+    if not separator or not PLAIN_NAME.fullmatch(name.rstrip()):
+        return None
+    return unquoted_by_systemd(rest)
+
+
+def unquoted_by_systemd(rest: str) -> str | None:
+    value, blanks, quote, is_value, signs = "", "", "", False, iter(rest)
+    for sign in signs:
+        if quote == "'" or (quote and sign not in ('"', "\\")):
+            quote, value = ("", value) if sign == quote else (quote, value + sign)
+        elif quote and sign == '"':
+            quote = ""
+        elif sign == "\\":
+            escaped = next(signs, "")
+            value, blanks = value + blanks + ("\\" if quote and escaped not in '"\\`$' else "") + escaped, ""
+            is_value = is_value or not quote
+        elif not is_value and sign in ("'", '"'):
+            quote = sign
+        elif sign in " \t":
+            blanks += sign if is_value else ""
+        else:
+            value, blanks, is_value = value + blanks + sign, "", True
+    return None if quote else value
+
+
+READERS: Final[Mapping[str, Callable[[str], str | None]]] = {
+    "docker": _of_docker, "compose": _of_compose, "systemd": _of_systemd,
+}  # fmt: skip
+"""Program -> reader of a line of its env files."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from base64 import b64decode
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -239,3 +240,20 @@ def printed_text(node: Any) -> str:
     if node.tag.endswith(":bool"):
         return "true" if node.value.lower() in ("true", "yes", "on") else "false"
     return str(node.value)
+
+
+def decoded_texts(pairs: Mapping[str, Any], file: str, setting: re.Pattern[str]) -> dict[str, Any]:
+    """Return the `data` of a Kubernetes object as texts, by key; raise PolicyError for a setting in bytes."""
+    found = {}
+    for key, value in pairs.items():
+        try:
+            text = b64decode("".join(value.value.split()), validate=True).decode()
+        except UnicodeDecodeError:
+            if setting.fullmatch(key):
+                raise PolicyError(f"`{key}` is no text in UTF-8", Place(file, *position_of(value))) from None
+            continue  # a key store, no configuration
+        except (ValueError, TypeError, AttributeError):
+            message = f"`{key}` is no base64"
+            raise PolicyError(message, Place(file, *position_of(value))) from None
+        found[key] = yaml.ScalarNode(value.tag, text, value.start_mark, value.end_mark)
+    return found

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path, PurePosixPath
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
+
+import yaml
 
 from pdp.config.quarkus.properties import ConfigEntry
+from pdp.config.quarkus.yaml_text import pairs_of, scalar
 from pdp.errors import Place, PolicyError
 from pdp.offline.migration.host_files import split_words
 from pdp.offline.migration.variables import (
@@ -21,6 +24,7 @@ from pdp.offline.migration.variables import (
     ManifestContent,
     Reference,
     entry_of,
+    is_extension,
     is_stock_image,
     read_text,
     references_to,
@@ -321,3 +325,33 @@ def _chosen_files(file: Path) -> Iterator[Reference]:
 _CHOSEN: Final = (
     "names files that are joined with the manifest, and may replace all of it: give the files, or their paths"
 )
+
+
+ASSIGNED: Final = re.compile(r"(?P<name>[A-Za-z_][\w.%-]*)=(?P<value>.*)", re.DOTALL)
+"""Item of a list of variables."""
+
+
+def unused_texts(root: Any, used: Collection[int]) -> Iterator[tuple[str, Any]]:
+    """Yield the texts of extensions of docker compose, apart from texts with an anchor in a service.
+
+    With each text, yield the keys above, or the variable. `used`: ids of the nodes of services.
+    """
+    walked: set[tuple[int, bool]] = set()
+    stack: list[tuple[Any, str, bool]] = [(root, "", False)]
+    while stack:
+        node, above, is_below = stack.pop()
+        is_unused = is_below and id(node) not in used
+        if (id(node), is_unused) in walked:
+            continue
+        walked.add((id(node), is_unused))
+        pairs = pairs_of(node)
+        if "name" in pairs and "value" in pairs:
+            stack.append((pairs["value"], f"{above}.{scalar(pairs['name'])}", is_unused))
+        elif isinstance(node, yaml.MappingNode):
+            named = [(str(key.value), value) for key, value in reversed(node.value)]
+            stack += [(value, f"{above}.{key}", is_unused or is_extension(key, above)) for key, value in named]
+        elif isinstance(node, yaml.SequenceNode):
+            matches = [(item, ASSIGNED.fullmatch(scalar(item))) for item in reversed(node.value)]
+            stack += [(item, f"{above}.{one['name']}" if one else above, is_unused) for item, one in matches]
+        elif is_unused:
+            yield above, node

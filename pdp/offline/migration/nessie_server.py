@@ -41,6 +41,7 @@ from pdp.offline.migration.report import (
 )
 from pdp.offline.migration.variables import (
     ELSEWHERE,
+    NOT_HELD,
     OF_HOOKS,
     OF_OTHERS,
     REPLACED,
@@ -118,8 +119,8 @@ def read_server(files: Sequence[Path], others: Sequence[Path], migration: Migrat
             properties.read_variable(entry, SEVERAL if (entry.key, entry.text) in alone else "")
         for entry in one.commands:
             properties.read_command(entry, SEVERAL if (entry.key, entry.text) in alone else "")
-        server.sources += _chart_sources(one, doubt, migration)
-        dropped = (entry for entry, message in one.dropped if message in (REPLACED, UNUSED))
+        server.sources += _chart_sources(one, doubt, alone, migration)
+        dropped = (entry for entry, message in one.dropped if message in (REPLACED, UNUSED, NOT_HELD))
         unread = (*one.elsewhere, *one.rest, *dropped, *(reference.entry for reference in one.references))
         server.unread += [f"{entry.key}={entry.text}" for entry in unread]
         options = [entry for entry in (*one.commands, *one.variables) if entry in one.commands or entry.key in OF_JAVA]
@@ -238,7 +239,9 @@ def _held_file(entry: ConfigEntry, migration: Migration) -> Iterator[ConfigFile]
     yield ConfigFile(place, str(CONFIG), name, entries)
 
 
-def _chart_sources(one: ManifestContent, several: str, migration: Migration) -> Iterator[ConfigSource]:
+def _chart_sources(
+    one: ManifestContent, several: str, alone: set[tuple[str, str]], migration: Migration
+) -> Iterator[ConfigSource]:
     """Yield the entries that Nessie's Helm chart writes into `application.properties` for its values."""
     written: dict[str, ConfigEntry] = {}
     is_moved = any(reference.entry.key == "configDir" for reference in one.references)
@@ -246,8 +249,8 @@ def _chart_sources(one: ManifestContent, several: str, migration: Migration) -> 
         is_section = entry.key == "authorization"
         pairs = _authorization(entry, node, several, migration) if is_section else flat_values(node)
         for name, key, text in pairs:
-            start, is_rule = position_of(key), name.startswith(f"{AUTHORIZATION}rules.")
-            doubt = _TEMPLATE if "{{" in text else several
+            start, is_rule = position_of(key), f"{AUTHORIZATION}rules." in name
+            doubt = _TEMPLATE if "{{" in text else several or (SEVERAL if (name, text) in alone else "")
             if is_rule and doubt:
                 migration.add("left", Place(entry.file, *start), f"`{name}`", doubt)
             if is_rule and (doubt or is_moved):

@@ -28,6 +28,7 @@ from pdp.offline.migration.variables import (
     entry_of,
     is_other_image,
     is_stock_image,
+    runs_another,
 )
 
 _READ_FOLDERS: Final = tuple(map(PurePosixPath, ("/deployments/config", "/policies", "/etc/opa")))
@@ -108,7 +109,7 @@ class ReferenceFinder:
         if self._is_compose and above.count(".") <= 2:  # the root, all services, or a service
             done |= self._find_of_compose(pairs, above, is_other=is_other)
         if any(map(_POD.fullmatch, pairs)):
-            self._find_volumes(pairs)
+            self._find_volumes(pairs, is_other=is_other)
         kind = scalar(pairs.get("kind"))
         spec = pairs_of(pairs.get("spec"))
         if kind in ("Kustomization", "Component") or (self._file.stem.lower() == "kustomization" and not above):
@@ -190,10 +191,10 @@ class ReferenceFinder:
         message = OF_OTHERS if is_other else NOT_GIVEN
         self._to.references.append(Reference(self._entry(scalar(path), path), "file", message, form, False, is_other))
 
-    def _find_volumes(self, pairs: Mapping[str, Any]) -> None:
+    def _find_volumes(self, pairs: Mapping[str, Any], *, is_other: bool) -> None:
         """Add the volumes of a pod, or of a chart's values, with their places in containers."""
         mounts: dict[str, list[_Mount]] = {}
-        _collect_mounts(pairs, mounts, is_other=False)
+        _collect_mounts(pairs, mounts, is_other=is_other)
         named = set()
         for key in pairs:
             for node in items_of(pairs[key]) if _VOLUMES.fullmatch(key) else ():
@@ -232,8 +233,7 @@ class ReferenceFinder:
     def _add_unknown(self, name: Any, kind: str, target: str, *, is_other: bool, holds_data: bool) -> None:
         message = OF_OTHERS if is_other else _DATA if holds_data else _WRITTEN if kind in _EMPTY else _CANNOT
         entry = self._entry(f"{scalar(name)}` of `{kind}", name)
-        is_ignored = is_other or holds_data
-        self._to.references.append(Reference(entry, "", message, "", True, is_ignored, target))
+        self._to.references.append(Reference(entry, "", message, "", True, is_other or holds_data, target))
 
     def _find_of_kustomize(self, pairs: Mapping[str, Any]) -> set[str]:
         for key in _OF_KUSTOMIZE & pairs.keys():
@@ -328,7 +328,8 @@ class ReferenceFinder:
         source = pairs.get("source", node)
         default = f"/{scalar(source)}" if key == "configs" else f"/run/secrets/{scalar(source)}"
         self._add(source, key, NOT_GIVEN, is_volume=True, is_ignored=is_other)
-        self._to.uses.append(Use(key, scalar(source), path=scalar(pairs.get("target")) or default))
+        if not is_other:
+            self._to.uses.append(Use(key, scalar(source), path=scalar(pairs.get("target")) or default))
 
     def _add_compose_volume(self, node: Any, *, is_other: bool) -> None:
         pairs = pairs_of(node)
@@ -387,7 +388,7 @@ class ReferenceFinder:
 
 def _collect_mounts(pairs: Mapping[str, Any], mounts: dict[str, list[_Mount]], *, is_other: bool) -> None:
     """Add the places of volumes in all containers below a mapping."""
-    is_other = is_other or (is_other_image(scalar(pairs.get("image"))) and "build" not in pairs)
+    is_other = is_other or runs_another(pairs)
     for key, value in pairs.items():
         for one in map(pairs_of, items_of(value)):
             if _MOUNTS.fullmatch(key):
