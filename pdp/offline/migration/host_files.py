@@ -346,7 +346,7 @@ def _drop(key: str, value: str, file: Path, place: tuple[int, int], content: Man
 
 _HOLDERS: Final = frozenset(
     """PassEnvironment UnsetEnvironment LoadCredential LoadCredentialEncrypted SetCredential SetCredentialEncrypted
-    ImportCredential BindPaths BindReadOnlyPaths Volume Secret Mount EnvironmentHost PodmanArgs""".split()  # noqa: SIM905
+    ImportCredential BindPaths BindReadOnlyPaths Entrypoint Volume Secret Mount EnvironmentHost PodmanArgs""".split()  # noqa: SIM905
 )
 """Keys of a unit that bring files or variables from elsewhere."""
 _WITH_VALUES: Final = frozenset({"SetCredential", "SetCredentialEncrypted", "PodmanArgs"})

@@ -16,6 +16,7 @@ import yaml
 from pdp.config.foreign_files import advice_for
 from pdp.config.quarkus.properties import ConfigEntry
 from pdp.config.quarkus.yaml_text import (
+    ASSIGNED,
     decoded_texts,
     items_of,
     manifest_documents,
@@ -24,10 +25,11 @@ from pdp.config.quarkus.yaml_text import (
     position_of,
     scalar,
     scalars_below,
+    unused_texts,
     value_text,
 )
 from pdp.errors import InvalidArgument, Place, PolicyError
-from pdp.offline.migration.dockerfiles import ASSIGNED, name_compose_files, read_image, unused_texts
+from pdp.offline.migration.dockerfiles import is_moved, name_compose_files, read_image
 from pdp.offline.migration.host_files import (
     CHART,
     CHARTS,
@@ -46,7 +48,7 @@ from pdp.offline.migration.host_files import (
     section_keys,
     split_words,
 )
-from pdp.offline.migration.references import ReferenceFinder, is_moved
+from pdp.offline.migration.references import ReferenceFinder
 from pdp.offline.migration.variables import (
     COMMANDS,
     HELD_FILE,
@@ -112,7 +114,7 @@ def read_deployment(files: Sequence[Path], own: re.Pattern[str], image: re.Patte
     contents = [read[file] for file in dict.fromkeys(files)]
     for content in contents:
         if content.file in env_files or _DOCKERFILE.fullmatch(content.file.name):
-            place_variables(content, contents)
+            place_variables(content, contents, is_image=content.file not in env_files)
     join_values(contents)
     join_contents(contents, own, image)
     for content in contents if any(one.is_filled for one in contents) else ():
@@ -187,7 +189,7 @@ class _ManifestReader:
     def read_root(self, root: Any) -> None:
         """Read a document. Of extensions of docker compose, only parts used by services count; the rest are texts."""
         self._read(root)
-        for key, node in unused_texts(root, self._seen) if self._is_compose else ():
+        for key, node in unused_texts(root, self._seen, is_extension) if self._is_compose else ():
             parts = key.rpartition(".x-")[2].split(".")
             named = (".".join(parts[at:]) for at in range(1, len(parts)))
             options = re.findall(r"-D([^\s=]+)", scalar(node))

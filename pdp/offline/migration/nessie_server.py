@@ -26,6 +26,7 @@ from pdp.engines.cel.nessie_keys import (
     OWN_NAME,
     SWITCHES,
     looks_like_settings,
+    names_source,
 )
 from pdp.errors import Place, PolicyError
 from pdp.offline.migration.host_files import JOINED, differing_values
@@ -42,6 +43,7 @@ from pdp.offline.migration.report import (
 from pdp.offline.migration.variables import (
     ELSEWHERE,
     NOT_HELD,
+    NOT_LOADED,
     OF_HOOKS,
     OF_OTHERS,
     REPLACED,
@@ -66,6 +68,17 @@ CONFIG: Final = PurePosixPath("/deployments/config")
 IMAGE: Final = re.compile(r"(?:^|/)projectnessie/nessie(?:-unstable)?(?:[:@]|$)")
 """Name of an image of Nessie's server."""
 READ_THERE: Final = re.compile(r"application(?:-[\w-]+)?\.(?:properties|ya?ml)")
+
+
+def is_read_beside(path: str) -> bool:
+    """Tell whether Nessie reads a file in the container beside the others: the file may outrank them."""
+    place = PurePosixPath(path)
+    return place == CONFIG.parent / ".env" or (place.parent == CONFIG and bool(READ_THERE.fullmatch(place.name)))
+
+
+def is_of_settings(path: str) -> bool:
+    """Tell whether a path is that of settings, or of a folder above."""
+    return CONFIG.is_relative_to(path) or bool(READ_THERE.fullmatch(PurePosixPath(path).name))
 
 
 @dataclass
@@ -120,7 +133,7 @@ def read_server(files: Sequence[Path], others: Sequence[Path], migration: Migrat
         for entry in one.commands:
             properties.read_command(entry, SEVERAL if (entry.key, entry.text) in alone else "")
         server.sources += _chart_sources(one, doubt, alone, migration)
-        dropped = (entry for entry, message in one.dropped if message in (REPLACED, UNUSED, NOT_HELD))
+        dropped = (entry for entry, message in one.dropped if message in (REPLACED, UNUSED, NOT_HELD, NOT_LOADED))
         unread = (*one.elsewhere, *one.rest, *dropped, *(reference.entry for reference in one.references))
         server.unread += [f"{entry.key}={entry.text}" for entry in unread]
         options = [entry for entry in (*one.commands, *one.variables) if entry in one.commands or entry.key in OF_JAVA]
@@ -313,3 +326,12 @@ def _report_rest(one: ManifestContent, migration: Migration) -> None:
         if not is_own and (LOOKS_LIKE_RULES.search(entry.key) or LOOKS_LIKE_RULES.search(entry.text)):
             message = "looks like authorization, and Nessie reads no such variable"
             migration.add("left", entry.key_place, f"variable `{entry.key}`", message)
+
+
+def report_sources(migration: Migration, sources: Sequence[ConfigSource], read: NessieServer) -> None:
+    """Report keys that name further sources of configuration."""
+    message = "names a further source of configuration: give its texts in files"
+    entries = (*read.variables, *(entry for source in sources for entry in source.entries))
+    for entry in filter(names_source, entries):
+        migration.add("left", entry.key_place, f"key `{entry.key}`", message)
+        read.is_closed = True

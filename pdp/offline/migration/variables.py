@@ -141,6 +141,8 @@ _IN_ENVIRONMENT: Final = re.compile(r"[-._a-zA-Z][-._a-zA-Z0-9]*")
 """Name that Kubernetes takes for a variable."""
 REPLACED: Final = "has a variable of docker compose inside: write its value, or two dollars for one of the text"
 NOT_HELD: Final = "stands where no container has it as a file: give the ConfigMap or Secret that holds it"
+NOT_LOADED: Final = "stands in a file that no container loads as variables: name it in `env_file`, or leave it out"
+_ENV_OF_QUARKUS: Final = "/deployments/.env"
 UNUSED: Final = "no container of these files uses the object: give the manifest that does"
 
 
@@ -260,14 +262,19 @@ def _without_use(stored: StoredObject, content: ManifestContent, own: re.Pattern
             content.rest.append(entry._replace(key=f".data.{entry.key}"))
 
 
-def place_variables(content: ManifestContent, contents: Sequence[ManifestContent]) -> None:
+def place_variables(content: ManifestContent, contents: Sequence[ManifestContent], *, is_image: bool) -> None:
     """Give the variables of a file to the containers and the objects that name the file.
 
-    Variables of a file of no container count for every server; those of other programs' files for none.
+    Variables of a file of no container count for every server; those of other programs' files for none. The same holds
+    for a file without a program to load the variables. Of `.env`, docker compose alone reads them.
     """
     references = references_to(content.file, contents)
-    if references and all(reference.is_ignored for reference in references):
-        content.dropped += [(entry, OF_OTHERS) for entry in (*content.variables, *content.elsewhere)]
+    own = [one for one in references if is_image or one.form or one.target == _ENV_OF_QUARKUS]
+    is_of_compose = not is_image and content.file.name == ".env" and any(one.is_compose for one in contents)
+    if all(one.is_ignored for one in own) if references else is_of_compose:
+        is_other = references and all(one.is_ignored for one in references)
+        left = (*content.variables, *content.elsewhere)
+        content.dropped += [(entry, OF_OTHERS if is_other else NOT_LOADED) for entry in left]
         content.variables, content.elsewhere = [], []
     for container in {one.container for one in references if one.container and not one.is_ignored}:
         content.containers.setdefault(container, []).extend((*content.variables, *content.commands))
@@ -314,7 +321,7 @@ def runs_another(pairs: Mapping[str, Any]) -> bool:
     return bool(image) and "build" not in pairs and (is_other_image(image) or not _OF_SERVER.search(image))
 
 
-COMMANDS: Final = ("entrypoint", "command", "args")
+COMMANDS: Final = ("entrypoint", "entryPoint", "command", "args")
 _BESIDE: Final = re.compile(r"\.(?:extra|additional)\w*Containers$|\.sidecar(?:s|Containers)$")
 """Key of a chart for containers beside the server."""
 
