@@ -254,6 +254,9 @@ DEFAULTS: Mapping[str, Holds | Sequence[str]] = {
     "neither is `.env` beside docker compose, unless `env_file` names it": [
         f"{_UNREAD}::test_a_file_of_variables_that_nothing_loads_permits_nothing"
     ],
+    "The key `nessie.server.default-branch` becomes `default_ref` of the warehouse, as the profile and the ranks choose it": [
+        "offline/migration/test_nessie_default_branch.py::test_a_known_default_branch_is_that_of_the_server"
+    ],
     "If the files have no container, `application.properties` of a ConfigMap is read": [
         f"{_DEPLOYMENTS}::test_every_form_of_deployment_gives_the_same_rules"
     ],

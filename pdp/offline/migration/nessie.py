@@ -95,10 +95,11 @@ def migrate_nessie(
     report_sources(migration, sources, read)
     read.report_inactive(profiles, migration)
     rules = list(usable_rules(migration, list(settled_rules(migration, config, read))))
+    branch = default_branch(migration, config, read, names)
     if not rules and not migration.left:
         raise InvalidArgument("no rules found: rules are `nessie.server.authorization.rules.<id>`")
     keep_branches_closed(migration, rules)
-    write_rules(migration, rules, warehouse, default_branch(sources, names))
+    write_rules(migration, rules, warehouse, branch)
     return migration
 
 
