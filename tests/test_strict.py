@@ -237,6 +237,15 @@ def test_deep_yaml_is_an_error(shape: str) -> None:
     assert position_of(DEEP[shape], ["a"]) is None
 
 
+def test_a_key_of_a_merge_has_the_place_where_it_stands() -> None:
+    text = "a: &a {x: 1}\nb: &b\n  y: 2\n  x: 3\nc:\n  <<: [*a, *b]\n  z: 4\nd: {<<: *b, x: 5}\n"
+    assert position_of(text, ["c", "x"], keys=True) == (1, 8, 2)
+    assert position_of(text, ["c", "y"], keys=True) == (3, 3, 2)
+    assert position_of(text, ["c", "z"], keys=True) == (7, 3, 2)
+    assert position_of(text, ["d", "x"]) == (8, 16, 2)
+    assert position_of(text, ["c", "w"], keys=True) == (5, 1, 1)
+
+
 def test_wide_yaml_is_no_deep_one() -> None:
     assert len(load_yaml("\n".join(["- {a: [1], b: {c: 1}}"] * 1_000))) == 1_000
     assert load_yaml("[" * 200 + "]" * 200)

@@ -257,7 +257,10 @@ def _step(node: Any, step: str | int) -> tuple[Any, Any]:
     if isinstance(node, yaml.SequenceNode) and isinstance(step, int) and step < len(node.value):
         return node.value[step], node.value[step]
     if isinstance(node, yaml.MappingNode):
-        return next(((key, value) for key, value in node.value if key.value == str(step)), (None, None))
+        merged = [value for key, value in node.value if key.value == _MERGE]
+        around = [one for value in merged for one in (value.value if isinstance(value, yaml.SequenceNode) else [value])]
+        own = ((key, value) for key, value in node.value if key.value == str(step))
+        return next(own, None) or next((found for one in around if (found := _step(one, step))[1]), (None, None))
     return None, None
 
 

@@ -108,8 +108,8 @@ class PostgresDatabase:
             raise ConfigError("`store.url`: a `/` or `@` of a user or password is written as `%2F` or `%40`")
         try:
             parameters = conninfo_to_dict(url)
-        except psycopg.ProgrammingError:
-            # libpq's message may quote the password
+        except (psycopg.ProgrammingError, ValueError):
+            # the message of libpq, or of a text that is no UTF-8, may quote the password
             raise ConfigError("`store.url` is no address that PostgreSQL's libpq can read") from None
         self._parameters = _DEFAULTS | parameters
         self.name = "PostgreSQL at `{}/{}`".format(_hosts(parameters), parameters.get("dbname") or "")

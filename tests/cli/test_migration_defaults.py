@@ -164,6 +164,8 @@ _SOURCES = "offline/migration/test_nessie_sources.py"
 _DEPLOYMENTS = "offline/migration/test_nessie_deployments.py"
 _PARTS = "offline/migration/test_deployment_parts.py"
 _ENV_FILES = "offline/migration/test_env_files.py"
+_PLACES = "offline/migration/test_known_places.py"
+_UNREAD = "offline/migration/test_unread_parts.py"
 _GRANTS = "offline/migration/test_openfga.py"
 DEFAULTS: Mapping[str, Holds | Sequence[str]] = {
     "Existing files stay unless you give `--force`": ["cli/test_migrate.py::test_files_are_overwritten_only_on_request"],
@@ -236,6 +238,25 @@ DEFAULTS: Mapping[str, Holds | Sequence[str]] = {
     ],
     "In another folder, or without a container among the files that mounts it, a text with settings is left, and its "
     "rules are not written": [f"{_PARTS}::test_a_text_that_nessie_does_not_read_permits_nothing"],
+    "`application.properties` and `application.yaml` inside a ConfigMap or Secret, nowhere else": [
+        f"{_PLACES}::test_rules_of_another_place_permit_nothing"
+    ],
+    "Below any other key, and in any other kind of object (an ExternalSecret, a custom resource), nothing counts: texts "
+    "that look like settings are left": [f"{_PLACES}::test_rules_of_another_place_permit_nothing"],
+    "Files of values belong to the only release, or are one server beside several": [
+        f"{_PLACES}::test_rules_in_a_known_place_are_read"
+    ],
+    "A step `RUN` may change any file, unless it only installs packages, prints, or makes and removes files below `/usr`, "
+    "`/var` and `/tmp` by their full paths": [
+        f"{_UNREAD}::test_a_step_that_may_change_files_makes_their_rules_false",
+        f"{_UNREAD}::test_a_step_that_changes_no_settings_is_not_left",
+    ],
+    "neither is `.env` beside docker compose, unless `env_file` names it": [
+        f"{_UNREAD}::test_a_file_of_variables_that_nothing_loads_permits_nothing"
+    ],
+    "The key `nessie.server.default-branch` becomes `default_ref` of the warehouse, as the profile and the ranks choose it": [
+        "offline/migration/test_nessie_default_branch.py::test_a_known_default_branch_is_that_of_the_server"
+    ],
     "If the files have no container, `application.properties` of a ConfigMap is read": [
         f"{_DEPLOYMENTS}::test_every_form_of_deployment_gives_the_same_rules"
     ],

@@ -39,3 +39,14 @@ def test_an_address_with_escaped_signs_is_taken(url: str) -> None:
     database = PostgresDatabase(url)
     assert not any(part in database.name for part in SECRET)
     database.close()
+
+
+@pytest.mark.parametrize(
+    "place", ["u:Ab3%CAXy9", "%CAAb3", "u:Ab3%FF", "u:%C3%28", "u:Ab3%ED%A0%80", "u:Ab3%00Xy9", "u:Ab3%ZZ"]
+)
+@pytest.mark.parametrize("rest", ["@h/db", "@h/db?application_name=%CA", "@/db"])
+def test_escapes_of_no_text_are_an_error_without_the_password(place: str, rest: str) -> None:
+    with pytest.raises(ConfigError, match="is no address") as raised:
+        PostgresDatabase(f"postgresql://{place}{rest}")
+    assert not any(part in str(raised.value) for part in (*SECRET, "0x"))
+    assert raised.value.__suppress_context__

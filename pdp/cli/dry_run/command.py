@@ -184,11 +184,11 @@ def dry_run(composition: Wiring, /, form: str, **values: Any) -> None:
     checks = options.read_checks(reading)
     first = list(itertools.islice(checks, 1))  # raises for unusable checks, before any policies are read
     if not first:
-        _refuse_nothing(reading)
+        _refuse_nothing(reading, options.checks)
     checks = itertools.chain(first, checks)
     report = (_repeat if options.repeats_recorded else _report)(composition, options, checks, reading)
     if not report.differences.checks:
-        _refuse_nothing(reading)
+        _refuse_nothing(reading, options.checks)
     if form == "json":
         sys.stdout.buffer.write(msgspec.json.encode(as_json(report)) + b"\n")
     else:
@@ -216,11 +216,13 @@ def _repeat(
     return DryRunReport(_watched(lambda show: repeat_recorded(checks, basis, reading, show)), reading)
 
 
-def _refuse_nothing(reading: ReadReport) -> None:
-    """Raise InvalidArgument if every record was skipped."""
+def _refuse_nothing(reading: ReadReport, checks: str | None) -> None:
+    """Raise InvalidArgument if every record was skipped, or a file of checks has none."""
     if reading.skipped:
         why, place = next(iter(reading.first.items()))
         raise InvalidArgument(f"nothing could be compared: {why}, first at {place}")
+    if checks is not None:
+        raise InvalidArgument(f"nothing could be compared: `{checks}` has no checks")
 
 
 def _build_sides(composition: Wiring, options: DryRunOptions) -> tuple[Pdp | None, Pdp]:

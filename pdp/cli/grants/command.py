@@ -115,7 +115,7 @@ def _interrupted(error: Unavailable | EpochChanged, written: int, revision: str)
 def export_world(composition: Wiring, config: Path | None, overrides: tuple[str, ...], file: str | None) -> None:
     """Write all objects and grants to a world file.
 
-    FILE is JSON if the name ends in .json, else YAML. Without FILE, the command prints JSON on stdout.
+    FILE is JSON if the name ends in .json, else YAML. Without FILE, or for `-`, the command prints JSON on stdout.
 
     The file has one entry a line, in order. An import of the file into an empty store and an export of this store give
     the same bytes.
@@ -123,7 +123,7 @@ def export_world(composition: Wiring, config: Path | None, overrides: tuple[str,
     with Progress("reading the store") as progress:
         facts = read_store(composition, readable_settings(composition, config, overrides))
         progress.say("writing")
-        if file is None:
+        if file in (None, "-"):
             print_lines(world_lines(facts))
         else:
             with whole_file(Path(file)) as output:

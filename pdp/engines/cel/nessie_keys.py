@@ -25,6 +25,7 @@ from pdp.model.vocabulary import NESSIE_CHECKS
 AUTHORIZATION: Final = "nessie.server.authorization."
 """The beginning of the keys of Nessie's authorization."""
 PREFIX: Final = f"{AUTHORIZATION}rules."
+DEFAULT_BRANCH: Final = "nessie.server.default-branch"
 """The beginning of the key of a rule."""
 _SPACES: Final = ("nessie", "quarkus", "smallrye", "mp", "kubernetes", "java")
 """First parts of the keys that a file of Nessie has for other purposes."""
@@ -122,7 +123,7 @@ class NessieConfig:
     """Parts of a Nessie configuration, and notices about the rest.
 
     `disabled`: the entry that turns authorization off. `profile`: the entry that chooses a profile. `elsewhere`:
-    entries that name further files or profiles.
+    entries that name further files or profiles. `branches`: entries with the name of the default branch, one in force.
     """
 
     rules: list[tuple[str, ConfigEntry]] = field(default_factory=list)
@@ -131,6 +132,7 @@ class NessieConfig:
     elsewhere: list[ConfigEntry] = field(default_factory=list)
     notices: list[Notice] = field(default_factory=list)
     inactive: list[tuple[str, ConfigEntry]] = field(default_factory=list)
+    branches: list[ConfigEntry] = field(default_factory=list)
 
 
 def read_nessie(
@@ -155,6 +157,8 @@ def read_nessie(
             config.elsewhere.append(entry)
         else:
             others.setdefault(_space(name, entry), []).append(entry)
+    named = [*active.duplicates, *active.entries.items()]
+    config.branches = [entry for name, entry in named if name == DEFAULT_BRANCH]
     config.inactive = [(name, entry) for name, entry in active.inactive if _is_rule(name, entry)]
     config.notices += _notices(others, config.inactive, profiles)
     return config

@@ -1,4 +1,4 @@
-"""Files of Docker: Dockerfiles, and the manifests that docker compose joins with another.
+"""Files of Docker: Dockerfiles, manifests that docker compose joins, and places of volumes in containers.
 
 Of an image: variables, commands and files, from its stage and the stages below.
 """
@@ -10,12 +10,16 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path, PurePosixPath
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
+from pdp.config.foreign_files import HEREDOC, DockerStep, docker_steps, is_harmless, is_left_out
 from pdp.config.quarkus.properties import ConfigEntry
+from pdp.config.quarkus.yaml_text import items_of, pairs_of, scalar
 from pdp.errors import Place, PolicyError
 from pdp.offline.migration.host_files import split_words
+from pdp.offline.migration.java_options import script_commands
 from pdp.offline.migration.variables import (
+    COMMANDS,
     IMAGE,
     OF_HOOKS,
     ManifestContent,
@@ -24,76 +28,8 @@ from pdp.offline.migration.variables import (
     is_stock_image,
     read_text,
     references_to,
+    runs_another,
 )
-
-_HEREDOC: Final = re.compile(r"\d*<<(?P<dash>-?)(?P<quote>['\"]?)(?P<name>[^\s<'\"\\$`]+)(?P=quote)")
-"""Word of a step that begins a heredoc, as BuildKit reads it."""
-_QUOTED: Final = re.compile(r"""\$\(\(.*?\)\)|"(?:\\.|[^"\\])*"|'[^']*'""")
-_WORD: Final = re.compile(r"""(?:"(?:\\.|[^"\\])*"|'[^']*'|\\.|[^\s"'\\])+""")
-_MARK: Final = re.compile(r"(?<!<)<<(?!<)")
-_ESCAPE: Final = re.compile(r"#\s*escape\s*=\s*(?P<sign>\S+)", re.IGNORECASE)
-_CONTINUES: Final = re.compile(r"(?<!\\)\\[ \t]*$")
-_WITH_HEREDOCS: Final = ("RUN", "COPY", "ADD", "ONBUILD")
-
-
-class _Step(NamedTuple):
-    """Instruction of a Dockerfile, with the texts of its heredocs."""
-
-    word: str
-    rest: str
-    bodies: str
-    place: tuple[int, int]
-
-
-def _steps(text: str, file: Path) -> Iterator[_Step]:
-    """Yield the instructions. A backslash at the end joins the next line, without a blank."""
-    lines = iter(enumerate(re.split(r"\r\n|\r|\n", text), 1))
-    number, joined = 0, ""
-    for at, line in lines:
-        escape = _ESCAPE.fullmatch(line.strip())
-        if escape and escape["sign"] != "\\":
-            message = "`escape` gives another sign to continue lines, which is not read: write backslashes"
-            raise PolicyError(message, Place(str(file), at))
-        if line.lstrip().startswith("#") or not line.strip():
-            continue
-        number = number if joined else at
-        joined += _CONTINUES.sub("", line)
-        if not _CONTINUES.search(line):
-            yield _step(joined.strip(), Place(str(file), number), lines)
-            joined = ""
-    if joined.strip():
-        yield _step(joined.strip(), Place(str(file), number), lines)
-
-
-def _step(line: str, place: Place, lines: Iterator[tuple[int, str]]) -> _Step:
-    """Return an instruction, and take the bodies of its heredocs from the lines."""
-    word, *rest = line.split(maxsplit=1)
-    text = rest[0] if rest else ""
-    bodies = ""
-    for match in _heredocs(text, place) if word.upper() in _WITH_HEREDOCS else ():
-        body = _body(match, lines)
-        if body is None:
-            raise PolicyError(f"the heredoc `{match['name']}` has no end", place)
-        bodies += body
-    return _Step(word.upper(), text, bodies, (place.line or 1, 1))
-
-
-def _heredocs(text: str, place: Place) -> Sequence[re.Match[str]]:
-    """Return the heredocs that a step begins; raise PolicyError for one that may be none."""
-    found = [match for word in _WORD.findall(text) if (match := _HEREDOC.fullmatch(word))]
-    if len(found) != len(_MARK.findall(_QUOTED.sub("''", text))):
-        raise PolicyError("`<<` that may begin a heredoc: write blanks around, and a plain name behind", place)
-    return found
-
-
-def _body(match: re.Match[str], lines: Iterator[tuple[int, str]]) -> str | None:
-    """Return the lines of a heredoc; None without its end."""
-    found = ""
-    for _, line in lines:
-        if (line.lstrip("\t") if match["dash"] else line) == match["name"]:
-            return found
-        found += f"{line}\n"
-    return None
 
 
 def read_image(content: ManifestContent, contents: Sequence[ManifestContent]) -> None:
@@ -132,7 +68,7 @@ def _read_stages(text: str, file: Path, content: ManifestContent, target: str = 
     Raise PolicyError for an unknown stage.
     """
     stages: list[tuple[str, str, ManifestContent]] = []
-    for step in _steps(text, file):
+    for step in docker_steps(text, file):
         if step.word == "FROM":
             words = [one for one in step.rest.split() if not one.startswith("--")]
             name = words[2].lower() if len(words) > 2 else ""
@@ -182,12 +118,17 @@ _OTHER_STAGE: Final = "is set in a stage that the image does not come of"
 _WRITTEN: Final = "is text inside of the Dockerfile, which is not read: write it into a file, and copy that"
 
 
-def _read_step(step: _Step, file: Path, content: ManifestContent) -> None:
+def _read_step(step: DockerStep, file: Path, content: ManifestContent) -> None:
     word, rest, bodies, place = step
     if word == "ENV":
         _read_env(rest, file, place, content)
     elif word in ("CMD", "ENTRYPOINT"):
         content.commands.append(entry_of(word, "\0".join(_command_words(rest)), file, place))
+    elif word == "RUN" and not _changes_nothing(rest, bodies):
+        entry = entry_of(f".{word}", f"{rest}\n{bodies}" if bodies else rest, file, place)
+        content.rest.append(entry)
+        reference = Reference(entry._replace(key=word, text=""), "", _RUNS, is_volume=True, target="/")
+        content.references.append(reference)
     elif word == "HEALTHCHECK":
         content.dropped.append((entry_of(word, rest, file, place), OF_HOOKS))
     elif word == "SHELL" and not _SHELL.fullmatch(rest):
@@ -197,6 +138,17 @@ def _read_step(step: _Step, file: Path, content: ManifestContent) -> None:
         content.rest += [entry_of(f".{word}", bodies, file, place)] if bodies else []
     else:
         content.rest.append(entry_of(f".{word}", f"{rest}\n{bodies}" if bodies else rest, file, place))
+
+
+_RUNS: Final = "may change any file of the image: write settings into variables, or remove the step"
+
+
+def _changes_nothing(text: str, bodies: str) -> bool:
+    """Tell whether a step installs packages, or makes and removes files of the system, and does nothing else."""
+    words = re.sub(r"^(?:--\S+\s+)*", "", text)
+    listed = _command_words(words)
+    commands = [listed] if listed[:2] != ["sh", "-c"] else script_commands(words)
+    return not bodies and commands is not None and all(map(is_harmless, commands))
 
 
 def _command_words(text: str) -> Sequence[str]:
@@ -216,10 +168,12 @@ def _read_copy(rest: str, file: Path, place: tuple[int, int], content: ManifestC
     if unknown := [one for one in words if one[:2] == "--" and not _COPY_OPTION.fullmatch(one)]:
         content.references.append(Reference(entry_of(unknown[0], "", file, place), "", _UNKNOWN_OPTION))
     is_of_stage = any(one.startswith("--from") for one in words)
+    beside = (file.with_name(".dockerignore"), file.with_name(f"{file.name}.dockerignore"))
+    ignored = [line.strip() for one in beside if one.is_file() for line in read_text(one).splitlines()]
     sources = [one for name in named for one in ([] if is_of_stage else _matches(file.parent, name)) or [name]]
     into_folder = target.endswith(("/", ".")) or len(sources) > 1
     for source in sources:
-        written = None if is_of_stage else _HEREDOC.fullmatch(source)
+        written = None if is_of_stage else HEREDOC.fullmatch(source)
         if written:
             path = str(PurePosixPath(_folder_of(content), target, written["name"] if into_folder else ""))
             entry = entry_of(source, "", file, place)
@@ -233,6 +187,12 @@ def _read_copy(rest: str, file: Path, place: tuple[int, int], content: ManifestC
         path = str(PurePosixPath(_folder_of(content), target, name))
         entry = entry_of(key, "", file, place)
         content.references.append(Reference(entry, "file", is_volume=True, target=path, is_copy=True))
+        if not is_of_stage and is_left_out(file, key, ignored):
+            one = Reference(entry, "", _LEFT_OUT, is_volume=True, target=path, is_copy=True)
+            content.references.append(one)
+
+
+_LEFT_OUT: Final = "is copied without the files that `.dockerignore` leaves out: name each file, and remove the pattern"
 
 
 _COPY_OPTION: Final = re.compile(r"--(?:from|chown|chmod|checksum)=.*|--(?:link|keep-git-dir)(?:=\w+)?")
@@ -277,9 +237,10 @@ def _read_env(rest: str, file: Path, place: tuple[int, int], content: ManifestCo
         (content.variables if known else content.elsewhere).append(entry_of(name, text, file, place))
 
 
+_COMPOSE_NAMES: Final = ("compose", "docker-compose")
 _OVERRIDES: Final[Mapping[str, Sequence[str]]] = {
-    f"{name}.{suffix}": [f"{name}.override.{one}" for one in ("yml", "yaml")]
-    for name in ("compose", "docker-compose") for suffix in ("yml", "yaml")
+    f"{name}.{suffix}": [f"{other}.override.{one}" for other in _COMPOSE_NAMES for one in ("yml", "yaml")]
+    for name in _COMPOSE_NAMES for suffix in ("yml", "yaml")
 }  # fmt: skip
 """Manifest of docker compose -> files beside it that docker compose reads as well."""
 _CHOICE: Final = re.compile(
@@ -321,3 +282,63 @@ def _chosen_files(file: Path) -> Iterator[Reference]:
 _CHOSEN: Final = (
     "names files that are joined with the manifest, and may replace all of it: give the files, or their paths"
 )
+
+
+READ_FOLDERS: Final = tuple(map(PurePosixPath, ("/deployments/config", "/deployments/.env", "/policies", "/etc/opa")))
+"""Folders that Nessie and the bridge read by themselves."""
+_MOUNTS: Final = re.compile(r"(?:volumeMounts|\w+VolumeMounts)")
+
+
+class Mount(NamedTuple):
+    """Place of a volume in a container of another program (`is_other`), or of the bridge, which reads any folder."""
+
+    path: str
+    sub_path: str
+    is_other: bool
+    container: str = ""
+    is_bridge: bool = False
+
+    def covers(self) -> bool:
+        """Tell whether the volume can change settings."""
+        return covers(self.path or "/", is_bridge=self.is_bridge)
+
+
+def is_moved(pairs: Mapping[str, Any]) -> bool:
+    """Tell whether a container starts the server in another folder, where it looks for its configuration.
+
+    The start script of the image goes to its own folder, so a folder counts beside a command only.
+    """
+    folder = scalar(pairs.get("working_dir", pairs.get("workingDir", pairs.get("workingDirectory"))))
+    has_command = not {"command", "entrypoint", "entryPoint"}.isdisjoint(pairs)
+    return has_command and bool(folder) and PurePosixPath(folder) != READ_FOLDERS[0].parent
+
+
+def covers(path: str, *, is_bridge: bool) -> bool:
+    """Tell whether a mount can change a folder of settings. The bridge reads policies of any folder."""
+    mounted = PurePosixPath(path)
+    return (is_bridge and not mounted.is_relative_to("/tmp")) or any(  # noqa: S108  in a container
+        mounted.is_relative_to(one) or one.is_relative_to(mounted) for one in READ_FOLDERS
+    )
+
+
+def is_bridge(pairs: Mapping[str, Any]) -> bool:
+    """Tell whether a container may be the OPA bridge, by the image or the command."""
+    words = {scalar(node) for name in COMMANDS for node in items_of(pairs.get(name))}
+    return bool(_BRIDGE.search(scalar(pairs.get("image"))) or words & {"opa", "run"} or "build" in pairs)
+
+
+_BRIDGE: Final = re.compile(r"(?:^|[/_.-])opa(?:[/_.:@-]|$)|openpolicyagent")
+
+
+def collect_mounts(pairs: Mapping[str, Any], mounts: dict[str, list[Mount]], *, is_other: bool) -> None:
+    """Add the places of volumes in all containers below a mapping."""
+    is_other = is_other or runs_another(pairs)
+    for key, value in pairs.items():
+        for one in map(pairs_of, items_of(value)):
+            if _MOUNTS.fullmatch(key):
+                sub_path = scalar(one.get("subPath")) or ("?" if "subPathExpr" in one else "")
+                path = "" if is_moved(pairs) else scalar(one.get("mountPath"))
+                mount = Mount(path, sub_path, is_other, scalar(pairs.get("name")), is_bridge(pairs))
+                mounts.setdefault(scalar(one.get("name")), []).append(mount)
+            else:
+                collect_mounts(one, mounts, is_other=is_other)

@@ -23,6 +23,14 @@ _USER: Final = re.compile(r"[a-z0-9-]+~.+", re.DOTALL)
 _EVERYBODY: Final = "every user or role: nothing is granted to everybody here, grant to a role or write a rule in CEL"
 
 
+_OTHER_PROVIDER: Final = re.compile(r"(?![a-z0-9-]+~.).*~.*|.*[\x00-\x1f\x7f-\x9f\u2028\u2029].*", re.DOTALL)
+
+
+def _is_unknown(user: str) -> bool:
+    """Tell whether a user has a provider with signs of no provider here, or control characters."""
+    return bool(_OTHER_PROVIDER.fullmatch(unquote(user.removeprefix("user:"))))
+
+
 class FgaWorld:
     """Entries of a world file, read from tuples, with a report on every tuple.
 
@@ -62,6 +70,8 @@ class FgaWorld:
         Of several spellings of one user, only Lakekeeper's own has a principal: OpenFGA tells them apart.
         """
         if _is_user(user):
+            if _is_unknown(user):
+                return None
             principal = self._user(user)
             known = self._spellings.get(principal, frozenset())
             return principal if known <= {user} or user == self._kept(known) else None
@@ -77,7 +87,7 @@ class FgaWorld:
         """Return the spellings of each user of some tuples; none if all may become one."""
         found: dict[str, set[str]] = {}
         if SPELLINGS not in self._migration.accepted:
-            for user in {one.user for one in tuples if _is_user(one.user)}:
+            for user in {one.user for one in tuples if _is_user(one.user) and not _is_unknown(one.user)}:
                 found.setdefault(self._user(user), set()).add(user)
         return {principal: frozenset(users) for principal, users in found.items()}
 
@@ -134,6 +144,8 @@ class FgaWorld:
         """Return the reason why a user has no principal."""
         if user.endswith(":*"):
             return _EVERYBODY
+        if _is_user(user) and _is_unknown(user):
+            return "its provider has other signs than `[a-z0-9-]`, its subject is empty, or it has control characters"
         if _is_user(user):
             others = ", ".join(f"`{one}`" for one in sorted(self._spellings[self._user(user)] - {user}))
             return f"it would be one user with {others}: {accepting(SPELLINGS)}"

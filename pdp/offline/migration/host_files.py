@@ -1,4 +1,4 @@
-"""Files that start a server on a host: env files, units of systemd, Dockerfiles, and texts of other tools.
+"""Files that start a server on a host, and places of settings in manifests and charts.
 
 Readers of env files differ in quotes, comments and `export`. A line is read by the rules of the program named for the
 file.
@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from itertools import combinations
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import yaml
 
+from pdp.config.foreign_files import LINE_OF_VARIABLE, PLAIN_NAME, READERS
 from pdp.config.quarkus.properties import ConfigEntry, positions_of
-from pdp.config.quarkus.yaml_text import items_of, pairs_of, position_of
+from pdp.config.quarkus.yaml_text import flat_values, items_of, pairs_of, position_of, scalar
 from pdp.errors import Place, PolicyError
 from pdp.offline.migration.variables import (
     OF_COMPOSE,
@@ -30,13 +31,6 @@ from pdp.offline.migration.variables import (
 UNKNOWN: Final = "\x01"
 """Mark in a word of a command, in front of a variable that another program replaces."""
 _NEWLINE: Final = re.compile(r"\r\n|\r|\n")
-_LINE: Final = re.compile(r"\s*(?:export\s+|-e\s+|ENV\s+)?(?P<name>[^\s=#][^\s=]*)\s*=[ \t]*(?P<value>.*)", re.DOTALL)
-_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_ESCAPES: Final[Mapping[str, str]] = {
-    **{f"\\{sign}": text for sign, text in zip("abfnrtv", "\a\b\f\n\r\t\v", strict=True)},
-    "\\\\": "\\", '\\"': '"', r"\$": "$$",
-}  # fmt: skip
-"""Escape between double quotes, as docker compose reads it."""
 _OF_COMPOSE: Final = re.compile(r"\$(?:\$|\{|[A-Za-z_])")
 """Variable or escaped dollar inside a value."""
 
@@ -54,17 +48,97 @@ def split_words(text: str) -> list[str]:
         return [text]
 
 
-_PLACES: Final = re.compile(
-    r"|(?:.*\.)?(?:\w*[cC]ontainers?|containerDefinitions|services)(?:\.[^.]+)?\.(?:env|environment)"
-    r"|(?:.*\.(?:values|valuesObject|valuesInline|spec|items))?(?:\.[\w-]*(?:nessie|lakekeeper|catalog|opa)[\w-]*)*"
-    r"\.(?:env|environment|extraEnv|(?<=catalog\.)config)"
+_SERVER: Final = r"[\w-]*(?:nessie|lakekeeper|catalog|opa)[\w-]*"
+"""Name of a part of a chart that is a server."""
+_NAMES_SERVER: Final = re.compile(r"nessie|lakekeeper")
+_CHART: Final = re.compile(r"(?:.*/)?[\w.-]*(?:nessie|lakekeeper|opa)[\w.-]*(?::.*)?")
+"""Name or path of a chart of a server."""
+_VALUES_AT: Final[Mapping[str, str]] = {
+    "": r"(?:\.values)?",
+    "HelmRelease": r"\.spec\.values",
+    "Application": r"\.spec\.sources?\.helm\.valuesObject",
+    "ApplicationSet": r"\.spec\.template\.spec\.sources?\.helm\.valuesObject",
+    "Kustomization": r"\.helmCharts\.valuesInline",
+    "Nessie": r"\.spec",
+}
+"""Kind of a document -> keys above the values of a chart. A file of values has no kind."""
+_WORKLOADS: Final = frozenset(
+    """Pod PodTemplate Deployment DeploymentConfig StatefulSet DaemonSet ReplicaSet ReplicationController Job CronJob
+    Rollout Service""".split()  # noqa: SIM905
 )
-"""Keys above the variables of a container, in manifests and in values of a chart."""
+_GROUPS: Final = frozenset({"ConfigMap", "Secret", "Template", "Component", "HelmChart", "HelmChartConfig"})
+_OF_POD: Final = r"(?:\.(?:spec|template|jobTemplate))*\.(?:initC|ephemeralC|c)ontainers\.env"
+_OF_TASK: Final = r"(?:\.\w+)*\.containerDefinitions\.environment"
 
 
-def holds_variables(above: str) -> bool:
-    """Tell whether variables below some keys are those of a server. Other lists of names and values are anything."""
-    return bool(_PLACES.fullmatch(above))
+class DocumentPlace(NamedTuple):
+    """Kind of the document around a mapping, the keys above inside of it, and the chart with values there."""
+
+    kind: str
+    above: str
+    chart: str = ""
+
+    def part(self, key: str = "") -> str | None:
+        """Return the keys from the values of a server's chart down to `key`; None elsewhere, and in another chart."""
+        root = _VALUES_AT.get(self.kind)
+        match = re.fullmatch(rf"{root}((?:\.{_SERVER})*?){key}", self.above) if root is not None else None
+        if match is None or (self.chart and not _CHART.fullmatch(self.chart) and not _NAMES_SERVER.search(match[1])):
+            return None
+        return match[1]
+
+    def holds_section(self) -> bool:
+        """Tell whether a section of Nessie's chart counts here."""
+        part = self.part()
+        return part is not None and (not part or "nessie" in part)
+
+    def holds_variables(self) -> bool:
+        """Tell whether variables here reach a server. Other lists of names and values are anything."""
+        if self.kind == "compose":
+            return bool(re.fullmatch(r"|\.services\.[^.]+\.environment", self.above))
+        of_pod = self.kind in _WORKLOADS or not self.kind
+        if of_pod and re.fullmatch(_OF_POD if self.kind else rf"|{_OF_POD}|{_OF_TASK}", self.above):
+            return True
+        return self.part(IN_VALUES) is not None
+
+
+IN_VALUES: Final = r"\.(?:env|environment|extraEnv|(?<=catalog\.)config)"
+"""Last key above the variables of a server in values of a chart."""
+
+
+def is_known_kind(kind: str) -> bool:
+    """Tell whether an object of a kind can bring settings to a server in a known place."""
+    return kind in _VALUES_AT or kind in _WORKLOADS or kind in _GROUPS or kind.endswith("List")
+
+
+def section_keys(name: str, node: Any, file: Path) -> Iterator[ConfigEntry]:
+    """Yield the keys of Nessie of a section of the chart."""
+    for key, place, text in flat_values(node):
+        path = f"nessie.server.authorization.{key}" if name == "authorization" else key
+        yield entry_of(path, text, file, position_of(place))
+
+
+def chart_name(pairs: Mapping[str, Any]) -> str | None:
+    """Return the chart of the values in a mapping, "" for an unknown chart; None without values."""
+    if "helm" in pairs:
+        return scalar(pairs.get("chart", pairs.get("path")))
+    if "valuesInline" in pairs:
+        return scalar(pairs.get("name"))
+    if "values" not in pairs or not {"chart", "chartRef"} & pairs.keys():
+        return None
+    spec = pairs_of(pairs_of(pairs.get("chart")).get("spec"))
+    return scalar(spec.get("chart")) or scalar(pairs_of(pairs.get("chartRef")).get("name"))
+
+
+OF_VALUES: Final = ("", "values", "", "")
+"""Workload of the files of values of a chart: they are joined."""
+
+
+def join_values(contents: Sequence[ManifestContent]) -> None:
+    """Give the settings in files of values to the only release of a chart among the files."""
+    workloads = {name[:4] for one in contents for name in one.containers if name[1:2] and name[1] in _VALUES_AT}
+    for one in contents if len(workloads) == 1 else ():
+        for name in [name for name in one.containers if name[:4] == OF_VALUES]:
+            one.containers.setdefault((*min(workloads), *name[4:]), []).extend(one.containers.pop(name))
 
 
 SECTIONS: Final[Mapping[str, frozenset[str]]] = {
@@ -125,72 +199,6 @@ def _differing(first: Any, second: Any, path: str) -> Iterator[tuple[str, Any]]:
         yield path, first
 
 
-def quoted_words(text: str) -> list[str]:
-    """Return the options as Java splits them: quotes hold blanks, and go away."""
-    words = re.findall(r"""(?:"[^"]*"|'[^']*'|[^\s"']|["'])+""", text)
-    return [re.sub(r""""([^"]*)"|'([^']*)'""", lambda match: match[1] or match[2] or "", word) for word in words]
-
-
-def _of_docker(line: str) -> str | None:
-    """Return a value by the rules of `docker run --env-file` and kustomize: all behind `=`; None for a bad line."""
-    name, separator, value = line.lstrip().partition("=")
-    return value if separator and name and not re.search(r"\s", name) else None
-
-
-def _of_compose(line: str) -> str | None:
-    """Return a value by the rules of docker compose: without quotes, or up to a comment; None with a variable."""
-    match = _LINE.fullmatch(line)
-    if match is None or not re.fullmatch(r"[\w.\[\]-]+", match["name"]):
-        return None
-    value = match["value"]
-    quoted = re.fullmatch(r"""(['"])((?:\\.|(?!\1).)*)\1\s*(?:#.*)?""", value, re.DOTALL)
-    if quoted is None:
-        return None if value[:1] in ("'", '"') else _expanded(value.partition(" #")[0].rstrip())
-    if quoted[1] == "'":
-        return quoted[2].replace("\\'", "'")
-    text = re.sub(r'\\(?:[abcfnrtv$"\\]|0\d{0,3})', lambda found: _ESCAPES.get(found[0], found[0]), quoted[2])
-    return None if r"\0" in text else _expanded(text)
-
-
-def _expanded(text: str) -> str | None:
-    """Return a text with a dollar for two; None with a variable inside."""
-    return None if "$" in text.replace("$$", "") else text.replace("$$", "$")
-
-
-def _of_systemd(line: str) -> str | None:
-    """Return a value by the rules of systemd: quotes end anywhere, a comment inside a line is text, names are words."""
-    name, separator, rest = line.strip(" \t").partition("=")
-    if not separator or not _NAME.fullmatch(name.rstrip()):
-        return None
-    return _unquoted_by_systemd(rest)
-
-
-def _unquoted_by_systemd(rest: str) -> str | None:
-    value, blanks, quote, is_value, signs = "", "", "", False, iter(rest)
-    for sign in signs:
-        if quote == "'" or (quote and sign not in ('"', "\\")):
-            quote, value = ("", value) if sign == quote else (quote, value + sign)
-        elif quote and sign == '"':
-            quote = ""
-        elif sign == "\\":
-            escaped = next(signs, "")
-            value, blanks = value + blanks + ("\\" if quote and escaped not in '"\\`$' else "") + escaped, ""
-            is_value = is_value or not quote
-        elif not is_value and sign in ("'", '"'):
-            quote = sign
-        elif sign in " \t":
-            blanks += sign if is_value else ""
-        else:
-            value, blanks, is_value = value + blanks + sign, "", True
-    return None if quote else value
-
-
-READERS: Final[Mapping[str, Callable[[str], str | None]]] = {
-    "docker": _of_docker, "compose": _of_compose, "systemd": _of_systemd,
-}  # fmt: skip
-"""Program -> reader of a line of its env files."""
-
-
 def read_env_file(text: str, file: Path, form: str, content: ManifestContent) -> None:
     """Read lines `NAME=value` as the program `form` does; for "", as docker compose, and note other readings.
 
@@ -198,7 +206,7 @@ def read_env_file(text: str, file: Path, form: str, content: ManifestContent) ->
     """
     different: list[int] = []
     for number, line in _logical_lines(text, file, form):
-        match = _LINE.fullmatch(line)
+        match = LINE_OF_VARIABLE.fullmatch(line)
         if match is None:
             if re.fullmatch(r"\s*[\w.-]+\s*", line) and form in ("docker", "compose"):
                 content.elsewhere.append(entry_of(line.strip(), "", file, (number, 1)))
@@ -338,7 +346,7 @@ def _drop(key: str, value: str, file: Path, place: tuple[int, int], content: Man
 
 _HOLDERS: Final = frozenset(
     """PassEnvironment UnsetEnvironment LoadCredential LoadCredentialEncrypted SetCredential SetCredentialEncrypted
-    ImportCredential BindPaths BindReadOnlyPaths Volume Secret Mount EnvironmentHost PodmanArgs""".split()  # noqa: SIM905
+    ImportCredential BindPaths BindReadOnlyPaths Entrypoint Volume Secret Mount EnvironmentHost PodmanArgs""".split()  # noqa: SIM905
 )
 """Keys of a unit that bring files or variables from elsewhere."""
 _WITH_VALUES: Final = frozenset({"SetCredential", "SetCredentialEncrypted", "PodmanArgs"})
@@ -352,7 +360,7 @@ def _read_environment(value: str, file: Path, place: tuple[int, int], content: M
         entry = entry_of(name, text, file, place)
         if not separator or "\\" in value or _SPECIFIER.search(value):
             content.elsewhere.append(entry)
-        elif _NAME.fullmatch(name):
+        elif PLAIN_NAME.fullmatch(name):
             content.variables.append(entry)
         else:
             content.dropped.append((entry, "systemd drops a variable of such a name: write it in capitals"))

@@ -9,11 +9,12 @@ from itertools import groupby
 from pathlib import Path, PurePosixPath
 from typing import Final
 
+from pdp.config.foreign_files import READERS, quoted_words
 from pdp.config.quarkus.expressions import spelling
 from pdp.config.quarkus.properties import ConfigEntry, unknown_positions
 from pdp.engines.cel.nessie_keys import AUTHORIZATION, LOOKS_LIKE_RULES, OWN_NAME, chooses_keys, is_of_nessie
 from pdp.errors import PolicyError
-from pdp.offline.migration.host_files import READERS, UNKNOWN, mark_unknown, quoted_words, split_words
+from pdp.offline.migration.host_files import UNKNOWN, mark_unknown, split_words
 from pdp.offline.migration.report import Migration, missing_references, shut_text
 from pdp.offline.migration.variables import (
     BUILT,
@@ -156,17 +157,23 @@ def has_unknown(command: ConfigEntry) -> bool:
 _PROPERTY: Final = re.compile(r"-D[\w.%-]+=")
 
 
-def _script_starts_only(script: str, programs: Collection[str]) -> bool:
-    """Tell whether a script of a shell starts one of some programs, and changes nothing."""
+def script_commands(script: str) -> Sequence[Sequence[str]] | None:
+    """Return the words of each command of a shell's script; None for a script with other signs than `;` and `&&`."""
     lexer = shlex.shlex(script.replace("\\\n", " ").replace("\n", ";"), posix=True, punctuation_chars=True)
     lexer.commenters, lexer.whitespace_split = "", True
     try:
         tokens = list(lexer)
     except ValueError:
-        return False
-    groups = [list(group) for is_end, group in groupby(tokens, lambda one: one in (";", "&&")) if not is_end]
-    is_known = all(_is_quiet(one) or starts_only(one, programs) for one in groups)
-    return is_known and not re.search(r"`|\$\(|<\(", script) and not any(map(_is_operator, tokens))
+        return None
+    if re.search(r"`|\$\(|<\(", script) or any(map(_is_operator, tokens)):
+        return None
+    return [list(group) for is_end, group in groupby(tokens, lambda one: one in (";", "&&")) if not is_end]
+
+
+def _script_starts_only(script: str, programs: Collection[str]) -> bool:
+    """Tell whether a script of a shell starts one of some programs, and changes nothing."""
+    commands = script_commands(script)
+    return commands is not None and all(_is_quiet(one) or starts_only(one, programs) for one in commands)
 
 
 def _is_operator(token: str) -> bool:

@@ -19,8 +19,8 @@ from pdp.offline.migration.host_files import JOINED, differing_values
 from pdp.offline.migration.java_options import doubtful_commands, replacing_parts
 from pdp.offline.migration.lakekeeper_parts import (
     BRIDGE_NAMES,
+    NAMED,
     OLD_PREFIX,
-    OWN_NAME,
     PREFIX,
     PROVIDER_NAMES,
     ProviderReader,
@@ -105,7 +105,7 @@ _NO_POLICY_NAMES: Final = frozenset(
 def migrate_lakekeeper(files: Sequence[Path]) -> Migration:
     """Return the migration of the variables in env files and manifests; raise InvalidArgument if there are none."""
     migration = Migration()
-    read = read_deployment(files, OWN_NAME, _IMAGE)
+    read = read_deployment(files, NAMED, _IMAGE)
     entries = [entry for one in read for entry in one.variables]
     hidden = [entry for one in read for entry in one.elsewhere]
     named = list(named_variables(read))

@@ -350,6 +350,8 @@ _NAMES_SET: Final = re.compile(
     rf"(?:{PREFIX}|{OLD_PREFIX})\w+|TRINO_\w+_CATALOG_NAME|LAKEKEEPER_\w+_WAREHOUSE|{_ADMINS}|{_UNMANAGED}",
     re.IGNORECASE,
 )
+NAMED: Final = re.compile(rf"^(?:{_NAMES_SET.pattern})$", re.IGNORECASE)
+"""Name of a variable of Lakekeeper, or of the bridge about decisions."""
 
 
 def named_variables(read: Sequence[ManifestContent]) -> Iterator[ConfigEntry]:

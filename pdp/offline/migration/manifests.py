@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,6 +16,8 @@ import yaml
 from pdp.config.foreign_files import advice_for
 from pdp.config.quarkus.properties import ConfigEntry
 from pdp.config.quarkus.yaml_text import (
+    ASSIGNED,
+    decoded_texts,
     items_of,
     manifest_documents,
     merged_nodes,
@@ -23,37 +25,43 @@ from pdp.config.quarkus.yaml_text import (
     position_of,
     scalar,
     scalars_below,
+    unused_texts,
     value_text,
 )
 from pdp.errors import InvalidArgument, Place, PolicyError
-from pdp.offline.migration.dockerfiles import name_compose_files, read_image
+from pdp.offline.migration.dockerfiles import is_moved, name_compose_files, read_image
 from pdp.offline.migration.host_files import (
     CHART,
     CHARTS,
+    IN_VALUES,
     OF_CHART,
+    OF_VALUES,
     SECTIONS,
-    holds_variables,
+    DocumentPlace,
+    chart_name,
+    is_known_kind,
+    join_values,
     mark_unknown,
     read_as_text,
     read_env_file,
     read_unit,
+    section_keys,
     split_words,
 )
-from pdp.offline.migration.references import ReferenceFinder, is_moved
+from pdp.offline.migration.references import ReferenceFinder
 from pdp.offline.migration.variables import (
     COMMANDS,
     HELD_FILE,
+    NOT_HELD,
     OF_COMPOSE,
     OF_EXTENSION,
     OF_HOOKS,
     OF_KUBERNETES,
     OF_OTHERS,
-    REPLACED,
     VARIABLE,
     ManifestContent,
     StoredObject,
     Use,
-    decoded_texts,
     entry_of,
     is_beside,
     is_extension,
@@ -64,7 +72,6 @@ from pdp.offline.migration.variables import (
     references_to,
 )
 
-_ASSIGNED: Final = re.compile(r"(?P<name>[A-Za-z_][\w.%-]*)=(?P<value>.*)", re.DOTALL)
 _MAX_DEPTH: Final = 32
 _MOST_NODES: Final = 1_000_000
 """Nodes of one file. Aliases can make a small file stand for far more."""
@@ -107,7 +114,8 @@ def read_deployment(files: Sequence[Path], own: re.Pattern[str], image: re.Patte
     contents = [read[file] for file in dict.fromkeys(files)]
     for content in contents:
         if content.file in env_files or _DOCKERFILE.fullmatch(content.file.name):
-            place_variables(content, contents)
+            place_variables(content, contents, is_image=content.file not in env_files)
+    join_values(contents)
     join_contents(contents, own, image)
     for content in contents if any(one.is_filled for one in contents) else ():
         content.elsewhere += [entry for entry in content.variables if _FILLED in entry.text]
@@ -132,7 +140,7 @@ def _read_manifest(file: Path, own: re.Pattern[str], content: ManifestContent) -
 
 
 _FILLED: Final = "${"
-"""Beginning of a name that Flux (`postBuild`) or OpenShift (a Template) replaces in all texts."""
+"""Beginning of a name that Flux or OpenShift replaces in all texts."""
 
 
 def _is_compose(root: Any) -> bool:
@@ -144,6 +152,7 @@ _RESETS: Final = frozenset({"!reset", "!override"})
 """Tags of docker compose."""
 _ENCODED: Final = (("Secret", "data"), ("ConfigMap", "binaryData"))
 """Kinds of objects, with the key of texts in base64."""
+_SETTING: Final = re.compile(f"{HELD_FILE.pattern}|{VARIABLE.pattern}")
 _TEXTS: Final = ("data", "stringData", "binaryData")
 _COPY: Final = "kubectl.kubernetes.io/last-applied-configuration"
 """Annotation with a copy of the object."""
@@ -170,45 +179,21 @@ class _ManifestReader:
         self._finder = ReferenceFinder(file, content, is_compose=is_compose)
         self._count = itertools.count()
         self._seen: set[int] = set()
-        self._walked: set[tuple[int, bool]] = set()
         # docker compose joins a file and its override; other files may have another server of the same name
         origin = str(file.with_name(file.name.replace(".override.", "."))) if is_compose else str(file)
         self._workload: tuple[str, ...] = (origin,)
         self._finder.workload = self._workload
+        kind = "Kustomization" if file.stem.lower() == "kustomization" else ""
+        self._object = ("compose" if is_compose else kind, "", "")
 
     def read_root(self, root: Any) -> None:
         """Read a document. Of extensions of docker compose, only parts used by services count; the rest are texts."""
-        if not self._is_compose:
-            self._read(root)
-            return
         self._read(root)
-        self._read_unused(root)
-
-    def _read_unused(self, node: Any, above: str = "", *, is_unused: bool = False) -> None:
-        """Keep the texts of extensions of docker compose, without those that an anchor brought into a service."""
-        is_unused = is_unused and id(node) not in self._seen
-        if (id(node), is_unused) in self._walked:
-            return
-        self._walked.add((id(node), is_unused))
-        variable = pairs_of(node)
-        if "name" in variable and "value" in variable:
-            name = scalar(variable["name"])
-            self._read_unused(variable["value"], f"{above}.{name}", is_unused=is_unused)
-        elif isinstance(node, yaml.MappingNode):
-            for key, value in node.value:
-                name = str(key.value)
-                below = is_unused or is_extension(name, above)
-                self._read_unused(value, f"{above}.{name}", is_unused=below)
-        elif isinstance(node, yaml.SequenceNode):
-            for item in node.value:
-                match = _ASSIGNED.fullmatch(scalar(item))
-                key = f"{above}.{match['name']}" if match else above
-                self._read_unused(item, key, is_unused=is_unused)
-        elif is_unused:
-            parts = above.rpartition(".x-")[2].split(".")
+        for key, node in unused_texts(root, self._seen, is_extension) if self._is_compose else ():
+            parts = key.rpartition(".x-")[2].split(".")
             named = (".".join(parts[at:]) for at in range(1, len(parts)))
             options = re.findall(r"-D([^\s=]+)", scalar(node))
-            own = next(filter(self._own.search, (*named, *options)), parts[-1])
+            own = next(filter(self._own.search, (*named, *options)), ".".join(parts[1:] or parts))
             self._to.dropped.append((self._entry(own, node), OF_EXTENSION))
 
     def _read(self, node: Any, above: str = "", depth: int = 0, *, is_other: bool = False) -> None:
@@ -220,7 +205,7 @@ class _ManifestReader:
             self._to.rest.append(self._entry(above, node))
         elif isinstance(node, yaml.SequenceNode):
             for item in node.value:
-                match = _ASSIGNED.fullmatch(item.value) if isinstance(item, yaml.ScalarNode) else None
+                match = ASSIGNED.fullmatch(item.value) if isinstance(item, yaml.ScalarNode) else None
                 self._seen.add(id(item))
                 if match and _NO_VARIABLES.search(above):
                     self._to.rest.append(self._entry(f"{above}.{match['name']}", item))
@@ -235,19 +220,26 @@ class _ManifestReader:
             self._read_mapping(node, above, depth, is_other=is_other)
 
     def _read_mapping(self, node: Any, above: str, depth: int, *, is_other: bool) -> None:
-        pairs = {key: value for key, value in pairs_of(node).items() if not self._ignores(key, above)}
+        pairs = pairs_of(node)
+        pairs = {key: pairs[key] for key in pairs if not (self._is_compose and is_extension(key, above))}
         self._seen |= {id(one) for one in merged_nodes(node)}
         named = pairs.get("name")
         if isinstance(named, yaml.ScalarNode) and {"value", "valueFrom"} & pairs.keys():
             self._read_named(named, pairs, above, is_other=is_other)
             return
         kind = scalar(pairs.get("kind"))
-        if kind in ("ConfigMap", "Secret") and set(_TEXTS) & pairs.keys():
+        texts = _TEXTS if kind in ("ConfigMap", "Secret") and not is_other else ()
+        if set(texts) & pairs.keys():
             self._add_object(kind, pairs)
-        if kind and "metadata" in pairs:
-            metadata = pairs_of(pairs["metadata"])
+        known = self._workload, self._object
+        if kind and ({"apiVersion", "metadata"} & pairs.keys() or not above):
+            metadata = pairs_of(pairs.get("metadata"))
             names = (scalar(metadata.get("name")), scalar(metadata.get("namespace")))
-            self._finder.workload = self._workload = (self._workload[0], kind, *names)
+            self._workload, self._object = (self._workload[0], kind, *names), (kind, above, "")
+            is_other = is_other or not is_known_kind(kind)
+        chart = chart_name(pairs)
+        self._object = self._object if chart is None else (*self._object[:2], chart)
+        self._finder.workload = self._workload
         self._to.has_containers |= bool(items_of(pairs.get("containers")))
         self._to.is_filled |= bool(pairs_of(pairs.get("postBuild"))) or (kind == "Template" and "parameters" in pairs)
         for value in pairs.values():
@@ -255,8 +247,8 @@ class _ManifestReader:
         is_other = is_other or is_beside(pairs, above)
         before = [len(one) for one in self._found()]
         done = self._finder.find(pairs, above, is_other=is_other)
-        self._add_command([pairs[name] for name in COMMANDS if name in pairs], node)
-        read = {*COMMANDS, *done, *(_TEXTS if kind in ("ConfigMap", "Secret") else ())}
+        self._add_command([pairs[name] for name in COMMANDS if name in pairs])
+        read = {*COMMANDS, *done, *texts}
         for key, value in node.value:
             name = str(key.value)
             if name not in read and pairs.get(name) is value:
@@ -269,9 +261,17 @@ class _ManifestReader:
                 key = yaml.ScalarNode("", name, value.start_mark, value.end_mark)
                 self._read_pair(key, value, above, depth, is_other=is_other)
         self._keep_container(pairs, above, before, is_other=is_other)
+        self._workload, self._object = known
+        self._finder.workload = self._workload
 
-    def _ignores(self, key: str, above: str) -> bool:
-        return self._is_compose and is_extension(key, above)
+    def _place(self, above: str) -> DocumentPlace:
+        kind, base, chart = self._object
+        return DocumentPlace(kind, above[len(base) :], chart)
+
+    def _add_to_release(self, entries: Iterable[ConfigEntry], part: str) -> None:
+        """Give settings in values of a chart to the release, a server like a container."""
+        workload = self._workload if self._object[0] else OF_VALUES
+        self._to.containers.setdefault((*workload, part), []).extend(entries)
 
     def _found(self) -> tuple[list[Any], ...]:
         return self._to.variables, self._to.commands, self._to.elsewhere, self._to.uses, self._to.references
@@ -321,21 +321,20 @@ class _ManifestReader:
             return
         self._seen.add(id(value))
         below = pairs_of(value).keys()
-        is_quarkus = above.replace('"', "").endswith("nessie.server")
         in_chart = name in CHART and (not above or (below & CHART[name] if CHART[name] else below))
         if in_chart:
             self._to.chart.append(self._entry(name, key)._replace(text=""))
-        if name in SECTIONS and below and (below & SECTIONS[name] or not SECTIONS[name]) and not is_quarkus:
+        place = self._place(above)
+        is_section = name in SECTIONS and below and (below & SECTIONS[name] or not SECTIONS[name])
+        if is_section and place.holds_section() and not is_other:
             self._to.values.append((self._entry(name, key), value))
+            self._add_to_release(section_keys(name, value, self._file), place.part() or "")
         elif _HOOK.fullmatch(name) and not is_other:
             self._read_hook(value, f"{above}.{name}", depth)
         elif not isinstance(value, yaml.ScalarNode):
             self._read(value, f"{above}.{name}", depth + 1, is_other=is_other)
         elif HELD_FILE.fullmatch(name):
-            if self._is_compose and OF_COMPOSE.search(str(value.value)):
-                self._to.dropped.append((self._entry(name, value), REPLACED))
-            else:
-                self._to.files.append(self._entry(name, value))
+            self._to.dropped.append((self._entry(name, value), NOT_HELD))
         elif (
             VARIABLE.fullmatch(name) or self._own.search(name) or above.endswith(".environment")
         ) and not _NO_VARIABLES.search(above):
@@ -358,7 +357,8 @@ class _ManifestReader:
         entries: dict[str, ConfigEntry] = {}
         for key in _TEXTS:
             node = pairs.get(key)
-            found = decoded_texts(pairs_of(node), self._file) if (kind, key) in _ENCODED else pairs_of(node)
+            is_encoded, texts = (kind, key) in _ENCODED, pairs_of(node)
+            found = decoded_texts(texts, str(self._file), _SETTING) if is_encoded else texts
             entries |= {name: self._entry(name, value) for name, value in found.items()}
         templates = [entry for entry in entries.values() if "{{" in entry.text and not HELD_FILE.fullmatch(entry.key)]
         for entry in templates:
@@ -368,11 +368,15 @@ class _ManifestReader:
 
     def _add_variable(self, name: str, text: str | None, node: Any, above: str) -> None:
         """Add a variable as docker compose or Kubernetes gives the value to a container."""
-        known = text is not None and not self._variables.search(text) and holds_variables(above)
+        place = self._place(above)
+        known = text is not None and not self._variables.search(text) and place.holds_variables()
         entry = entry_of(name, self._resolved(text or ""), self._file, position_of(node))
         (self._to.variables if known else self._to.elsewhere).append(entry)
+        part = place.part(IN_VALUES)
+        if known and part is not None and not above.endswith(".env"):
+            self._add_to_release([entry], part)
 
-    def _add_command(self, nodes: Sequence[Any], place: Any) -> None:
+    def _add_command(self, nodes: Sequence[Any]) -> None:
         words: list[str] = []
         for node in nodes:
             if isinstance(node, yaml.SequenceNode):
@@ -384,9 +388,7 @@ class _ManifestReader:
             self._seen |= {id(one) for one in (node, *scalars_below(node))}
         if words:
             text = "\0".join(self._resolved(mark_unknown(word, self._variables)) for word in words)
-            self._to.commands.append(
-                entry_of("command", text, self._file, position_of(nodes[0] if nodes else place))
-            )  # fmt: skip
+            self._to.commands.append(entry_of("command", text, self._file, position_of(nodes[0])))
 
     def _resolved(self, text: str) -> str:
         return text.replace("$$", "$") if self._is_compose else text.replace("$$(", "$(")

@@ -20,7 +20,6 @@ from pdp.engines.cel.nessie_keys import (
     is_of_nessie,
     may_end_expressions,
     names_parent,
-    names_source,
     read_nessie,
 )
 from pdp.engines.cel.sources import PROFILE_VARIABLE, read_entries
@@ -34,7 +33,16 @@ from pdp.offline.migration.nessie_rules import (
     usable_rules,
     write_rules,
 )
-from pdp.offline.migration.nessie_server import CONFIG, IMAGE, READ_THERE, NessieServer, read_server
+from pdp.offline.migration.nessie_server import (
+    CONFIG,
+    IMAGE,
+    READ_THERE,
+    NessieServer,
+    is_of_settings,
+    is_read_beside,
+    read_server,
+    report_sources,
+)
 from pdp.offline.migration.report import (
     COPIED_OVER,
     Migration,
@@ -83,14 +91,15 @@ def migrate_nessie(
     names = _names_of(read, migration)
     config = read_nessie(sources, profiles, names)
     read.is_closed |= _report_switches(migration, config, profiles, is_given=bool(given))
-    _report_siblings(migration, plain, profiles, read)
-    _report_sources(migration, sources, read)
+    _report_siblings(migration, plain, {*files, *env_files}, profiles, read)
+    report_sources(migration, sources, read)
     read.report_inactive(profiles, migration)
     rules = list(usable_rules(migration, list(settled_rules(migration, config, read))))
+    branch = default_branch(migration, config, read, names)
     if not rules and not migration.left:
         raise InvalidArgument("no rules found: rules are `nessie.server.authorization.rules.<id>`")
     keep_branches_closed(migration, rules)
-    write_rules(migration, rules, warehouse, default_branch(sources, names))
+    write_rules(migration, rules, warehouse, branch)
     return migration
 
 
@@ -288,26 +297,21 @@ def _doubt_hidden(files: Sequence[ConfigFile], given: Sequence[Path], read: Ness
     servers = servers_by_image(read.contents, IMAGE)
     missing = [one for one in missing_references(read.contents, given) if not one.is_ignored]
     copies = [_covered(path) for path, _ in hiding_paths([], [one for one in missing if one.is_copy])]
-    read.is_closed |= any(map(_is_of_settings, copies))
+    read.is_closed |= any(map(is_of_settings, copies))
     paths = hiding_paths(read.contents, missing)
     hidden = [_covered(path) for path, name in paths if not name or not servers or is_part(name, servers)]
     places = [str(path) for file in given for path, _ in mounted_paths(file, read.contents)]
     hidden += [one for one in map(_covered, places) if CONFIG.is_relative_to(one)]
-    read.is_closed |= any(one.values for one in read.contents) and any(map(_is_of_settings, hidden))
+    read.is_closed |= any(one.values for one in read.contents) and any(map(is_of_settings, hidden))
     named = {file: references_to(file, read.contents) for file in given}
     copied = {str(file) for file, found in named.items() if found and all(one.is_copy for one in found)}
     for file in files:
         place = PurePosixPath(file.folder, file.name)
         over = [*hidden, *(covering_paths(read.contents) if file.place in copied else ())]
-        if file.folder == str(CONFIG) and any(
-            place.is_relative_to(path) or PurePosixPath(path).is_relative_to(place) for path in over
-        ):
+        is_over = any(place.is_relative_to(path) or PurePosixPath(path).is_relative_to(place) for path in over)
+        if file.folder == str(CONFIG) and (is_over or any(map(is_read_beside, hidden))):
             to.add("left", file.place, "the file", _HIDDEN)
             read.unread += [f"{entry.key}={entry.text}" for entry in file.entries]
-
-
-def _is_of_settings(path: str) -> bool:
-    return CONFIG.is_relative_to(path) or bool(READ_THERE.fullmatch(PurePosixPath(path).name))
 
 
 def _covered(path: str) -> str:
@@ -376,20 +380,14 @@ def _report_switches(migration: Migration, config: NessieConfig, profiles: Seque
     return any(not names_parent(entry, profiles) for entry in config.elsewhere)
 
 
-def _report_sources(migration: Migration, sources: Sequence[ConfigSource], read: NessieServer) -> None:
-    """Report keys that name further sources of configuration."""
-    message = "names a further source of configuration: give its texts in files"
-    entries = (*read.variables, *(entry for source in sources for entry in source.entries))
-    for entry in filter(names_source, entries):
-        migration.add("left", entry.key_place, f"key `{entry.key}`", message)
-        read.is_closed = True
-
-
-def _report_siblings(migration: Migration, files: Sequence[Path], profiles: Sequence[str], read: NessieServer) -> None:
+def _report_siblings(
+    migration: Migration, plain: Sequence[Path], files: Collection[Path], profiles: Sequence[str], read: NessieServer
+) -> None:
     """Report files beside the given ones that Quarkus reads as well: each may replace every rule."""
     given = {file.resolve() for file in files}
     names = [f"application{part}{suffix}" for part in ("", *(f"-{one}" for one in profiles)) for suffix in ORDINALS]
-    folders = {file.resolve().parent for file in files if file.name.startswith("application")}
+    there = [file for file in plain if file.name.startswith("application")]
+    folders = {file.resolve().parent for file in there if not any(mounted_paths(file, read.contents))}
     for folder in sorted(folders):
         for name in (*names, *(f"config/{name}" for name in names), ".env"):
             sibling = folder / name

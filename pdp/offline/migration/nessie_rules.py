@@ -6,21 +6,28 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from pdp.cel.values import RuleError
-from pdp.config.quarkus.expressions import EnvironmentNames
-from pdp.config.quarkus.profiles import ConfigSource
+from pdp.config.quarkus.expressions import EnvironmentNames, spelling
+from pdp.config.quarkus.properties import ConfigEntry
 from pdp.engines.cel.lint.check_bindings import WIDENINGS, wider_parts
 from pdp.engines.cel.lint.linter import LintOptions, lint_rules
 from pdp.engines.cel.lint.search import Input
-from pdp.engines.cel.nessie_keys import NessieConfig
+from pdp.engines.cel.nessie_keys import DEFAULT_BRANCH, NessieConfig
 from pdp.engines.cel.program import RULE_VARIABLES
 from pdp.engines.cel.rules import IMPLICIT_RULE, inline_rules
 from pdp.engines.cel.sources import RuleText, advice_for_rule, inline_rule
 from pdp.errors import InvalidArgument, RuleCompileError
 from pdp.model.vocabulary import CONFIG_CHECKS, CONTENT_CHECKS
-from pdp.offline.migration.nessie_server import NessieServer
-from pdp.offline.migration.report import SHUT, TESTS_FILE, Migration, accepting, shut_text, to_yaml
+from pdp.offline.migration.nessie_server import IMAGE, NessieServer
+from pdp.offline.migration.report import (
+    SHUT,
+    TESTS_FILE,
+    Migration,
+    accepting,
+    shut_text,
+    to_yaml,
+    variables_of_some,
+)
 
-_DEFAULT_BRANCH: Final = "nessie.server.default-branch"
 _CLOSED: Final = "left-parts"
 _STRANGER: Final = "nobody-in-the-rules"
 _FILLER: Final = "~"
@@ -164,17 +171,39 @@ def write_rules(migration: Migration, rules: Sequence[RuleText], warehouse: str,
     migration.files[TESTS_FILE] = to_yaml({**shared, "cases": cases}, comment)
 
 
-def default_branch(sources: Sequence[ConfigSource], names: EnvironmentNames) -> str:
-    """Return the name of the default branch in sources of files and in variables."""
-    found = [entry.text for source in sources for entry in source.entries if entry.key == _DEFAULT_BRANCH]
-    variable = names.find(_DEFAULT_BRANCH)
-    return variable.text if variable else found[-1] if found else "main"
+def default_branch(migration: Migration, config: NessieConfig, read: NessieServer, names: EnvironmentNames) -> str:
+    """Return the name of the default branch, "" for an uncertain name, and report the latter as left."""
+    variable = names.find(DEFAULT_BRANCH)
+    known = config.branches or ([variable] if variable else [])
+    spelt = spelling(DEFAULT_BRANCH)
+    others = [*read.doubtful, *(entry for one in read.contents for entry in one.elsewhere)]
+    others += [entry for entry in read.variables if spelling(entry.key).startswith("%")]
+    others += variables_of_some(read.contents, _of_branch, IMAGE).values()
+    unclear = [entry for entry in others if spelling(entry.key).endswith(spelt)]
+    last = known[-1] if known else None
+    unclear += [one for one in known if "$" in one.text]
+    unclear += [one for one in known if last and one.text != last.text and (one.key, one.file) != (last.key, last.file)]
+    for entry in unclear[:1]:
+        migration.add("left", entry.key_place, f"key `{entry.key}`", _BRANCH)
+    if unclear or read.is_closed or any(spelt in spelling(text) for text in read.unread):
+        return ""
+    return (last.text.strip() if last else "") or "main"
+
+
+_BRANCH: Final = (
+    "may name the default branch, and its value is not known, so requests without a ref have none: write "
+    "`warehouses.<warehouse>.default_ref`"
+)
+
+
+def _of_branch(entry: ConfigEntry) -> str:
+    return DEFAULT_BRANCH if spelling(entry.key).endswith(spelling(DEFAULT_BRANCH)) else ""
 
 
 def _settings(warehouse: str, branch: str) -> dict[str, Any]:
     return {
         "authorities": {"default": {"engines": ["cel"]}},
-        "warehouses": {warehouse: {"kind": "nessie", "default_ref": branch}},
+        "warehouses": {warehouse: {"kind": "nessie", **({"default_ref": branch} if branch else {})}},
         "policies": {"rules": ["rules.yaml"]},
     }
 

@@ -26,6 +26,7 @@ from pdp.engines.cel.nessie_keys import (
     OWN_NAME,
     SWITCHES,
     looks_like_settings,
+    names_source,
 )
 from pdp.errors import Place, PolicyError
 from pdp.offline.migration.host_files import JOINED, differing_values
@@ -41,6 +42,8 @@ from pdp.offline.migration.report import (
 )
 from pdp.offline.migration.variables import (
     ELSEWHERE,
+    NOT_HELD,
+    NOT_LOADED,
     OF_HOOKS,
     OF_OTHERS,
     REPLACED,
@@ -65,6 +68,17 @@ CONFIG: Final = PurePosixPath("/deployments/config")
 IMAGE: Final = re.compile(r"(?:^|/)projectnessie/nessie(?:-unstable)?(?:[:@]|$)")
 """Name of an image of Nessie's server."""
 READ_THERE: Final = re.compile(r"application(?:-[\w-]+)?\.(?:properties|ya?ml)")
+
+
+def is_read_beside(path: str) -> bool:
+    """Tell whether Nessie reads a file in the container beside the others: the file may outrank them."""
+    place = PurePosixPath(path)
+    return place == CONFIG.parent / ".env" or (place.parent == CONFIG and bool(READ_THERE.fullmatch(place.name)))
+
+
+def is_of_settings(path: str) -> bool:
+    """Tell whether a path is that of settings, or of a folder above."""
+    return CONFIG.is_relative_to(path) or bool(READ_THERE.fullmatch(PurePosixPath(path).name))
 
 
 @dataclass
@@ -118,8 +132,8 @@ def read_server(files: Sequence[Path], others: Sequence[Path], migration: Migrat
             properties.read_variable(entry, SEVERAL if (entry.key, entry.text) in alone else "")
         for entry in one.commands:
             properties.read_command(entry, SEVERAL if (entry.key, entry.text) in alone else "")
-        server.sources += _chart_sources(one, doubt, migration)
-        dropped = (entry for entry, message in one.dropped if message in (REPLACED, UNUSED))
+        server.sources += _chart_sources(one, doubt, alone, migration)
+        dropped = (entry for entry, message in one.dropped if message in (REPLACED, UNUSED, NOT_HELD, NOT_LOADED))
         unread = (*one.elsewhere, *one.rest, *dropped, *(reference.entry for reference in one.references))
         server.unread += [f"{entry.key}={entry.text}" for entry in unread]
         options = [entry for entry in (*one.commands, *one.variables) if entry in one.commands or entry.key in OF_JAVA]
@@ -238,7 +252,9 @@ def _held_file(entry: ConfigEntry, migration: Migration) -> Iterator[ConfigFile]
     yield ConfigFile(place, str(CONFIG), name, entries)
 
 
-def _chart_sources(one: ManifestContent, several: str, migration: Migration) -> Iterator[ConfigSource]:
+def _chart_sources(
+    one: ManifestContent, several: str, alone: set[tuple[str, str]], migration: Migration
+) -> Iterator[ConfigSource]:
     """Yield the entries that Nessie's Helm chart writes into `application.properties` for its values."""
     written: dict[str, ConfigEntry] = {}
     is_moved = any(reference.entry.key == "configDir" for reference in one.references)
@@ -246,8 +262,8 @@ def _chart_sources(one: ManifestContent, several: str, migration: Migration) -> 
         is_section = entry.key == "authorization"
         pairs = _authorization(entry, node, several, migration) if is_section else flat_values(node)
         for name, key, text in pairs:
-            start, is_rule = position_of(key), name.startswith(f"{AUTHORIZATION}rules.")
-            doubt = _TEMPLATE if "{{" in text else several
+            start, is_rule = position_of(key), f"{AUTHORIZATION}rules." in name
+            doubt = _TEMPLATE if "{{" in text else several or (SEVERAL if (name, text) in alone else "")
             if is_rule and doubt:
                 migration.add("left", Place(entry.file, *start), f"`{name}`", doubt)
             if is_rule and (doubt or is_moved):
@@ -310,3 +326,12 @@ def _report_rest(one: ManifestContent, migration: Migration) -> None:
         if not is_own and (LOOKS_LIKE_RULES.search(entry.key) or LOOKS_LIKE_RULES.search(entry.text)):
             message = "looks like authorization, and Nessie reads no such variable"
             migration.add("left", entry.key_place, f"variable `{entry.key}`", message)
+
+
+def report_sources(migration: Migration, sources: Sequence[ConfigSource], read: NessieServer) -> None:
+    """Report keys that name further sources of configuration."""
+    message = "names a further source of configuration: give its texts in files"
+    entries = (*read.variables, *(entry for source in sources for entry in source.entries))
+    for entry in filter(names_source, entries):
+        migration.add("left", entry.key_place, f"key `{entry.key}`", message)
+        read.is_closed = True

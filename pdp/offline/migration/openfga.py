@@ -62,12 +62,12 @@ def _migrated(
     migration: Migration, export: FgaExport, options: tuple[Path | None, str, int], build_pdp: BuildPdp
 ) -> Migration:
     names, idp, most = options
-    export = _without_dropped(migration, export)
+    whole, export = export, _without_dropped(migration, export)
     for place, message in export.left:
         migration.add("left", place, "the export", message)
     given = _names(names)
     world = FgaWorld(migration, export.tuples, given, idp)
-    _check_names(given, world.objects)
+    _check_names(given, world.objects, {end for one in whole.tuples for end in (one.user, one.object)})
     facts = parse_world(world.data())
     migration.files[WORLD_FILE] = "".join(f"{line}\n" for line in world_lines(facts, yaml=True))
     migration.files["pdp.yaml"] = to_yaml(_settings(world), "Grants of Lakekeeper decide. Add callers and the audit.")
@@ -149,9 +149,12 @@ def _names(file: Path | None) -> Mapping[str, Any]:
     return names
 
 
-def _check_names(names: Mapping[str, Any], objects: FgaObjects) -> None:
-    """Raise InvalidArgument for a name without an object, two names of an object, and parts outside the tree."""
-    used = set()
+def _check_names(names: Mapping[str, Any], objects: FgaObjects, ends: Collection[str]) -> None:
+    """Raise InvalidArgument for a name without an object, two names of an object, and parts outside the tree.
+
+    `ends`: users and objects of all tuples, also of those that the model does not take.
+    """
+    used = {key for end in ends for key in objects.keys_of(end) if end not in objects.mentioned}
     for object in objects.mentioned:
         keys = [key for key in objects.keys_of(object) if key in names]
         if len(keys) > 1:

@@ -8,12 +8,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import yaml
 
 from pdp.config.quarkus.properties import ConfigEntry
 from pdp.config.quarkus.yaml_text import items_of, pairs_of, position_of, scalar
+from pdp.offline.migration.dockerfiles import READ_FOLDERS, Mount, collect_mounts, covers, is_bridge
 from pdp.offline.migration.variables import (
     BUILT,
     IMAGE,
@@ -30,21 +31,19 @@ from pdp.offline.migration.variables import (
     is_stock_image,
 )
 
-_READ_FOLDERS: Final = tuple(map(PurePosixPath, ("/deployments/config", "/policies", "/etc/opa")))
-"""Folders that Nessie and the bridge read by themselves."""
 _EMPTY: Final = frozenset({"emptyDir", "ephemeral", "persistentVolumeClaim", "downwardAPI", "tmpfs", "volume"})
 """Kinds of volumes that hold data."""
 _VOLUMES: Final = re.compile(r"(?:volumes|\w+Volumes)")
 _POD: Final = re.compile(r"containers|volumes|\w+Volumes|\w+VolumeMounts")
 """Key of a pod, or of values of a chart about one."""
-_MOUNTS: Final = re.compile(r"(?:volumeMounts|\w+VolumeMounts)")
 _ENV_FROM: Final = re.compile(r"(?:envFrom|\w+EnvFrom|env_file|\w+[eE]nvFiles?|environmentFiles)")
 _EXISTING: Final = re.compile(
     r"existing\w*(?:Secret|ConfigMap)\w*|\w*[eE]nv\w*(?:Secret|ConfigMap|CM)(?:Name)?|\w*[cC]onfigMapName"
 )
 """Key of a chart whose value names an object."""
 _SETTING: Final = re.compile(
-    r"auth|advancedConfig|extra|env|volume|config|secret|java|jvm|command|args|opa|values|catalog", re.IGNORECASE
+    r"auth|image\.re|advancedConfig|extra|env|volume|config|secret|java|jvm|command|args|opa|values|catalog",
+    re.IGNORECASE,
 )
 """Word in the name of a parameter of a chart, or in a patch, that is about settings."""
 _PATCHED: Final = re.compile(
@@ -59,6 +58,13 @@ _GENERATORS: Final[Mapping[str, str]] = {"configMapGenerator": "ConfigMap", "sec
 _COMPOSE_KEYS: Final = frozenset({"include", "configs", "secrets", "volumes"})
 _BIND: Final = re.compile(r"(?P<source>(?:[A-Za-z]:)?[^:]*|\$\{[^}]*\}[^:]*):(?P<target>[^:]+)(?::[\w,]+)?")
 _AGENT: Final = re.compile(r"vault\.hashicorp\.com/agent-inject-(?:secret|template)-")
+_HARMLESS_NOTE: Final = re.compile(
+    r"[^/]*|checksum/.*|vault\.hashicorp\.com/.*"
+    r"|(?:[\w-]+\.)*(?:kubernetes\.io|k8s\.io|prometheus\.io|istio\.io|linkerd\.io|helm\.sh|argoproj\.io|stakater\.com"
+    r"|fluxcd\.io|elastic\.co|grafana\.com|eks\.amazonaws\.com)/.*"
+)
+"""Annotation of a pod for programs that bring the container no settings."""
+_INJECTED: Final = "is for a program that may add variables or files to the pod: write them into the manifest"
 _CANNOT: Final = "may hold settings, and its content is not in these files: write them into a file"
 _WRITTEN: Final = "is filled while the server runs or before it starts, and may hold settings: write them into a file"
 _CHART_TEXT: Final = "holds values of a chart, which are not read there: migrate the output of `helm template`"
@@ -66,31 +72,6 @@ _DATA: Final = "holds data, where the server reads no settings"
 _WATCHED: Final = "is copied into the container while it runs, and may hold settings: write them into a file"
 _PATCH: Final = "changes settings, and is not read: migrate the output of `kustomize build`"
 _INIT: Final = "runs before the server, and may write settings: write them into a file"
-
-
-class _Mount(NamedTuple):
-    """Place of a volume in a container. `is_other`: the container is another program's."""
-
-    path: str
-    sub_path: str
-    is_other: bool
-    container: str = ""
-
-
-def is_moved(pairs: Mapping[str, Any]) -> bool:
-    """Tell whether a container starts the server in another folder, where it looks for its configuration.
-
-    The start script of the image goes to its own folder, so a folder counts beside a command only.
-    """
-    folder = scalar(pairs.get("working_dir", pairs.get("workingDir")))
-    has_command = not {"command", "entrypoint"}.isdisjoint(pairs)
-    return has_command and bool(folder) and PurePosixPath(folder) != _READ_FOLDERS[0].parent
-
-
-def _covers(path: str) -> bool:
-    """Tell whether a mount can change a folder of settings."""
-    mounted = PurePosixPath(path)
-    return any(mounted.is_relative_to(one) or one.is_relative_to(mounted) for one in _READ_FOLDERS)
 
 
 class ReferenceFinder:
@@ -108,7 +89,7 @@ class ReferenceFinder:
         if self._is_compose and above.count(".") <= 2:  # the root, all services, or a service
             done |= self._find_of_compose(pairs, above, is_other=is_other)
         if any(map(_POD.fullmatch, pairs)):
-            self._find_volumes(pairs)
+            self._find_volumes(pairs, is_other=is_other)
         kind = scalar(pairs.get("kind"))
         spec = pairs_of(pairs.get("spec"))
         if kind in ("Kustomization", "Component") or (self._file.stem.lower() == "kustomization" and not above):
@@ -117,6 +98,7 @@ class ReferenceFinder:
             self._add(pairs["path"], "file", NOT_GIVEN)
         if "path" in spec and "sourceRef" in spec:
             self._add(spec["path"], "file", NOT_GIVEN)
+        self._find_notes(pairs, above)
         for key, value in pairs.items():
             if self._find_by_key(key, value, is_other=is_other):
                 done.add(key)
@@ -131,19 +113,52 @@ class ReferenceFinder:
         if _EXISTING.fullmatch(key) and scalar(value):
             self._add(value, "Secret" if "ecret" in key else "ConfigMap", NOT_GIVEN)
         elif _AGENT.match(key):
-            self._add_part(key, value, _CANNOT, is_volume=True)
+            self._add_part(key, value, _CANNOT, is_volume=True, target="/")
         elif key == "extraInitContainers" and items_of(value) and not isinstance(value, yaml.MappingNode):
             self._add_part(key, value, _INIT, is_volume=True)
         elif key in _PATCHES:
             self._find_patches(value)
-        elif key == "configDir" and scalar(value).rstrip("/") not in ("", str(_READ_FOLDERS[0])):
-            self._add_part(key, value, "moves the file of the chart to where Nessie does not read it by itself")
-        elif key == "$patch" or (key == "op" and scalar(value) in ("remove", "replace", "move")):
-            self._add_part("a patch", value, _PATCH)
         else:
+            self._find_of_tools(key, value, is_other=is_other)
             self._find_values(key, value)
             self._find_registry(pairs_of(value) if key == "global" else {})
         return False
+
+    def _find_of_tools(self, key: str, value: Any, *, is_other: bool) -> None:
+        """Add patches, images and volumes of kustomize, Argo CD and Amazon ECS, and a moved folder of a chart."""
+        if key == "templatePatch" and scalar(value):
+            self._add_part(key, value, _PATCH)
+        elif key == "images":
+            self._find_images(value)
+        elif key in ("mountPoints", "volumesFrom") and not is_other:
+            self._find_volumes_of_task(value)
+        elif key == "configDir" and scalar(value).rstrip("/") not in ("", str(READ_FOLDERS[0])):
+            self._add_part(key, value, "moves the file of the chart to where Nessie does not read it by itself")
+        elif key == "$patch" or (key == "op" and scalar(value) in ("remove", "replace", "move")):
+            self._add_part("a patch", value, _PATCH)
+
+    def _find_images(self, value: Any) -> None:
+        """Add the images of other makers that kustomize puts in place of a server's."""
+        for node in items_of(value):
+            name = scalar(pairs_of(node).get("newName")) or scalar(node).rpartition("=")[2]
+            is_other = is_other_image(name) or is_other_image(scalar(pairs_of(node).get("name")))
+            if name and not is_stock_image(name) and not is_other:
+                self._add_part(name, node, IMAGE)
+
+    def _find_volumes_of_task(self, value: Any) -> None:
+        """Add volumes over settings in a container of Amazon ECS."""
+        for one in map(pairs_of, items_of(value)):
+            target = scalar(one.get("containerPath")) or "/"
+            name = one.get("sourceVolume", one.get("sourceContainer", value))
+            if covers(target, is_bridge=False):
+                self._add_part(scalar(name), name, _CANNOT, is_volume=True, target=target)
+
+    def _find_notes(self, pairs: Mapping[str, Any], above: str) -> None:
+        """Add the annotations of a pod for programs that may change the pod."""
+        is_pod = above.endswith(("template.metadata.annotations", "odAnnotations")) or self.workload[1:2] == ("Pod",)
+        for key, value in pairs.items() if is_pod and above.endswith("nnotations") else ():
+            if not _HARMLESS_NOTE.fullmatch(key) and not _AGENT.match(key):
+                self._add_part(key, value, _INJECTED)
 
     def _find_values(self, key: str, value: Any) -> None:
         """Add files, texts and parameters with values of a chart."""
@@ -190,10 +205,10 @@ class ReferenceFinder:
         message = OF_OTHERS if is_other else NOT_GIVEN
         self._to.references.append(Reference(self._entry(scalar(path), path), "file", message, form, False, is_other))
 
-    def _find_volumes(self, pairs: Mapping[str, Any]) -> None:
+    def _find_volumes(self, pairs: Mapping[str, Any], *, is_other: bool) -> None:
         """Add the volumes of a pod, or of a chart's values, with their places in containers."""
-        mounts: dict[str, list[_Mount]] = {}
-        _collect_mounts(pairs, mounts, is_other=False)
+        mounts: dict[str, list[Mount]] = {}
+        collect_mounts(pairs, mounts, is_other=is_other)
         named = set()
         for key in pairs:
             for node in items_of(pairs[key]) if _VOLUMES.fullmatch(key) else ():
@@ -202,14 +217,14 @@ class ReferenceFinder:
                     named.add(scalar(volume["name"]))
                     self._add_volume(volume, mounts.get(scalar(volume["name"]), []))
         for name in sorted(mounts.keys() - named):
-            over = [mount.path for mount in mounts[name] if _covers(mount.path) and not mount.is_other]
+            over = [mount.path for mount in mounts[name] if mount.covers() and not mount.is_other]
             if over:
                 entry = self._entry(name, next(iter(pairs.values())))
                 self._to.references.append(Reference(entry, "", _CANNOT, "", True, False, over[0]))
 
-    def _add_volume(self, volume: Mapping[str, Any], mounts: Sequence[_Mount]) -> None:
+    def _add_volume(self, volume: Mapping[str, Any], mounts: Sequence[Mount]) -> None:
         is_other = bool(mounts) and all(mount.is_other for mount in mounts)
-        own = [mount for mount in mounts if not mount.is_other] or [_Mount("", "", False)]
+        own = [mount for mount in mounts if not mount.is_other] or [Mount("", "", False)]
         sources = {key: value for key, value in volume.items() if key != "name"}
         projected = pairs_of(sources.pop("projected", None)).get("sources")
         parts = [*sources.items(), *(pair for one in items_of(projected) for pair in pairs_of(one).items())]
@@ -225,15 +240,14 @@ class ReferenceFinder:
                     use = Use(kind, scalar(name), None, mount.path, items or None, mount.sub_path)
                     self._to.uses.append(use._replace(container=(*self.workload, mount.container)))
             elif key not in ("serviceAccountToken", "clusterTrustBundle", "podCertificate"):
-                over = [mount.path for mount in own if _covers(mount.path or "/")]
+                over = [mount.path for mount in own if mount.covers()]
                 holds_data = key in _EMPTY and not over
                 self._add_unknown(volume["name"], key, "".join(over[:1]), is_other=is_other, holds_data=holds_data)
 
     def _add_unknown(self, name: Any, kind: str, target: str, *, is_other: bool, holds_data: bool) -> None:
         message = OF_OTHERS if is_other else _DATA if holds_data else _WRITTEN if kind in _EMPTY else _CANNOT
         entry = self._entry(f"{scalar(name)}` of `{kind}", name)
-        is_ignored = is_other or holds_data
-        self._to.references.append(Reference(entry, "", message, "", True, is_ignored, target))
+        self._to.references.append(Reference(entry, "", message, "", True, is_other or holds_data, target))
 
     def _find_of_kustomize(self, pairs: Mapping[str, Any]) -> set[str]:
         for key in _OF_KUSTOMIZE & pairs.keys():
@@ -274,10 +288,10 @@ class ReferenceFinder:
         if not is_other:
             self._find_of_service(pairs, above)
         for node in items_of(pairs.get("volumes")):
-            self._add_compose_volume(node, is_other=is_other)
+            self._add_compose_volume(node, is_other=is_other, of_bridge=is_bridge(pairs))
         for node in items_of(pairs.get("tmpfs")):
             place = scalar(node).partition(":")[0]
-            holds_data = not _covers(place) and "$" not in place
+            holds_data = not covers(place, is_bridge=is_bridge(pairs)) and "$" not in place
             self._add_unknown(node, "tmpfs", place, is_other=is_other, holds_data=holds_data)
         for key in ("configs", "secrets"):
             for node in items_of(pairs.get(key)):
@@ -290,9 +304,9 @@ class ReferenceFinder:
             message = "decides whether the service runs: remove `profiles`, or the service, as it is"
             self._add_part(above.rpartition(".")[2], pairs["profiles"], message, is_volume=True)
         for node in items_of(pairs.get("volumes_from")):
-            self._add_part(scalar(node), node, _CANNOT, is_volume=True)
+            self._add_part(scalar(node), node, _CANNOT, is_volume=True, target="/")
         for one in map(pairs_of, items_of(pairs_of(pairs.get("develop")).get("watch"))):
-            if _covers(scalar(one.get("target")) or "/"):
+            if covers(scalar(one.get("target")) or "/", is_bridge=is_bridge(pairs)):
                 self._add_part(scalar(one.get("path")), one.get("path", pairs["develop"]), _WATCHED, is_volume=True)
 
     def _find_at_root(self, pairs: Mapping[str, Any]) -> None:
@@ -328,9 +342,10 @@ class ReferenceFinder:
         source = pairs.get("source", node)
         default = f"/{scalar(source)}" if key == "configs" else f"/run/secrets/{scalar(source)}"
         self._add(source, key, NOT_GIVEN, is_volume=True, is_ignored=is_other)
-        self._to.uses.append(Use(key, scalar(source), path=scalar(pairs.get("target")) or default))
+        if not is_other:
+            self._to.uses.append(Use(key, scalar(source), path=scalar(pairs.get("target")) or default))
 
-    def _add_compose_volume(self, node: Any, *, is_other: bool) -> None:
+    def _add_compose_volume(self, node: Any, *, is_other: bool, of_bridge: bool) -> None:
         pairs = pairs_of(node)
         match = _BIND.fullmatch(scalar(node))
         source = scalar(pairs.get("source")) if pairs else match["source"] if match else ""
@@ -340,7 +355,7 @@ class ReferenceFinder:
             one = Reference(self._entry(source, node), "file", NOT_GIVEN, "", True, is_other, target)
             self._to.references.append(one._replace(message=OF_OTHERS) if is_other else one)
         else:
-            holds_data = scalar(pairs.get("type")) in ("", *_EMPTY) and not _covers(target)
+            holds_data = scalar(pairs.get("type")) in ("", *_EMPTY) and not covers(target, is_bridge=of_bridge)
             name = yaml.ScalarNode("", source or target, node.start_mark)
             self._add_unknown(name, "volume", target, is_other=is_other, holds_data=holds_data)
 
@@ -361,8 +376,8 @@ class ReferenceFinder:
         reference = Reference(entry, kind, message, "", is_volume, is_ignored)
         self._to.references.append(reference if kind == "file" else reference._replace(container=self.workload))
 
-    def _add_part(self, name: str, node: Any, message: str, *, is_volume: bool = False) -> None:
-        self._to.references.append(Reference(self._entry(name, node), "", message, is_volume=is_volume))
+    def _add_part(self, name: str, node: Any, message: str, *, is_volume: bool = False, target: str = "") -> None:
+        self._to.references.append(Reference(self._entry(name, node), "", message, "", is_volume, target=target))
 
     def add_image(self, node: Any) -> None:
         """Add an image with possible settings of its own."""
@@ -383,17 +398,3 @@ class ReferenceFinder:
 
     def _entry(self, name: str, node: Any) -> ConfigEntry:
         return entry_of(name, scalar(node), self._file, position_of(node))
-
-
-def _collect_mounts(pairs: Mapping[str, Any], mounts: dict[str, list[_Mount]], *, is_other: bool) -> None:
-    """Add the places of volumes in all containers below a mapping."""
-    is_other = is_other or (is_other_image(scalar(pairs.get("image"))) and "build" not in pairs)
-    for key, value in pairs.items():
-        for one in map(pairs_of, items_of(value)):
-            if _MOUNTS.fullmatch(key):
-                sub_path = scalar(one.get("subPath")) or ("?" if "subPathExpr" in one else "")
-                path = "" if is_moved(pairs) else scalar(one.get("mountPath"))
-                mount = _Mount(path, sub_path, is_other, scalar(pairs.get("name")))
-                mounts.setdefault(scalar(one.get("name")), []).append(mount)
-            else:
-                _collect_mounts(one, mounts, is_other=is_other)

@@ -7,18 +7,15 @@ Kubernetes and configs of docker compose become variables and files of their con
 from __future__ import annotations
 
 import re
-from base64 import b64decode
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any, Final, NamedTuple, TypeAlias
 
-import yaml
-
 from pdp.config.quarkus.properties import ConfigEntry, positions_of
-from pdp.config.quarkus.yaml_text import items_of, position_of, scalar
-from pdp.errors import InvalidArgument, Place, PolicyError
+from pdp.config.quarkus.yaml_text import items_of, scalar
+from pdp.errors import InvalidArgument
 
 NOT_GIVEN: Final = "may hold settings, and was not given: give it, too"
 OF_OTHERS: Final = "belongs to a container of another program"
@@ -143,6 +140,9 @@ VARIABLE: Final = re.compile(r"_?[A-Z][A-Z0-9]*_[A-Z0-9_<>-]*[A-Z0-9_>]")
 _IN_ENVIRONMENT: Final = re.compile(r"[-._a-zA-Z][-._a-zA-Z0-9]*")
 """Name that Kubernetes takes for a variable."""
 REPLACED: Final = "has a variable of docker compose inside: write its value, or two dollars for one of the text"
+NOT_HELD: Final = "stands where no container has it as a file: give the ConfigMap or Secret that holds it"
+NOT_LOADED: Final = "stands in a file that no container loads as variables: name it in `env_file`, or leave it out"
+_ENV_OF_QUARKUS: Final = "/deployments/.env"
 UNUSED: Final = "no container of these files uses the object: give the manifest that does"
 
 
@@ -262,31 +262,19 @@ def _without_use(stored: StoredObject, content: ManifestContent, own: re.Pattern
             content.rest.append(entry._replace(key=f".data.{entry.key}"))
 
 
-def decoded_texts(pairs: Mapping[str, Any], file: Path) -> dict[str, Any]:
-    """Return the `data` of a Kubernetes object as texts, by key."""
-    found = {}
-    for key, value in pairs.items():
-        try:
-            text = b64decode("".join(value.value.split()), validate=True).decode()
-        except UnicodeDecodeError:
-            if HELD_FILE.fullmatch(key) or VARIABLE.fullmatch(key):
-                raise PolicyError(f"`{key}` is no text in UTF-8", Place(str(file), *position_of(value))) from None
-            continue  # a key store, no configuration
-        except (ValueError, TypeError, AttributeError):
-            message = f"`{key}` is no base64"
-            raise PolicyError(message, Place(str(file), *position_of(value))) from None
-        found[key] = yaml.ScalarNode(value.tag, text, value.start_mark, value.end_mark)
-    return found
-
-
-def place_variables(content: ManifestContent, contents: Sequence[ManifestContent]) -> None:
+def place_variables(content: ManifestContent, contents: Sequence[ManifestContent], *, is_image: bool) -> None:
     """Give the variables of a file to the containers and the objects that name the file.
 
-    Variables of a file of no container count for every server; those of other programs' files for none.
+    Variables of a file of no container count for every server; those of other programs' files for none. The same holds
+    for a file without a program to load the variables. Of `.env`, docker compose alone reads them.
     """
     references = references_to(content.file, contents)
-    if references and all(reference.is_ignored for reference in references):
-        content.dropped += [(entry, OF_OTHERS) for entry in (*content.variables, *content.elsewhere)]
+    own = [one for one in references if is_image or one.form or one.target == _ENV_OF_QUARKUS]
+    is_of_compose = not is_image and content.file.name == ".env" and any(one.is_compose for one in contents)
+    if all(one.is_ignored for one in own) if references else is_of_compose:
+        is_other = references and all(one.is_ignored for one in references)
+        left = (*content.variables, *content.elsewhere)
+        content.dropped += [(entry, OF_OTHERS if is_other else NOT_LOADED) for entry in left]
         content.variables, content.elsewhere = [], []
     for container in {one.container for one in references if one.container and not one.is_ignored}:
         content.containers.setdefault(container, []).extend((*content.variables, *content.commands))
@@ -323,7 +311,17 @@ def is_other_image(image: str) -> bool:
     return image.partition("@")[0].rpartition("/")[2].partition(":")[0] in _OTHER_PROGRAMS
 
 
-COMMANDS: Final = ("entrypoint", "command", "args")
+_OF_SERVER: Final = re.compile(r"nessie|lakekeeper|catalog|iceberg|(?:^|[/_.-])opa(?:[/_.:@-]|$)|[${]", re.IGNORECASE)
+"""Part of the name of an image that may be a server's."""
+
+
+def runs_another(pairs: Mapping[str, Any]) -> bool:
+    """Tell whether a container runs another program than a server, by the name of the image."""
+    image = scalar(pairs.get("image"))
+    return bool(image) and "build" not in pairs and (is_other_image(image) or not _OF_SERVER.search(image))
+
+
+COMMANDS: Final = ("entrypoint", "entryPoint", "command", "args")
 _BESIDE: Final = re.compile(r"\.(?:extra|additional)\w*Containers$|\.sidecar(?:s|Containers)$")
 """Key of a chart for containers beside the server."""
 
@@ -331,8 +329,7 @@ _BESIDE: Final = re.compile(r"\.(?:extra|additional)\w*Containers$|\.sidecar(?:s
 def is_beside(pairs: Mapping[str, Any], above: str) -> bool:
     """Tell whether a container runs another program, or only prepares the database of Lakekeeper."""
     words = (scalar(node) for name in COMMANDS for node in items_of(pairs.get(name)))
-    is_other = is_other_image(scalar(pairs.get("image"))) and "build" not in pairs
-    return is_other or bool(_BESIDE.search(above)) or "migrate" in words
+    return runs_another(pairs) or bool(_BESIDE.search(above)) or "migrate" in words
 
 
 def is_stock_image(image: str) -> bool:

@@ -827,3 +827,10 @@ def test_checks_that_differ_in_any_input_are_decided_separately(more: dict[str, 
     checks = recorded_of([plain, {**plain, **more}])
     found = compared(checks[::-1] if turned else checks, make_pdp({}, {}), make_pdp({}, {"a": rule}))
     assert dict(found.totals) == {"gained": 1}
+
+
+@pytest.mark.parametrize("text", ["", "\n", "\n\n"])
+def test_a_file_without_checks_compares_nothing(tmp_path: Path, text: str) -> None:
+    (tmp_path / "none.jsonl").write_text(text)
+    message = bad("--baseline", STORIES, "--candidate", STORIES, "--checks", tmp_path / "none.jsonl")
+    assert "none.jsonl` has no checks" in message

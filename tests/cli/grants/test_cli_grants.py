@@ -341,6 +341,8 @@ def test_without_a_file_json_goes_to_stdout(folder: Path) -> None:
     done("export", "out.json")
     assert done("export") == (folder / "out.json").read_text()
     assert json.loads(done("export"))["grants"][0] == WORLD["grants"][0]
+    assert done("export", "-") == done("export")
+    assert not (folder / "-").exists()
 
 
 @given(worlds())

@@ -65,7 +65,7 @@ def kustomization(env: Env, **keys: Any) -> list[dict[str, Any]]:
 
 
 def argo(env: Env, **helm: Any) -> dict[str, Any]:
-    source = {"chart": "server", "helm": {"valuesObject": chart(env), **helm}}
+    source = {"chart": "nessie-lakekeeper", "helm": {"valuesObject": chart(env), **helm}}
     return {"apiVersion": "argoproj.io/v1alpha1", "kind": "Application", "spec": {"source": source}}
 
 
@@ -787,9 +787,9 @@ def test_rules_of_a_chart_in_another_folder_permit_nothing(tmp_path: Path) -> No
 
 WRAPPERS: tuple[Callable[[Any], Any], ...] = (
     lambda given: given,
-    lambda given: {"kind": "List", "items": [given]},
-    lambda given: {"spec": {"values": {"catalog": given}}},
-    lambda given: {"items": [[given]], "b": None},
+    lambda given: {"kind": "List", "items": [{"apiVersion": "v2", "kind": "HelmRelease", "spec": {"values": given}}]},
+    lambda given: {"kind": "HelmRelease", "spec": {"values": {"catalog": given}}},
+    lambda given: {"my-lakekeeper": given, "b": None},
 )
 OBJECT_PARTS: Mapping[str, Callable[[str], Any]] = {
     "volumes": lambda name: {"volumes": [{"name": name, "configMap": {"name": name}}]},

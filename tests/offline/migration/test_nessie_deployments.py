@@ -99,7 +99,6 @@ FORMS: dict[str, object] = {
     "compose, command": compose({"command": f"java {QUOTED} -jar nessie.jar"}),
     "compose, shell": compose({"command": ["sh", "-c", f"java {QUOTED} -jar nessie.jar"]}),
     "compose, entry point": compose({"entrypoint": ["java", *OPTIONS], "command": ["-jar", "nessie.jar"]}),
-    "compose, file": {"services": {}, "configs": {"application.properties": PROPERTIES}},
     "quarkus": NESTED,
 }  # fmt: skip
 
@@ -201,6 +200,7 @@ NOT_READ: dict[str, tuple[object, str]] = {
     ),
     "nested rules elsewhere": ({"kind": "X", "spec": NESTED}, "looks like authorization"),
     "shell": (pod({"command": ["sh", "-c", f"export {PREFIX}view={VIEW}; /run.sh"]}), "looks like authorization"),
+    "compose, file": ({"services": {}, "configs": {"application.properties": PROPERTIES}}, "no container has it"),
     "text": ({"kind": "X", "notes": [f"allow {VIEW}"]}, "looks like authorization"),
 }  # fmt: skip
 
@@ -244,16 +244,13 @@ def test_a_manifest_without_nessie_is_refused(tmp_path: Path) -> None:
 
 
 def test_the_ranks_are_those_of_quarkus(tmp_path: Path) -> None:
-    service = {
-        "environment": {f"{PREFIX}b": "'env'==''", f"{PREFIX}c": "'env'==''"},
-        "entrypoint": ["java", f"-D{PREFIX}c='java'==''"],
-    }
+    variables = [f"{PREFIX}b='env'==''", f"{PREFIX}c='env'==''", f"JAVA_OPTS=-D{PREFIX}c='java'==''"]
     chart = {"authorization": {"enabled": True, "rules": dict.fromkeys("abc", "'chart'==''")}}
     main = tmp_path / "application.properties"
     main.write_text("".join(f"{PREFIX}{id}='file'==''\n" for id in "abcd"))
-    for name, text in (("compose.yaml", compose(service)), ("values.yaml", chart)):
-        (tmp_path / name).write_text(yaml.safe_dump(text))
-    migration = migrate_nessie([main, tmp_path / "values.yaml"], [tmp_path / "compose.yaml"])
+    (tmp_path / "values.yaml").write_text(yaml.safe_dump(chart))
+    (tmp_path / "a.env").write_text("\n".join(variables))
+    migration = migrate_nessie([main, tmp_path / "values.yaml"], [tmp_path / "a.env"])
     assert rules_of(migration) == {"a": "'chart'==''", "b": "'env'==''", "c": "'java'==''", "d": "'file'==''"}
 
 
@@ -357,7 +354,7 @@ SERVERS: dict[str, Mapping[str, object]] = {
         "compose.yaml": {"services": {"a": {"env_file": "a.env"}, "b": {"env_file": ["b.env"]}}},
         "a.env": f"{A}={READ}\n", "b.env": f"{B}={VIEW}\n"},
     "file of another maker's service": {
-        "compose.yaml": {"services": {"a": {"image": NESSIE}, "b": {"image": "acme/old", "env_file": "b.env"}}},
+        "compose.yaml": {"services": {"a": {"image": NESSIE}, "b": {"image": "acme/nessie", "env_file": "b.env"}}},
         "b.env": f"{B}={VIEW}\n"},
     "own images": {
         "compose.yaml": {"services": {"a": {"build": {"dockerfile": "a.Dockerfile"}}, "b": {"environment": {B: VIEW}}}},
@@ -706,7 +703,7 @@ FOREIGN: dict[str, Mapping[str, object]] = {
         "nessie": {"image": NESSIE, **MOUNT}, "billing": {"image": "acme/b", "env_file": "b.env"}}},
         "b.env": "QUARKUS_PROFILE=dev\n"},
     "options": {"compose.yaml": {"services": {"nessie": {"image": NESSIE, **MOUNT}, "billing": {
-        "image": "acme/billing", "environment": {"JAVA_OPTS_APPEND": "-Dquarkus.profile=dev"}}}}},
+        "image": "acme/catalog", "environment": {"JAVA_OPTS_APPEND": "-Dquarkus.profile=dev"}}}}},
     "unit": units(nessie=SWITCH, billing=DEV),
     "other program": {"compose.yaml": {"services": {
         "nessie": {"image": NESSIE, **MOUNT}, "g": {"image": "grafana/grafana", "environment": DEV}}}},
@@ -727,7 +724,7 @@ DIFFERENT: dict[str, Mapping[str, object]] = {
         "a": {"image": NESSIE, **MOUNT, "environment": ["QUARKUS_PROFILE=x"]},
         "b": {"image": NESSIE, **MOUNT, "environment": DEV}}}},
     "images of other makers": {"compose.yaml": {"services": {
-        "a": {"image": "acme/nessie", **MOUNT}, "b": {"image": "acme/billing", "environment": DEV}}}},
+        "a": {"image": "acme/nessie", **MOUNT}, "b": {"image": "acme/catalog", "environment": DEV}}}},
     "units": units(a={**SWITCH, **DEV}, b=SWITCH),
     "secret": {"k.yaml": named("a", env=[
         {"name": "QUARKUS_PROFILE", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}])},

@@ -82,3 +82,40 @@ def test_the_files_of_tuples_of_a_store_are_read(tmp_path: Path) -> None:
     store = {"name": "s", "model": "type a\n", "tuple_files": ["one.json", "two.yaml"], "tests": []}
     (tmp_path / "a.fga.yaml").write_text(yaml.safe_dump(store))
     assert len(read_export([tmp_path / "a.fga.yaml"]).tuples) == len(EDGES) + 1
+
+
+LISTED: Final = [
+    {"user": "warehouse:w", "relation": "warehouse", "object": "project:p"},
+    {"user": "namespace:n", "relation": "namespace", "object": "warehouse:w"},
+]
+
+
+@pytest.mark.parametrize("user", [
+    "my_idp~bob", "OIDC~bob", "okta.com~bob", "my_idp%7Ebob", "OIDC%7Ebob", "a b~c", "~bob", "oidc~", "oidc~%00", "oidc~a%0Ab",
+    "oidc~a%C2%85", "a%07b",
+])  # fmt: skip
+def test_a_user_of_no_provider_here_is_left(tmp_path: Path, user: str) -> None:
+    """Such a user became a user of `--idp`, whom OpenFGA denies."""
+    file = tmp_path / "a.json"
+    file.write_text(json.dumps([*EDGES, *LISTED, {**GRANT, "user": f"user:{user}"}]))
+    migration = migrate_openfga([file], build_pdp)
+    assert "bob" not in migration.files["world.yaml"]
+    assert [part.place for part in migration.left if "provider" in part.message] == [f"{file}#5"]
+
+
+@pytest.mark.parametrize("user", ["bob", "oidc~bob", "oidc%7Ebob", "google~my_idp~bob", "oidc~b@x.example"])
+def test_a_user_of_a_provider_is_granted(tmp_path: Path, user: str) -> None:
+    file = tmp_path / "a.json"
+    file.write_text(json.dumps([*EDGES, *LISTED, {**GRANT, "user": f"user:{user}"}]))
+    assert "user:" in migrate_openfga([file], build_pdp).files["world.yaml"]
+
+
+def test_an_object_whose_type_the_model_lacks_may_have_a_name(tmp_path: Path) -> None:
+    model = {"schema_version": "1.1", "type_definitions": [{"type": "user"}]}
+    for name, data in (("t.json", [*EDGES, GRANT]), ("m.json", model), ("n.json", {"namespace:n": "sales"})):
+        (tmp_path / name).write_text(json.dumps(data))
+    migration = migrate_openfga([tmp_path / "t.json", tmp_path / "m.json"], build_pdp, names=tmp_path / "n.json")
+    assert migration.left
+    (tmp_path / "n.json").write_text(json.dumps({"namespace:x": "sales"}))
+    with pytest.raises(InvalidArgument, match="no object of the export"):
+        migrate_openfga([tmp_path / "t.json", tmp_path / "m.json"], build_pdp, names=tmp_path / "n.json")
