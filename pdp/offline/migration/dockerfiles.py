@@ -342,3 +342,9 @@ def collect_mounts(pairs: Mapping[str, Any], mounts: dict[str, list[Mount]], *, 
                 mounts.setdefault(scalar(one.get("name")), []).append(mount)
             else:
                 collect_mounts(one, mounts, is_other=is_other)
+
+
+def is_compose_file(root: Any) -> bool:
+    """Tell whether a document is a manifest of docker compose."""
+    keys = pairs_of(root)
+    return "services" in keys or bool("include" in keys and not {"apiVersion", "kind"} & keys.keys())

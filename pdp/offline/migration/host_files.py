@@ -105,8 +105,10 @@ IN_VALUES: Final = r"\.(?:env|environment|extraEnv|(?<=catalog\.)config)"
 """Last key above the variables of a server in values of a chart."""
 
 
-def is_known_kind(kind: str) -> bool:
+def is_known_kind(kind: str, version: str) -> bool:
     """Tell whether an object of a kind can bring settings to a server in a known place."""
+    if kind == "Nessie":
+        return version.startswith("nessie.projectnessie.org/")
     return kind in _VALUES_AT or kind in _WORKLOADS or kind in _GROUPS or kind.endswith("List")
 
 
