@@ -16,10 +16,10 @@ from typing import Any, Final, NamedTuple
 
 import yaml
 
-from pdp.config.foreign_files import LINE_OF_VARIABLE, PLAIN_NAME, READERS
 from pdp.config.quarkus.properties import ConfigEntry, positions_of
 from pdp.config.quarkus.yaml_text import flat_values, items_of, pairs_of, position_of, scalar
 from pdp.errors import Place, PolicyError
+from pdp.offline.migration.foreign_lines import LINE_OF_VARIABLE, PLAIN_NAME, READERS
 from pdp.offline.migration.variables import (
     OF_COMPOSE,
     OF_HOOKS,

@@ -13,11 +13,8 @@ from typing import Any, Final
 
 import yaml
 
-from pdp.config.foreign_files import advice_for
 from pdp.config.quarkus.properties import ConfigEntry
 from pdp.config.quarkus.yaml_text import (
-    ASSIGNED,
-    decoded_texts,
     items_of,
     manifest_documents,
     merged_nodes,
@@ -25,11 +22,12 @@ from pdp.config.quarkus.yaml_text import (
     position_of,
     scalar,
     scalars_below,
-    unused_texts,
     value_text,
 )
+from pdp.config.regular_files import advice_for
 from pdp.errors import InvalidArgument, Place, PolicyError
 from pdp.offline.migration.dockerfiles import is_compose_file, is_moved, name_compose_files, read_image
+from pdp.offline.migration.foreign_lines import ASSIGNED, decoded_texts, unused_texts
 from pdp.offline.migration.host_files import (
     CHART,
     CHARTS,
