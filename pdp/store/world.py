@@ -16,9 +16,9 @@ from typing import Any, Final, TypeAlias
 import msgspec
 import yaml
 
-from pdp.config.foreign_files import CEDAR_ENTITIES, is_cedar_entity
 from pdp.config.origins import suggest
 from pdp.config.references import unknown_warehouse
+from pdp.config.regular_files import CEDAR_ENTITIES, is_cedar_entity
 from pdp.engines.grants.edits import ObjectPatch
 from pdp.engines.grants.model import STORED
 from pdp.errors import InvalidArgument, InvalidReference, Place, PolicyError

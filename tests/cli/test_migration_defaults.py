@@ -16,7 +16,7 @@ from support.paths import ROOT
 
 from pdp.app.facts import build_pdp
 from pdp.cli.migrate import openfga
-from pdp.config.foreign_files import advice_for
+from pdp.config.regular_files import advice_for
 from pdp.offline.cases.cases import Case
 from pdp.offline.cases.runner import run_case
 from pdp.offline.migration.lakekeeper import migrate_lakekeeper

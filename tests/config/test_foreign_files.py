@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pdp.config.foreign_files import advice_for, is_cedar_entity
+from pdp.config.regular_files import advice_for, is_cedar_entity
 
 POLICY = "create or replace row access policy if not exists p on `a`.`b`\n grant to (\"user:x@y\", 'allUsers')\n filter using (c > 1)"
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from base64 import b64decode
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -240,52 +239,3 @@ def printed_text(node: Any) -> str:
     if node.tag.endswith(":bool"):
         return "true" if node.value.lower() in ("true", "yes", "on") else "false"
     return str(node.value)
-
-
-def decoded_texts(pairs: Mapping[str, Any], file: str, setting: re.Pattern[str]) -> dict[str, Any]:
-    """Return the `data` of a Kubernetes object as texts, by key; raise PolicyError for a setting in bytes."""
-    found = {}
-    for key, value in pairs.items():
-        try:
-            text = b64decode("".join(value.value.split()), validate=True).decode()
-        except UnicodeDecodeError:
-            if setting.fullmatch(key):
-                raise PolicyError(f"`{key}` is no text in UTF-8", Place(file, *position_of(value))) from None
-            continue  # a key store, no configuration
-        except (ValueError, TypeError, AttributeError):
-            message = f"`{key}` is no base64"
-            raise PolicyError(message, Place(file, *position_of(value))) from None
-        found[key] = yaml.ScalarNode(value.tag, text, value.start_mark, value.end_mark)
-    return found
-
-
-ASSIGNED: Final = re.compile(r"(?P<name>[A-Za-z_][\w.%-]*)=(?P<value>.*)", re.DOTALL)
-"""Item of a list of variables."""
-
-
-def unused_texts(
-    root: Any, used: Collection[int], is_extension: Callable[[str, str], bool]
-) -> Iterator[tuple[str, Any]]:
-    """Yield the texts of extensions of docker compose, apart from texts with an anchor in a service.
-
-    With each text, yield the keys above, or the variable. `used`: ids of the nodes of services.
-    """
-    walked: set[tuple[int, bool]] = set()
-    stack: list[tuple[Any, str, bool]] = [(root, "", False)]
-    while stack:
-        node, above, is_below = stack.pop()
-        is_unused = is_below and id(node) not in used
-        if (id(node), is_unused) in walked:
-            continue
-        walked.add((id(node), is_unused))
-        pairs = pairs_of(node)
-        if "name" in pairs and "value" in pairs:
-            stack.append((pairs["value"], f"{above}.{scalar(pairs['name'])}", is_unused))
-        elif isinstance(node, yaml.MappingNode):
-            named = [(str(key.value), value) for key, value in reversed(node.value)]
-            stack += [(value, f"{above}.{key}", is_unused or is_extension(key, above)) for key, value in named]
-        elif isinstance(node, yaml.SequenceNode):
-            matches = [(item, ASSIGNED.fullmatch(scalar(item))) for item in reversed(node.value)]
-            stack += [(item, f"{above}.{one['name']}" if one else above, is_unused) for item, one in matches]
-        elif is_unused:
-            yield above, node

@@ -15,11 +15,10 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from pdp.cel.syntax import CompileError
-from pdp.config.foreign_files import advice_for
 from pdp.config.quarkus.profiles import PROD, ConfigSource
 from pdp.config.quarkus.properties import ConfigEntry, Position, positions_of, read_properties
 from pdp.config.quarkus.yaml_text import YamlText
-from pdp.config.regular_files import MAX_FILE_BYTES, read_regular
+from pdp.config.regular_files import MAX_FILE_BYTES, advice_for, read_regular
 from pdp.engines.cel.nessie_keys import NessieConfig, read_nessie
 from pdp.engines.cel.program import compile_program
 from pdp.errors import Notice, Place, PolicyError

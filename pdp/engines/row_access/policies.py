@@ -15,7 +15,7 @@ from urllib.parse import quote
 import msgspec
 from msgspec.structs import force_setattr
 
-from pdp.config.foreign_files import advice_for
+from pdp.config.regular_files import advice_for
 from pdp.engines.data_files import parse_data, path_in, place_of, read_text
 from pdp.engines.row_access.mask_kinds import MASK_KINDS
 from pdp.engines.row_access.members import ALL_AUTHENTICATED, ALL_USERS, Grantee, parse_grantee

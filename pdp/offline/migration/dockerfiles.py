@@ -12,10 +12,10 @@ from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import Any, Final, NamedTuple
 
-from pdp.config.foreign_files import HEREDOC, DockerStep, docker_steps, is_harmless, is_left_out
 from pdp.config.quarkus.properties import ConfigEntry
 from pdp.config.quarkus.yaml_text import items_of, pairs_of, scalar
 from pdp.errors import Place, PolicyError
+from pdp.offline.migration.foreign_lines import HEREDOC, DockerStep, docker_steps, is_harmless, is_left_out
 from pdp.offline.migration.host_files import split_words
 from pdp.offline.migration.java_options import script_commands
 from pdp.offline.migration.variables import (
@@ -342,3 +342,9 @@ def collect_mounts(pairs: Mapping[str, Any], mounts: dict[str, list[Mount]], *, 
                 mounts.setdefault(scalar(one.get("name")), []).append(mount)
             else:
                 collect_mounts(one, mounts, is_other=is_other)
+
+
+def is_compose_file(root: Any) -> bool:
+    """Tell whether a document is a manifest of docker compose."""
+    keys = pairs_of(root)
+    return "services" in keys or bool("include" in keys and not {"apiVersion", "kind"} & keys.keys())

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 import yaml
 
-from pdp.config.foreign_files import CEDAR_ENTITIES, is_cedar_entity
+from pdp.config.regular_files import CEDAR_ENTITIES, is_cedar_entity
 from pdp.errors import InvalidArgument
 from pdp.model import strict
 from pdp.offline.migration.fga_objects import FgaTuple, csv_tuples, require_known, tuple_of

@@ -16,10 +16,10 @@ from typing import Any, Final, NamedTuple
 
 import yaml
 
-from pdp.config.foreign_files import LINE_OF_VARIABLE, PLAIN_NAME, READERS
 from pdp.config.quarkus.properties import ConfigEntry, positions_of
 from pdp.config.quarkus.yaml_text import flat_values, items_of, pairs_of, position_of, scalar
 from pdp.errors import Place, PolicyError
+from pdp.offline.migration.foreign_lines import LINE_OF_VARIABLE, PLAIN_NAME, READERS
 from pdp.offline.migration.variables import (
     OF_COMPOSE,
     OF_HOOKS,
@@ -105,8 +105,10 @@ IN_VALUES: Final = r"\.(?:env|environment|extraEnv|(?<=catalog\.)config)"
 """Last key above the variables of a server in values of a chart."""
 
 
-def is_known_kind(kind: str) -> bool:
+def is_known_kind(kind: str, version: str) -> bool:
     """Tell whether an object of a kind can bring settings to a server in a known place."""
+    if kind == "Nessie":
+        return version.startswith("nessie.projectnessie.org/")
     return kind in _VALUES_AT or kind in _WORKLOADS or kind in _GROUPS or kind.endswith("List")
 
 

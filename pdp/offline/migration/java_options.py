@@ -9,11 +9,11 @@ from itertools import groupby
 from pathlib import Path, PurePosixPath
 from typing import Final
 
-from pdp.config.foreign_files import READERS, quoted_words
 from pdp.config.quarkus.expressions import spelling
 from pdp.config.quarkus.properties import ConfigEntry, unknown_positions
 from pdp.engines.cel.nessie_keys import AUTHORIZATION, LOOKS_LIKE_RULES, OWN_NAME, chooses_keys, is_of_nessie
 from pdp.errors import PolicyError
+from pdp.offline.migration.foreign_lines import READERS, quoted_words
 from pdp.offline.migration.host_files import UNKNOWN, mark_unknown, split_words
 from pdp.offline.migration.report import Migration, missing_references, shut_text
 from pdp.offline.migration.variables import (

@@ -13,11 +13,8 @@ from typing import Any, Final
 
 import yaml
 
-from pdp.config.foreign_files import advice_for
 from pdp.config.quarkus.properties import ConfigEntry
 from pdp.config.quarkus.yaml_text import (
-    ASSIGNED,
-    decoded_texts,
     items_of,
     manifest_documents,
     merged_nodes,
@@ -25,11 +22,12 @@ from pdp.config.quarkus.yaml_text import (
     position_of,
     scalar,
     scalars_below,
-    unused_texts,
     value_text,
 )
+from pdp.config.regular_files import advice_for
 from pdp.errors import InvalidArgument, Place, PolicyError
-from pdp.offline.migration.dockerfiles import is_moved, name_compose_files, read_image
+from pdp.offline.migration.dockerfiles import is_compose_file, is_moved, name_compose_files, read_image
+from pdp.offline.migration.foreign_lines import ASSIGNED, decoded_texts, unused_texts
 from pdp.offline.migration.host_files import (
     CHART,
     CHARTS,
@@ -131,9 +129,9 @@ def _read_manifest(file: Path, own: re.Pattern[str], content: ManifestContent) -
         read_unit(read_text(file), file, content)
     elif file.suffix in MANIFEST_SUFFIXES or file.name == "Kustomization":
         for root in manifest_documents(read_text(file), str(file)):
-            content.is_compose |= _is_compose(root)
+            content.is_compose |= is_compose_file(root)
             content.roots.append(root)
-            _ManifestReader(file, own, content, is_compose=_is_compose(root)).read_root(root)
+            _ManifestReader(file, own, content, is_compose=is_compose_file(root)).read_root(root)
     else:
         return False
     return True
@@ -141,11 +139,6 @@ def _read_manifest(file: Path, own: re.Pattern[str], content: ManifestContent) -
 
 _FILLED: Final = "${"
 """Beginning of a name that Flux or OpenShift replaces in all texts."""
-
-
-def _is_compose(root: Any) -> bool:
-    keys = pairs_of(root)
-    return "services" in keys or bool("include" in keys and not {"apiVersion", "kind"} & keys.keys())
 
 
 _RESETS: Final = frozenset({"!reset", "!override"})
@@ -182,9 +175,9 @@ class _ManifestReader:
         # docker compose joins a file and its override; other files may have another server of the same name
         origin = str(file.with_name(file.name.replace(".override.", "."))) if is_compose else str(file)
         self._workload: tuple[str, ...] = (origin,)
-        self._finder.workload = self._workload
         kind = "Kustomization" if file.stem.lower() == "kustomization" else ""
-        self._object = ("compose" if is_compose else kind, "", "")
+        self._object = ("compose" if is_compose else kind, "", "", 0)
+        self._charts = 0
 
     def read_root(self, root: Any) -> None:
         """Read a document. Of extensions of docker compose, only parts used by services count; the rest are texts."""
@@ -232,14 +225,7 @@ class _ManifestReader:
         if set(texts) & pairs.keys():
             self._add_object(kind, pairs)
         known = self._workload, self._object
-        if kind and ({"apiVersion", "metadata"} & pairs.keys() or not above):
-            metadata = pairs_of(pairs.get("metadata"))
-            names = (scalar(metadata.get("name")), scalar(metadata.get("namespace")))
-            self._workload, self._object = (self._workload[0], kind, *names), (kind, above, "")
-            is_other = is_other or not is_known_kind(kind)
-        chart = chart_name(pairs)
-        self._object = self._object if chart is None else (*self._object[:2], chart)
-        self._finder.workload = self._workload
+        is_other = self._enter(kind, pairs, above) or is_other
         self._to.has_containers |= bool(items_of(pairs.get("containers")))
         self._to.is_filled |= bool(pairs_of(pairs.get("postBuild"))) or (kind == "Template" and "parameters" in pairs)
         for value in pairs.values():
@@ -264,14 +250,28 @@ class _ManifestReader:
         self._workload, self._object = known
         self._finder.workload = self._workload
 
+    def _enter(self, kind: str, pairs: Mapping[str, Any], above: str) -> bool:
+        """Note the object and the chart around a mapping; tell whether the object brings a server no settings."""
+        is_object = kind and ({"apiVersion", "metadata"} & pairs.keys() or not above)
+        if is_object:
+            metadata = pairs_of(pairs.get("metadata"))
+            names = (scalar(metadata.get("name")), scalar(metadata.get("namespace")))
+            self._workload, self._object = (self._workload[0], kind, *names), (kind, above, "", 0)
+        chart = chart_name(pairs)
+        if chart is not None:
+            self._charts += 1
+            self._object = (*self._object[:2], chart, self._charts)
+        self._finder.workload = self._workload
+        return bool(is_object) and not is_known_kind(kind, scalar(pairs.get("apiVersion")))
+
     def _place(self, above: str) -> DocumentPlace:
-        kind, base, chart = self._object
-        return DocumentPlace(kind, above[len(base) :], chart)
+        return DocumentPlace(self._object[0], above[len(self._object[1]) :], self._object[2])
 
     def _add_to_release(self, entries: Iterable[ConfigEntry], part: str) -> None:
         """Give settings in values of a chart to the release, a server like a container."""
         workload = self._workload if self._object[0] else OF_VALUES
-        self._to.containers.setdefault((*workload, part), []).extend(entries)
+        name = f"{part}#{self._object[3]}" if self._object[3] > 1 else part  # several charts of one document
+        self._to.containers.setdefault((*workload, name), []).extend(entries)
 
     def _found(self) -> tuple[list[Any], ...]:
         return self._to.variables, self._to.commands, self._to.elsewhere, self._to.uses, self._to.references

@@ -183,7 +183,8 @@ def default_branch(migration: Migration, config: NessieConfig, read: NessieServe
     last = known[-1] if known else None
     unclear += [one for one in known if "$" in one.text]
     unclear += [one for one in known if last and one.text != last.text and (one.key, one.file) != (last.key, last.file)]
-    for entry in unclear[:1]:
+    told = {part.place for part in migration.left}
+    for entry in unclear[:1] if not any(str(one.key_place) in told for one in unclear) else ():
         migration.add("left", entry.key_place, f"key `{entry.key}`", _BRANCH)
     if unclear or read.is_closed or any(spelt in spelling(text) for text in read.unread):
         return ""

@@ -96,6 +96,11 @@ PLACES: Mapping[str, Callable[[Any], list[Any]]] = {
     "two releases": lambda one: [flux(VALUES, "prod"), flux(one)],
     "two namespaces": lambda one: [flux(VALUES, "nessie", namespace="prod"), flux(one, "nessie", namespace="dev")],
     "two applications": lambda one: [argo(VALUES, "prod"), argo(one)],
+    "two charts of an application": lambda one: [{**argo(one), "spec": {"sources": [
+        argo(each)["spec"]["source"] for each in (VALUES, one)]}}],
+    "two charts of a kustomization": lambda one: [{"kind": "Kustomization", "helmCharts": [
+        {"name": "nessie", "valuesInline": each} for each in (VALUES, one)]}],
+    "resource of another maker": lambda one: [deployment(), custom(one, "Nessie")],
     "release and application": lambda one: [argo(VALUES, "prod"), flux(one)],
     "release of another chart beside": lambda one: [flux(VALUES, "prod"), flux(one, chart="grafana")],
     "another key of values": lambda one: [{**VALUES, "backup": one}],

@@ -1,80 +1,18 @@
-"""Files of other systems, with advice for each, and readers of values for their programs."""
+"""Lines and steps of files of other programs, as each program reads them, and texts of manifests."""
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from base64 import b64decode
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
+import yaml
+
+from pdp.config.quarkus.yaml_text import pairs_of, position_of, scalar
 from pdp.errors import Place, PolicyError
-
-_CEDAR: Final = (
-    "Cedar policies are no rules: name the file in `policies.cedar.policies`, and `cedar` in the engines of an "
-    "authority (docs/cedar.md)"
-)
-_CODE: Final = (
-    "permissions in code are not read: for LakeQL, name its permission files in `policies.scopes.permissions`, and "
-    "`scopes` in the engines of an authority; resolvers ask `POST /v1/scopes` (docs/scopes.md). Else write grants of "
-    "`select` and `modify` in a world file, or rules in CEL"
-)
-_SQL: Final = (
-    "SQL is not read: write row policies in YAML, `policies: [{id, table, grantees, filter}]`, or give each statement "
-    "to `pdp policy execute`"
-)
-_BY_SUFFIX: Final = {
-    ".cedar": _CEDAR,
-    ".cedarschema": "a Cedar schema is no rule file: name it in `policies.cedar.schema`",
-    ".rego": "Rego is not read: write rules in CEL, or grants; Trino's OPA plugin asks pdp (`pdp trino-config`)",
-    ".sql": _SQL,
-    **dict.fromkeys((".ts", ".tsx", ".mts", ".cts", ".js", ".jsx", ".mjs", ".cjs"), _CODE),
-}
-_ROW_POLICY: Final = re.compile(
-    r"\s*CREATE\s+(?:OR\s+REPLACE\s+)?ROW\s+ACCESS\s+POLICY\s+(?:IF\s+NOT\s+EXISTS\s+)?(?P<id>\S+)\s+ON\s+(?P<table>\S+)"
-    r"(?:\s+GRANT\s+TO\s*\((?P<grantees>[^)]*)\))?\s+FILTER\s+USING\s*\((?P<filter>.*)\)\s*;?\s*",
-    re.IGNORECASE | re.DOTALL,
-)
-CEDAR_ENTITIES: Final = (
-    "Cedar entities are no world: name the file in `policies.cedar.entities`, or for each parent of a user or role "
-    'write a grant `{principal: "user:oidc~...", privilege: assignee, object: "role:..."}`'
-)
-"""Advice for the entities of Cedar."""
-
-
-def advice_for(suffix: str, text: str = "") -> str:
-    """Return advice for a file of another system, "" for other files. A row policy in SQL is shown in YAML."""
-    statements = [_ROW_POLICY.fullmatch(each) for each in _statements(text)] if suffix == ".sql" else []
-    shown = [_policy(each) for each in statements if each and "<" not in each["id"]]
-    if not shown or len(shown) < len(statements):
-        return _BY_SUFFIX.get(suffix, "")
-    return f"SQL is not read: write in YAML `policies: [{', '.join(shown)}]`, or give each to `pdp policy execute`"
-
-
-def _statements(text: str) -> list[str]:
-    """Return the statements of a text. A semicolon ends a statement if the next begins there."""
-    code = re.sub(r"^\s*--.*$", "", text, flags=re.MULTILINE)
-    return [each for each in re.split(r";\s*(?=CREATE\s|\Z)", code, flags=re.IGNORECASE) if each.strip()]
-
-
-def _policy(statement: re.Match[str]) -> str:
-    """Return a row policy of SQL as a mapping in YAML. Without GRANT TO, BigQuery grants to all authenticated users."""
-    grantees = re.sub(r"[\"']", "", statement["grantees"] or "allAuthenticatedUsers")
-    id, table = (statement[part].strip("`").replace("`", "") for part in ("id", "table"))
-    # A JSON text is a YAML text, whatever quotes and line ends the condition has.
-    condition = json.dumps(statement["filter"].strip(), ensure_ascii=False)
-    return f"{{id: {id}, table: {table}, grantees: [{_quoted(grantees)}], dialect: bigquery, filter: {condition}}}"
-
-
-def is_cedar_entity(entry: object) -> bool:
-    """Tell whether a JSON value is an entity of Cedar."""
-    return isinstance(entry, dict) and "uid" in entry
-
-
-def _quoted(grantees: str) -> str:
-    return ", ".join(f'"{grantee.strip()}"' for grantee in grantees.split(",") if grantee.strip())
-
 
 LINE_OF_VARIABLE: Final = re.compile(
     r"\s*(?:export\s+|-e\s+|ENV\s+)?(?P<name>[^\s=#][^\s=]*)\s*=[ \t]*(?P<value>.*)", re.DOTALL
@@ -269,3 +207,52 @@ def _body(match: re.Match[str], lines: Iterator[tuple[int, str]]) -> str | None:
             return found
         found += f"{line}\n"
     return None
+
+
+def decoded_texts(pairs: Mapping[str, Any], file: str, setting: re.Pattern[str]) -> dict[str, Any]:
+    """Return the `data` of a Kubernetes object as texts, by key; raise PolicyError for a setting in bytes."""
+    found = {}
+    for key, value in pairs.items():
+        try:
+            text = b64decode("".join(value.value.split()), validate=True).decode()
+        except UnicodeDecodeError:
+            if setting.fullmatch(key):
+                raise PolicyError(f"`{key}` is no text in UTF-8", Place(file, *position_of(value))) from None
+            continue  # a key store, no configuration
+        except (ValueError, TypeError, AttributeError):
+            message = f"`{key}` is no base64"
+            raise PolicyError(message, Place(file, *position_of(value))) from None
+        found[key] = yaml.ScalarNode(value.tag, text, value.start_mark, value.end_mark)
+    return found
+
+
+ASSIGNED: Final = re.compile(r"(?P<name>[A-Za-z_][\w.%-]*)=(?P<value>.*)", re.DOTALL)
+"""Item of a list of variables."""
+
+
+def unused_texts(
+    root: Any, used: Collection[int], is_extension: Callable[[str, str], bool]
+) -> Iterator[tuple[str, Any]]:
+    """Yield the texts of extensions of docker compose, apart from texts with an anchor in a service.
+
+    With each text, yield the keys above, or the variable. `used`: ids of the nodes of services.
+    """
+    walked: set[tuple[int, bool]] = set()
+    stack: list[tuple[Any, str, bool]] = [(root, "", False)]
+    while stack:
+        node, above, is_below = stack.pop()
+        is_unused = is_below and id(node) not in used
+        if (id(node), is_unused) in walked:
+            continue
+        walked.add((id(node), is_unused))
+        pairs = pairs_of(node)
+        if "name" in pairs and "value" in pairs:
+            stack.append((pairs["value"], f"{above}.{scalar(pairs['name'])}", is_unused))
+        elif isinstance(node, yaml.MappingNode):
+            named = [(str(key.value), value) for key, value in reversed(node.value)]
+            stack += [(value, f"{above}.{key}", is_unused or is_extension(key, above)) for key, value in named]
+        elif isinstance(node, yaml.SequenceNode):
+            matches = [(item, ASSIGNED.fullmatch(scalar(item))) for item in reversed(node.value)]
+            stack += [(item, f"{above}.{one['name']}" if one else above, is_unused) for item, one in matches]
+        elif is_unused:
+            yield above, node
