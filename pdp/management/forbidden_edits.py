@@ -25,7 +25,7 @@ from pdp.facts.objects import ObjectKey, resource_of
 from pdp.facts.snapshot import Facts
 from pdp.management.requests import Requester, linked
 from pdp.model.answer import DEFAULT_DENY, Reason
-from pdp.model.question import Arguments, Batch, Caller, Check, Question, Resource
+from pdp.model.question import Arguments, Batch, Caller, Check, Principal, Question, Resource
 from pdp.model.references import format_resource
 
 MOST_QUESTIONS: Final = 20_000
@@ -133,6 +133,8 @@ def _questions(facts: Facts, edits: ObjectEdits, bundle: ActivePolicies) -> Iter
 def grant_questions(rights: Administration, facts: Facts, actor: Actor, edits: GrantEdits) -> Sequence[EditQuestion]:
     """Return the questions for policies about edits of grants: one for each right, and what added privileges include.
 
+    A member of a role is a member of the roles above: a new membership is asked about in each of them.
+
     Raise Forbidden and InvalidArgument as `rights` does for the edits.
     """
     noting = rights.noting()
@@ -145,7 +147,15 @@ def grant_questions(rights: Administration, facts: Facts, actor: Actor, edits: G
         for grant in edits.add
         for action in INCLUDED_GRANTS.get((grant.object[0], right_to_add(grant)), ())
     }
-    return [*required_questions(noting), *((action, resource_of(key)) for action, key in included)]
+    joined = {
+        ("grant_assignee", ("role", (above,))): None
+        for grant in edits.add
+        if grant.object[0] == "role"
+        for above in facts.ordered_roles_of(Principal("role", grant.object[1][0]))
+        if above != grant.object[1][0]
+    }
+    asked = [*included, *joined]
+    return [*required_questions(noting), *((action, resource_of(key)) for action, key in asked)]
 
 
 def _with_objects_below(facts: Facts, key: ObjectKey) -> Iterator[ObjectKey]:

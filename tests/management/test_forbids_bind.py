@@ -498,3 +498,16 @@ async def test_a_query_leaves_evidence_of_its_actor_unknown(rule: str, tmp_path:
             ("DELETE", f"/v1/row-access-policies/p?{urlencode({'table': T, 'actor': ANN})}"),
         ):
             assert (await client.send(method, path)).status == wanted, path
+
+
+async def test_a_membership_is_asked_about_in_each_role_above(tmp_path: Path) -> None:
+    """Who joins `r` acts as `top`, too."""
+    chain = [{"principal": f"role:{low}", "privilege": "assignee", "object": f"role:{high}"} for low, high in (("r", "mid"), ("mid", "top"))]  # fmt: skip
+    async with serving_under({"lock": about("grant_assignee", "top")}, tmp_path) as http:
+        for change, privilege, role, allowed in (
+            ("add", "assignee", "r", False), ("add", "ownership", "r", False), ("add", "assignee", "mid", False),
+            ("remove", "assignee", "r", True),
+        ):  # fmt: skip
+            await http.post("/v1/grants", {change: chain})
+            body = {"actor": ANN, "add": [{"principal": BOB, "privilege": privilege, "object": f"role:{role}"}]}
+            assert (await http.post("/v1/grants", body))[0] == (200 if allowed else 403), (privilege, role)
