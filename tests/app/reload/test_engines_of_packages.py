@@ -45,7 +45,7 @@ def serving(folder: Path, site: Path, engine: str, policies: dict[str, Any]) -> 
         "store": {"url": "sqlite:///pdp.db"},
     }
     (folder / "pdp.yaml").write_text(json.dumps(config))
-    write(folder / "rules.yaml", '{"rules": {}}')
+    write(folder / "rules.yaml", '{"rules": {"none": "false"}}')
     path = os.pathsep.join((str(site), str(ROOT)))
     environ = {"PYTHONPATH": path, "ACME_TABLES": str(folder / "tables.txt")}
     with serve_process(folder, "--workers", "2", env=environ, fresh=True) as process:
