@@ -214,7 +214,8 @@ def _spelled_leaf(leaf: Leaf, rows: Sequence[int], others: Sequence[Sequence[Res
     ]
 
     def spelled(type: str, column: Sequence[Resource]) -> Leaf:
-        return Leaf(replace(leaf.group, type=type), column, OTHER_SPELLING)
+        concrete = leaf.group.type if type == "table_or_view" else type
+        return Leaf(replace(leaf.group, type=concrete), column, OTHER_SPELLING)
 
     return AllOf((own, *(split(column, attrgetter("type"), spelled) for column in columns)), named=False)
 

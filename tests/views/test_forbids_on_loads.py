@@ -92,7 +92,10 @@ def _answers(decisions: list[Any], names: Sequence[str]) -> dict[str, set[bool]]
 async def _checks(http: HttpClient, names: Sequence[str]) -> dict[str, set[bool]]:
     """Ask every action about names: one by one, as a column, as what is made, and at both ends of a rename."""
     asked: list[dict[str, Any]] = [
-        {"action": action, "resource": f"table:lake/{name}"} for action in ACTIONS for name in names
+        {"action": action, "resource": f"{type}:lake/{name}"}
+        for type in ("table", "table_or_view")
+        for action in ACTIONS
+        for name in names
     ]
     tables = [f"table:lake/{name}" for name in names]
     asked += [{"action": "read_data", "resources": tables}, {"action": "drop", "resources": tables}]
