@@ -157,6 +157,18 @@ class PolarisSettings(Section):
     )
 
 
+class StarrocksSettings(Section):
+    """Interpretation of StarRocks's names."""
+
+    catalogs: Mapping[str, str] = Field(
+        default_factory=dict, description="StarRocks catalog -> warehouse; any other catalog is denied"
+    )
+    user_prefix: str = Field("oidc~", pattern=r"^[a-z0-9-]+~$", description="put before StarRocks's user names")
+    groups: Mapping[str, str] = Field(
+        default_factory=dict, description="StarRocks group -> role id; with none, roles of users are unknown"
+    )
+
+
 class TrinoFunctionSettings(Section):
     """Functions that need no check on their schema."""
 
