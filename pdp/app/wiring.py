@@ -35,6 +35,7 @@ from pdp.dialects.authzen.endpoints import AuthzenSurface
 from pdp.dialects.lakekeeper import LakekeeperSurface
 from pdp.dialects.opa import OPA_FORMS, server_routes
 from pdp.dialects.polaris.endpoint import LONGEST_SECONDS, PolarisSurface
+from pdp.dialects.ranger import RangerSurface
 from pdp.dialects.starrocks.endpoints import StarrocksSurface
 from pdp.dialects.trino.endpoints import TrinoSurface
 from pdp.identity.callers import Callers
@@ -137,6 +138,7 @@ class Surfaces:
             | server_routes(handlers, probes.unready)
             | _dialect_routes(handlers, pdp, settings, self.catalogs)
             | _polaris_routes(core, callers, self.admission, self.refusals)
+            | RangerSurface(pdp, rewriting, management, settings.ranger).routes(handlers, sizes)
             | AuthzenSurface(pdp, management, settings.authzen, limits.max_checks).routes(handlers, sizes)
         )
         connect = ConnectHandlers(*shared, refusals=self.refusals)

@@ -70,7 +70,7 @@ def known_warehouses(settings: Settings) -> frozenset[str]:
 def engine_warehouses(settings: Settings, *, trino: bool = True) -> frozenset[str]:
     """Return the warehouses behind the catalogs of query engines, with or without those of Trino."""
     by_trino = (catalog.warehouse for catalog in settings.trino.catalogs.values() if trino)
-    return frozenset((*by_trino, *settings.starrocks.catalogs.values()))
+    return frozenset((*by_trino, *settings.starrocks.catalogs.values(), *settings.ranger.services.values()))
 
 
 def listed_warehouses(settings: Settings) -> frozenset[str]:
@@ -124,6 +124,7 @@ def _mapped_warehouses(settings: Settings) -> Iterator[tuple[str, str, Mapping[s
     """Yield the section and key of each map of foreign names to warehouses, with the map."""
     yield "polaris", "catalogs", settings.polaris.catalogs
     yield "starrocks", "catalogs", settings.starrocks.catalogs
+    yield "ranger", "services", settings.ranger.services
     yield "lakekeeper", "warehouses", settings.lakekeeper.warehouses
 
 

@@ -169,6 +169,15 @@ class StarrocksSettings(Section):
     )
 
 
+class RangerSettings(Section):
+    """Interpretation of names in Ranger's PDP protocol."""
+
+    services: Mapping[str, str] = Field(
+        default_factory=dict, description="name of a service of Hive -> warehouse; any other service is denied"
+    )
+    user_prefix: str = Field("oidc~", pattern=r"^[a-z0-9-]+~$", description="put before Ranger's user names")
+
+
 class TrinoFunctionSettings(Section):
     """Functions that need no check on their schema."""
 

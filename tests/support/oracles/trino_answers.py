@@ -127,8 +127,7 @@ def readers_that_allow(status: int, answer: bytes) -> set[str]:
 def readers_that_show_all(status: int, answer: bytes) -> set[str]:
     """The clients that read an answer as no filter or no mask.
 
-    Trino reads no result so, StarRocks a result of null; both read an empty list so. Ranger's client reads a permit
-    without a filter so.
+    Trino reads no result so, StarRocks a result of null; both read an empty list so.
     """
     try:
         said = json.loads(answer)
@@ -138,6 +137,11 @@ def readers_that_show_all(status: int, answer: bytes) -> set[str]:
         return set()
     empty = said.get("result") in (None, [])
     return {reader for reader, shows in (("trino", empty), ("starrocks", empty and "result" in said)) if shows}
+
+
+def ranger_allows(status: int, answer: bytes) -> bool:
+    """Whether a client of Ranger's PDP finds an allow anywhere in an answer."""
+    return 200 <= status < 300 and b'"ALLOW"' in answer
 
 
 def _as_boolean(value: Any) -> bool:
