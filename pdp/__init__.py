@@ -21,8 +21,8 @@ are closed to others names its faces in its docstring. The small ones, from belo
   `trino` answers Trino's OPA plugin: `dialects.trino.endpoints` as routes, `dialects.trino.operations` as planners, and
   `dialects.trino.known_objects` for restrictions by name. `dialects.lakekeeper` answers Lakekeeper's check API.
   `dialects.polaris` answers Apache Polaris: `dialects.polaris.endpoint` as routes, `dialects.polaris.requests` as
-  planners. `dialects.authzen.endpoints` answers AuthZEN. `dialects.opa` has what all documents of OPA's
-  REST API share.
+  planners. `dialects.authzen.endpoints` answers AuthZEN, `dialects.starrocks.endpoints` StarRocks,
+  and `dialects.ranger` Ranger's PDP protocol. `dialects.opa` has what all documents of OPA's REST API share.
 """
 
 __version__ = "0.1.0"

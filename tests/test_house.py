@@ -29,7 +29,7 @@ LONG_FILES: Final[Mapping[str, str]] = {
     "surfaces/http/connection.py": "one connection is one state machine: its steps are read side by side",
 }
 """File -> the reason why it is better whole."""
-MEDIAN_FILE: Final = (120, 235)
+MEDIAN_FILE: Final = (120, 240)
 """Lines of the middle file: shorter means that one line of thought is cut into several files, longer that half of the files
 have no room to grow. Small files of one subject were merged, so the middle is nearer to the longest file."""
 MOST_ENTRIES: Final = 24

@@ -39,6 +39,7 @@ class BundleSources(msgspec.Struct, frozen=True, rename="camel"):
     row_access_rules: dict[str, Any] = {}
     engines: dict[str, dict[str, Any]] = {}
     polaris: dict[str, Any] = {}
+    engine_warehouses: Sequence[str] = ()
     cel_roles: str = ""
     """Roles that permits see; empty if no rule reads roles, and in bundles of versions that counted sent ones alone."""
 
@@ -87,6 +88,7 @@ def _settings(sources: BundleSources) -> Settings:
         "warehouses": sources.warehouses,
         "trino": sources.trino,
         "polaris": sources.polaris,
+        "starrocks": {"catalogs": {name: name for name in sources.engine_warehouses}},
         "policies": {"rules": (), "forbid": (), "row_access": (), "cel_extensions": sources.cel_extensions},
         "row_access": sources.row_access_rules,
         "store": {"bootstrap_admins": sources.bootstrap_admins},

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from pdp.config.idle_settings import unstated_notices
 from pdp.config.policy_files import FileKey, overlooked_files, policy_files
-from pdp.config.references import idle_names, known_warehouses, unknown_warehouse
+from pdp.config.references import engine_warehouses, idle_names, known_warehouses, unknown_warehouse
 from pdp.config.settings import Settings
 from pdp.decision.active_policies import ActivePolicies, Authority, RowSources, ShadowAuthority, source_text
 from pdp.decision.missing_arguments import plan_missing_arguments
@@ -111,10 +111,9 @@ def build_bundle(
     authorities = _authorities(settings, engines)
     policies = _read_row_policies(settings, documents)
     forbids = (CelForbid(forbid, provider, masker, stored=stored),) if forbid.rules else ()
-    described = {name: kind.describe(read[name], engines[name]) for name, kind in chosen.items()}
     row_access = _row_access(settings, policies)
     text, digest = source_text(
-        _sources(settings, rules, forbid) | _row_sources(settings, policies) | _engine_sources(described)
+        _sources(settings, rules, forbid) | _row_sources(settings, policies) | _engine_sources(chosen, read, engines)
     )
     bundle = ActivePolicies(
         _by_warehouse(settings, authorities),
@@ -139,6 +138,7 @@ def build_bundle(
         row_sources=_rewriting_sources(settings, policies),
         unmovable=_paths_of(("DELETE_ENTITY", "CREATE_ENTITY"), forbids, engines.values()),
         polaris=settings.polaris,
+        engine_warehouses=engine_warehouses(settings),
     )
     return _with_reports(settings, bundle, authorities)
 
@@ -189,9 +189,12 @@ def _authorities(settings: Settings, engines: Mapping[str, Engine]) -> dict[str,
     }
 
 
-def _engine_sources(sources: Mapping[str, PolicySources]) -> dict[str, object]:
+def _engine_sources(
+    kinds: Mapping[str, EngineType], read: Mapping[str, PolicySources], engines: Mapping[str, Engine]
+) -> dict[str, object]:
     """Return the sources that engines with policies of their own add to a bundle; empty without such engines."""
-    found = {name: policies for name, policies in sources.items() if policies}
+    described = {name: kind.describe(read[name], engines[name]) for name, kind in kinds.items()}
+    found = {name: policies for name, policies in described.items() if policies}
     return {"engines": found} if found else {}
 
 
@@ -313,6 +316,7 @@ def _sources(settings: Settings, rules: RuleSet, forbid: RuleSet) -> dict[str, o
         "instanceAdmins": sorted(settings.identity.instance_admins),
         **_role_sources(settings, rules, forbid),
         **({"polaris": settings.polaris.model_dump()} if settings.polaris.catalogs or settings.polaris.admins else {}),
+        **({"engineWarehouses": others} if (others := sorted(engine_warehouses(settings, trino=False))) else {}),
     }
 
 

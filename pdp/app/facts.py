@@ -246,6 +246,8 @@ def _named_roles(settings: Settings) -> Iterator[tuple[Key, str]]:
         yield ("trino", "groups", group), role
     for name, role in settings.polaris.roles.items():
         yield ("polaris", "roles", name), role
+    for group, role in settings.starrocks.groups.items():
+        yield ("starrocks", "groups", group), role
     for idp, provider in settings.identity.providers.items():
         for name, role in provider.role_map.items():
             yield ("identity", "providers", idp, "role_map", name), role

@@ -35,6 +35,8 @@ from pdp.dialects.authzen.endpoints import AuthzenSurface
 from pdp.dialects.lakekeeper import LakekeeperSurface
 from pdp.dialects.opa import OPA_FORMS, server_routes
 from pdp.dialects.polaris.endpoint import LONGEST_SECONDS, PolarisSurface
+from pdp.dialects.ranger import RangerSurface
+from pdp.dialects.starrocks.endpoints import StarrocksSurface
 from pdp.dialects.trino.endpoints import TrinoSurface
 from pdp.identity.callers import Callers
 from pdp.identity.tls import LiveCertificates
@@ -136,6 +138,7 @@ class Surfaces:
             | server_routes(handlers, probes.unready)
             | _dialect_routes(handlers, pdp, settings, self.catalogs)
             | _polaris_routes(core, callers, self.admission, self.refusals)
+            | RangerSurface(pdp, rewriting, management, settings.ranger).routes(handlers, sizes)
             | AuthzenSurface(pdp, management, settings.authzen, limits.max_checks).routes(handlers, sizes)
         )
         connect = ConnectHandlers(*shared, refusals=self.refusals)
@@ -164,14 +167,16 @@ class Surfaces:
 def _dialect_routes(
     handlers: HttpHandlers, pdp: Pdp, settings: Settings, catalogs: Mapping[str, IcebergCatalog]
 ) -> Routes:
-    """Return the routes of Trino and Lakekeeper."""
-    limits = settings.limits
+    """Return the routes of Trino, Lakekeeper and StarRocks."""
+    limits, sizes = settings.limits, BodyLimits.of_native(settings.limits)
     trino_seconds = limits.request_timeout_seconds * _TRINO_TIME_SHARE
     trino = TrinoSurface(pdp, limits.trino_max_resources, trino_seconds, catalogs)
     owners = [engine.owner_property for engine in settings.trusted_engines.values()]
     lakekeeper = LakekeeperSurface(pdp, settings.lakekeeper, owners)
-    return trino.routes(handlers, BodyLimits.of_trino(limits)) | lakekeeper.routes(
-        handlers, BodyLimits.of_native(limits)
+    return (
+        trino.routes(handlers, BodyLimits.of_trino(limits))
+        | lakekeeper.routes(handlers, sizes)
+        | StarrocksSurface(pdp, settings.starrocks).routes(handlers, sizes)
     )
 
 

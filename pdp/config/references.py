@@ -64,9 +64,13 @@ def known_warehouses(settings: Settings) -> frozenset[str]:
 
     Empty if it names none. Then every name is taken.
     """
-    catalogs = settings.trino.catalogs.values()
-    behind = frozenset(catalog.warehouse for catalog in catalogs) | frozenset(settings.polaris.catalogs.values())
-    return frozenset(settings.warehouses) or behind
+    return frozenset(settings.warehouses) or engine_warehouses(settings) | {*settings.polaris.catalogs.values()}
+
+
+def engine_warehouses(settings: Settings, *, trino: bool = True) -> frozenset[str]:
+    """Return the warehouses behind the catalogs of query engines, with or without those of Trino."""
+    by_trino = (catalog.warehouse for catalog in settings.trino.catalogs.values() if trino)
+    return frozenset((*by_trino, *settings.starrocks.catalogs.values(), *settings.ranger.services.values()))
 
 
 def listed_warehouses(settings: Settings) -> frozenset[str]:
@@ -100,10 +104,9 @@ def unknown_names(settings: Settings) -> Iterator[tuple[Key, str]]:
         described = settings.warehouses.get(catalog.warehouse)
         if settings.trino.create_over_listed == "deny" and (described is None or described.catalog is None):
             yield key, f"`trino.create_over_listed: deny` needs `warehouses.{catalog.warehouse}.catalog`"
-    for name, warehouse in settings.polaris.catalogs.items():
-        yield ("polaris", "catalogs", name), unknown_warehouse(warehouse, known)
-    for name, warehouse in settings.lakekeeper.warehouses.items():
-        yield ("lakekeeper", "warehouses", name), unknown_warehouse(warehouse, known)
+    for section, map, warehouses in _mapped_warehouses(settings):
+        for name, warehouse in warehouses.items():
+            yield (section, map, name), unknown_warehouse(warehouse, known)
     yield from _unknown_of_authzen(settings.authzen, known)
     providers = settings.identity.providers
     for name, engine in settings.trusted_engines.items():
@@ -112,7 +115,17 @@ def unknown_names(settings: Settings) -> Iterator[tuple[Key, str]]:
             yield ("trusted_engines", name, "identities", idp), message
     yield from _wrong_forms(settings)
     yield from _wrong_forms_of_polaris(settings.polaris)
+    groups = settings.starrocks.groups.items()
+    yield from ((("starrocks", "groups", group), _prefixed_role(role)) for group, role in groups)
     yield from ((key, message) for key, message, is_error in _judged_names(settings) if is_error)
+
+
+def _mapped_warehouses(settings: Settings) -> Iterator[tuple[str, str, Mapping[str, str]]]:
+    """Yield the section and key of each map of foreign names to warehouses, with the map."""
+    yield "polaris", "catalogs", settings.polaris.catalogs
+    yield "starrocks", "catalogs", settings.starrocks.catalogs
+    yield "ranger", "services", settings.ranger.services
+    yield "lakekeeper", "warehouses", settings.lakekeeper.warehouses
 
 
 def _unknown_of_authzen(authzen: AuthzenSettings, known: Collection[str]) -> Iterator[tuple[Key, str]]:
@@ -287,7 +300,9 @@ def known_names(settings: Settings) -> KnownNames:
         known_warehouses(settings),
         frozenset(one.project for one in described if one.project),
         frozenset(ref for ref in (*(one.default_ref for one in described), *(one.ref for one in catalogs)) if ref),
-        frozenset(settings.trino.groups.values()).union(*(known.values() for known in maps)),
+        frozenset((*settings.trino.groups.values(), *settings.starrocks.groups.values())).union(
+            *(known.values() for known in maps)
+        ),
         frozenset[str]().union(*maps),
         frozenset(providers),
         settings.identity.cel_provider,

@@ -27,6 +27,8 @@ from pdp.config.warehouses import (
     LakekeeperChecksSettings,
     LakeSettings,
     PolarisSettings,
+    RangerSettings,
+    StarrocksSettings,
     TrinoSettings,
     WarehouseSettings,
 )
@@ -81,6 +83,8 @@ class Settings(Section):
     )
     trino: TrinoSettings = defaults(TrinoSettings)
     polaris: PolarisSettings = defaults(PolarisSettings)
+    starrocks: StarrocksSettings = defaults(StarrocksSettings)
+    ranger: RangerSettings = defaults(RangerSettings)
     lakekeeper: LakekeeperChecksSettings = defaults(LakekeeperChecksSettings)
     authzen: AuthzenSettings = defaults(AuthzenSettings)
     lakes: Mapping[str, LakeSettings] = Field({}, description="Iceberg catalogs of `pdp pipeline`, by name")

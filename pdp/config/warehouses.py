@@ -157,6 +157,27 @@ class PolarisSettings(Section):
     )
 
 
+class StarrocksSettings(Section):
+    """Interpretation of StarRocks's names."""
+
+    catalogs: Mapping[str, str] = Field(
+        default_factory=dict, description="StarRocks catalog -> warehouse; any other catalog is denied"
+    )
+    user_prefix: str = Field("oidc~", pattern=r"^[a-z0-9-]+~$", description="put before StarRocks's user names")
+    groups: Mapping[str, str] = Field(
+        default_factory=dict, description="StarRocks group -> role id; with none, roles of users are unknown"
+    )
+
+
+class RangerSettings(Section):
+    """Interpretation of names in Ranger's PDP protocol."""
+
+    services: Mapping[str, str] = Field(
+        default_factory=dict, description="name of a service of Hive -> warehouse; any other service is denied"
+    )
+    user_prefix: str = Field("oidc~", pattern=r"^[a-z0-9-]+~$", description="put before Ranger's user names")
+
+
 class TrinoFunctionSettings(Section):
     """Functions that need no check on their schema."""
 

@@ -121,6 +121,7 @@ class ActivePolicies(msgspec.Struct, frozen=True, dict=True):
     unmovable: tuple[ForbiddenPath, ...] = ()
     """Paths that forbids of drops and creations may name: a rename is both."""
     polaris: PolarisSettings = PolarisSettings()
+    engine_warehouses: frozenset[str] = frozenset()
 
     @cached_property
     def _stacks(self) -> BoundedCache[tuple[str, str, str], EngineStack]:
@@ -162,16 +163,15 @@ class ActivePolicies(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def folding(self) -> frozenset[str]:
-        """Return the warehouses whose names mean the same in any case: those of Hive, and those that Trino reads.
+        """Return the warehouses whose names mean the same in any case: those of Hive, and those that engines read.
 
-        LakeQL reads by Trino, too. Not those of a Nessie, whose own names have a case.
+        LakeQL reads by Trino. Not those of a Nessie, whose own names have a case.
         """
-        mapped = {catalog.warehouse for catalog in self.trino.catalogs.values()}
         kinds = {name: known.kind for name, known in self.warehouses.items()}
         hive = {name for name, kind in kinds.items() if kind == "hive"}
         known = kinds.keys() | self.authorities.keys()
         scoped = {name for name in known if any(engine.name == "scopes" for engine in self.authority(name).engines)}
-        return frozenset(name for name in mapped | hive | scoped if kinds.get(name) != "nessie")
+        return frozenset(name for name in self.engine_warehouses | hive | scoped if kinds.get(name) != "nessie")
 
     @cached_property
     def counts_stored_roles(self) -> bool:

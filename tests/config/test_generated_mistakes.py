@@ -143,6 +143,9 @@ REFERENCES: Final = {
     "trino.groups": ({"g": "analist"}, "`analyst`"),
     "lakekeeper.warehouses": ({"demo": "lak"}, "`lake`"),
     "polaris.catalogs": ({"prod": "lak"}, "`lake`"),
+    "ranger.services": ({"cl1_hive": "lak"}, "`lake`"),
+    "starrocks.catalogs": ({"prod": "lak"}, "`lake`"),
+    "starrocks.groups": ({"g": "analist"}, "`analyst`"),
     "authzen.resources": ({"r": "table:lak/s/{id}"}, "`lake`"),
     "authzen.actions": ({"look": "reed_data"}, "`read_data`"),
     "polaris.roles": ({"engineer": "analist"}, "`analyst`"),
@@ -164,6 +167,8 @@ FORMS: Final = {
     "identity.instance_admins": ["root"],
     "trino.user_prefix": "oidc",
     "polaris.user_prefix": "oidc",
+    "starrocks.user_prefix": "oidc",
+    "ranger.user_prefix": "oidc",
     "cache.redis": "http://127.0.0.1",
     "cache.mac_key": "short",
     "lakes.l.uri": "ftp://x",
@@ -266,7 +271,7 @@ PARTLY: Final = frozenset({"trino.execute_query.allow", "identity.callers.<name>
 BY_FORM: Final = frozenset(
     {
         "identity.cel_provider", "identity.callers.<name>.bearer.idp", "store.bootstrap_admins", "trino.user_prefix",
-        "polaris.user_prefix", "identity.providers.<name>.jwks_hosts", "authzen.base_url", "authzen.subjects", "authzen.resources",
+        "polaris.user_prefix", "starrocks.user_prefix", "ranger.user_prefix", "identity.providers.<name>.jwks_hosts", "authzen.base_url", "authzen.subjects", "authzen.resources",
         "identity.instance_admins", "lakes.<name>.namespace", "row_access.member.template", "authorities.<name>.engines",
         "identity.providers.<name>.claims.required", "identity.providers.<name>.claims.optional",
     }
@@ -543,6 +548,9 @@ MAPS: Final[dict[tuple[str, ...], Any]] = {
     ("authzen", "resources"): "table:lake/r/{id}",
     ("authzen", "actions"): "read_data",
     ("polaris", "roles"): "analyst",
+    ("starrocks", "catalogs"): "lake",
+    ("starrocks", "groups"): "analyst",
+    ("ranger", "services"): "lake",
     ("lakes",): {"uri": "http://127.0.0.1:1"},
 }
 

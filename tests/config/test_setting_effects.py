@@ -485,6 +485,15 @@ TESTED: Final = {
     "authzen.subjects": "dialects/authzen/test_authzen.py::test_without_settings_names_are_those_of_the_service",
     "lakekeeper.warehouses": "dialects/lakekeeper/test_batch_check.py::test_warehouses_have_the_names_of_the_configuration",
     "polaris.user_prefix": "dialects/polaris/test_polaris_callers.py::test_users_have_the_prefix_of_their_provider",
+    **dict.fromkeys(
+        ("ranger.services", "ranger.user_prefix"),
+        "dialects/ranger/test_ranger.py::test_services_and_users_have_the_names_of_the_settings",
+    ),
+    "starrocks.catalogs": "dialects/starrocks/test_starrocks.py::test_what_is_not_mapped_is_denied",
+    **dict.fromkeys(
+        ("starrocks.groups", "starrocks.user_prefix"),
+        "dialects/starrocks/test_starrocks.py::test_groups_and_names_are_those_of_the_settings",
+    ),
     "warehouses.<name>.refs": "decision/test_missing_refs.py::test_a_warehouse_without_refs_has_an_empty_one",
     "polaris.admins": "dialects/polaris/test_polaris_requests.py::test_operations_without_checks_are_for_the_administrators_of_polaris",
     **dict.fromkeys(

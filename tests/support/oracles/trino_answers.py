@@ -107,7 +107,7 @@ def _mask(said: Any) -> str | None:
 def readers_that_allow(status: int, answer: bytes) -> set[str]:
     """The clients of OPA that read an answer as an allow, as they were recorded.
 
-    Trino and StarRocks read `result`; Kafka reads it whatever the status; Polaris reads `result.allow`.
+    Trino reads `result`, and StarRocks a `result` that is a boolean; Kafka reads it whatever the status; Polaris reads `result.allow`.
     """
     try:
         said = json.loads(answer)
@@ -117,11 +117,31 @@ def readers_that_allow(status: int, answer: bytes) -> set[str]:
     inner = result.get("allow") if isinstance(result, dict) else None
     found = {
         "trino": 200 <= status < 300 and _as_boolean(result),
-        "starrocks": status == 200 and _as_boolean(result),
+        "starrocks": 200 <= status < 300 and result is True,
         "kafka": _as_boolean(result),
         "polaris": status == 200 and _as_boolean(inner),
     }
     return {reader for reader, allows in found.items() if allows}
+
+
+def readers_that_show_all(status: int, answer: bytes) -> set[str]:
+    """The clients that read an answer as no filter or no mask.
+
+    Trino reads no result so, StarRocks a result of null; both read an empty list so.
+    """
+    try:
+        said = json.loads(answer)
+    except ValueError:
+        return set()
+    if not 200 <= status < 300 or not isinstance(said, dict):
+        return set()
+    empty = said.get("result") in (None, [])
+    return {reader for reader, shows in (("trino", empty), ("starrocks", empty and "result" in said)) if shows}
+
+
+def ranger_allows(status: int, answer: bytes) -> bool:
+    """Whether a client of Ranger's PDP finds an allow anywhere in an answer."""
+    return 200 <= status < 300 and b'"ALLOW"' in answer
 
 
 def _as_boolean(value: Any) -> bool:
