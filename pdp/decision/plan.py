@@ -98,7 +98,6 @@ class Split(msgspec.Struct, frozen=True, gc=False):
 
 Node: TypeAlias = Leaf | FixedDenial | AllOf | AnyOf | AnyAlone | Split
 PlanOf: TypeAlias = Callable[[Sequence[Resource]], Node]
-"""Planner of some of the resources."""
 
 
 def split(
@@ -281,7 +280,8 @@ class PlanContext(msgspec.Struct, frozen=True, gc=False):
         """
         bundle, facts, warehouse = self.bundle, self.facts, resources[0].warehouse
         if self.unfiltered and action == "list_everything" and not bundle.has_grants_alone(warehouse, facts):
-            return self.denied("rule:list_everything", action, resources)
+            denied = self.denied("rule:list_everything", action, resources)
+            return AllOf((self.leaf(type, action, resources), denied), named=False)
         is_rename = action == "DELETE_ENTITY" and _RENAME_FROM in self.question.context.actions
         is_rename |= action in RENAMES and type == "warehouse"
         if is_rename or (self.unfiltered and action in ROW_ACTIONS and bundle.has_row_policies(facts)):
