@@ -83,7 +83,7 @@ class BatchBuilder:
             body = bodies[rows[0]]
             shared = _shared_check(body) if len(rows) > 1 else None
             if shared is None:
-                part = SharedParts().once
+                part = SharedParts().once if len(rows) > 1 else _directly
                 for row in rows:
                     self._put_body(bodies[row], at[row], part)
             else:

@@ -23,10 +23,10 @@ from pdp.decision.bodies import CheckBody, ContextBody, PrincipalBody, make_reso
 from pdp.decision.codec import bound_checks
 from pdp.decision.service import Pdp
 from pdp.decision.turns import converted
-from pdp.engines.known_names import may_be_table_reference
+from pdp.engines.known_names import reads_table_reference
 from pdp.errors import AmbiguousName, InvalidArgument, TableDenied
 from pdp.facts.objects import fold_column
-from pdp.identity.evidence import admit
+from pdp.identity.evidence import DESCRIPTION, admit, naming_alone, without_inspection
 from pdp.management.codec import MAX_PAGE_SIZE, canonical_action, check_grantable, make_requester
 from pdp.management.requests import PageRequest
 from pdp.management.service import Management
@@ -53,7 +53,6 @@ MOST_CHECKS: Final = 1000
 """Permissions of one request, each on one resource."""
 _SERVICE_TYPE: Final = "hive"
 _SELECT: Final = "select"
-_KINDS: Final = ("roles", "groups", "attributes")
 _NAME: Final = re.compile(r"[A-Za-z_ -]{1,64}")
 
 
@@ -270,10 +269,9 @@ class RangerSurface:
 
         Jackson leaves out empty values, so absent evidence is unknown, unless the caller's `empty` has the kind.
         """
-        given = {kind: value for kind in _KINDS if (value := getattr(user, kind))}
+        given = {kind: value for kind in DESCRIPTION if (value := getattr(user, kind))}
         principal = PrincipalBody(f"user:{self._settings.user_prefix}{check_part(user.name)}", **_frozen(given))
-        rights = caller.may_assert - (frozenset(_KINDS) - given.keys())
-        return principal, replace(caller, may_assert=rights, may_inspect=False)
+        return principal, without_inspection(naming_alone(caller, given))
 
     def _native(self, access: RangerAccess, context: RangerContext, principal: PrincipalBody | UnsetType) -> _Access:
         """Return an access in native form. Without a place here, no permission has a meaning."""
@@ -309,8 +307,7 @@ class RangerSurface:
         database, *below = parts
         if type == "column":
             columns = {resource.name: below[1]}
-        known = self._pdp.bundle.warehouses.get(warehouse)
-        if below and known and known.kind == "nessie" and may_be_table_reference(below[0]):
+        if below and reads_table_reference(self._pdp.bundle.warehouses.get(warehouse), below[0]):
             raise AmbiguousName(f"`{below[0]}` may be a table reference of Nessie's")
         path = (*database.split("."), *below)
         check_path("table" if type == "column" else "namespace" if type == "database" else type, path)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
-from typing import Final, Generic, NamedTuple, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeAlias, TypeVar
 from unicodedata import category
 
 import msgspec
@@ -25,6 +25,9 @@ from pdp.facts.snapshot import Facts
 from pdp.model.bounded_cache import BoundedCache
 from pdp.model.references import NESSIE_SIGNS
 from pdp.model.vocabulary import TABULAR_TYPES
+
+if TYPE_CHECKING:  # the settings take pydantic
+    from pdp.config.warehouses import WarehouseSettings
 
 T = TypeVar("T")
 _Content: TypeAlias = Map[ObjectName, ObjectNode]
@@ -221,6 +224,11 @@ def _find_names(
 def may_be_table_reference(table: str) -> bool:
     """Tell whether a Nessie may read the name of a table as a table at a reference, such as `t@branch`."""
     return not set(table).isdisjoint(NESSIE_SIGNS)
+
+
+def reads_table_reference(warehouse: WarehouseSettings | None, table: str) -> bool:
+    """Tell whether a warehouse is a Nessie's, and may read the name of a table as a table at a reference."""
+    return warehouse is not None and warehouse.kind == "nessie" and may_be_table_reference(table)
 
 
 def has_unknown_sign(name: str) -> bool:

@@ -24,7 +24,7 @@ _PRINCIPALS: Final = frozenset({"principals"})
 _PROPERTIES: Final = frozenset({"properties"})
 _EVIDENCE: Final = _PRINCIPALS | _PROPERTIES | {"roles", "groups", "attributes", "delegated"}
 """Every kind of evidence of a check."""
-_DESCRIPTION: Final = frozenset({"roles", "groups", "attributes"})
+DESCRIPTION: Final = frozenset({"roles", "groups", "attributes"})
 """Kinds of evidence that describe a principal."""
 _properties_of: Final = attrgetter("properties")
 
@@ -89,15 +89,26 @@ def unstated_evidence(caller: Caller, surface: str = "") -> frozenset[str]:
 
     Trino sends groups alone: `trino.unknown` tells of the rest, and `trino.groups` makes roles of groups.
     """
-    unstated = _DESCRIPTION - caller.may_assert - caller.empty
+    unstated = DESCRIPTION - caller.may_assert - caller.empty
     if surface == "trino":
         return unstated - {"attributes"} if "groups" in unstated else _NONE
     return unstated
 
 
-def naming_alone(caller: Caller) -> Caller:
-    """Return the caller of an API for names of principals alone: their other evidence is unknown."""
-    return msgspec.structs.replace(caller, may_assert=caller.may_assert - _DESCRIPTION)
+def naming_alone(caller: Caller, stated: Iterable[str] = ()) -> Caller:
+    """Return the caller of an API for names of principals alone: their other evidence is unknown.
+
+    `stated` has the kinds of `DESCRIPTION` that the request states beside a name.
+    """
+    return msgspec.structs.replace(caller, may_assert=caller.may_assert - DESCRIPTION.difference(stated))
+
+
+def without_inspection(caller: Caller) -> Caller:
+    """Return the caller of an API that asks for others: inspection is for people who ask natively.
+
+    Only a caller that may name principals speaks for others there.
+    """
+    return msgspec.structs.replace(caller, may_inspect=False) if caller.may_inspect else caller
 
 
 def admit_check(

@@ -19,7 +19,7 @@ from pdp.config.warehouses import WarehouseSettings
 from pdp.decision.active_policies import ActivePolicies
 from pdp.decision.bodies import JsonBody, PrincipalBody, ResourceBody, make_acting_role, make_principal
 from pdp.decision.plan import parent_of
-from pdp.engines.known_names import AMBIGUOUS, KnownObjects, SchemaNames, may_be_table_reference, names_of_schema
+from pdp.engines.known_names import AMBIGUOUS, KnownObjects, SchemaNames, names_of_schema, reads_table_reference
 from pdp.engines.row_access.members import Members
 from pdp.engines.row_access.policies import PolicyBody, rule_of, table_path
 from pdp.engines.spelled_names import SpelledNames
@@ -342,8 +342,7 @@ def _replaced_by(use: RelationUse, facts: Facts, spelled: SpelledNames) -> tuple
 def refuse_table_references(uses: Sequence[RelationUse], warehouses: Mapping[str, WarehouseSettings]) -> None:
     """Raise AmbiguousName for a name in the form of Nessie's table references, such as `t@branch`."""
     for warehouse, *_, name in {use.name for use in uses}:
-        known = warehouses.get(warehouse)
-        if known and known.kind == "nessie" and may_be_table_reference(name):
+        if reads_table_reference(warehouses.get(warehouse), name):
             raise AmbiguousName(f"`{name[:200]}` may be a table reference of Nessie's: write the name alone")
 
 

@@ -17,7 +17,7 @@ from pdp.decision.turns import converted
 from pdp.dialects.opa import opa_surface
 from pdp.dialects.polaris.requests import SURFACE, PolarisReader, decode_request, operation_name
 from pdp.errors import InvalidArgument
-from pdp.identity.evidence import admit
+from pdp.identity.evidence import admit, without_inspection
 from pdp.model.answer import Answer, Rejection
 from pdp.model.polaris_operations import POLARIS_OPERATIONS
 from pdp.model.question import Batch, Caller
@@ -87,8 +87,7 @@ class PolarisSurface:
             rejected = Rejection(error.code, str(error))
             return Batch(SURFACE, caller, 1, (), {0: rejected}, operation=operation)
         known = POLARIS_OPERATIONS.get(operation)
-        # only a caller that may name principals speaks for others: inspection is for people who ask natively
-        batch = admit(request, replace(caller, may_inspect=False) if caller.may_inspect else caller)
+        batch = admit(request, without_inspection(caller))
         return replace(batch, operation=operation, probes=known is not None and known.probes)
 
     def _failed(self, batch: Batch, error: Exception) -> EndpointAnswer:

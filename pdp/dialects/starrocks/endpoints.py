@@ -20,10 +20,10 @@ from pdp.decision.codec import bound_checks
 from pdp.decision.service import BatchResult, Pdp
 from pdp.decision.turns import converted, run_aside
 from pdp.dialects.opa import OpaDialect, OpaDocument
-from pdp.engines.known_names import may_be_table_reference
+from pdp.engines.known_names import reads_table_reference
 from pdp.errors import AmbiguousName, InvalidArgument
 from pdp.facts.objects import fold_column, fold_name
-from pdp.identity.evidence import admit
+from pdp.identity.evidence import admit, without_inspection
 from pdp.model.answer import Predicate, Rejection, TypedColumn
 from pdp.model.question import Batch, BatchRequest, Caller, Check, Principal, Question, Resource
 from pdp.model.references import bound_claims, check_part, check_path, is_id
@@ -251,9 +251,7 @@ class StarrocksSurface:
             )
             for at, step in enumerate(steps)
         )
-        # only a caller that may name principals speaks for others: inspection is for people who ask natively
-        speaker = replace(caller, may_inspect=False) if caller.may_inspect else caller
-        batch = admit(BatchRequest(SURFACE, len(checks), checks, {}), speaker)
+        batch = admit(BatchRequest(SURFACE, len(checks), checks, {}), without_inspection(caller))
         return replace(batch, operation=input.operation)
 
     async def _access(self, input: StarrocksInput, type: str, columns: Sequence[str], caller: Caller) -> _Access:
@@ -319,8 +317,7 @@ class _Names:
         database, *last = inside
         if "*" in names.values():
             raise InvalidArgument("`*` names no object")
-        described = self._warehouses.get(warehouse)
-        if last and described and described.kind == "nessie" and may_be_table_reference(last[0]):
+        if last and reads_table_reference(self._warehouses.get(warehouse), last[0]):
             raise AmbiguousName(f"`{last[0]}` may be a table reference of Nessie's")
         kind = _TYPES[type]
         return Resource(kind, warehouse, check_path(kind, (*database.split("."), *last)))
